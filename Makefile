@@ -1,0 +1,72 @@
+# Needs python3 (3.11 or newer), git and a package registry; node for the trace-processor tests.
+# Everything is installed into .venv and .venv-oldest, and again only when the pins change.
+
+PYTHON ?= python3
+JOBS ?= 2
+PYTEST_ARGS ?=
+
+PINS := pyproject.toml ikp/version.py
+NEWEST := .venv/.installed
+OLDEST := .venv-oldest/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help install demo test test-newest test-interp test-oldest test-oldest-interp
+.PHONY: lint format docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-19s %s\n", $$1, $$2 }' Makefile
+
+install: $(NEWEST) ## Install ikp and its tools into .venv, editable, at pinned versions
+
+demo: $(NEWEST) ## Profile a kernel without a GPU: a table, and a trace for the Perfetto UI
+	.venv/bin/ikp demo
+
+test: test-newest test-interp test-oldest test-oldest-interp ## Run every test that needs no GPU
+
+test-newest: $(NEWEST) ## ... all but the interpreter's, with the newest dependencies
+	.venv/bin/pytest -n $(JOBS) -m "not gpu and not interp" $(PYTEST_ARGS)
+
+test-interp: $(NEWEST) ## ... kernels in Triton's interpreter
+	.venv/bin/pytest -n $(JOBS) -m interp $(PYTEST_ARGS)
+
+test-oldest: $(OLDEST) ## ... all but the interpreter's, with the oldest dependencies
+	.venv-oldest/bin/pytest -n $(JOBS) -m "not gpu and not interp" $(PYTEST_ARGS)
+
+test-oldest-interp: $(OLDEST) ## ... kernels in the oldest Triton's interpreter
+	.venv-oldest/bin/pytest -n $(JOBS) -m interp $(PYTEST_ARGS)
+
+lint: $(NEWEST) ## Check style, formatting and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+format: $(NEWEST) ## Repair what lint can repair
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+docs: $(NEWEST) ## Write docs/api.md from the docstrings
+	.venv/bin/python tools/apidoc.py
+
+clean: ## Remove the environments, caches and builds
+	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(NEWEST): $(PINS) constraints.txt
+	$(call install,.venv,constraints.txt,dev)
+
+$(OLDEST): $(PINS) constraints-oldest.txt
+	$(call install,.venv-oldest,constraints-oldest.txt,test)
+
+# $(call install,folder,constraints,extra): the build backend comes first, pinned like the rest, so
+# that pip builds with it and not with one of its own choice in a hidden environment. Byte-compiling
+# all of torch would take longer than the rest; Python compiles what is imported, when it is.
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "ikp needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip install -q --no-compile -c $(2) hatchling editables
+	$(1)/bin/python -m pip install -q --no-compile -c $(2) --no-build-isolation -e '.[$(3)]'
+	$(1)/bin/python -m pip check
+	@touch $@
+endef

@@ -1,0 +1,169 @@
+"""The record ABI, version 1: the one owner of every byte that a kernel writes.
+
+Backends generate device code from these constants, the decoder reads with these dtypes; the
+numbers are written nowhere else. A *segment* is the memory of one kernel launch::
+
+    +-----------------+--------+--------+-- ... --+------------+
+    | launch header   | slot 0 | slot 1 |         | slot n - 1 |      n = blocks x warps per block
+    +-----------------+--------+--------+-- ... --+------------+
+      128 B           | slot_bytes each, derived by the kernel |
+
+    slot   = | slot header 64 B | record 0 | record 1 | ...     one warp of one block
+    record = | tag u32 | start u32 | end u32 | payload u32 |    little endian, 16 B
+
+    tag    = | kind 31:29 | payload type 28:27 | region id 26:0 |
+
+The slot index is ``linear block id * warps per block + warp in block``. The kernel derives
+``slot_bytes`` from the segment's size and its own grid, so the host need not know the grid and no
+grid can make a warp write outside its slot. A tag is never 0: 0 means "nothing here".
+Little-endian throughout: every supported GPU and host is.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+StructDType = np.dtype[np.void]
+
+ABI_VERSION: Final = 1
+MAGIC: Final = 0x31504B49
+"""``b"IKP1"`` as a little-endian word: the first word of a launched segment."""
+
+LAUNCH_HEADER: Final = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("abi", "<u4"),
+        ("grid", "<u4", 3),  # blocks: x, y, z
+        ("block", "<u4", 3),  # threads: x, y, z
+        ("warps_per_block", "<u4"),
+        ("slot_bytes", "<u4"),
+        ("clock", "<u4"),  # ClockKind
+        ("overflow", "<u4"),  # OverflowMode
+        ("grid_id", "<u4"),  # identifies the launch: equal in every slot it initialised
+        ("launches", "<u4"),  # launches into this segment since it was zeroed
+        ("language", "<u4"),  # Language
+        ("reserved", "<u4", 17),
+    ]
+)
+SLOT_HEADER: Final = np.dtype(
+    [
+        ("init_ns", "<u8"),  # global timer and clock, read back to back by init
+        ("init_clock", "<u8"),
+        ("finish_ns", "<u8"),  # the same pair, read by finish; 0 if it never ran
+        ("finish_clock", "<u8"),
+        ("sm", "<u4"),
+        ("grid_id", "<u4"),
+        ("state", "<u4"),  # SlotState
+        ("role", "<u4"),  # warp-specialised partition; 0 where there is none
+        ("attempted", "<u4"),  # records attempted, dropped ones included; written by finish
+        ("reserved", "<u4", 3),
+    ]
+)
+RECORD: Final = np.dtype([("tag", "<u4"), ("start", "<u4"), ("end", "<u4"), ("payload", "<u4")])
+
+LAUNCH_HEADER_BYTES: Final = LAUNCH_HEADER.itemsize
+SLOT_HEADER_BYTES: Final = SLOT_HEADER.itemsize
+RECORD_BYTES: Final = RECORD.itemsize
+ALIGNMENT: Final = 16
+"""Segments, slots and records start at multiples of this, so that each is one vector store."""
+MAX_SEGMENT_BYTES: Final = (1 << 31) - ALIGNMENT
+"""A segment's size is a signed 32-bit kernel argument, and it may not cross a multiple of 4 GiB."""
+
+
+class Kind(IntEnum):
+    """What a record says; tag bits 31:29. 0 is never written."""
+
+    RANGE = 1
+    INSTANT = 2
+
+
+class PayloadType(IntEnum):
+    """How to read the payload word; tag bits 28:27."""
+
+    NONE = 0
+    U32 = 1
+    I32 = 2
+    F32 = 3
+
+
+class ClockKind(IntEnum):
+    """What ``start`` and ``end`` count."""
+
+    CYCLES = 0  # SM cycles (%clock): finest, each SM has its own origin
+    GLOBALTIMER = 1  # nanoseconds (%globaltimer), one axis, coarse steps
+    HOST = 2  # nanoseconds of the host's monotonic clock (Triton's interpreter)
+
+
+class Language(IntEnum):
+    """What the kernel was written in."""
+
+    OTHER = 0  # a plugin's: the session knows its name
+    TRITON = 1
+    GLUON = 2
+    CUTE = 3
+
+
+class OverflowMode(IntEnum):
+    """What happens when a slot is full."""
+
+    STOP = 0  # keep the first records, count the rest
+    WRAP = 1  # keep the latest records: a ring
+
+
+class SlotState(IntEnum):
+    """How far a slot's warp came."""
+
+    UNUSED = 0
+    RUNNING = 1  # init ran, finish did not (yet)
+    FINISHED = 3
+
+
+KIND_SHIFT: Final = 29
+PAYLOAD_SHIFT: Final = 27
+REGION_BITS: Final = 27
+REGION_MASK: Final = (1 << REGION_BITS) - 1
+HASHED_REGION: Final = 1 << (REGION_BITS - 1)
+"""This bit of a region id says: a hash of the region's name, not a number given by the user."""
+MAX_USER_REGION: Final = HASHED_REGION - 1
+
+
+def tag(kind: Kind, payload_type: PayloadType, region: int) -> int:
+    """Return the tag word of a record."""
+    return kind << KIND_SHIFT | payload_type << PAYLOAD_SHIFT | (region & REGION_MASK)
+
+
+def min_slot_bytes(overflow: OverflowMode) -> int:
+    """Return the smallest slot that records at all. A ring of one would have the mask 0."""
+    return SLOT_HEADER_BYTES + RECORD_BYTES * (2 if overflow is OverflowMode.WRAP else 1)
+
+
+def field_offsets(dtype: StructDType) -> dict[str, int]:
+    """Return the byte offset of each field; of an ``x, y, z`` field also that of each part."""
+    offsets = {}
+    for name in dtype.names or ():
+        base, offset = dtype.fields[name][:2]  # type: ignore[index]
+        offsets[name] = offset
+        if base.shape == (3,):
+            offsets |= {f"{name}_{axis}": offset + 4 * i for i, axis in enumerate("xyz")}
+    return offsets
+
+
+def slot_capacity(slot_bytes: int, overflow: OverflowMode) -> int:
+    """Return how many records a slot of ``slot_bytes`` holds.
+
+    A ring's capacity is a power of two, so that the kernel wraps with one mask.
+    """
+    records = max(0, slot_bytes - SLOT_HEADER_BYTES) // RECORD_BYTES
+    if overflow is OverflowMode.WRAP and records:
+        return 1 << (records.bit_length() - 1)
+    return records
+
+
+def segment_bytes(slots: int, records: int, overflow: OverflowMode = OverflowMode.STOP) -> int:
+    """Return the size of a segment in which each of ``slots`` warps can keep ``records``."""
+    if overflow is OverflowMode.WRAP:
+        records = 1 << max(0, records - 1).bit_length()
+    return LAUNCH_HEADER_BYTES + slots * (SLOT_HEADER_BYTES + records * RECORD_BYTES)

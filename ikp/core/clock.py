@@ -1,0 +1,266 @@
+"""Clock ticks to nanoseconds, on one axis for every SM, with the evidence of how well that went.
+
+``%clock`` counts SM cycles from an origin that differs per SM; ``%globaltimer`` is one axis, but
+moves in steps (32 ns on an H200). Each slot has one or two anchors: both clocks read back to back.
+
+Two steps. A straight line first: all SMs share one rate, and each has an offset; fitting one rate
+over all anchors keeps a step's error small even where a kernel lives for microseconds. But the rate
+is not constant: a GPU that wakes up, or meets its power limit, changes its clock within a launch
+(1.5 to 1.3 GHz within 225 us was seen on an H200). So each SM's line is then bent through its
+anchors, averaged over windows long enough that a step's error stays below a tenth of a percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.trace import ClockFit
+
+MAX_NS = 2.0**62
+STEP_NS = 32.0
+"""Step of the timer of an H200, taken where there are too few anchors to see it."""
+WINDOW_NS = 20_000.0
+"""Anchors of an SM closer together than this are one knot: 32 ns of 20 us is 0.16 %."""
+MAX_KNOTS = 256
+"""Knots per SM at most; a longer launch has longer windows."""
+REACH = 0.4
+"""Of the stride between SMs on the axis of knots, what each has on either side: less than half."""
+OUTLIER_MADS = 6.0
+"""An anchor further than this many median deviations from the line does not shape the rate."""
+TORN_SPANS = 2.0
+"""An anchor further from the line than this many spans of all anchors is left out: no change of the
+clock explains it, but a warp that was put aside between its two reads does, or overwritten memory.
+"""
+MAX_RATE_ERROR = 0.1
+"""A rate that the timer's steps leave less certain than this is not fitted but taken as given."""
+PLAUSIBLE_HZ = (1e7, 2e10)
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """Pairs of (ns, ticks) read together on an SM; three arrays of equal length."""
+
+    sm: NDArray[np.int64]
+    ns: NDArray[np.int64]
+    ticks: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``ns_zero + offset[sm] + ns_per_tick * elapsed + bend``, elapsed since ``tick_zero[sm]``.
+
+    The bend is interpolated between knots. ``stride`` keeps the SMs' knots apart on one axis.
+    """
+
+    fit: ClockFit
+    ns_zero: int
+    tick_zero: NDArray[np.int64]  # by SM
+    offset: NDArray[np.float64]  # by SM, ns
+    knot: NDArray[np.float64]  # elapsed ticks + stride * sm, ascending
+    bend: NDArray[np.float64]  # ns, by knot
+    stride: float
+    torn: int = 0  # anchors left out
+
+    def to_ns(self, sm: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Place ticks of an SM on the axis, rounded to ns; keeps the order within an SM."""
+        elapsed = (ticks - self.tick_zero[sm]).astype(np.float64)
+        placed = self.place(sm, elapsed)
+        np.rint(np.clip(placed, -MAX_NS, MAX_NS, out=placed), out=placed)
+        return placed.astype(np.int64) + self.ns_zero
+
+    def place(self, sm: NDArray[np.int64], elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ns since ``ns_zero`` of ticks since ``tick_zero``."""
+        placed = elapsed * self.fit.ns_per_tick
+        placed += self.offset[sm]
+        if self.bend.any():
+            reach = REACH * self.stride
+            at = np.clip(elapsed, -reach, reach) + self.stride * sm
+            placed += np.interp(at, self.knot, self.bend)
+        return placed
+
+
+def fit_axis(anchors: Anchors, nominal_hz: float) -> Axis:
+    """Fit the axis of one launch.
+
+    ``nominal_hz`` is the advertised clock, used only where no SM has two anchors far enough apart.
+    """
+    ns_zero, tick_zero = _zeros(anchors)
+    ns = (anchors.ns - ns_zero).astype(np.float64)
+    ticks = (anchors.ticks - tick_zero[anchors.sm]).astype(np.float64)
+    step = _timer_step(anchors.ns)
+
+    rate, source, offset = _line(anchors.sm, ns, ticks, len(tick_zero), step, nominal_hz)
+    residual = ns - rate * ticks - offset[anchors.sm]
+    sound = _sound(ns, residual)
+    sm, ns, ticks, residual = anchors.sm[sound], ns[sound], ticks[sound], residual[sound]
+    stride = 4.0 * (np.abs(ticks).max(initial=0.0) + 1.0)
+    knot, bend, spread = _bends(sm, ticks, residual, rate, stride)
+    axis = Axis(ClockFit("cycles", rate, source), ns_zero, tick_zero, offset, knot, bend, stride)
+
+    error = ns - axis.place(sm, ticks)
+    fit = ClockFit(
+        kind="cycles",
+        ns_per_tick=rate,
+        rate=source,
+        anchors=len(ns),
+        residual_sd_ns=float(error.std()) if len(error) else 0.0,
+        residual_max_ns=float(np.abs(error).max(initial=0.0)),
+        rate_spread=spread,
+    )
+    return replace(axis, fit=fit, torn=int(np.count_nonzero(~sound)))
+
+
+def _zeros(anchors: Anchors) -> tuple[int, NDArray[np.int64]]:
+    """Return where to count ns and each SM's ticks from: medians, which a wild anchor can't move.
+
+    Near them, float64 is exact to far below a nanosecond.
+    """
+    if not len(anchors.ns):
+        return 0, np.zeros(0, np.int64)
+    order = np.lexsort((anchors.ticks, anchors.sm))
+    count = np.bincount(anchors.sm)
+    middle = np.cumsum(count) - count + (count - 1) // 2
+    tick_zero = anchors.ticks[order][np.maximum(middle, 0)]
+    return int(np.partition(anchors.ns, len(anchors.ns) // 2)[len(anchors.ns) // 2]), tick_zero
+
+
+def _timer_step(ns: NDArray[np.int64]) -> float:
+    """Return the step in which the timer moves, as far as its values show it."""
+    seen = np.unique(ns)
+    step = float(np.gcd.reduce(np.diff(seen))) if len(seen) > 1 else STEP_NS
+    return step if len(seen) > 3 else min(step, STEP_NS)
+
+
+def _sound(ns: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Tell which anchors lie where a clock that changes its rate can have put them."""
+    if not len(ns):
+        return np.zeros(0, bool)
+    span = 1000.0 + float(np.percentile(np.abs(ns), 95))
+    return np.asarray(np.abs(residual) <= TORN_SPANS * span)
+
+
+def _line(
+    sm: NDArray[np.int64],
+    ns: NDArray[np.float64],
+    ticks: NDArray[np.float64],
+    sms: int,
+    step: float,
+    nominal_hz: float,
+) -> tuple[float, str, NDArray[np.float64]]:
+    """Return one rate for all SMs, where it comes from, and each SM's offset."""
+    rate = _median_slope(sm, ns, ticks) or 1e9 / nominal_hz
+    distance = np.abs(ns - rate * ticks - _medians(sm, ns - rate * ticks, sms)[sm])
+    near = distance <= max(OUTLIER_MADS * float(np.median(distance)) if len(ns) else 0.0, 1.0)
+    rate, source = _rate(sm[near], ns[near], ticks[near], sms, step, nominal_hz)
+    return rate, source, _medians(sm, ns - rate * ticks, sms)
+
+
+def _median_slope(
+    sm: NDArray[np.int64], ns: NDArray[np.float64], ticks: NDArray[np.float64]
+) -> float:
+    """Return the median slope between anchors half an SM's lot apart; 0 where there is none.
+
+    Least squares would follow a single wild anchor anywhere.
+    """
+    order = np.lexsort((ticks, sm))
+    sm, ns, ticks = sm[order], ns[order], ticks[order]
+    count = np.bincount(sm)
+    left = np.flatnonzero(np.arange(len(sm)) - (np.cumsum(count) - count)[sm] < (count // 2)[sm])
+    right = left + ((count + 1) // 2)[sm[left]]
+    apart = ticks[right] - ticks[left]
+    slopes = (ns[right] - ns[left])[apart > 0] / apart[apart > 0]
+    return max(0.0, float(np.median(slopes))) if len(slopes) else 0.0
+
+
+def _rate(
+    sm: NDArray[np.int64],
+    ns: NDArray[np.float64],
+    ticks: NDArray[np.float64],
+    sms: int,
+    step: float,
+    nominal_hz: float,
+) -> tuple[float, str]:
+    """Least squares over all SMs, each about its own mean.
+
+    ``step`` is that of the timer: it must be small beside the time between anchors.
+    """
+    count = np.maximum(np.bincount(sm, minlength=sms), 1)
+    x = ticks - (np.bincount(sm, ticks, sms) / count)[sm]
+    y = ns - (np.bincount(sm, ns, sms) / count)[sm]
+    spread, common = float(x @ x), float(x @ y)
+    if spread > 0 and common > 0:
+        rate = common / spread
+        error = step / 12**0.5 / (rate * spread**0.5)  # as of steps evenly distributed
+        if error < MAX_RATE_ERROR and PLAUSIBLE_HZ[0] < 1e9 / rate < PLAUSIBLE_HZ[1]:
+            return rate, "fitted"
+    return 1e9 / nominal_hz, "nominal"
+
+
+def _medians(
+    group: NDArray[np.int64], values: NDArray[np.float64], groups: int
+) -> NDArray[np.float64]:
+    """Return the median of ``values`` per group: a torn anchor errs in one direction only."""
+    ordered = values[np.lexsort((values, group))]
+    count = np.bincount(group, minlength=groups)
+    first = np.cumsum(count) - count
+    present = count > 0
+    low, high = first + (count - 1) // 2, first + count // 2
+    out = np.zeros(groups)
+    out[present] = (ordered[low[present]] + ordered[high[present]]) / 2
+    return out
+
+
+def _bends(
+    sm: NDArray[np.int64],
+    ticks: NDArray[np.float64],
+    residual: NDArray[np.float64],
+    rate: float,
+    stride: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Return knots, the bend at each, and the relative spread of the rate between knots."""
+    if not len(sm):
+        return np.zeros(1), np.zeros(1), 0.0
+    window = max(WINDOW_NS / rate, float(np.ptp(ticks)) / MAX_KNOTS)
+    at = ticks + stride * sm
+    order = np.argsort(at, kind="stable")
+    at, residual = at[order], residual[order]
+    group = _windows(at, window)
+    count = np.bincount(group)
+    knot = np.bincount(group, at) / count
+    placed = rate * knot + _medians(group, residual, len(count))
+    gaps = np.diff(knot)
+    within = gaps < stride / 2  # not from one SM to the next
+    for part in np.split(placed, np.flatnonzero(~within) + 1):
+        np.maximum.accumulate(part, out=part)  # torn anchors must not make time run backwards
+    bend = placed - rate * knot
+    steps = np.diff(placed)
+    rates = steps[within] / gaps[within]
+    spread = float(np.ptp(rates)) / rate if len(rates) else 0.0
+    # An SM's first and last slope hold to its outermost anchors; beyond, it keeps its bend.
+    last = np.flatnonzero(np.append(~within, [True]))
+    first = np.append([0], last[:-1] + 1)
+    slope = np.where(within, np.diff(bend) / gaps, 0.0)
+    low = at[np.searchsorted(group, first)]
+    high = at[np.searchsorted(group, last, "right") - 1]
+    low_bend = bend[first] - np.append(slope, 0.0)[first] * (knot[first] - low)
+    high_bend = bend[last] + np.append([0.0], slope)[last] * (high - knot[last])
+    edge = np.rint(knot[first] / stride) * stride
+    reach = (REACH + 0.05) * stride
+    knots = np.concatenate([edge - reach, low, knot, high, edge + reach])
+    bends = np.concatenate([low_bend, low_bend, bend, high_bend, high_bend])
+    sort = np.argsort(knots, kind="stable")
+    return knots[sort], bends[sort], spread
+
+
+def _windows(at: NDArray[np.float64], window: float) -> NDArray[np.int64]:
+    """Number ascending positions by window; clusters that a border cut are joined again."""
+    bins = np.floor(at / window)
+    new = np.append([False], bins[1:] != bins[:-1])
+    close = np.append([False], np.diff(at) < window / 4)
+    joined = new & close
+    # Joining two windows in a row would chain a dense series into one: join every other border.
+    border = np.cumsum(new)
+    return np.cumsum(new & ~(joined & (border % 2 == 1)))

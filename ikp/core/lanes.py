@@ -1,0 +1,212 @@
+"""Where intervals go when they are drawn: in which order they open and close, on which lane.
+
+A timeline draws ranges that nest inside each other on one lane, as a stack. Whatever overlaps
+without nesting needs a lane of its own. Both questions are about order, and times alone do not
+settle it: a coarse clock gives many events the same tick. The order of recording does (a range is
+recorded when it ends), by these rules, for an event that was recorded before another of its slot:
+
+- it lies *before* it if it ended no later than the other started,
+- else *inside* it if it started no earlier,
+- else the two *overlap*.
+
+Plain arithmetic on arrays: nothing here knows traces or file formats.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+MAX_DEPTH: Final = 510
+"""Ranges stacked on one lane. Perfetto's trace processor drops what is deeper than 511, and an
+instant inside the innermost range counts as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The order in which the events of many slots open and close, as positions ``0 .. n - 1``.
+
+    ``opens`` and ``closes`` are equal for an instant, which takes one position; a range takes two.
+    In stream order each lane is a correct sequence of brackets, in which times never go back.
+    ``lane`` is 0 for all but ranges that overlap, or lie too deep, within their slot.
+    """
+
+    opens: Ints
+    closes: Ints
+    lane: Ints
+
+    def __len__(self) -> int:
+        return int(self.closes[-1]) + 1 if len(self.closes) else 0
+
+
+def arrange(
+    slot: NDArray[np.integer[Any]],
+    start: Ints,
+    end: Ints,
+    is_range: Bools,
+    max_depth: int = MAX_DEPTH,
+) -> Stream:
+    """Order the events of all slots, and give lanes to those that need one.
+
+    Events are sorted by slot, and within a slot by end; equal ends stand in order of recording.
+    """
+    first, holders = _first_inside(slot, start, end)
+    closed_before = np.arange(len(slot)) if is_range.all() else np.cumsum(is_range) - is_range
+    depth = _depth(first, holders)
+    if int(depth.max(initial=0)) >= max_depth or _crosses(start, first, holders):
+        return _untangle(slot, start, first, is_range, closed_before, max_depth)
+    # Each range opens at the depth at which it closes: in front of it stands whatever closed
+    # before, and what is still open.
+    closes = np.arange(len(slot)) + closed_before + is_range + depth
+    opens = closes - is_range
+    opens[holders] = first[holders] + closed_before[first[holders]] + depth[holders]
+    return Stream(opens, closes, np.zeros(len(slot), np.int64))
+
+
+def _first_inside(
+    slot: NDArray[np.integer[Any]], start: Ints, end: Ints
+) -> tuple[Ints, NDArray[np.intp]]:
+    """Return, for each event, the first of its slot that does not lie before it; at most itself.
+
+    Also return the events for which that is another one: ranges that hold or overlap others.
+    """
+    first = np.arange(len(slot))
+    holders = np.flatnonzero(end[:-1] > start[1:]) + 1
+    holders = holders[slot[holders - 1] == slot[holders]]
+    if len(holders):
+        low, high = np.searchsorted(slot, slot[holders]), holders
+        while np.any(low < high):  # bisect for all of them together
+            middle = (low + high) // 2
+            after = end[middle] > start[holders]
+            low, high = np.where(after, low, middle + 1), np.where(after, middle, high)
+        first[holders] = low
+    return first, holders
+
+
+def _crosses(start: Ints, first: Ints, holders: NDArray[np.intp]) -> bool:
+    """Tell whether any range overlaps another, or whether that takes too long to find out here."""
+    if int((holders - first[holders]).sum()) > MAX_VISITS * len(start):
+        return True
+    spans = np.column_stack([first[holders], holders]).reshape(-1)
+    earliest = np.minimum.reduceat(start, spans)[::2] if len(spans) else start[:0]
+    return bool(np.any(earliest < start[holders]))
+
+
+def _depth(first: Ints, holders: NDArray[np.intp]) -> Ints:
+    """Return how many ranges are open right after each event, where none overlap."""
+    change = np.bincount(first[holders], minlength=len(first))
+    change -= np.bincount(holders, minlength=len(first))
+    return np.cumsum(change)
+
+
+MAX_VISITS: Final = 32
+"""How often each event may be looked at, on average, to see that ranges nest. Deep nesting takes
+the other way, whose cost does not depend on the depth."""
+
+
+def _untangle(
+    slot: NDArray[np.integer[Any]],
+    start: Ints,
+    first: Ints,
+    is_range: Bools,
+    closed_before: Ints,
+    max_depth: int,
+) -> Stream:
+    """Order events of which some overlap or lie too deep, and put those on lanes of their own."""
+    opened = np.cumsum(np.bincount(first[is_range], minlength=len(slot)))
+    closes = np.arange(len(slot)) + opened
+    rank = _ranks(start, first, is_range)
+    opens = np.where(is_range, first + rank, closes)
+    # Where ranges nest, each one opens at the depth at which it closes.
+    depth = opened - closed_before - is_range
+    tangled = is_range & ((rank - closed_before[first] != depth) | (depth >= max_depth))
+    lane = np.zeros(len(slot), np.int64)
+    for events in _slots_with(slot, tangled, is_range):
+        lane[events] = _stack(opens[events], closes[events], max_depth)
+    return Stream(opens, closes, lane)
+
+
+def _ranks(start: Ints, first: Ints, is_range: Bools) -> Ints:
+    """Return the place of each range in the order of opening; of ranges that tie, outer ones first.
+
+    Of two ranges that start together, the one recorded later holds the other, or overlaps it.
+    """
+    ranges = np.flatnonzero(is_range)
+    order = np.lexsort((-ranges, start[ranges], first[ranges]))
+    rank = np.zeros(len(start), np.int64)
+    rank[ranges[order]] = np.arange(len(ranges))
+    return rank
+
+
+def _slots_with(
+    slot: NDArray[np.integer[Any]], chosen: Bools, is_range: Bools
+) -> list[NDArray[np.intp]]:
+    """Return the ranges of each slot that holds any of the chosen events."""
+    slots = np.unique(slot[chosen])
+    low, high = np.searchsorted(slot, slots), np.searchsorted(slot, slots, "right")
+    return [
+        begin + np.flatnonzero(is_range[begin:stop]) for begin, stop in zip(low, high, strict=True)
+    ]
+
+
+def _stack(opens: Ints, closes: Ints, max_depth: int) -> Ints:
+    """Put each range on the lowest lane on which it nests."""
+    lanes = np.empty(len(opens), np.int64)
+    stacks: list[list[int]] = []
+    order = np.argsort(opens)
+    for i, begin, end in zip(
+        order.tolist(), opens[order].tolist(), closes[order].tolist(), strict=True
+    ):
+        for lane, stack in enumerate(stacks):  # noqa: B007  the lane is used after the loop
+            while stack and stack[-1] < begin:
+                stack.pop()
+            if not stack or (stack[-1] > end and len(stack) < max_depth):
+                break
+        else:
+            lane, stack = len(stacks), []
+            stacks.append(stack)
+        stack.append(end)
+        lanes[i] = lane
+    return lanes
+
+
+def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
+    """Return the lowest lane on which each interval touches no other one of its group.
+
+    ``order`` holds the first and the last place of each interval in some file. One interval may
+    follow another on a lane at the very moment at which that ends, if it does so in the file too.
+    """
+    lanes = np.zeros(len(group), np.int64)
+    by_start = np.lexsort((order[0], start, group))
+    group, start, end = group[by_start], start[by_start], end[by_start]
+    first, last = (places[by_start] for places in order)
+    free = (start[1:] > end[:-1]) | ((start[1:] == end[:-1]) & (first[1:] > last[:-1]))
+    busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
+    for begin, stop in zip(
+        np.searchsorted(group, busy), np.searchsorted(group, busy, "right"), strict=True
+    ):
+        part = slice(begin, stop)
+        lanes[by_start[part]] = _pack_one(start[part], end[part], first[part], last[part])
+    return lanes
+
+
+def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
+    lanes = []
+    busy: list[tuple[int, int, int]] = []  # end, last place, lane
+    free: list[int] = []
+    for begin, stop, low, high in zip(
+        start.tolist(), end.tolist(), first.tolist(), last.tolist(), strict=True
+    ):
+        while busy and (busy[0][0], busy[0][1]) < (begin, low):
+            heapq.heappush(free, heapq.heappop(busy)[2])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (stop, high, lane))
+        lanes.append(lane)
+    return lanes

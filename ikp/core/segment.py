@@ -1,0 +1,29 @@
+"""A segment: the memory that one kernel launch records into, as the host holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ikp.core.spec import Spec
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """``data`` is a uint8 tensor of shape ``(bytes,)``: launch header, then the slots."""
+
+    label: str
+    data: Any  # torch.Tensor
+    spec: Spec
+    backend: str
+    device_name: str
+    clock_rate_hz: float  # advertised SM clock; used only where anchors can't give the rate
+    regions: Mapping[int, str] = field(default_factory=dict)  # names of user-given ids
+    sequence: int = 0  # order of allocation in the session
+    enabled: bool = True  # False: the kernel runs with recording off, at run time
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes, the launch header included."""
+        return int(self.data.numel())

@@ -1,0 +1,493 @@
+"""A recording session: hands out buffers, reads them back, decodes, exports."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ikp.core import abi, plugins, switches
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.arena import Arena
+from ikp.core.decode import Source, decode, read_launch_header
+from ikp.core.regions import checked_id, checked_name
+from ikp.core.segment import Segment
+from ikp.core.spec import Spec
+from ikp.core.trace import Trace
+from ikp.errors import (
+    BufferError,
+    DecodeError,
+    ExportError,
+    IkpWarning,
+    PluginError,
+    UsageError,
+)
+from ikp.version import __version__
+
+DEFAULT_BUFFER_BYTES = 32 << 20
+"""Room for two million records: 240 per warp for 8192 warps."""
+
+BUILT_IN = {"triton": "triton", "cute": "cutlass"}
+"""Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class profile:
+    """Record kernels and keep or write the trace.
+
+    As a context manager::
+
+        with ikp.profile("gemm.pftrace") as prof:
+            gemm[grid](a, b, c, prof.buffer("gemm"))
+        print(prof.trace.stats())
+
+    As a decorator, it records each call; a parameter named ``prof`` is filled in::
+
+        @ikp.profile("step.pftrace", force=True)
+        def step(x, prof): ...
+
+    Args:
+        path: where to write the trace when the session ends; the suffix chooses the format. None
+            keeps it in ``trace`` only.
+        force: overwrite an existing file.
+        clock: ``"cycles"`` (SM cycles, finest) or ``"globaltimer"`` (one axis in ns, coarse steps).
+        overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
+            latest.
+        buffer_size: default size in bytes of each buffer.
+        device: torch device of the buffers; None takes the current CUDA device, or the CPU where
+            there is none or Triton interprets kernels.
+        backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
+            one that is installed: its buffers serve Triton, Gluon and CuTe kernels alike.
+        schedule: let the compiler hook place clock reads and stores where they cost least.
+        enabled: False makes every buffer None.
+
+    Raises:
+        UsageError: an option is unknown.
+        ExportError: the trace can't be written to ``path``; told before any kernel runs.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        force: bool = False,
+        clock: str = "cycles",
+        overflow: str = "stop",
+        buffer_size: int = DEFAULT_BUFFER_BYTES,
+        device: Any = None,
+        backend: str | None = None,
+        schedule: bool = True,
+        enabled: bool = True,
+    ) -> None:
+        if path is not None and not isinstance(path, (str, PathLike)):
+            raise UsageError(
+                f"ikp.profile takes the path of the trace, not {path!r}. As a decorator it needs "
+                f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
+            )
+        self._path, self._force = path, force
+        self._clock = _choice(ClockKind, clock, "clock", ("cycles", "globaltimer"))
+        self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
+        self._buffer_size, self._device_wish = buffer_size, device
+        self._backend_name, self._schedule = backend or "", schedule
+        self._enabled = enabled
+        self.export = True
+        self._segments: list[Segment] = []
+        self._arenas: dict[Any, Arena] = {}
+        self._backend: plugins.Backend | None = None
+        self._trace: Trace | None = None
+        self._silent: set[str] = set()  # labels of buffers that nobody wrote to
+        self._open = False
+
+    def buffer(
+        self,
+        label: str,
+        *,
+        size: int | None = None,
+        regions: Mapping[int, str] | None = None,
+        device: Any = None,
+        enabled: bool = True,
+    ) -> Any:
+        """Return the ``prof`` argument for one kernel launch.
+
+        Take a new one for each launch whose records you want to keep: a launch overwrites what an
+        earlier one left in the same buffer.
+
+        Args:
+            label: what to call the launch in the trace.
+            size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
+                divides it among its warps, whatever the grid.
+            regions: names for regions that the kernel gives as integers.
+            device: torch device; None takes the session's.
+            enabled: False runs the same compiled kernel with recording off.
+
+        Raises:
+            UsageError: the session is not open, or an argument can't be used.
+            BufferError: no memory, no GPU, or a CUDA graph is being captured.
+            PluginError: the backend can't be loaded.
+        """
+        checked_name(label, "a buffer's label")
+        table = _region_table(regions)
+        if not self._open:
+            raise UsageError(
+                "prof.buffer was called outside the session. Call it inside: with ikp.profile() "
+                "as prof."
+            )
+        if not (self._enabled and switches.enabled()):
+            return None
+        backend = self._load_backend()
+        where = self._device(device)
+        arena = self._arenas.setdefault(where, Arena(where))
+        data = arena.take(self._buffer_size if size is None else size)
+        name, rate = _device_facts(where)
+        segment = Segment(
+            label=label,
+            data=data,
+            spec=self._spec(where),
+            backend=self._backend_name,
+            device_name=name,
+            clock_rate_hz=rate,
+            regions=table,
+            sequence=len(self._segments),
+            enabled=enabled,
+        )
+        self._segments.append(segment)
+        self._trace = None
+        return backend.argument(segment)
+
+    @property
+    def trace(self) -> Trace:
+        """What was recorded. Inside the session, so far: it waits for the device and decodes anew.
+
+        Raises:
+            DecodeError: a buffer was overwritten by something else. When the session ends, this is
+                raised after the other launches are decoded and written.
+        """
+        if self._open or self._trace is None:
+            self._trace, broken = self._collect()
+            if broken is not None:
+                raise broken
+        return self._trace
+
+    def reset(self) -> None:
+        """Forget every buffer and record so far; buffers handed out before are no longer read."""
+        self._segments.clear()
+        self._arenas.clear()
+        self._trace = None
+
+    def __enter__(self) -> Self:
+        if self._open:
+            raise UsageError("this session is already open: make a new one with ikp.profile().")
+        if self._path is not None and self._exporting():
+            _check_target(self._path, self._force)
+        self.reset()
+        self._open = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open = False
+        broken: Exception | None = None
+        try:
+            self._trace, broken = self._collect()
+            self._save(self._trace)
+        except Exception as lost:
+            if error is None:
+                raise
+            broken = lost
+        if broken is not None:
+            if error is None:
+                raise broken
+            # The user's own exception matters more: tell, and let it pass.
+            self._tell(f"the session failed, and so did its trace: {broken}", error)
+        for text in self._losses(ended=error is None):
+            self._tell(text, error)
+
+    def __call__(self, function: _Function) -> _Function:
+        """Return ``function`` recorded: one session per call."""
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise UsageError(
+                f"{function.__qualname__} is a coroutine or a generator: its body runs after the "
+                "call. Record inside it: with ikp.profile() as prof."
+            )
+        wants = "prof" in inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with self as prof:
+                return function(*args, **kwargs, **({"prof": prof} if wants else {}))
+
+        return recorded  # type: ignore[return-value]
+
+    def _save(self, trace: Trace) -> None:
+        if self._path is not None and self._exporting():
+            trace.save(self._path, force=self._force)
+
+    def _exporting(self) -> bool:
+        recording = self._enabled and switches.enabled()
+        return recording and self.export and switches.exporting()
+
+    def _losses(self, *, ended: bool) -> list[str]:
+        """Say what was lost. Kernels that a failure kept from running are not missed."""
+        launches = self._trace.launches if self._trace else ()
+        texts = [f"{each.label}: {'; '.join(each.notes)}." for each in launches if each.notes]
+        if ended and self._silent:
+            labels = ", ".join(map(repr, sorted(self._silent)))
+            texts.append(
+                f"nothing was recorded for {labels}: the kernel never ran, or it has no "
+                "ikp.init(prof) with this buffer."
+            )
+        return texts
+
+    def _tell(self, text: str, error: BaseException | None) -> None:
+        try:
+            warnings.warn(text, IkpWarning, stacklevel=3)
+        except IkpWarning:  # warnings are errors here
+            if error is None:
+                raise
+            error.add_note(text)
+
+    def _collect(self) -> tuple[Trace, DecodeError | None]:
+        """Read back and decode what is sound; return it, and what is wrong with the rest."""
+        sources, broken = [], None
+        self._silent = set()
+        for segment in self._segments:
+            source = _read_back(segment)
+            try:
+                launched = read_launch_header(source.data, source.label) is not None
+            except DecodeError as error:
+                broken = error
+                continue
+            sources.append(source)
+            if segment.enabled and not launched:
+                self._silent.add(segment.label)
+        names = self._backend.names() if self._backend else {}
+        return decode(sources, names, _provenance(self._segments)), broken
+
+    def _load_backend(self) -> plugins.Backend:
+        backend = self._backend
+        if backend is None:
+            self._backend_name = self._backend_name or _installed_backend()
+            backend = self._backend = plugins.load(plugins.BACKENDS, self._backend_name)
+        return backend
+
+    def _spec(self, device: Any) -> Spec:
+        from ikp.targets.revision import revision
+
+        return Spec(
+            clock=self._clock,
+            overflow=self._overflow,
+            device=device.type,
+            schedule=self._schedule,
+            revision=revision(),
+        )
+
+    def _device(self, wish: Any) -> Any:
+        import torch
+
+        wish = self._device_wish if wish is None else wish
+        if wish is None:
+            wish = self._load_backend().device_type()
+        try:
+            device = torch.device(wish)
+        except (RuntimeError, TypeError) as error:
+            raise UsageError(
+                f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
+            ) from error
+        if device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise BufferError(
+                    f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
+                    "run "
+                    "kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
+                    "triton."
+                )
+            if torch.cuda.is_current_stream_capturing():
+                raise BufferError(
+                    "prof.buffer was called while a CUDA graph is being captured: take the buffer "
+                    "before the capture and pass it in."
+                )
+            if device.index is None:
+                device = torch.device("cuda", torch.cuda.current_device())
+        elif device.type != "cpu":
+            raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
+        return device
+
+
+def capture(
+    function: Callable[[profile], Any],
+    *,
+    path: str | PathLike[str] | None = None,
+    force: bool = False,
+    attempts: int = 5,
+    **options: Any,
+) -> Trace:
+    """Run ``function(prof)`` until its buffers hold every record, and return the trace.
+
+    Each buffer that dropped records is made as large as it needed (or twice as large, where that is
+    unknown) and everything runs again. So ``function`` must be safe to run more than once.
+
+    Args:
+        function: launches kernels with ``prof.buffer(label)`` and no size of its own.
+        path: where to write the final trace.
+        force: overwrite an existing file.
+        attempts: how many runs at most.
+        options: as for ``ikp.profile``.
+
+    Raises:
+        BufferError: records were still dropped after the last run; says how many.
+        ExportError: the trace can't be written.
+    """
+    if attempts < 1:
+        raise UsageError(f"attempts={attempts}: ikp.capture runs the function at least once.")
+    size = int(options.pop("buffer_size", DEFAULT_BUFFER_BYTES))
+    runs, needed, dropped = 0, size, 0
+    while runs < attempts and size <= needed <= abi.MAX_SEGMENT_BYTES:
+        size, runs = needed, runs + 1
+        with _Attempt(path, force=force, buffer_size=size, **options) as prof:
+            function(prof)
+        needed, dropped = _needed(prof.trace), prof.trace.dropped
+        if not needed:
+            for text in prof.told:
+                warnings.warn(text, IkpWarning, stacklevel=2)
+            return prof.trace
+    if needed <= size:
+        raise BufferError(
+            f"{dropped} records were dropped in buffers smaller than {size} bytes. Leave size out "
+            "of prof.buffer in what ikp.capture runs: it finds the size."
+        )
+    raise BufferError(
+        f"{dropped} records were still dropped with buffers of {size} bytes after {runs} runs; "
+        f"{needed} bytes would be needed, of at most {abi.MAX_SEGMENT_BYTES}. Record less (fewer "
+        "iterations or ranges), or keep only the latest with overflow='wrap'."
+    )
+
+
+class _Attempt(profile):
+    """A session that writes its trace only if nothing was lost, and keeps its warnings."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.told: list[str] = []
+
+    def _save(self, trace: Trace) -> None:
+        if not _needed(trace):
+            super()._save(trace)
+
+    def _tell(self, text: str, error: BaseException | None) -> None:
+        if error is None:
+            self.told.append(text)
+        else:
+            super()._tell(text, error)
+
+
+def _needed(trace: Trace) -> int:
+    """Return the size that a buffer must have to lose nothing; 0 if all were large enough."""
+    return max((launch.needed_bytes for launch in trace.launches), default=0)
+
+
+def _installed_backend() -> str:
+    """Return a built-in backend whose language is installed.
+
+    Raises:
+        PluginError: none is.
+    """
+    from importlib.util import find_spec
+
+    for name, package in BUILT_IN.items():
+        if find_spec(package) is not None:
+            return name
+    raise PluginError(
+        "no kernel language is installed. Do: pip install 'ikp[triton]' (Triton and Gluon) or "
+        "pip install 'ikp[cute]' (CuTe DSL)."
+    )
+
+
+def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
+    if value not in allowed:
+        raise UsageError(f"{name}={value!r} is unknown: use {' or '.join(map(repr, allowed))}.")
+    return kind[value.upper()]
+
+
+def _region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
+    if not isinstance(regions, Mapping | None):
+        raise UsageError(f"regions maps numbers to names, like {{0: 'load'}}; got {regions!r}.")
+    return {checked_id(number): checked_name(name) for number, name in (regions or {}).items()}
+
+
+def _check_target(path: str | PathLike[str], force: bool) -> None:
+    """Refuse a path that can't be written, before the work is done that should end there."""
+    plugins.exporter_for_path(path)
+    target = Path(fspath(path))
+    if target.is_dir():
+        raise ExportError(f"{target} is a folder: give the name of a file in it.")
+    if target.exists() and not force:
+        raise ExportError(
+            f"{target} exists: pass force=True to overwrite it, or name another file."
+        )
+    if not target.parent.is_dir():
+        raise ExportError(f"{target} can't be written: there is no folder {target.parent}.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ExportError(f"{target} can't be written: you may not write in {target.parent}.")
+
+
+def _read_back(segment: Segment) -> Source:
+    """Copy what the kernel wrote to the host, after everything queued on the device."""
+    data = segment.data
+    if data.is_cuda:
+        import torch
+
+        torch.cuda.synchronize(data.device)
+    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
+    host = data.cpu().numpy() if head.any() else head
+    return Source(
+        label=segment.label,
+        data=host,
+        device=segment.device_name,
+        backend=segment.backend,
+        clock_rate_hz=segment.clock_rate_hz,
+        regions=segment.regions,
+    )
+
+
+def _device_facts(device: Any) -> tuple[str, float]:
+    """Return the device's name and advertised clock in Hz (0 where unknown)."""
+    if device.type == "cpu":
+        return "CPU (Triton interpreter)", 0.0
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
+
+
+def _provenance(segments: list[Segment]) -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    facts = {
+        "ikp": __version__,
+        "abi": str(abi.ABI_VERSION),
+        "python": platform.python_version(),
+        "host": platform.platform(),
+        "command": " ".join(sys.argv)[:1000],
+        "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "devices": ", ".join(sorted({segment.device_name for segment in segments})),
+    }
+    for package in ("triton", "torch"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts

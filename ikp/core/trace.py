@@ -1,0 +1,210 @@
+"""The model that every exporter and analysis reads: launches, slots, events, and their evidence.
+
+All tables are columns (numpy arrays of equal length). Times are Unix nanoseconds in ``int64`` on
+one axis for all launches and SMs. Nothing here knows a DSL or a file format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import PayloadType
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    import pandas
+
+    from ikp.analysis.stats import Stats
+
+Column = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A name and the id that stands for it in a record's tag."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """How clock ticks were placed on the nanosecond axis, and how well that went.
+
+    ``residual_sd_ns`` and ``residual_max_ns`` are the anchors' distances from the fit. ``rate``
+    says where ``ns_per_tick`` comes from: ``"fitted"`` from anchors, ``"nominal"`` from the clock
+    rate that the device advertises (too few anchors), ``"exact"`` where ticks are nanoseconds.
+    """
+
+    kind: str  # "cycles" | "globaltimer" | "host"
+    ns_per_tick: float
+    rate: str  # "fitted" | "nominal" | "exact"
+    anchors: int = 0
+    residual_sd_ns: float = 0.0
+    residual_max_ns: float = 0.0
+    rate_spread: float = 0.0  # how much the rate itself changed within the launch, relative
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel launch and what is known of its recording."""
+
+    label: str
+    grid: tuple[int, int, int]  # blocks: x, y, z
+    block: tuple[int, int, int]  # threads: x, y, z
+    warps_per_block: int
+    device: str  # "NVIDIA H200", "cpu (interpreter)"
+    backend: str  # "triton", ...
+    clock: ClockFit
+    overflow: str = "stop"  # "stop" | "wrap"
+    capacity: int = 0  # records per slot
+    segment_bytes: int = 0
+    attempted: int = 0  # records attempted, as far as known
+    kept: int = 0
+    unfinished: int = 0  # slots whose warp never reached finish: their losses are unknown
+    needed_bytes: int = 0  # segment size that would have held every record, as far as known
+    relaunches: int = 0  # earlier launches that wrote to the same segment and were overwritten
+    notes: tuple[str, ...] = ()  # what a reader must know, in words
+
+    @property
+    def dropped(self) -> int:
+        """Records attempted but not kept."""
+        return self.attempted - self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """One row per warp of a block that ran. ``start_ns`` is its ``init``, ``end_ns`` its ``finish``
+    (or the end of its last record).
+    """
+
+    launch: Column  # int32, index into Trace.launches
+    block: Column  # int32, linear block id: x + grid_x * (y + grid_y * z)
+    warp: Column  # int32, warp in block
+    sm: Column  # int32
+    role: Column  # int32
+    start_ns: Column  # int64
+    end_ns: Column  # int64
+    attempted: Column  # int64
+    kept: Column  # int64
+    finished: Column  # bool
+
+    def __len__(self) -> int:
+        return len(self.launch)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """One row per record, slot by slot, within a slot in the order of recording (by end)."""
+
+    slot: Column  # int32, index into Trace.slots
+    region: Column  # int32, index into Trace.regions
+    kind: Column  # uint8, abi.Kind
+    start_ns: Column  # int64
+    end_ns: Column  # int64, equal to start_ns for an instant
+    ticks: Column  # int64, end - start in clock ticks (cycles, or ns of a timer)
+    payload_type: Column  # uint8, abi.PayloadType
+    payload: Column  # uint32, raw bits
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+
+_DTYPES: dict[str, Any] = {
+    "start_ns": np.int64,
+    "end_ns": np.int64,
+    "ticks": np.int64,
+    "attempted": np.int64,
+    "kept": np.int64,
+    "finished": np.bool_,
+    "kind": np.uint8,
+    "payload_type": np.uint8,
+    "payload": np.uint32,
+}
+
+
+_Table = TypeVar("_Table", Slots, Events)
+
+
+def make_columns(table: type[_Table], **columns: Any) -> _Table:
+    """Build ``table`` from array-likes, each cast to its column's dtype."""
+    return table(
+        **{
+            f.name: np.ascontiguousarray(columns[f.name], _DTYPES.get(f.name, np.int32))
+            for f in fields(table)
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was recorded in one session, with its evidence.
+
+    ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
+    time); exporters write it into the file.
+    """
+
+    launches: tuple[Launch, ...]
+    regions: tuple[Region, ...]
+    slots: Slots
+    events: Events
+    provenance: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def dropped(self) -> int:
+        """Records lost to full slots, as far as known, over all launches."""
+        return sum(launch.dropped for launch in self.launches)
+
+    @property
+    def payload(self) -> NDArray[np.float64]:
+        """The payload of each event as a number; NaN where there is none."""
+        return payload_values(self.events.payload, self.events.payload_type)
+
+    def stats(self) -> Stats:
+        """Return count, total, mean, p50, p99 and share per launch label and region."""
+        from ikp.analysis.stats import (
+            stats,  # analysis reads traces: the import can't be on top
+        )
+
+        return stats(self)
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the trace in the format of the path's suffix (``.pftrace``, ...).
+
+        Raises:
+            ExportError: no exporter knows the suffix, the file exists and ``force`` is false, or
+                the path can't be written.
+        """
+        from ikp.core.plugins import exporter_for_path
+
+        exporter_for_path(path).write(self, path, force=force)
+
+    def view(self) -> None:
+        """Serve the trace on loopback and print the Perfetto UI address that opens it."""
+        from ikp.cli.view import view_trace
+
+        view_trace(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return one row per event as a DataFrame (needs ``pip install 'ikp[pandas]'``)."""
+        from ikp.analysis.frame import to_pandas
+
+        return to_pandas(self)
+
+
+def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:
+    """Return payload words as float64 according to each one's type; NaN where there is none."""
+    out = np.full(len(bits), np.nan)
+    for kind, dtype in (
+        (PayloadType.U32, "<u4"),
+        (PayloadType.I32, "<i4"),
+        (PayloadType.F32, "<f4"),
+    ):
+        chosen = types == kind
+        out[chosen] = bits[chosen].view(dtype)
+    return out

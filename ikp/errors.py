@@ -1,0 +1,43 @@
+"""Every error that ``ikp`` raises: one class per kind of mistake.
+
+A message says what happened, where, why, and what to do about it. All derive from
+:class:`IkpError`, so ``except ikp.IkpError`` catches exactly what this package raises.
+"""
+
+from __future__ import annotations
+
+
+class IkpError(Exception):
+    """Base of every error raised by ``ikp``."""
+
+
+class UsageError(IkpError):
+    """A call that can't mean anything: wrong type, wrong order, unknown option."""
+
+
+class KernelError(UsageError):
+    """A verb used wrongly inside a kernel; raised while the kernel is traced or interpreted."""
+
+
+class RegionError(UsageError):
+    """A region name or id that is invalid, or two names that share one id."""
+
+
+class BufferError(IkpError):
+    """A buffer that can't be allocated, is too small, or lies on the wrong device."""
+
+
+class DecodeError(IkpError):
+    """Bytes that are not a segment written by this version of ``ikp``."""
+
+
+class ExportError(IkpError):
+    """A trace that can't be written or read at the given path."""
+
+
+class PluginError(IkpError):
+    """A backend or exporter that is missing, broken, or written for another interface."""
+
+
+class IkpWarning(UserWarning):
+    """Something was lost or estimated; the trace says how much."""

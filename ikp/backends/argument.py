@@ -1,0 +1,63 @@
+"""What a kernel of any built-in language takes as ``prof``."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+from ikp.core.abi import LAUNCH_HEADER_BYTES
+from ikp.core.segment import Segment
+
+
+class Argument(NamedTuple):
+    """Memory and its size at run time, a spec at compile time.
+
+    Triton and Gluon take it as the tuple it is. CuTe takes it by its protocol for arguments, the
+    methods below: on the host the members are a tensor and an integer, while a kernel is traced
+    they are the language's ``Int64`` and ``Int32``.
+    """
+
+    data: Any  # uint8 tensor; a pointer or an address in the kernel
+    slots_bytes: Any  # bytes after the launch header; 0 turns recording off at run time
+    spec: Any  # the text of a Spec; Triton's constexpr of it where Triton is installed
+
+    @property
+    def spec_text(self) -> str:
+        """The text of the spec."""
+        return str(getattr(self.spec, "value", self.spec))
+
+    def __c_pointers__(self) -> list[int | None]:
+        words = (ctypes.c_int64(self.data.data_ptr()), ctypes.c_int32(self.slots_bytes))
+        self.data.ikp_words = words  # CuTe reads them after this returns: they live with the data
+        return [ctypes.cast(ctypes.pointer(word), ctypes.c_void_p).value for word in words]
+
+    def __get_mlir_types__(self) -> list[Any]:
+        from cutlass.cutlass_dsl import T
+
+        return [T.i64(), T.i32()]
+
+    def __extract_mlir_values__(self) -> list[Any]:
+        return [self.data.ir_value(), self.slots_bytes.ir_value()]
+
+    def __new_from_mlir_values__(self, values: list[Any]) -> Argument:
+        from cutlass import Int32, Int64
+
+        return Argument(Int64(values[0]), Int32(values[1]), self.spec)
+
+    def __cache_key__(self) -> str:
+        return self.spec_text
+
+
+def argument(segment: Segment) -> Argument:
+    """Return the ``prof`` argument for one launch that records into ``segment``."""
+    size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
+    return Argument(segment.data, size, _constant(str(segment.spec)))
+
+
+def _constant(text: str) -> Any:
+    """Wrap a constant as Triton wants it in a tuple; CuTe takes anything."""
+    try:
+        from triton.language import constexpr
+    except ModuleNotFoundError:
+        return text
+    return constexpr(text)

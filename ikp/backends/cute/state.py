@@ -1,0 +1,81 @@
+"""What the verbs must know of the kernel that is being traced right now.
+
+CuTe runs a kernel's Python while it builds the kernel's operation, helpers inlined. The operation
+around the insertion point identifies the kernel.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from cutlass._mlir import ir
+
+from ikp.backends.dsl import init_twice, no_init
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+
+KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
+
+_recordings: weakref.WeakKeyDictionary[Any, dict[int, Spec | None]] = weakref.WeakKeyDictionary()
+
+
+def tracing() -> bool:
+    """Return whether CuTe traces code now, a kernel's or a host function's."""
+    try:
+        return ir.InsertionPoint.current is not None
+    except ValueError:
+        return False
+
+
+def kernel(verb: str) -> int:
+    """Return what identifies the kernel being traced.
+
+    Raises:
+        KernelError: host code is being traced.
+    """
+    owner = ir.InsertionPoint.current.block.owner
+    while owner is not None:
+        operation = owner.operation
+        if operation.name in KERNEL_OPERATIONS:
+            return hash(operation)
+        owner = operation.parent
+    raise KernelError(
+        f"ikp.{verb} stands in host code: a @cute.jit function that launches kernels runs on the "
+        "CPU. "
+        f"Move it into the @cute.kernel function, or a function that the kernel calls."
+    )
+
+
+def begin(kernel: int, spec: Spec | None) -> None:
+    """Remember how the kernel being traced records; None where ``prof`` was None.
+
+    Raises:
+        KernelError: the kernel has called ``init`` before, or calls it where not every warp runs.
+    """
+    recordings = _recordings.setdefault(ir.Context.current, {})
+    if kernel in recordings:
+        raise init_twice()
+    if spec is not None and not _in_outermost_block():
+        raise KernelError(
+            "ikp.init stands in a loop or a branch that is decided at run time. A warp that does "
+            "not run it would record into memory that is not its own. Call ikp.init at the top of "
+            "the kernel, before any dynamic if, for or while."
+        )
+    recordings[kernel] = spec
+
+
+def current(kernel: int, verb: str) -> Spec | None:
+    """Return the spec of the kernel being traced; None where recording is off.
+
+    Raises:
+        KernelError: no ``init`` came before.
+    """
+    recordings = _recordings.get(ir.Context.current, {})
+    if kernel not in recordings:
+        raise no_init(verb)
+    return recordings[kernel]
+
+
+def _in_outermost_block() -> bool:
+    return ir.InsertionPoint.current.block.owner.operation.name in KERNEL_OPERATIONS

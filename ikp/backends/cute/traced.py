@@ -1,0 +1,162 @@
+"""CuTe kernels that are being traced: the verbs become inline PTX.
+
+The same PTX as in Triton: the cursor's registers are declared by ``init`` and used by name, so that
+nothing is threaded through the DSL's loops and branches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cutlass
+from cutlass import Float32, Int32, Uint32
+from cutlass._mlir.dialects import arith, llvm
+from cutlass.cutlass_dsl import T
+
+from ikp.backends.argument import Argument
+from ikp.backends.cute import state
+from ikp.backends.cute.context import Context
+from ikp.backends.dsl import (
+    OpenRange,
+    Payload,
+    Region,
+    constant_payload,
+    constant_region,
+    not_a_buffer,
+    not_a_payload,
+    not_a_region,
+    signed,
+)
+from ikp.core import abi
+from ikp.core.abi import Kind, Language, PayloadType
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets import ptx
+
+
+def tracing() -> bool:
+    """Return whether CuTe traces code now."""
+    return state.tracing()
+
+
+class Traced:
+    """The ``Dsl`` of the kernel that CuTe traces now."""
+
+    def __init__(self, verb: str) -> None:
+        self._kernel = state.kernel(verb)
+
+    def init(self, prof: Any) -> None:
+        """Declare the cursor and write the headers; remember how this kernel records."""
+        if prof is None:
+            state.begin(self._kernel, None)
+            return
+        if not isinstance(prof, Argument):
+            raise not_a_buffer(type(prof).__name__)
+        spec = Spec.parse(prof.spec_text)
+        state.begin(self._kernel, spec)
+        asm = ptx.init(spec.clock, spec.overflow, spec.schedule, Language.CUTE)
+        _emit(asm, [prof.data, prof.slots_bytes])
+
+    def recording(self, verb: str) -> bool:
+        """Return whether this kernel records."""
+        return state.current(self._kernel, verb) is not None
+
+    def region(self, value: Any, verb: str) -> Region:
+        """Accept a constant, or an integer of at most 32 bits."""
+        if isinstance(value, cutlass.Integer):
+            return Region(None, runtime=value)
+        known = constant_region(value)
+        if known is None:
+            raise not_a_region(verb, repr(value))
+        return known
+
+    def payload(self, value: Any, verb: str) -> Payload:
+        """Accept a constant, or a number of at most 32 bits."""
+        if isinstance(value, cutlass.Numeric):
+            return Payload(_type_of(value, verb), value)
+        known = constant_payload(value, verb)
+        if known is None:
+            raise not_a_payload(verb, repr(value), "Take one element of a tensor: x[i].")
+        return known
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Read the clock; constants become run-time values, so that tokens have one type."""
+        if given.type is not PayloadType.NONE and not isinstance(payload, cutlass.Numeric):
+            payload = Float32(payload) if isinstance(payload, float) else Int32(payload)
+        return OpenRange(region, _emit(ptx.start(self._spec().clock), []), payload)
+
+    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+        """Read the clock and store one range record."""
+        spec, fixed = self._spec(), region.fixed_tag(Kind.RANGE, payload.type)
+        asm = ptx.end(fixed, spec.clock, spec.overflow, region.comment)
+        tag = [] if fixed is not None else [_tag(Kind.RANGE, payload.type, region)]
+        _emit(asm, [*tag, start, _word(payload)])
+
+    def store_instant(self, region: Region, payload: Payload) -> None:
+        """Read the clock and store one instant record."""
+        spec, fixed = self._spec(), region.fixed_tag(Kind.INSTANT, payload.type)
+        asm = ptx.instant(fixed, spec.clock, spec.overflow, region.comment)
+        tag = [] if fixed is not None else [_tag(Kind.INSTANT, payload.type, region)]
+        _emit(asm, [*tag, _word(payload)])
+
+    def finish(self) -> None:
+        """Write the counts and the second clock anchor."""
+        _emit(ptx.finish(), [])
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Context:
+        """Return a value that CuTe carries."""
+        return Context(ranges)
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+        """Return the open ranges of a context; None if it isn't one."""
+        return ctx.ranges if isinstance(ctx, Context) else None
+
+    def plain(self, value: Any) -> Any:
+        """CuTe wraps no constants."""
+        return value
+
+    def _spec(self) -> Spec:
+        spec = state.current(self._kernel, "init")
+        if spec is None:
+            raise KernelError("this kernel does not record: its prof argument is None.")
+        return spec
+
+
+def _emit(asm: ptx.Asm, args: list[Any]) -> Any:
+    # With side effects: never dropped, merged, or moved across memory operations.
+    word = llvm.inline_asm(
+        T.i32(),
+        [arg.ir_value() for arg in args],
+        asm.code,
+        asm.constraints,
+        has_side_effects=True,
+        is_align_stack=False,
+        asm_dialect=llvm.AsmDialect.AD_ATT,
+    )
+    return Int32(word)
+
+
+def _tag(kind: Kind, payload: PayloadType, region: Region) -> Any:
+    number = Int32(region.runtime) & Int32(abi.MAX_USER_REGION)
+    return number | Int32(signed(abi.tag(kind, payload, 0)))
+
+
+def _word(payload: Payload) -> Any:
+    if isinstance(payload.value, int):
+        return Int32(signed(payload.value))
+    if payload.type is PayloadType.F32:
+        return Int32(arith.bitcast(T.i32(), Float32(payload.value).ir_value()))
+    return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
+
+
+def _type_of(value: Any, verb: str) -> PayloadType:
+    dtype = type(value)
+    if dtype.width > 32:
+        narrow = "Float32" if dtype.is_float else "Int32"
+        raise KernelError(
+            f"the payload of ikp.{verb} has type {dtype.__name__}, which does not fit in 32 bits: "
+            f"convert it, for example with cutlass.{narrow}(x)."
+        )
+    if dtype.is_float:
+        return PayloadType.F32
+    return PayloadType.I32 if getattr(dtype, "signed", False) else PayloadType.U32

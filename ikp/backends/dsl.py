@@ -1,0 +1,172 @@
+"""A DSL as the verbs see it: what ``ikp.verbs`` asks of each language's adapter.
+
+A region and a payload are resolved once, by the adapter's ``region`` and ``payload``, which accept
+what is a number in that language. What is known while the code is traced needs no adapter.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ikp.backends.names import intern
+from ikp.core import abi
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.regions import checked_id
+from ikp.errors import KernelError
+from ikp.targets.ptx import region_comment
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region as a verb got it: ``number`` is known now, or ``runtime`` holds it at run time."""
+
+    number: int | None
+    name: str = ""
+    runtime: Any = None
+
+    @property
+    def comment(self) -> str:
+        """What the mark of a record's store says of the region."""
+        if self.number is None or not self.name:
+            return "region named on the host"
+        return region_comment(self.number, self.name)
+
+    def fixed_tag(self, kind: Kind, payload: PayloadType) -> int | None:
+        """Return the record's tag where it is known now, else None."""
+        return None if self.number is None else abi.tag(kind, payload, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A 32-bit value that travels with a record: raw bits, or a value of the DSL."""
+
+    type: PayloadType
+    value: Any = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRange:
+    """A range that was started: what the verb was given, and the start word."""
+
+    region: Any
+    start: Any
+    payload: Any
+
+
+class Dsl(Protocol):
+    """One language's adapter, for the code that is being traced (or interpreted) right now."""
+
+    def init(self, prof: Any) -> None:
+        """Set up recording; ``prof`` None turns it off for this kernel."""
+
+    def recording(self, verb: str) -> bool:
+        """Return whether this kernel records; raise KernelError where no init came before."""
+
+    def region(self, value: Any, verb: str) -> Region:
+        """Return the region that a verb's argument names; raise KernelError if it names none."""
+
+    def payload(self, value: Any, verb: str) -> Payload:
+        """Return the payload that a verb's argument gives; raise KernelError if it can't be one."""
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Read the clock and return an open range, in a form that the language can carry."""
+
+    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+        """Read the clock and store one range record."""
+
+    def store_instant(self, region: Region, payload: Payload) -> None:
+        """Read the clock and store one instant record."""
+
+    def finish(self) -> None:
+        """Write the counts and the second clock anchor."""
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Any:
+        """Return the value that the functional verbs pass on."""
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+        """Return the open ranges of a context; None if it isn't one."""
+
+    def plain(self, value: Any) -> Any:
+        """Return the Python value of what the language wraps as a constant; others as they are."""
+
+
+def constant_region(value: Any) -> Region | None:
+    """Return the region that a string or an integer names; None for anything else.
+
+    Raises:
+        RegionError: a name or id that can't be used.
+    """
+    if isinstance(value, str):
+        return Region(*intern(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Region(checked_id(value))
+    return None
+
+
+def not_a_region(verb: str, got: str) -> KernelError:
+    """Return the error for what can't name a region."""
+    return KernelError(
+        f"ikp.{verb} needs a region: a string known when the kernel is compiled, or a scalar "
+        "integer "
+        f"(then name it on the host: prof.buffer(label, regions={{0: 'load'}})). Got {got}."
+    )
+
+
+def constant_payload(value: Any, verb: str) -> Payload | None:
+    """Return the payload that None, a bool, an int or a float gives; None for anything else.
+
+    Raises:
+        KernelError: an integer that does not fit in 32 bits.
+    """
+    if value is None:
+        return Payload(PayloadType.NONE)
+    if isinstance(value, float):
+        return Payload(PayloadType.F32, struct.unpack("<I", struct.pack("<f", value))[0])
+    if not isinstance(value, int):
+        return None
+    if not -(1 << 31) <= value < 1 << 32:
+        raise KernelError(f"the payload {value} of ikp.{verb} does not fit in 32 bits.")
+    # What fits in both is signed, as the DSLs' own integers are.
+    return Payload(PayloadType.I32 if value < 1 << 31 else PayloadType.U32, value & 0xFFFFFFFF)
+
+
+def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
+    """Return the error for what can't be a payload."""
+    return KernelError(
+        f"the payload of ikp.{verb} must be one number (int or float, at most 32 bits), not {got}. "
+        f"{remedy}"
+    )
+
+
+def no_init(verb: str) -> KernelError:
+    """Return the error for a verb before ``init``."""
+    return KernelError(
+        f"ikp.{verb} comes before ikp.init. Call ikp.init(prof) once at the top of the kernel, "
+        "before "
+        f"any other verb and before any helper that uses one."
+    )
+
+
+def init_twice() -> KernelError:
+    """Return the error for a second ``init`` in one kernel."""
+    return KernelError(
+        "ikp.init is called twice in one kernel. Call it once, at the top of the kernel itself, "
+        "not "
+        "in a helper that is called more than once."
+    )
+
+
+def not_a_buffer(got: str) -> KernelError:
+    """Return the error for a ``prof`` that is not what the session handed out."""
+    return KernelError(
+        "ikp.init takes what prof.buffer(label) returned, or None. Pass that object to the "
+        "kernel as "
+        f"it is; this kernel got {got}."
+    )
+
+
+def signed(word: int) -> int:
+    """Return a 32-bit word as the signed integer with the same bits."""
+    return word - (1 << 32) if word >= 1 << 31 else word

@@ -1,0 +1,184 @@
+"""Triton and Gluon kernels that are being compiled: the verbs become inline PTX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton.language as tl
+
+from ikp.backends.dsl import (
+    OpenRange,
+    Payload,
+    Region,
+    constant_payload,
+    constant_region,
+    not_a_buffer,
+    not_a_payload,
+    not_a_region,
+    signed,
+)
+from ikp.backends.triton import state
+from ikp.backends.triton.context import Context, context
+from ikp.core import abi
+from ikp.core.abi import Kind, Language, PayloadType
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets import ptx
+
+
+class Compiled:
+    """The ``Dsl`` of one function that Triton traces with ``semantic``."""
+
+    def __init__(self, semantic: Any) -> None:
+        self._semantic = semantic
+
+    def init(self, prof: Any) -> None:
+        """Declare the cursor and write the headers; remember how this kernel records."""
+        if self.plain(prof) is None:
+            state.begin(self._semantic, state.Recording(None))
+            return
+        spec = _spec(prof)
+        state.begin(self._semantic, state.Recording(spec))
+        language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
+        asm = ptx.init(spec.clock, spec.overflow, spec.schedule, language)
+        self._emit(asm, [prof[0], prof[1]])
+
+    def recording(self, verb: str) -> bool:
+        """Return whether this kernel records."""
+        return state.current(self._semantic, verb) is not None
+
+    def region(self, value: Any, verb: str) -> Region:
+        """Accept a constant, or a scalar integer tensor."""
+        value = self.plain(value)
+        if _is_scalar(value) and value.dtype.is_int():
+            return Region(None, runtime=value)
+        known = constant_region(value)
+        if known is None:
+            raise not_a_region(verb, _describe(value))
+        return known
+
+    def payload(self, value: Any, verb: str) -> Payload:
+        """Accept a constant, or a scalar tensor of at most 32 bits."""
+        value = self.plain(value)
+        if _is_scalar(value):
+            return Payload(_type_of(value, verb), value)
+        known = constant_payload(value, verb)
+        if known is None:
+            remedy = "Reduce a block to a scalar first, for example with tl.max."
+            raise not_a_payload(verb, _describe(value), remedy)
+        return known
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Read the clock.
+
+        A constant payload becomes a tensor, so that a token opened with ``0`` before a loop has the
+        type of one opened with the loop's variable.
+        """
+        payload = self.plain(payload)
+        if given.type is not PayloadType.NONE and not _is_scalar(payload):
+            payload = self._semantic.to_tensor(payload)
+        spec = self._spec()
+        return OpenRange(self.plain(region), self._emit(ptx.start(spec.clock), []), payload)
+
+    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+        """Read the clock and store one range record."""
+        spec, fixed = self._spec(), region.fixed_tag(Kind.RANGE, payload.type)
+        asm = ptx.end(fixed, spec.clock, spec.overflow, region.comment)
+        tag = [] if fixed is not None else [self._tag(Kind.RANGE, payload.type, region)]
+        self._emit(asm, [*tag, start, self._word(payload)])
+
+    def store_instant(self, region: Region, payload: Payload) -> None:
+        """Read the clock and store one instant record."""
+        spec, fixed = self._spec(), region.fixed_tag(Kind.INSTANT, payload.type)
+        asm = ptx.instant(fixed, spec.clock, spec.overflow, region.comment)
+        tag = [] if fixed is not None else [self._tag(Kind.INSTANT, payload.type, region)]
+        self._emit(asm, [*tag, self._word(payload)])
+
+    def finish(self) -> None:
+        """Write the counts and the second clock anchor."""
+        self._emit(ptx.finish(), [])
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Context:
+        """Return a value that Triton carries."""
+        return context(ranges)
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+        """Return the open ranges of a context; None if it isn't one."""
+        return ctx.ranges if isinstance(ctx, Context) else None
+
+    def plain(self, value: Any) -> Any:
+        """Return the Python value of a ``tl.constexpr``."""
+        return value.value if isinstance(value, tl.constexpr) else value
+
+    def _spec(self) -> Spec:
+        spec = state.current(self._semantic, "init")
+        if spec is None:
+            raise KernelError("this kernel does not record: its prof argument is None.")
+        return spec
+
+    def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
+        # is_pure=False makes it volatile: never dropped, merged, or moved across memory operations.
+        return tl.inline_asm_elementwise(
+            asm.code,
+            asm.constraints,
+            args,
+            tl.int32,
+            is_pure=False,
+            pack=1,
+            _semantic=self._semantic,
+        )
+
+    def _tag(self, kind: Kind, payload: PayloadType, region: Region) -> Any:
+        base = self._semantic.to_tensor(signed(abi.tag(kind, payload, 0)))
+        number = self._semantic.cast(region.runtime, tl.int32)
+        mask = self._semantic.to_tensor(abi.MAX_USER_REGION)
+        return self._semantic.or_(self._semantic.and_(number, mask), base)
+
+    def _word(self, payload: Payload) -> Any:
+        if isinstance(payload.value, int):
+            return self._semantic.to_tensor(signed(payload.value))
+        if payload.type is PayloadType.F32:
+            wide = self._semantic.cast(payload.value, tl.float32)
+            return self._semantic.bitcast(wide, tl.int32)
+        dtype = tl.int32 if payload.type is PayloadType.I32 else tl.uint32
+        return self._semantic.cast(payload.value, dtype)
+
+
+def _is_gluon(semantic: Any) -> bool:
+    return "gluon" in type(semantic).__module__
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, tl.tensor) and not value.type.is_block()
+
+
+def _type_of(value: Any, verb: str) -> PayloadType:
+    dtype = value.dtype
+    if dtype.is_floating() and dtype.primitive_bitwidth <= 32:
+        return PayloadType.F32
+    if dtype.is_int() and dtype.primitive_bitwidth <= 32:
+        return PayloadType.I32 if dtype.is_int_signed() else PayloadType.U32
+    raise KernelError(
+        f"the payload of ikp.{verb} has type {dtype}, which does not fit in 32 bits: convert it, "
+        f"for example with x.to(tl.{'float32' if dtype.is_floating() else 'int32'})."
+    )
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, tl.tensor):
+        return f"a tensor of type {value.type} (its value is known only at run time)"
+    return repr(value)
+
+
+def _spec(prof: Any) -> Spec:
+    try:
+        spec = Spec.parse(prof[2].value)
+    except (TypeError, IndexError, ValueError, AttributeError) as error:
+        raise not_a_buffer(str(getattr(prof, "type", prof))) from error
+    if spec.device != "cuda":
+        raise KernelError(
+            "the buffer passed to this kernel lies in CPU memory, but the kernel is compiled for a "
+            "GPU. Give the session the kernel's device: ikp.profile(device='cuda'); or run the "
+            "kernel in Triton's interpreter (TRITON_INTERPRET=1 before triton is imported)."
+        )
+    return spec

@@ -1,0 +1,119 @@
+"""Open ranges as a value that Triton carries through loops, branches and helper calls.
+
+Triton's own tuples can't carry a name: an assignment turns their constants into tensors. So the
+functional verbs pass a value type of their own, on the same two base classes that Triton's tensors
+and tuples have. What is known at compile time is in the type; start words and run-time payloads are
+the value's tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from typing import Any
+
+import triton.language as tl
+from triton.language.core import base_type, base_value
+
+from ikp.backends.dsl import OpenRange
+
+
+class _ContextClass(type):
+    """Prints a context's class as what it says, for Triton's own messages about changed types."""
+
+    ranges: tuple[OpenRange, ...]
+
+    def __repr__(cls) -> str:
+        names = ", ".join(
+            repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in cls.ranges
+        )
+        return (
+            f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} "
+            "(an iteration or a branch must close every range it opens; use start_async for one "
+            "that crosses)"
+        )
+
+
+class Context(base_value, metaclass=_ContextClass):  # type: ignore[misc]
+    """The ranges that are open, innermost last; also a token, which is a context of one."""
+
+    ranges: tuple[OpenRange, ...] = ()
+
+    def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
+        self.ranges = ranges
+        self.type = ContextType(_types(ranges))
+
+    def __repr__(self) -> str:
+        return repr(type(self))
+
+    def _flatten_ir(self, handles: list[Any]) -> None:
+        handles.extend(
+            part.handle for r in self.ranges for part in _parts(r) if isinstance(part, tl.tensor)
+        )
+
+    def _set_name(self, builder: Any, name: str) -> None:
+        """Triton names values for its debug output; there is nothing to name here."""
+
+
+class ContextType(base_type):  # type: ignore[misc]
+    """The compile-time half of a context: its open ranges with dtypes for tensors."""
+
+    def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
+        self.ranges = ranges
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ContextType) and self.ranges == other.ranges
+
+    def __hash__(self) -> int:
+        return hash(self.ranges)
+
+    def __repr__(self) -> str:
+        return repr(_class_of(self.ranges))
+
+    def mangle(self) -> str:
+        """Return a text for Triton's name mangling, unique per type and valid in an identifier."""
+        return "ikp" + hashlib.blake2b(repr(self.ranges).encode(), digest_size=8).hexdigest()
+
+    def _flatten_ir_types(self, builder: Any, out: list[Any]) -> None:
+        for part in self._dtypes():
+            part._flatten_ir_types(builder, out)
+
+    def _unflatten_ir(self, handles: list[Any], cursor: int) -> tuple[Context, int]:
+        ranges = []
+        for r in self.ranges:
+            parts = list(_parts(r))
+            for i, part in enumerate(parts):
+                if isinstance(part, tl.dtype):
+                    parts[i], cursor = part._unflatten_ir(handles, cursor)
+            ranges.append(OpenRange(*parts))
+        return context(tuple(ranges)), cursor
+
+    def _dtypes(self) -> list[Any]:
+        return [part for r in self.ranges for part in _parts(r) if isinstance(part, tl.dtype)]
+
+
+def context(ranges: tuple[OpenRange, ...]) -> Context:
+    """Return a context of the class that stands for its type.
+
+    Triton compares the Python classes of loop-carried values: one class per type makes an
+    unbalanced loop an error that says so.
+    """
+    made: Context = _class_of(_types(ranges))(ranges)
+    return made
+
+
+@cache
+def _class_of(types: tuple[OpenRange, ...]) -> Any:
+    return _ContextClass("Context", (Context,), {"ranges": types})
+
+
+def _types(ranges: tuple[OpenRange, ...]) -> tuple[OpenRange, ...]:
+    return tuple(
+        OpenRange(*(part.type if isinstance(part, tl.tensor) else part for part in _parts(r)))
+        for r in ranges
+    )
+
+
+def _parts(opened: OpenRange) -> tuple[Any, Any, Any]:
+    """Return the fields of an open range: in a value constants and tensors, in a type dtypes."""
+    return opened.region, opened.start, opened.payload

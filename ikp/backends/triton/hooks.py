@@ -1,0 +1,79 @@
+"""What ``ikp`` asks of Triton's compiler: the names in loaded kernels, and a pass over their PTX.
+
+Both are Triton's own hooks, chained with whatever else is installed. They act on kernels that
+``ikp.init`` marked, and change no other kernel's code or cache key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from triton import knobs
+
+from ikp.core.regions import merge
+from ikp.targets import ptx, ptx_entry, ptx_schedule
+
+_REGION = re.compile(re.escape(ptx.STORE_MARK) + r" (\d+) (\".*\")$", re.MULTILINE)
+_loaded: set[Path] = set()
+
+
+def install() -> None:
+    """Install both hooks; a second call changes nothing."""
+    knobs.runtime.kernel_load_end_hook.add(_remember)
+    previous = knobs.runtime.add_stages_inspection_hook
+    if not getattr(previous, "is_ikp", False):
+        knobs.runtime.add_stages_inspection_hook = _stages_hook(previous)
+
+
+def loaded_names() -> dict[int, str]:
+    """Return the regions named in the PTX of every kernel loaded since ``install``."""
+    return merge(_names_in(path) for path in _loaded)
+
+
+def names_in_ptx(text: str) -> dict[int, str]:
+    """Return the regions that marks in ``text`` name, by id."""
+    import json
+
+    return merge({int(number): json.loads(name)} for number, name in _REGION.findall(text))
+
+
+@cache
+def _names_in(path: Path) -> dict[int, str]:
+    try:
+        return names_in_ptx(path.read_text())
+    except FileNotFoundError:  # the cache folder was emptied meanwhile; the trace shows ids
+        return {}
+
+
+def _remember(*loaded: Any) -> None:
+    """Take Triton's (module, function, name, files, hash) of a kernel it has just loaded."""
+    files: dict[str, str] = loaded[3]
+    _loaded.update(Path(path) for file, path in files.items() if file.endswith(".ptx"))
+
+
+def _stages_hook(previous: Any) -> Callable[..., Any]:
+    """Return a stages hook that works on marked PTX, after ``previous`` had its turn."""
+
+    def hook(*args: Any, **kwargs: Any) -> Any:
+        if not args and not kwargs:  # Triton asks for a cache key; a kernel's spec is in its own
+            return previous() if previous else ("", "")
+        if previous:
+            previous(*args, **kwargs)
+        stages = args[1] if len(args) > 1 else kwargs["stages"]
+        if "ptx" in stages:
+            stages["ptx"] = _placed(stages["ptx"])
+        return None
+
+    hook.is_ikp = True  # type: ignore[attr-defined]
+    return hook
+
+
+def _placed(make_ptx: Callable[..., str]) -> Callable[..., str]:
+    def stage(source: Any, metadata: Any) -> str:
+        return ptx_schedule.schedule(ptx_entry.complete(make_ptx(source, metadata)))
+
+    return stage

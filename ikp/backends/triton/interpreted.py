@@ -1,0 +1,216 @@
+"""Kernels in Triton's CPU interpreter: the same ABI, written with numpy, on the host's clock.
+
+The interpreter runs one program at a time and has no warps: a program is one slot. Time is the
+host's monotonic clock, anchored to Unix time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton import knobs
+from triton.runtime.interpreter import interpreter_builder
+
+from ikp.backends.dsl import (
+    OpenRange,
+    Payload,
+    Region,
+    constant_payload,
+    constant_region,
+    init_twice,
+    no_init,
+    not_a_buffer,
+    not_a_payload,
+    not_a_region,
+)
+from ikp.core import abi
+from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+
+
+def interpreting() -> bool:
+    """Return whether Triton interprets kernels in this process."""
+    return bool(knobs.runtime.interpret)
+
+
+class Context(tuple[OpenRange, ...]):
+    """The open ranges of the functional verbs, innermost last; a token is a context of one."""
+
+    __slots__ = ()
+
+
+class Interpreted:
+    """The ``Dsl`` of the program that the interpreter runs now."""
+
+    def __init__(self) -> None:
+        self._running: _Program | None = None
+
+    def init(self, prof: Any) -> None:
+        """Open the slot of this program."""
+        if self._running is not None and self._running.identity is interpreter_builder.grid_idx:
+            raise init_twice()
+        self._running = _Program(prof)
+
+    def recording(self, verb: str) -> bool:
+        """Return whether this program records."""
+        return self._program(verb).capacity > 0
+
+    def region(self, value: Any, verb: str) -> Region:
+        """Accept anything that is a string or an integer."""
+        value = self.plain(value)
+        number = int(value) if isinstance(value, np.integer) else value
+        known = constant_region(number)
+        if known is None:
+            raise not_a_region(verb, repr(value))
+        return known
+
+    def payload(self, value: Any, verb: str) -> Payload:
+        """Accept a number of at most 32 bits."""
+        value = self.plain(value)
+        known = constant_payload(_number(value, verb), verb)
+        if known is None:
+            remedy = "Reduce a block to a scalar first, for example with tl.max."
+            raise not_a_payload(verb, repr(value), remedy)
+        if isinstance(value, (np.unsignedinteger, np.bool_)):
+            return Payload(PayloadType.U32, known.value)
+        return known
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
+        """Read the clock."""
+        return OpenRange(self.plain(region), _ticks(), self.plain(payload))
+
+    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+        """Store one range record."""
+        self._store(Kind.RANGE, region, start, _ticks(), payload)
+
+    def store_instant(self, region: Region, payload: Payload) -> None:
+        """Store one instant record."""
+        now = _ticks()
+        self._store(Kind.INSTANT, region, now, now, payload)
+
+    def finish(self) -> None:
+        """Write the counts and the second clock anchor."""
+        self._program("finish").finish()
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Context:
+        """Return a plain tuple."""
+        return Context(ranges)
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+        """Return the open ranges of a context; None if it isn't one."""
+        return ctx if isinstance(ctx, Context) else None
+
+    def plain(self, value: Any) -> Any:
+        """Return a Python or numpy scalar for what the interpreter wraps."""
+        if isinstance(value, tl.constexpr):
+            return value.value
+        if isinstance(value, tl.tensor) and value.handle.data.size == 1:
+            return value.handle.data.reshape(-1)[0]
+        return value
+
+    def _store(self, kind: Kind, region: Region, start: int, end: int, payload: Payload) -> None:
+        tag = region.fixed_tag(kind, payload.type) or 0
+        self._program("end").store(tag, start, end, payload.value)
+
+    def _program(self, verb: str) -> _Program:
+        program = self._running
+        if program is None or program.identity is not interpreter_builder.grid_idx:
+            raise no_init(verb)
+        return program
+
+
+INTERPRETED = Interpreted()
+"""One for the process: the interpreter runs one program at a time."""
+
+
+class _Program:
+    """The slot of one program."""
+
+    def __init__(self, prof: Any) -> None:
+        self.identity = interpreter_builder.grid_idx  # a fresh tuple for every program
+        self.capacity = 0
+        self.attempted = 0
+        if prof is not None:
+            self._open(prof)
+
+    def _open(self, prof: Any) -> None:
+        try:
+            address, size = int(prof[0].handle.data[0]), int(prof[1].handle.data[0])
+            spec = Spec.parse(prof[2].value)
+        except (TypeError, IndexError, AttributeError, ValueError) as error:
+            raise not_a_buffer(type(prof).__name__) from error
+        if not size:
+            return
+        grid, index = interpreter_builder.grid_dim, interpreter_builder.grid_idx
+        slots = grid[0] * grid[1] * grid[2]
+        slot_bytes = size // slots & -abi.ALIGNMENT
+        raw = (ctypes.c_uint8 * (abi.LAUNCH_HEADER_BYTES + size)).from_address(address)
+        self.memory = np.ctypeslib.as_array(raw)
+        block = index[0] + grid[0] * (index[1] + grid[1] * index[2])
+        if block == 0:
+            self._write_launch(spec, grid, slot_bytes)
+        if slot_bytes < abi.min_slot_bytes(spec.overflow):
+            return
+        self.overflow = spec.overflow
+        self.capacity = abi.slot_capacity(slot_bytes, spec.overflow)
+        self.offset = abi.LAUNCH_HEADER_BYTES + block * slot_bytes
+        header = self._header()
+        header[:] = 0
+        header["state"] = SlotState.RUNNING
+        header["init_ns"], header["init_clock"] = _anchor()
+        self.finish()
+
+    def _write_launch(self, spec: Spec, grid: tuple[int, int, int], slot_bytes: int) -> None:
+        header = self.memory[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)
+        header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
+        header["grid"], header["block"] = grid, (1, 1, 1)
+        header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
+        header["clock"], header["overflow"] = ClockKind.HOST, spec.overflow
+        header["language"] = Language.TRITON
+        header["launches"] += 1
+
+    def _header(self) -> Any:
+        return self.memory[self.offset : self.offset + abi.SLOT_HEADER_BYTES].view(abi.SLOT_HEADER)
+
+    def store(self, tag: int, start: int, end: int, payload: int) -> None:
+        """Store one record if there is room, and count it in any case."""
+        index = self.attempted
+        self.attempted += 1
+        if self.overflow is OverflowMode.WRAP:
+            index %= self.capacity
+        if index < self.capacity:
+            at = self.offset + abi.SLOT_HEADER_BYTES + index * abi.RECORD_BYTES
+            record = self.memory[at : at + abi.RECORD_BYTES].view("<u4")
+            record[:] = tag, start, end, payload
+        self.finish()  # the program may end anywhere: keep its counts exact
+
+    def finish(self) -> None:
+        """Write the counts and the second anchor."""
+        if self.capacity:
+            header = self._header()
+            header["finish_ns"], header["finish_clock"] = _anchor()
+            header["attempted"], header["state"] = self.attempted, SlotState.FINISHED
+
+
+def _ticks() -> int:
+    return time.perf_counter_ns() & 0xFFFFFFFF
+
+
+def _anchor() -> tuple[int, int]:
+    return time.time_ns(), time.perf_counter_ns()
+
+
+def _number(value: Any, verb: str) -> Any:
+    """Return numpy's scalars as Python's; as in compiled kernels, 64-bit values don't fit."""
+    if isinstance(value, (np.integer, np.floating)) and value.dtype.itemsize > 4:
+        narrow = "float32" if isinstance(value, np.floating) else "int32"
+        raise KernelError(
+            f"the payload of ikp.{verb} has type {value.dtype}, which does not fit in 32 bits: "
+            f"convert it, for example with x.to(tl.{narrow})."
+        )
+    return value.item() if isinstance(value, np.generic) else value

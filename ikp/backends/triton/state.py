@@ -1,0 +1,71 @@
+"""What the verbs must know of the kernel that is being compiled right now.
+
+A kernel is compiled as one tree: the compiler makes a new code generator for every jitted helper it
+meets, and hands all of them the same options object. That object identifies the compilation, so
+``init`` in the kernel is seen by verbs in its helpers, and by nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from triton.compiler.code_generator import CodeGenerator
+
+from ikp.backends.dsl import init_twice, no_init
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """``spec`` is None where recording is off (``prof`` was None)."""
+
+    spec: Spec | None
+
+
+_recordings: dict[int, Recording] = {}
+
+
+def begin(semantic: Any, recording: Recording) -> None:
+    """Remember how the kernel being compiled records.
+
+    Raises:
+        KernelError: the kernel has called ``init`` before.
+    """
+    options = semantic.builder.options
+    if id(options) in _recordings:
+        raise init_twice()
+    _recordings[id(options)] = recording
+    weakref.finalize(options, _recordings.pop, id(options), None)
+
+
+def current(semantic: Any, verb: str) -> Spec | None:
+    """Return the spec of the kernel being compiled; None where recording is off.
+
+    Raises:
+        KernelError: no ``init`` came before, or the verb is in a ``noinline`` function.
+    """
+    recording = _recordings.get(id(semantic.builder.options))
+    if recording is not None and recording.spec is not None and _in_noinline():
+        raise KernelError(
+            f"ikp.{verb} is used in a function marked noinline, which does not share the registers "
+            f"that ikp.init set up. Remove noinline=True, or put the range around the call."
+        )
+    if recording is None:
+        raise no_init(verb)
+    return recording.spec
+
+
+def _in_noinline() -> bool:
+    # Only the code generator knows, and builtins are not handed it: look where it called us from.
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        generator = frame.f_locals.get("self")
+        if isinstance(generator, CodeGenerator):
+            return bool(generator.noinline)
+        frame = frame.f_back
+    return False

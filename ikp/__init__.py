@@ -1,0 +1,107 @@
+"""Intra-kernel profiler for Triton, Gluon and CuTe DSL.
+
+In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
+``finish``. On the host: ``profile``, ``capture``, ``load``. Importing this package loads neither a
+DSL nor numpy; each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ikp.version import __version__
+
+if TYPE_CHECKING:
+    from ikp.backends.argument import Argument
+    from ikp.core.session import capture, profile
+    from ikp.core.switches import set_export
+    from ikp.core.trace import Trace
+    from ikp.errors import (
+        BufferError,
+        DecodeError,
+        ExportError,
+        IkpError,
+        IkpWarning,
+        KernelError,
+        PluginError,
+        RegionError,
+        UsageError,
+    )
+    from ikp.exporters.load import load
+    from ikp.verbs import (
+        end,
+        end_async,
+        finish,
+        init,
+        instant,
+        range,
+        start,
+        start_async,
+    )
+
+_HOMES = {
+    "ikp.backends.argument": "Argument",
+    "ikp.verbs": (
+        "end end_async finish init instant range start start_async"  # the verbs of a kernel
+    ),
+    "ikp.core.session": "capture profile",
+    "ikp.core.switches": "set_export",
+    "ikp.core.trace": "Trace",
+    "ikp.errors": (
+        "BufferError DecodeError ExportError IkpError IkpWarning KernelError PluginError "
+        "RegionError UsageError"
+    ),
+    "ikp.exporters.load": "load",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "Argument",
+    "BufferError",
+    "DecodeError",
+    "ExportError",
+    "IkpError",
+    "IkpWarning",
+    "KernelError",
+    "PluginError",
+    "RegionError",
+    "Trace",
+    "UsageError",
+    "__version__",
+    "capture",
+    "end",
+    "end_async",
+    "finish",
+    "init",
+    "instant",
+    "load",
+    "profile",
+    "range",
+    "set_export",
+    "start",
+    "start_async",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'ikp' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("triton", "torch"):
+            raise
+        from ikp.errors import PluginError
+
+        raise PluginError(
+            f"ikp.{name} needs {missing}, which is not installed. Do: pip install 'ikp[{missing}]'"
+        ) from error
+    globals()[name] = value  # the next access finds it without coming here
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,152 @@
+"""What a reader must know before trusting a trace's numbers: losses, and how well clocks fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Launch, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was recorded under one launch label, and how well.
+
+    ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``.
+    ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
+    records that any one warp attempted. The clock residuals are the worst of its launches.
+    """
+
+    launch: str
+    launches: int
+    devices: tuple[str, ...]
+    backends: tuple[str, ...]
+    warps: int
+    residence_ns: int
+    attempted: int
+    kept: int
+    capacity: int
+    needed: int
+    unfinished: int
+    relaunches: int
+    clock: tuple[str, ...]
+    clock_rate: tuple[str, ...]
+    residual_sd_ns: float
+    residual_max_ns: float
+    notes: tuple[str, ...]
+
+    @property
+    def dropped(self) -> int:
+        """Records attempted but not kept, as far as known."""
+        return self.attempted - self.kept
+
+    def facts(self) -> str:
+        """Return in one line what was recorded, where, and how well."""
+        return f"{self.launch}: {_source(self)}; {_records(self)}; {_clock(self)}."
+
+    def warnings(self) -> list[str]:
+        """Return in words what was lost, and the notes of the recording; empty if all is well."""
+        return [*_losses(self), *self.notes]
+
+
+def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
+    """Return one :class:`Evidence` per launch label, in the order of the labels' first launches."""
+    count = len(trace.launches)
+    of_slot = trace.slots.launch
+    warps = np.bincount(of_slot, minlength=count)
+    # Floats sum exactly here up to 2**53 ns, which is 104 days of residence time.
+    spans = np.bincount(of_slot, trace.slots.end_ns - trace.slots.start_ns, minlength=count)
+    needed = np.zeros(count, np.int64)
+    np.maximum.at(needed, of_slot, trace.slots.attempted)
+    labels: dict[str, list[int]] = {}
+    for index, launch in enumerate(trace.launches):
+        labels.setdefault(launch.label, []).append(index)
+    return tuple(
+        _of_label(
+            label,
+            [trace.launches[i] for i in members],
+            warps=int(warps[members].sum()),
+            residence_ns=int(spans[members].sum()),
+            needed=int(needed[members].max()),
+        )
+        for label, members in labels.items()
+    )
+
+
+def _of_label(
+    label: str, launches: list[Launch], *, warps: int, residence_ns: int, needed: int
+) -> Evidence:
+    return Evidence(
+        launch=label,
+        launches=len(launches),
+        devices=_distinct(launch.device for launch in launches),
+        backends=_distinct(launch.backend for launch in launches),
+        warps=warps,
+        residence_ns=residence_ns,
+        attempted=sum(launch.attempted for launch in launches),
+        kept=sum(launch.kept for launch in launches),
+        capacity=min(launch.capacity for launch in launches),
+        needed=needed,
+        unfinished=sum(launch.unfinished for launch in launches),
+        relaunches=sum(launch.relaunches for launch in launches),
+        clock=_distinct(launch.clock.kind for launch in launches),
+        clock_rate=_distinct(launch.clock.rate for launch in launches),
+        residual_sd_ns=max(launch.clock.residual_sd_ns for launch in launches),
+        residual_max_ns=max(launch.clock.residual_max_ns for launch in launches),
+        notes=_distinct(note for launch in launches for note in launch.notes),
+    )
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+def _source(evidence: Evidence) -> str:
+    backends = "/".join(evidence.backends)
+    launches = plural(evidence.launches, f"{backends} launch", f"{backends} launches")
+    return f"{launches}, {plural(evidence.warps, 'warp')} on {' + '.join(evidence.devices)}"
+
+
+def _records(evidence: Evidence) -> str:
+    if not evidence.dropped:
+        return f"{plural(evidence.kept, 'record')}, none dropped"
+    return f"{evidence.dropped:,} of {evidence.attempted:,} records dropped"
+
+
+def _clock(evidence: Evidence) -> str:
+    clock = f"clock {' + '.join(evidence.clock)} ({' + '.join(evidence.clock_rate)})"
+    if evidence.clock_rate == ("exact",) and not evidence.residual_max_ns:
+        return clock
+    return (
+        f"{clock}, residual {evidence.residual_sd_ns:.0f} ns sd, "
+        f"{evidence.residual_max_ns:.0f} ns max"
+    )
+
+
+def _losses(evidence: Evidence) -> list[str]:
+    lines = []
+    if evidence.dropped:
+        lines.append(
+            f"{evidence.launch}: a warp can keep {evidence.capacity:,} records here and one "
+            f"attempted {evidence.needed:,}: the figures count only the kept ones."
+        )
+    if evidence.unfinished:
+        lines.append(
+            f"{evidence.launch}: {plural(evidence.unfinished, 'warp')} never reached finish: "
+            "what they dropped is unknown."
+        )
+    if evidence.relaunches:
+        earlier = plural(evidence.relaunches, "earlier launch", "earlier launches")
+        lines.append(
+            f"{evidence.launch}: the records of {earlier} in the same buffer were overwritten."
+        )
+    return lines
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return ``"1 warp"`` or ``"1,024 warps"``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,125 @@
+"""A :class:`~ikp.analysis.stats.Stats` as text, CSV, JSON or a rich table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ikp.analysis.stats import RegionStats, Stats
+
+UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+
+
+def duration(ns: float | None) -> str:
+    """Return a duration in the unit that reads best: ``"512 ns"``, ``"12.34 us"``."""
+    if ns is None:
+        return ""
+    for scale, unit in UNITS:
+        if abs(ns) >= scale:
+            return f"{ns / scale:.2f} {unit}"
+    return f"{ns:.0f} ns" if ns == int(ns) else f"{ns:.1f} ns"
+
+
+def percent(share: float | None) -> str:
+    """Return ``"12.3 %"``, or nothing where there is no share."""
+    return "" if share is None else f"{100 * share:.1f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """One column of the table that people read."""
+
+    title: str
+    cell: Callable[[RegionStats], str]
+    left: bool = False
+
+
+def _region(row: RegionStats) -> str:
+    return row.region if row.kind == "range" else f"{row.region} ({row.kind})"
+
+
+COLUMNS = (
+    _Shown("launch", lambda row: row.launch, left=True),
+    _Shown("region", _region, left=True),
+    _Shown("count", lambda row: f"{row.count:,}"),
+    _Shown("total", lambda row: duration(row.total_ns)),
+    _Shown("mean", lambda row: duration(row.mean_ns)),
+    _Shown("p50", lambda row: duration(row.p50_ns)),
+    _Shown("p99", lambda row: duration(row.p99_ns)),
+    _Shown("min", lambda row: duration(row.min_ns)),
+    _Shown("max", lambda row: duration(row.max_ns)),
+    _Shown("share", lambda row: percent(row.share)),
+)
+SHARE_NOTE = (
+    "share: of the time the launch's warps ran, from init to finish; nested ranges overlap."
+)
+
+
+def as_text(stats: Stats) -> str:
+    """Return an aligned table of plain text, followed by the evidence."""
+    cells = [[c.title for c in COLUMNS], *_cells(stats)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(map(_padded, line, widths, COLUMNS)).rstrip() for line in cells]
+    lines.insert(1, "-" * max(map(len, lines)))
+    return "\n".join([*lines, "", *facts(stats), *warnings(stats)])
+
+
+def as_rich(stats: Stats) -> RenderableType:
+    """Return a rich table, followed by the evidence."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(header_style="bold", pad_edge=False, box=None)
+    for column in COLUMNS:
+        table.add_column(
+            column.title, justify="left" if column.left else "right", no_wrap=not column.left
+        )
+    for line in _cells(stats):
+        table.add_row(*map(Text, line))
+    return Group(
+        table,
+        Text(),
+        *(Text(line, style="dim") for line in facts(stats)),
+        *(Text(line, style="yellow") for line in warnings(stats)),
+    )
+
+
+def as_json(content: dict[str, Any]) -> str:
+    """Return ``content`` as indented JSON."""
+    return json.dumps(content, indent=2)
+
+
+def as_csv(row_type: type, rows: Iterable[RegionStats]) -> str:
+    """Return dataclass rows as CSV with a header line."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(f.name for f in fields(row_type))
+    writer.writerows(astuple(row) for row in rows)
+    return out.getvalue()
+
+
+def facts(stats: Stats) -> list[str]:
+    """Return the lines under the table: what the share is of, and what was recorded."""
+    lines = [SHARE_NOTE] if any(row.share is not None for row in stats.rows) else []
+    return lines + [evidence.facts() for evidence in stats.evidence]
+
+
+def warnings(stats: Stats) -> list[str]:
+    """Return the lines that say what was lost."""
+    return [line for evidence in stats.evidence for line in evidence.warnings()]
+
+
+def _cells(stats: Stats) -> list[list[str]]:
+    return [[column.cell(row) for column in COLUMNS] for row in stats.rows]
+
+
+def _padded(cell: str, width: int, column: _Shown) -> str:
+    return cell.ljust(width) if column.left else cell.rjust(width)

@@ -1,0 +1,265 @@
+"""How long each region took: counts, totals and percentiles per launch label and region.
+
+One sort of one integer column does all of it: the group and the duration of a range are packed into
+one 64-bit key, so a million ranges take some tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.analysis import render
+from ikp.analysis.evidence import Evidence, collect_evidence
+from ikp.core.abi import Kind
+from ikp.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ikp.core.trace import Trace
+
+Ints = NDArray[np.int64]
+
+SORT_KEYS = {"total": "total_ns", "mean": "mean_ns", "count": "count", "p99": "p99_ns"}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStats:
+    """One region in all launches of one label. Times are nanoseconds; None for instants.
+
+    ``launches`` is how many launches have this label, whether or not the region occurred in each.
+    ``share`` is ``total_ns`` over the residence time of the label's warps: the sum of
+    ``end_ns - start_ns`` over their slots. A range inside another counts in both, so shares
+    of nested ranges add up to more than 1. It is None where the residence time is 0.
+    """
+
+    launch: str
+    region: str
+    kind: str  # "range" | "instant"
+    launches: int
+    count: int
+    total_ns: int | None = None
+    mean_ns: float | None = None
+    p50_ns: float | None = None
+    p99_ns: float | None = None
+    min_ns: int | None = None
+    max_ns: int | None = None
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A table of :class:`RegionStats` with the evidence for it, one :class:`Evidence` per label.
+
+    ``print(stats)`` shows a plain table, rich shows a coloured one.
+    """
+
+    rows: tuple[RegionStats, ...]
+    evidence: tuple[Evidence, ...]
+
+    def __iter__(self) -> Iterator[RegionStats]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, region: str) -> RegionStats:
+        """Return the only row of the region with this name.
+
+        Raises:
+            KeyError: no row, or rows of several launch labels or kinds, have this name.
+        """
+        found = [row for row in self.rows if row.region == region]
+        if len(found) != 1:
+            raise KeyError(f"{len(found)} rows have the region name {region!r}, not 1")
+        return found[0]
+
+    def select(self, *, region: str | None = None, launch: str | None = None) -> Stats:
+        """Return the rows whose region name contains the regular expression ``region`` and whose
+        launch label is ``launch``.
+
+        Raises:
+            UsageError: nothing is left; the message lists what there is.
+        """
+        chosen = _by_label(self, launch) if launch is not None else self
+        return _by_region(chosen, region) if region is not None else chosen
+
+    def sorted_by(self, key: str) -> Stats:
+        """Return the rows sorted within each label by ``"total"``, ``"mean"``, ``"count"`` or
+        ``"p99"``, largest first; rows without that figure come last.
+
+        Raises:
+            UsageError: another key.
+        """
+        if key not in SORT_KEYS:
+            raise UsageError(f"can't sort by {key!r}: use one of {', '.join(SORT_KEYS)}.")
+        labels = {e.launch: i for i, e in enumerate(self.evidence)}
+        name = SORT_KEYS[key]
+        rows = sorted(
+            self.rows,
+            key=lambda row: (labels[row.launch], -_number(getattr(row, name)), row.region),
+        )
+        return replace(self, rows=tuple(rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``{"rows": [...], "evidence": [...]}``, plain values, times in nanoseconds."""
+        return {
+            "rows": [asdict(row) for row in self.rows],
+            "evidence": [asdict(evidence) for evidence in self.evidence],
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented JSON."""
+        return render.as_json(self.to_dict())
+
+    def to_csv(self) -> str:
+        """Return the rows as CSV with a header line; an absent figure is an empty field."""
+        return render.as_csv(RegionStats, self.rows)
+
+    def __str__(self) -> str:
+        return render.as_text(self)
+
+    def __rich__(self) -> RenderableType:
+        return render.as_rich(self)
+
+
+def stats(trace: Trace) -> Stats:
+    """Return count, total, mean, p50, p99, min, max and share per launch label and region.
+
+    Percentiles interpolate linearly, as ``numpy.percentile`` does. Launches with one label are
+    taken together. Instants have rows of their own, with a count and no times.
+    """
+    evidence = collect_evidence(trace)
+    groups = _Groups.of(trace, [e.launch for e in evidence])
+    rows = _range_rows(trace, groups, evidence) + _instant_rows(trace, groups, evidence)
+    return Stats(tuple(rows), evidence).sorted_by("total")
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Which (label, region name) each event belongs to: ``label * len(names) + name``."""
+
+    names: list[str]
+    of_event: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, labels: list[str]) -> _Groups:
+        names = list(dict.fromkeys(region.name for region in trace.regions))
+        name_of_region = _codes([r.name for r in trace.regions], names)
+        label_of_launch = _codes([launch.label for launch in trace.launches], labels)
+        label_of_slot = label_of_launch[trace.slots.launch]
+        of_event = label_of_slot[trace.events.slot] * len(names)
+        of_event += name_of_region[trace.events.region]
+        return cls(names, of_event)
+
+    def split(self, group: int) -> tuple[int, str]:
+        """Return the label's index and the region's name."""
+        label, name = divmod(group, len(self.names))
+        return label, self.names[name]
+
+
+def _range_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
+    chosen = trace.events.kind == Kind.RANGE
+    durations = (trace.events.end_ns - trace.events.start_ns)[chosen]
+    if not len(durations):
+        return []
+    ids, counts, ordered = _sort_groups(groups.of_event[chosen], durations)
+    first = np.cumsum(counts) - counts
+    totals = np.add.reduceat(ordered, first)
+    p50, p99 = _quantile(ordered, first, counts, 0.5), _quantile(ordered, first, counts, 0.99)
+    rows = []
+    for i, group in enumerate(ids.tolist()):
+        label, region = groups.split(group)
+        of_label, total = evidence[label], int(totals[i])
+        rows.append(
+            RegionStats(
+                launch=of_label.launch,
+                region=region,
+                kind="range",
+                launches=of_label.launches,
+                count=int(counts[i]),
+                total_ns=total,
+                mean_ns=total / int(counts[i]),
+                p50_ns=float(p50[i]),
+                p99_ns=float(p99[i]),
+                min_ns=int(ordered[first[i]]),
+                max_ns=int(ordered[first[i] + counts[i] - 1]),
+                share=total / of_label.residence_ns if of_label.residence_ns else None,
+            )
+        )
+    return rows
+
+
+def _instant_rows(
+    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]
+) -> list[RegionStats]:
+    counts = np.bincount(groups.of_event[trace.events.kind == Kind.INSTANT])
+    rows = []
+    for group in np.flatnonzero(counts).tolist():
+        label, region = groups.split(group)
+        of_label = evidence[label]
+        rows.append(
+            RegionStats(of_label.launch, region, "instant", of_label.launches, int(counts[group]))
+        )
+    return rows
+
+
+def _sort_groups(group: Ints, durations: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the groups that occur, their sizes, and the durations group by group, ascending."""
+    least, most = int(durations.min()), int(durations.max())
+    width = (most - least).bit_length()
+    if int(group.max()).bit_length() + width > 63:  # the pair doesn't fit into one integer
+        order = np.lexsort((durations, group))
+        ordered = durations[order]
+    else:
+        packed = (group << width) | (durations - least)
+        packed.sort()
+        ordered = (packed & ((1 << width) - 1)) + least
+    counts = np.bincount(group)
+    ids = np.flatnonzero(counts)
+    return ids, counts[ids], ordered
+
+
+def _quantile(ordered: Ints, first: Ints, counts: Ints, q: float) -> NDArray[np.float64]:
+    """Return each group's quantile, interpolated linearly between its two nearest values."""
+    position = q * (counts - 1)
+    below = np.floor(position).astype(np.int64)
+    above = np.minimum(below + 1, counts - 1)
+    low, high = ordered[first + below], ordered[first + above]
+    result: NDArray[np.float64] = low + (high - low) * (position - below)
+    return result
+
+
+def _codes(values: list[str], categories: list[str]) -> Ints:
+    index = {name: i for i, name in enumerate(categories)}
+    return np.array([index[value] for value in values], np.int64)
+
+
+def _number(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+def _by_label(table: Stats, launch: str) -> Stats:
+    kept = tuple(e for e in table.evidence if e.launch == launch)
+    if not kept:
+        known = ", ".join(repr(e.launch) for e in table.evidence)
+        raise UsageError(f"no launch has the label {launch!r}; the trace has: {known}.")
+    return Stats(tuple(row for row in table.rows if row.launch == launch), kept)
+
+
+def _by_region(table: Stats, region: str) -> Stats:
+    try:
+        pattern = re.compile(region)
+    except re.error as error:
+        raise UsageError(f"{region!r} is not a regular expression: {error}.") from error
+    rows = tuple(row for row in table.rows if pattern.search(row.region))
+    if not rows:
+        known = ", ".join(sorted({repr(row.region) for row in table.rows})) or "none"
+        raise UsageError(f"no region name matches {region!r}; there are: {known}.")
+    return replace(table, rows=rows)

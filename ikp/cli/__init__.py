@@ -1,0 +1,1 @@
+"""The ``ikp`` command: one file per subcommand, each imported only when it is asked for."""

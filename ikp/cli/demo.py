@@ -1,0 +1,137 @@
+"""``ikp demo``: a real Triton kernel, profiled from end to end."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ikp.cli.files import next_command
+from ikp.cli.serve import UI
+from ikp.core.switches import KILL_SWITCH, enabled
+from ikp.errors import ExportError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ikp.core.trace import Trace
+
+DEFAULT = Path("ikp-demo.pftrace")
+BLOCK, DIM = 64, 64
+LOG2_E = 1 / math.log(2)
+TRUE = {"1", "true", "on", "yes", "y"}
+"""What Triton takes as a yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much attention to compute: ``tiles * BLOCK`` rows for each head."""
+
+    device: str
+    tiles: int
+    heads: int
+
+
+ON_GPU = Size("cuda", tiles=16, heads=32)
+ON_CPU = Size("cpu", tiles=4, heads=2)
+
+
+@click.command("demo", short_help="Profile a small kernel, with or without a GPU.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help=f"Where to write the trace. Without it: ./{DEFAULT}, replaced each time.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file given with --out.")
+def command(out: Path | None, force: bool) -> None:
+    """Profile a flash-attention kernel in Triton: print its table, and write its trace.
+
+    With an NVIDIA GPU the compiled kernel runs there. Without one it runs in Triton's CPU
+    interpreter: the verbs, the records and the trace are the same, the times are the host's.
+    """
+    if out is not None and out.exists() and not force:
+        raise ExportError(f"{out} exists. Give another --out, or --force to overwrite it.")
+    if not enabled():
+        value = os.environ[KILL_SWITCH]
+        raise UsageError(f"{KILL_SWITCH}={value} in the environment turns recording off: unset it.")
+    size = _choose_size()
+    path = out or DEFAULT
+    trace = profile_attention(path, size)
+    _report(trace, path)
+    next_command("ikp", "view", path, why=f"or drag the file onto {UI}")
+
+
+def profile_attention(path: Path, size: Size) -> Trace:
+    """Run the demo's kernel once, check its result, write its trace to ``path`` and return it.
+
+    Raises:
+        UsageError: the kernel's result is wrong.
+    """
+    import torch
+
+    import ikp
+    from ikp.cli.demo_kernel import attention
+
+    torch.manual_seed(0)
+    shape = (3, size.heads, size.tiles * BLOCK, DIM)
+    q, k, v = torch.randn(shape, dtype=torch.float16, device=size.device)
+    out = torch.empty_like(q)
+    grid = (size.tiles, size.heads)
+    with ikp.profile(path, force=True) as prof:
+        scale = LOG2_E / math.sqrt(DIM)
+        buffer = prof.buffer("attention")
+        attention[grid](q, k, v, out, scale, buffer, TILES=size.tiles, BLOCK=BLOCK, DIM=DIM)
+    _check(q, k, v, out)
+    trace: Trace = prof.trace
+    return trace
+
+
+def _choose_size() -> Size:
+    missing = [name for name in ("torch", "triton") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the demo's kernel needs what is not installed here: {', '.join(missing)}. "
+            "Do: pip install 'ikp[triton]'"
+        )
+    import torch
+
+    if os.environ.get("TRITON_INTERPRET", "").lower() in TRUE:
+        click.echo("TRITON_INTERPRET is set: running in Triton's CPU interpreter.", err=True)
+        return ON_CPU
+    if torch.cuda.is_available():
+        click.echo(f"running on {torch.cuda.get_device_name()}.", err=True)
+        return ON_GPU
+    # Triton looks at this when it is imported, which happens after this.
+    os.environ["TRITON_INTERPRET"] = "1"
+    click.echo(
+        "no GPU found: running in Triton's CPU interpreter. The times below are the host's.",
+        err=True,
+    )
+    return ON_CPU
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> None:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    right = scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=True)
+    error = (out.float() - right).abs().max().item()
+    click.echo(f"the kernel's result agrees with PyTorch's within {error:.1e}.", err=True)
+    if not error < 0.01:
+        raise UsageError(
+            f"the kernel's result is off by {error:.2g} from PyTorch's: this Triton and GPU don't "
+            "compute the demo right. Please report it, with the output of `ikp doctor`."
+        )
+
+
+def _report(trace: Trace, path: Path) -> None:
+    from ikp.cli import demo_kernel
+    from ikp.cli.stats import print_table
+
+    print_table(trace.stats())
+    size = path.stat().st_size / 1024
+    click.echo(f"\nwrote {path} ({size:,.0f} KiB). The kernel: {demo_kernel.__file__}", err=True)

@@ -1,0 +1,126 @@
+"""``ikp doctor``: what is installed, what loads, and what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+import click
+
+from ikp.cli import gpu
+from ikp.cli.files import next_command
+from ikp.cli.plugins import Check, Plugin, aligned, check, registered
+from ikp.version import __version__
+
+PACKAGES = ("triton", "torch", "numpy", "perfetto", "stevedore", "nvidia-cutlass-dsl", "pandas")
+VARIABLES = {
+    "IKP": "0 turns all recording off",
+    "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",
+    "CUDA_VISIBLE_DEVICES": "the GPUs this process may see",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything the doctor found."""
+
+    python: str
+    system: str
+    ikp: str
+    packages: dict[str, str | None]
+    plugins: tuple[tuple[Plugin, Check], ...]
+    gpus: gpu.Found
+    environment: dict[str, str | None]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is broken, as opposed to merely absent."""
+        broken = [
+            f"{plugin.kind} {plugin.name}: {result.error}"
+            for plugin, result in self.plugins
+            if not result.loads and not result.absent
+        ]
+        if not self.plugins:
+            broken.append("no plugin is registered, not even ikp's own: reinstall ikp.")
+        return broken + list(self.gpus.problems)
+
+
+def examine() -> Report:
+    """Look at this Python, its packages, ikp's plugins, the GPUs and the environment."""
+    return Report(
+        python=f"{platform.python_version()} ({platform.python_implementation()})",
+        system=platform.platform(),
+        ikp=__version__,
+        packages={name: _version(name) for name in PACKAGES},
+        plugins=tuple((plugin, check(plugin)) for plugin in registered()),
+        gpus=gpu.find(),
+        environment={name: os.environ.get(name) for name in VARIABLES},
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@click.command("doctor", short_help="What is installed, what loads, and is there a GPU.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
+def command(output: str) -> None:
+    """Say what is installed, which backends and exporters load, and which GPU is there.
+
+    The exit code is 0 unless something is broken. A package that is not installed, or a GPU that is
+    not there, is told but is not a fault.
+    """
+    report = examine()
+    click.echo(_as_json(report) if output == "json" else _as_text(report))
+    for problem in report.problems:
+        click.echo(f"broken: {problem}", err=True)
+    _next(report)
+    if report.problems:
+        raise SystemExit(1)
+
+
+def _as_text(report: Report) -> str:
+    rows = [
+        ("ikp", report.ikp),
+        ("Python", report.python),
+        ("system", report.system),
+        *((name, found or "not installed") for name, found in report.packages.items()),
+        *(_plugin_row(plugin, result) for plugin, result in report.plugins),
+        *(("GPU", line) for line in report.gpus.lines()),
+        *(
+            (name, found if found is not None else f"not set ({VARIABLES[name]})")
+            for name, found in report.environment.items()
+        ),
+    ]
+    return aligned(rows)
+
+
+def _plugin_row(plugin: Plugin, result: Check) -> tuple[str, str]:
+    state = result.word + (f": {result.error}" if result.absent else "")
+    return f"{plugin.kind} {plugin.name}", f"{state} (from {plugin.package} {plugin.version})"
+
+
+def _as_json(report: Report) -> str:
+    content = asdict(report)
+    content["plugins"] = [{**asdict(plugin), **asdict(result)} for plugin, result in report.plugins]
+    content["problems"] = report.problems
+    return json.dumps(content, indent=2)
+
+
+def _next(report: Report) -> None:
+    if report.packages["triton"] is None or report.packages["torch"] is None:
+        next_command("pip", "install", "ikp[triton]", why="to profile Triton kernels")
+    else:
+        next_command("ikp", "demo", why="profile a small kernel")

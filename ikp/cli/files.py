@@ -1,0 +1,45 @@
+"""What the commands share: reading a trace file, and naming the next command."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ikp.errors import ExportError
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+
+def check_file(path: Path) -> None:
+    """Raise ExportError unless ``path`` is a file that can be read."""
+    if not path.exists():
+        raise ExportError(f"no such file: {path}. Is the path right? `ikp demo` makes a trace.")
+    if not path.is_file():
+        raise ExportError(f"{path} is not a file. Give the path of one trace file.")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ExportError(f"can't read {path}: {error.strerror}.") from error
+
+
+def read_trace(path: Path) -> Trace:
+    """Return the trace in a file, through the exporter whose suffix the file has.
+
+    Raises:
+        ExportError: no such file, no exporter has its suffix, the format can't be read back, or
+            the file holds something else.
+    """
+    from ikp.exporters.load import load
+
+    check_file(path)
+    return load(path)
+
+
+def next_command(*words: object, why: str = "") -> None:
+    """Print on stderr the command to type next, quoted for the shell."""
+    line = " ".join(shlex.quote(str(word)) for word in words)
+    click.echo(f"next: {line}" + (f"    ({why})" if why else ""), err=True)

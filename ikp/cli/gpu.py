@@ -1,0 +1,76 @@
+"""Which GPUs there are, asked of torch where it is installed, else of ``nvidia-smi``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+NONE = "none found: Triton kernels run in Triton's CPU interpreter"
+TIMEOUT_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """GPUs that a kernel could run on, and the driver.
+
+    ``note`` says what stands between this process and a GPU that the machine has; ``problems`` is
+    what is broken.
+    """
+
+    names: tuple[str, ...] = ()
+    driver: str | None = None
+    note: str = ""
+    problems: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the finding in words."""
+        driver = f"driver {self.driver}" if self.driver else "driver unknown"
+        lines = [f"{name} ({driver})" for name in self.names] or [NONE]
+        return lines + ([self.note] if self.note else [])
+
+
+def find() -> Found:
+    """Return the GPUs that torch can use; without torch, those that ``nvidia-smi`` lists."""
+    listed = _nvidia_smi()
+    driver = listed[0][1] if listed else None
+    if find_spec("torch") is None:
+        return Found(tuple(name for name, _ in listed), driver)
+    try:
+        names = _torch_names()
+    except Exception as error:  # noqa: BLE001 - whatever a broken torch raises is what we report
+        return Found(driver=driver, problems=(f"torch: {type(error).__name__}: {error}",))
+    return Found(names, driver, _note(names, listed))
+
+
+def _torch_names() -> tuple[str, ...]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    return tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+
+
+def _nvidia_smi() -> list[tuple[str, str]]:
+    """Return name and driver version of each GPU; none where there is no such tool."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed words, no shell
+            query, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [line.rpartition(", ") for line in done.stdout.splitlines()]
+    return [(name, driver) for name, _, driver in rows if name]
+
+
+def _note(names: tuple[str, ...], listed: list[tuple[str, str]]) -> str:
+    if names or not listed:
+        return ""
+    return (
+        f"nvidia-smi lists {listed[0][0]}, but torch can't use it: a torch built without CUDA, "
+        "CUDA_VISIBLE_DEVICES, or a driver too old for it"
+    )

@@ -1,0 +1,80 @@
+"""The ``ikp`` command and its help. Subcommands are imported one by one, when they are used."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import IO, Any
+
+import click
+
+from ikp.errors import IkpError
+from ikp.version import __version__
+
+COMMANDS = ("demo", "stats", "view", "doctor", "plugins")
+"""In the order of a first visit. ``ikp.cli.<name>`` holds a click command called ``command``."""
+
+HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
+
+You put one line around a piece of a Triton kernel and run it; ikp turns what the warps recorded
+into a Perfetto trace and a table of numbers.
+
+\b
+What to do first:
+  ikp doctor                     what is installed, and is there a GPU
+  ikp demo                       profile a small kernel; works without a GPU
+  ikp stats ikp-demo.pftrace     how long each range took
+  ikp view ikp-demo.pftrace      the timeline, in your browser
+  ikp COMMAND --help             more about one command
+"""
+
+
+class Failure(click.ClickException):
+    """An :class:`~ikp.errors.IkpError` on its way to stderr: one message, exit code 1."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message."""
+        click.echo(f"ikp: error: {self.format_message()}", file=file, err=file is None)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a subcommand when it is named, and turns ikp's errors into messages."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the subcommands' names."""
+        return list(COMMANDS)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
+        """Import the subcommand's module and return its command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"ikp.cli.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; IKP_TRACEBACK=1 lets its errors through with their traceback."""
+        try:
+            return super().invoke(ctx)
+        except IkpError as error:
+            if os.environ.get("IKP_TRACEBACK") == "1":
+                raise
+            raise Failure(str(error)) from error
+
+
+@click.group(cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="ikp %(version)s")
+def cli() -> None:
+    """Hold the subcommands; ``HELP`` is what users read."""
+
+
+def main() -> None:
+    """Run the command line and exit: 0 if all went well, 1 on an error, 2 on wrong usage."""
+    cli(prog_name="ikp")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""``ikp plugins``: which backends and exporters are registered, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+import click
+
+from ikp.cli.files import next_command
+from ikp.core.plugins import BACKENDS, EXPORTERS, EXTRAS, load
+from ikp.errors import PluginError
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One registered plugin: its name and the distribution that brought it."""
+
+    namespace: str
+    name: str
+    target: str  # "package.module:Class"
+    package: str
+    version: str
+
+    @property
+    def kind(self) -> str:
+        """``"backend"`` or ``"exporter"``."""
+        return self.namespace.removeprefix("ikp.").removesuffix("s")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Whether a plugin loads. ``absent`` says that only a package it needs is not installed."""
+
+    loads: bool
+    absent: bool = False
+    error: str = ""
+
+    @property
+    def word(self) -> str:
+        """One word for a table."""
+        return "loads" if self.loads else "absent" if self.absent else "BROKEN"
+
+
+def registered() -> list[Plugin]:
+    """Return all plugins, sorted; imports none of them."""
+    found = [
+        Plugin(
+            namespace,
+            point.name,
+            point.value,
+            point.dist.name if point.dist else "unknown",
+            point.dist.version if point.dist else "unknown",
+        )
+        for namespace in (BACKENDS, EXPORTERS)
+        for point in metadata.entry_points(group=namespace)
+    ]
+    return sorted(found, key=lambda plugin: (plugin.namespace, plugin.name))
+
+
+def check(plugin: Plugin) -> Check:
+    """Load a plugin and return how that went."""
+    try:
+        load(plugin.namespace, plugin.name)
+    except PluginError as error:
+        return Check(False, absent=_is_absence(plugin, error), error=str(error))
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises is what we report
+        return Check(False, error=f"{type(error).__name__}: {error}")
+    return Check(True)
+
+
+def _is_absence(plugin: Plugin, error: PluginError) -> bool:
+    """Tell an optional package that is not installed from a plugin that is broken."""
+    cause = error.__cause__
+    if not isinstance(cause, ModuleNotFoundError) or cause.name is None:
+        return False
+    missing = cause.name.partition(".")[0]
+    own = plugin.target.partition(":")[0].partition(".")[0]
+    return missing in EXTRAS or own not in {"ikp", missing}
+
+
+@click.command("plugins", short_help="The backends and exporters that are registered.")
+@click.option("--check", "load_each", is_flag=True, help="Also import each, and say what fails.")
+def command(load_each: bool) -> None:
+    """List backends and exporters with the package each came from.
+
+    Backends bring ikp's verbs to a kernel language, exporters write a file format. Any installed
+    package can add its own. Nothing is imported unless --check is given; then the exit code is 1 if
+    a plugin is broken.
+    """
+    plugins = registered()
+    checks = [check(plugin) for plugin in plugins] if load_each else []
+    click.echo(_table(plugins, checks))
+    for each in checks:
+        if each.error:
+            click.echo(each.error, err=True)
+    if load_each:
+        next_command("ikp", "doctor", why="versions and GPU as well")
+    else:
+        next_command("ikp", "plugins", "--check", why="does each one load?")
+    if any(not each.loads and not each.absent for each in checks):
+        raise SystemExit(1)
+
+
+def _table(plugins: list[Plugin], checks: list[Check]) -> str:
+    rows = [
+        (plugin.kind, plugin.name, f"{plugin.package} {plugin.version}", plugin.target)
+        + ((checks[i].word,) if checks else ())
+        for i, plugin in enumerate(plugins)
+    ]
+    return aligned(rows) if rows else "no plugins are registered: reinstall ikp."
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return rows of cells as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

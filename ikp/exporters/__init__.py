@@ -1,0 +1,1 @@
+"""File formats, one package or module each; found by entry point."""

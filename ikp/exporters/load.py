@@ -1,0 +1,32 @@
+"""Read a trace back from a file."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ikp.core.plugins import exporter_for_path
+from ikp.errors import ExportError
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+
+def load(path: str | PathLike[str]) -> Trace:
+    """Return the trace in a file that ``ikp`` wrote.
+
+    Raises:
+        ExportError: there is no such file, its format can't be read back, or it is not a trace.
+    """
+    exporter = exporter_for_path(path)
+    read = getattr(exporter, "read", None)
+    if read is None:
+        raise ExportError(
+            f"{fspath(path)} can't be read back: {type(exporter).__name__} only writes. "
+            f"Keep a .pftrace beside it."
+        )
+    if not Path(path).is_file():
+        raise ExportError(f"{fspath(path)} is not a file: check the path.")
+    trace: Trace = read(path)
+    return trace

@@ -1,0 +1,45 @@
+"""Native Perfetto traces (``.pftrace``): the format that holds a whole trace, and gives it back.
+
+Written with the ``perfetto`` package's protobufs; the packets of which there are millions are
+encoded by vectorised numpy, byte for byte as the package would.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from ikp.core.plugins import INTERFACE
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+
+class PerfettoExporter:
+    """Writes and reads native Perfetto traces."""
+
+    interface = INTERFACE
+    suffixes = (".pftrace", ".perfetto-trace")
+
+    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
+
+        Raises:
+            ExportError: the file exists and ``force`` is false, the path can't be written, or the
+                trace contradicts itself.
+        """
+        from ikp.exporters.perfetto.files import replacing
+        from ikp.exporters.perfetto.writer import write
+
+        with replacing(path, force=force) as file:
+            write(trace, file, str(path))
+
+    def read(self, path: str | PathLike[str]) -> Trace:
+        """Rebuild the trace that :meth:`write` wrote to ``path``.
+
+        Raises:
+            ExportError: the file can't be read, is damaged, or was not written by ``ikp``.
+        """
+        from ikp.exporters.perfetto.reader import read
+
+        return read(path)

@@ -1,0 +1,119 @@
+"""Cuts a trace's events into batches of whole slots and says where each event's packets go."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+from ikp.core.lanes import Stream, arrange
+from ikp.core.trace import Events, Trace
+from ikp.exporters.perfetto.clock import Clock
+from ikp.exporters.perfetto.events import Batch
+from ikp.exporters.perfetto.schema import Arg
+from ikp.exporters.perfetto.tracks import Layout, Track, distinct
+from ikp.exporters.perfetto.varints import Column, varints
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+EVENTS_AT_ONCE: Final = 1 << 15
+"""Events encoded together, if slots allow it: their packets fit into a core's cache."""
+
+
+def cuts(bounds: Ints, events: int) -> list[tuple[int, int]]:
+    """Return ranges of slots that hold about as many events each.
+
+    Slot i holds events ``bounds[i]`` to ``bounds[i + 1]``. A slot is never cut: the order in which
+    its events open and close concerns all of them.
+    """
+    parts = []
+    low = 0
+    while low < len(bounds) - 1:
+        high = int(np.searchsorted(bounds, bounds[low] + events, "right")) - 1
+        high = max(high, low + 1)
+        if bounds[high] > bounds[low]:
+            parts.append((low, high))
+        low = high
+    return parts
+
+
+class Batches:
+    """Makes batches of a trace's events, and tracks for those that overlap."""
+
+    def __init__(self, trace: Trace, layout: Layout, bounds: Ints, clock: Clock, first_name: int):
+        self._trace = trace
+        self._layout = layout
+        self._bounds = bounds
+        self._clock = clock
+        self._overlaps: dict[tuple[int, int], int] = {}  # (warp's track, lane) -> track
+        self._names = varints(first_name + np.arange(len(trace.regions)))
+        self._blocks = varints(trace.slots.block)
+        self._tracks = varints(layout.slot_track)
+        self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
+
+    def make(self, low: int, high: int) -> tuple[Batch, list[Track]]:
+        """Return the events of slots ``low`` to ``high``, and the tracks they are the first on."""
+        events = _by_end(_rows(self._trace.events, self._bounds[low], self._bounds[high]))
+        ranges = events.kind == int(Kind.RANGE)
+        stream = arrange(events.slot, events.start_ns, events.end_ns, ranges)
+        slot = events.slot.astype(np.intp)
+        track, new = self._tracks.take(slot), list[Track]()
+        if stream.lane.any():
+            track, new = self._add_lanes(slot, stream)
+        name, ticks = self._ticks(events, slot, ranges)
+        batch = Batch(
+            start=self._clock.times(events.start_ns),
+            end=self._clock.times(events.end_ns),
+            is_range=ranges,
+            name=self._names.take(events.region.astype(np.intp)),
+            block=self._blocks.take(slot),
+            track=track,
+            ticks=ticks,
+            ticks_name=name,
+            payload=events.payload,
+            payload_type=events.payload_type,
+            opens=stream.opens,
+            closes=stream.closes,
+        )
+        return batch, new
+
+    def _ticks(
+        self, events: Events, slot: NDArray[np.intp], ranges: Bools
+    ) -> tuple[Arg | Column, Column]:
+        """Return what the ticks are called, and themselves where the duration doesn't tell them."""
+        ticks = varints(events.ticks)
+        if self._cycles.all() and ranges.all():
+            return Arg.CYCLES, ticks
+        cycles = self._cycles[self._trace.slots.launch[slot]]
+        shown = (events.ticks != events.end_ns - events.start_ns) | (ranges & cycles)
+        names = varints(np.where(cycles, Arg.CYCLES, Arg.TICKS))
+        return names.where(shown), ticks.where(shown)
+
+    def _add_lanes(self, slot: NDArray[np.intp], stream: Stream) -> tuple[Column, list[Track]]:
+        """Give each new lane of a warp a track; return the tracks of all events."""
+        row, one = distinct(slot, stream.lane)
+        warps, lanes = self._layout.slot_track[slot[one]], stream.lane[one]
+        uuids, new = [], []
+        for warp, lane in zip(warps.tolist(), lanes.tolist(), strict=True):
+            free = self._layout.next_uuid + len(self._overlaps)
+            uuids.append(self._overlaps.setdefault((warp, lane), free) if lane else warp)
+            if uuids[-1] == free:
+                new.append(Track(free, f"overlap {lane}", warp, lane))
+        return varints(np.array(uuids)).take(row), new
+
+
+def _rows(events: Events, low: int, high: int) -> Events:
+    return Events(*(getattr(events, field.name)[low:high] for field in fields(events)))
+
+
+def _by_end(events: Events) -> Events:
+    """Return the events of each slot in order of their ends, which is how they were recorded."""
+    slot, end = events.slot, events.end_ns
+    if not np.any((end[1:] < end[:-1]) & (slot[1:] == slot[:-1])):
+        return events
+    order = np.lexsort((end, slot))
+    return Events(*(getattr(events, field.name)[order] for field in fields(events)))

@@ -1,0 +1,241 @@
+"""Gathers what a file's packets hold, as columns, without interpreting it yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.exporters.perfetto import evidence
+from ikp.exporters.perfetto.schema import (
+    BOOTTIME,
+    SUMMARY,
+    TRACE_CLOCK,
+    Annotation,
+    Arg,
+    Event,
+    EventType,
+    Packet,
+)
+from ikp.exporters.perfetto.split import DamagedError, Data, Fields, Ints, split
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+
+class Role(IntEnum):
+    """What a track is for, which is how deep it lies under its process."""
+
+    UNKNOWN = -2
+    SUMMARY = -1
+    PROCESS = 0
+    LAUNCH = 1
+    SM = 2
+    LANE = 3
+    WARP = 4
+    OVERLAP = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of many events, one row each."""
+
+    event: Ints
+    name: Ints  # interned, schema.Arg
+    field: Ints  # schema.Annotation: which of the value's fields is set
+    value: NDArray[np.uint64]
+    parts: Fields  # what lies inside the arguments that are lists or dicts
+
+    def of(self, name: Arg, events: int, default: int = 0) -> Ints:
+        """Return one integer argument of each event; ``default`` where it is missing."""
+        column = np.full(events, default, np.int64)
+        rows = self.name == name
+        column[self.event[rows]] = self.value[rows].view(np.int64)
+        return column
+
+
+@dataclass(slots=True)
+class Tracks:
+    """The tracks seen so far, by id."""
+
+    parent: list[int] = field(default_factory=list)
+    rank: list[int] = field(default_factory=list)
+    role: list[int] = field(default_factory=list)
+
+    def add(self, packet: TracePacket) -> None:
+        """Note a track descriptor."""
+        track = packet.track_descriptor
+        missing = track.uuid + 1 - len(self.role)
+        if track.uuid == 0 or track.uuid > MAX_TRACK:
+            raise DamagedError("a track has an impossible id")
+        self.parent.extend([0] * missing)
+        self.rank.extend([0] * missing)
+        self.role.extend([Role.UNKNOWN] * missing)
+        self.parent[track.uuid] = track.parent_uuid
+        is_process = track.HasField("process")
+        self.rank[track.uuid] = track.process.pid if is_process else track.sibling_order_rank
+        self.role[track.uuid] = Role.PROCESS if is_process else self._below(track.parent_uuid)
+
+    def _below(self, parent: int) -> int:
+        if not parent:
+            return Role.SUMMARY
+        if parent >= len(self.role):
+            raise DamagedError("a track comes before its parent")
+        return self.role[parent] + 1
+
+
+MAX_TRACK: Final = 1 << 28
+"""Track ids index a table, so a damaged file must not ask for an endless one."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What was found in the packets so far."""
+
+    summary: dict[str, Any] | None = None
+    base_ns: int | None = None  # Unix time at which the trace's clock shows 0
+    first_name: int | None = None  # interned id of the first region's name
+    tracks: Tracks = field(default_factory=Tracks)
+    launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # by process id
+    events: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+    blocks: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+
+    def add(self, data: Data, starts: Ints, sizes: Ints) -> None:
+        """Add packets, in the order of the file.
+
+        Raises:
+            DamagedError: they can't be read.
+        """
+        packets = split(data, starts, sizes)
+        is_event = np.zeros(len(starts), bool)
+        is_event[packets.message[packets.number == Packet.TRACK_EVENT]] = True
+        for row in np.flatnonzero(~is_event).tolist():
+            self._add_other(_parse(data, starts[row], sizes[row]))
+        self._add_events(data, starts, sizes, packets)
+
+    def _add_other(self, packet: TracePacket) -> None:
+        if packet.HasField("track_descriptor"):
+            self.tracks.add(packet)
+        elif packet.HasField("clock_snapshot"):
+            times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
+            if {BOOTTIME, TRACE_CLOCK} <= times.keys():
+                self.base_ns = times[BOOTTIME] - times[TRACE_CLOCK]
+        elif packet.interned_data.event_names:
+            self.first_name = packet.interned_data.event_names[0].iid
+
+    def _add_events(self, data: Data, starts: Ints, sizes: Ints, packets: Fields) -> None:
+        found = packets.numbered(Packet.TRACK_EVENT)
+        time = packets.column(Packet.TIMESTAMP, len(starts))[found.message].view(np.int64)
+        fields = split(data, found.start, found.size)
+        track = fields.column(Event.TRACK_UUID, len(time)).view(np.int64)
+        roles = np.array(self.tracks.role, np.int64)
+        if len(track) and not (track.min() >= 0 and track.max() < len(roles)):
+            raise DamagedError("an event is on a track that was not announced")
+        role = roles[track]
+        for row in np.flatnonzero(role <= Role.LAUNCH).tolist():
+            at = found.message[row]
+            self._add_evidence(_parse(data, starts[at], sizes[at]))
+        columns = {
+            "time": time,
+            "track": track,
+            "type": fields.column(Event.TYPE, len(time)).view(np.int64),
+            "name": fields.column(Event.NAME_IID, len(time)).view(np.int64),
+        }
+        annotations = fields.numbered(Event.DEBUG_ANNOTATIONS)
+        arguments = _arguments(data, annotations.only(role[annotations.message] >= Role.LANE))
+        if np.any(role >= Role.WARP):
+            self.events.append(_warp_events(columns, arguments, role >= Role.WARP))
+        if np.any(role == Role.LANE):
+            self.blocks.append(_block_rows(data, columns, arguments, role == Role.LANE))
+
+    def _add_evidence(self, packet: TracePacket) -> None:
+        event = packet.track_event
+        track = event.track_uuid
+        if self.tracks.role[track] == Role.SUMMARY and event.name == SUMMARY:
+            self.summary = evidence.facts(event)
+        elif self.tracks.role[track] == Role.LAUNCH and event.type == EventType.SLICE_BEGIN:
+            self.launches[self.tracks.rank[self.tracks.parent[track]]] = evidence.facts(event)
+
+
+def _parse(data: Data, start: int, size: int) -> TracePacket:
+    from google.protobuf.message import DecodeError
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+    try:
+        return TracePacket.FromString(data[start : start + size].tobytes())
+    except DecodeError as error:
+        raise DamagedError("a packet can't be read") from error
+
+
+def _arguments(data: Data, annotations: Fields) -> Arguments:
+    fields = split(data, annotations.start, annotations.size)
+    count = len(annotations.message)
+    scalar = fields.only(
+        (fields.number >= Annotation.BOOL_VALUE) & (fields.number <= Annotation.DOUBLE_VALUE)
+    )
+    kind, value = np.zeros(count, np.int64), np.zeros(count, np.uint64)
+    kind[scalar.message], value[scalar.message] = scalar.number, scalar.value
+    return Arguments(
+        event=annotations.message,
+        name=fields.column(Annotation.NAME_IID, count).view(np.int64),
+        field=kind,
+        value=value,
+        parts=fields.only(fields.number >= Annotation.DICT_ENTRIES),
+    )
+
+
+def _warp_events(
+    columns: dict[str, Ints], arguments: Arguments, chosen: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    count = len(chosen)
+    result: dict[str, NDArray[Any]] = {name: column[chosen] for name, column in columns.items()}
+    result["block"] = arguments.of(Arg.BLOCK, count, -1)[chosen]
+    ticks, given = np.zeros(count, np.int64), np.zeros(count, bool)
+    payload, payload_field = np.zeros(count, np.uint64), np.zeros(count, np.int64)
+    rows = (arguments.name == Arg.CYCLES) | (arguments.name == Arg.TICKS)
+    ticks[arguments.event[rows]] = arguments.value[rows].view(np.int64)
+    given[arguments.event[rows]] = True
+    rows = arguments.name == Arg.PAYLOAD
+    payload[arguments.event[rows]] = arguments.value[rows]
+    payload_field[arguments.event[rows]] = arguments.field[rows]
+    more = {"ticks": ticks, "given": given, "payload": payload, "payload_field": payload_field}
+    return result | {name: column[chosen] for name, column in more.items()}
+
+
+def _block_rows(
+    data: Data, columns: dict[str, Ints], arguments: Arguments, chosen: NDArray[np.bool_]
+) -> dict[str, NDArray[Any]]:
+    """Return one row for each warp of the blocks whose slices open here."""
+    count = len(chosen)
+    elements = arguments.parts.numbered(Annotation.ARRAY_VALUES)
+    wanted = chosen & (columns["type"] == EventType.SLICE_BEGIN)
+    of_event = arguments.event[elements.message]
+    inside = wanted[of_event] & (arguments.name[elements.message] == Arg.WARPS)
+    elements, of_event = elements.only(inside), of_event[inside]
+    entries = split(data, elements.start, elements.size).numbered(Annotation.DICT_ENTRIES)
+    warps = _arguments(data, entries)
+    rows = len(of_event)
+    kept = warps.of(Arg.KEPT, rows)
+    start = columns["time"][of_event]
+    attempted = warps.of(Arg.ATTEMPTED, rows, UNSET)
+    return {
+        "track": columns["track"][of_event],
+        "launch": arguments.of(Arg.LAUNCH, count)[of_event],
+        "block": arguments.of(Arg.BLOCK, count)[of_event],
+        "sm": arguments.of(Arg.SM, count)[of_event],
+        "warp": warps.of(Arg.WARP, rows),
+        "slot": warps.of(Arg.SLOT, rows),
+        "role": warps.of(Arg.ROLE, rows),
+        "start_ns": start + warps.of(Arg.START_OFFSET_NS, rows),
+        "end_ns": start + warps.of(Arg.END_OFFSET_NS, rows),
+        "kept": kept,
+        "attempted": np.where(attempted == UNSET, kept, attempted),
+        "finished": warps.of(Arg.FINISHED, rows, 1),
+    }
+
+
+UNSET: Final = -(1 << 63)
+"""Stands for an argument that is missing because it would repeat another."""

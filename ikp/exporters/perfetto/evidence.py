@@ -1,0 +1,118 @@
+"""What a trace says about itself, as arguments of events: readable in the viewer, and by us.
+
+Python values become Perfetto's debug annotations and back: dicts and lists nest, integers, floats,
+booleans and strings keep their type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from ikp.core.trace import ClockFit, Launch, Region, Trace
+from ikp.exporters.perfetto.schema import FORMAT
+from ikp.exporters.perfetto.split import DamagedError
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
+
+
+def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
+    """Return everything known of a launch, and where the trace comes from."""
+    return {**asdict(launch), "dropped": launch.dropped, "provenance": provenance}
+
+
+def to_launch(facts: dict[str, Any]) -> Launch:
+    """Rebuild a launch from what :func:`of_launch` returned.
+
+    Raises:
+        DamagedError: something is missing.
+    """
+    facts = {"notes": (), **facts}
+    try:
+        for name in ("grid", "block", "notes"):
+            facts[name] = tuple(facts[name])
+        facts["clock"] = ClockFit(**_known(ClockFit, facts["clock"]))
+        return Launch(**_known(Launch, facts))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedError("the evidence of a launch is incomplete") from error
+
+
+def of_trace(trace: Trace) -> dict[str, Any]:
+    """Return what concerns the file as a whole, and how much it must hold."""
+    return {
+        "format": FORMAT,
+        "launches": len(trace.launches),
+        "slots": len(trace.slots),
+        "events": len(trace.events),
+        "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
+        "provenance": trace.provenance,
+    }
+
+
+def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
+    """Rebuild the regions from what :func:`of_trace` returned.
+
+    Raises:
+        DamagedError: something is missing.
+    """
+    try:
+        return tuple(Region(**region) for region in facts.get("regions", ()))
+    except TypeError as error:
+        raise DamagedError("the table of regions is incomplete") from error
+
+
+def size(facts: dict[str, Any], name: str) -> int:
+    """Return how many launches, slots or events :func:`of_trace` counted.
+
+    Raises:
+        DamagedError: it is missing.
+    """
+    value = facts.get(name)
+    if not isinstance(value, int) or value < 0:
+        raise DamagedError(f"its summary doesn't say how many {name} it holds")
+    return value
+
+
+def _known(kind: type[Launch | ClockFit], facts: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in facts.items() if name in names}
+
+
+def annotate(event: TrackEvent, facts: dict[str, Any]) -> None:
+    """Give an event one argument for each fact; what is an empty list or dict is left out."""
+    for name, value in facts.items():
+        if not isinstance(value, (dict, list, tuple)) or value:
+            _set(event.debug_annotations.add(name=name), value)
+
+
+def facts(event: TrackEvent) -> dict[str, Any]:
+    """Return the arguments of an event that have names of their own, as Python values."""
+    return {one.name: _get(one) for one in event.debug_annotations}
+
+
+def _set(annotation: DebugAnnotation, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _set(annotation.dict_entries.add(name=name), item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _set(annotation.array_values.add(), item)
+    elif isinstance(value, str):
+        annotation.string_value = value
+    elif isinstance(value, bool):
+        annotation.bool_value = value
+    elif isinstance(value, Integral):
+        annotation.int_value = int(value)
+    else:
+        annotation.double_value = float(value)
+
+
+def _get(annotation: DebugAnnotation) -> Any:
+    field = annotation.WhichOneof("value")
+    if field is not None:
+        return getattr(annotation, field)
+    if annotation.dict_entries:
+        return {one.name: _get(one) for one in annotation.dict_entries}
+    return [_get(one) for one in annotation.array_values]

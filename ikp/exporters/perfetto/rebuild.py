@@ -1,0 +1,193 @@
+"""Makes slots and events of the columns that a file's packets hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.trace import Events, Slots, make_columns
+from ikp.exporters.perfetto.contents import Contents, Role
+from ikp.exporters.perfetto.schema import Annotation, EventType
+from ikp.exporters.perfetto.split import DamagedError, Ints
+
+SLOT_COLUMNS = (
+    "launch",
+    "block",
+    "warp",
+    "sm",
+    "role",
+    "start_ns",
+    "end_ns",
+    "attempted",
+    "kept",
+    "finished",
+)
+
+
+def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:
+    """Return the slots in their old order, each one's warp track, and its block.
+
+    Raises:
+        DamagedError: some are missing.
+    """
+    rows = _together(contents.blocks, (*SLOT_COLUMNS, "track", "slot"))
+    order = np.argsort(rows["slot"], kind="stable")
+    if not np.array_equal(rows["slot"][order], np.arange(count)):
+        raise DamagedError(f"not each of its {count} slots is there once")
+    rows = {name: column[order] for name, column in rows.items()}
+    base_ns = _told(contents.base_ns, "its clock")
+    rows["start_ns"] = rows["start_ns"] + base_ns
+    rows["end_ns"] = rows["end_ns"] + base_ns
+    slots = make_columns(Slots, **{name: rows[name] for name in SLOT_COLUMNS})
+    return slots, _warp_tracks(contents, rows["track"], rows["warp"]), rows["block"]
+
+
+def _warp_tracks(contents: Contents, lane: Ints, warp: Ints) -> Ints:
+    """Return the track of each warp: the child of its lane that has the warp's number as rank."""
+    role = np.array(contents.tracks.role, np.int64)
+    parent = np.array(contents.tracks.parent, np.int64)
+    rank = np.array(contents.tracks.rank, np.int64)
+    uuids = np.flatnonzero(role == Role.WARP)
+    return _look_up((parent[uuids], rank[uuids]), uuids, (lane, warp), "a warp has no track")
+
+
+def rebuild_events(contents: Contents, count: int, track: Ints, block: Ints) -> Events:
+    """Return the events, slot by slot in order of recording, which is that of their closing.
+
+    ``track`` and ``block`` are those of each slot.
+
+    Raises:
+        DamagedError: some are missing, or don't fit together.
+    """
+    rows = _together(contents.events, _EVENT_COLUMNS)
+    opening, closing = _pairs(rows["track"], rows["type"])
+    if len(opening) != count:
+        raise DamagedError(f"it holds {len(opening)} of {count} events")
+    parent = np.array(contents.tracks.parent, np.int64)
+    overlap = np.array(contents.tracks.role, np.int64)[rows["track"]] == Role.OVERLAP
+    warp_track = np.where(overlap, parent[rows["track"]], rows["track"])
+    wanted = (warp_track[opening], rows["block"][opening])
+    slots = np.arange(len(track))
+    slot = _look_up((track, block), slots, wanted, "an event is of a block that is missing")
+    order = np.lexsort((closing, slot))
+    opening, closing, slot = opening[order], closing[order], slot[order]
+    base_ns = _told(contents.base_ns, "its clock")
+    first_name = _told(contents.first_name, "the table of names") if count else 0
+    start, end = rows["time"][opening], rows["time"][closing]
+    payload_type, payload = _payloads(
+        rows["payload_field"][opening], rows["payload"][opening].view(np.uint64)
+    )
+    return make_columns(
+        Events,
+        slot=slot,
+        region=rows["name"][opening] - first_name,
+        kind=np.where(rows["type"][opening] == EventType.INSTANT, Kind.INSTANT, Kind.RANGE),
+        start_ns=start + base_ns,
+        end_ns=end + base_ns,
+        ticks=np.where(rows["given"][opening], rows["ticks"][opening], end - start),
+        payload_type=payload_type,
+        payload=payload,
+    )
+
+
+_EVENT_COLUMNS = (
+    "time",
+    "track",
+    "type",
+    "name",
+    "block",
+    "ticks",
+    "given",
+    "payload",
+    "payload_field",
+)
+
+
+def _told(value: int | None, what: str) -> int:
+    if value is None:
+        raise DamagedError(f"{what} is missing")
+    return value
+
+
+def _together(
+    parts: list[dict[str, NDArray[Any]]], names: tuple[str, ...]
+) -> dict[str, NDArray[Any]]:
+    if not parts:
+        return {name: np.empty(0, np.int64) for name in names}
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _pairs(track: Ints, kind: Ints) -> tuple[Ints, Ints]:
+    """Match the packets that open events with those that close them; an instant does both.
+
+    On each track they are brackets: those at one depth open and close in turn.
+    """
+    begins, ends = kind == EventType.SLICE_BEGIN, kind == EventType.SLICE_END
+    by_track = np.argsort(track, kind="stable")
+    change = begins.astype(np.int64) - ends
+    depth = np.empty(len(track), np.int64)
+    depth[by_track] = np.cumsum(change[by_track])
+    depth -= begins
+    opening, closing = (_by_depth(track, depth, np.flatnonzero(rows)) for rows in (begins, ends))
+    if (
+        len(opening) != len(closing)
+        or np.any(track[opening] != track[closing])
+        or np.any(depth[opening] != depth[closing])
+        or np.any(opening >= closing)
+    ):
+        raise DamagedError("a range is opened and not closed, or closed and not opened")
+    instants = np.flatnonzero(kind == EventType.INSTANT)
+    return np.concatenate([opening, instants]), np.concatenate([closing, instants])
+
+
+def _by_depth(track: Ints, depth: Ints, rows: Ints) -> Ints:
+    return rows[np.lexsort((depth[rows], track[rows]))]
+
+
+def _look_up(keys: tuple[Ints, Ints], values: Ints, wanted: tuple[Ints, Ints], fault: str) -> Ints:
+    """Return the value of each wanted pair of keys.
+
+    Raises:
+        DamagedError: one is missing.
+    """
+    width = 1 + max((int(column.max(initial=0)) for column in (keys[1], wanted[1])), default=0)
+    known, sought = keys[0] * width + keys[1], wanted[0] * width + wanted[1]
+    order = np.argsort(known, kind="stable")
+    at = np.searchsorted(known, sought, sorter=order)
+    if len(sought) and (not len(known) or int(at.max()) == len(known)):
+        raise DamagedError(fault)
+    found = order[at]
+    if np.any(known[found] != sought):
+        raise DamagedError(fault)
+    return values[found]
+
+
+def _payloads(field: Ints, value: NDArray[np.uint64]) -> tuple[Ints, NDArray[np.uint32]]:
+    kind = np.zeros(len(field), np.int64)
+    for number, payload_type in _TYPES.items():
+        kind[field == number] = payload_type
+    bits = value.astype(np.uint32)
+    doubles = field == Annotation.DOUBLE_VALUE
+    bits[doubles] = narrow_double(value[doubles])
+    return kind, bits
+
+
+_TYPES = {
+    Annotation.UINT_VALUE: PayloadType.U32,
+    Annotation.INT_VALUE: PayloadType.I32,
+    Annotation.DOUBLE_VALUE: PayloadType.F32,
+}
+
+
+def narrow_double(bits: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Return the bits of float64 numbers as those of float32; a NaN keeps its bits too."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs: they are put right below
+        narrow = bits.view(np.float64).astype(np.float32).view(np.uint32)
+    nan = np.isnan(bits.view(np.float64))
+    sign = (bits[nan] >> np.uint64(63)) << np.uint64(31)
+    fraction = (bits[nan] >> np.uint64(29)) & np.uint64(0x7FFFFF)
+    narrow[nan] = (sign | np.uint64(0x7F800000) | fraction).astype(np.uint32)
+    return narrow

@@ -1,0 +1,112 @@
+"""The parts of Perfetto's trace format that the vectorised packets use, by their names there.
+
+Each is the tag that stands before a field: its number and its wire type. The numbers are those of
+``perfetto_trace.proto``; a test compares them with the ``perfetto`` package. Also here: what this
+writer chose freely, which the reader must know.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+VARINT, FIXED64, BYTES = 0, 1, 2
+"""Wire types of protobuf."""
+
+
+def key(field: int, wire_type: int) -> int:
+    """Return the number that announces a field."""
+    return field << 3 | wire_type
+
+
+def tag(field: int, wire_type: int) -> bytes:
+    """Return the bytes that announce a field: its key as a varint."""
+    number = key(field, wire_type)
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
+
+
+class Packet(IntEnum):
+    """Fields of ``Trace`` (the first) and ``TracePacket``."""
+
+    PACKET = 1
+    CLOCK_SNAPSHOT = 6
+    TIMESTAMP = 8
+    SEQUENCE_ID = 10
+    TRACK_EVENT = 11
+    INTERNED_DATA = 12
+    SEQUENCE_FLAGS = 13
+    COMPRESSED_PACKETS = 50
+    TRACK_DESCRIPTOR = 60
+
+
+class Event(IntEnum):
+    """Fields of ``TrackEvent``."""
+
+    DEBUG_ANNOTATIONS = 4
+    TYPE = 9
+    NAME_IID = 10
+    TRACK_UUID = 11
+    NAME = 23
+    COUNTER_VALUE = 30
+
+
+class EventType(IntEnum):
+    """Values of ``TrackEvent.type``."""
+
+    SLICE_BEGIN = 1
+    SLICE_END = 2
+    INSTANT = 3
+    COUNTER = 4
+
+
+class Annotation(IntEnum):
+    """Fields of ``DebugAnnotation``: a named argument of an event."""
+
+    NAME_IID = 1
+    BOOL_VALUE = 2
+    UINT_VALUE = 3
+    INT_VALUE = 4
+    DOUBLE_VALUE = 5
+    STRING_VALUE = 6
+    NAME = 10
+    DICT_ENTRIES = 11
+    ARRAY_VALUES = 12
+
+
+SEQUENCE: Final = 1
+"""All packets are of one sequence: names are interned once, packets load faster."""
+CLEARED_STATE, NEEDS_STATE = 1, 2
+"""Sequence flags: of the first packet, and of all that rely on it."""
+BOOTTIME, REALTIME, TRACE_CLOCK = 6, 1, 64
+"""Clock ids. The trace's own clock counts ns from its first event, so that times stay short."""
+
+
+class Arg(IntEnum):
+    """Interned names of arguments."""
+
+    BLOCK = 1
+    CYCLES = 2
+    TICKS = 3
+    PAYLOAD = 4
+    LAUNCH = 5
+    SM = 6
+    WARPS = 7
+    WARP = 8
+    SLOT = 9
+    ROLE = 10
+    START_OFFSET_NS = 11
+    END_OFFSET_NS = 12
+    ATTEMPTED = 13
+    KEPT = 14
+    FINISHED = 15
+
+    @property
+    def label(self) -> str:
+        """The name that the user reads."""
+        return self.name.lower()
+
+
+FORMAT: Final = 1
+"""Version of the layout below; the reader refuses others."""
+SUMMARY: Final = "ikp trace"
+"""Name of the instant that holds what concerns the whole file, on a track of its own."""

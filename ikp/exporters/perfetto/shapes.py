@@ -1,0 +1,195 @@
+"""Protobuf messages, many at a time.
+
+A shape says what each of many messages consists of: constant bytes, columns of numbers or texts,
+submessages. How long the numbers are differs from message to message, but only few combinations of
+sizes occur. The messages of one combination have every byte but the numbers in common, and every
+number in the same place: they are put together as 64-bit words, by shifts that are the same for
+all of them. The bytes are those that the protobuf library writes for the same messages (if fields
+are given in the order of their numbers), which the tests check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.exporters.perfetto.varints import WORD, Column, Sizes, Words, encoded_varint
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp] | slice
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A submessage: its tag, and what is in it. It is left out where all its columns are empty."""
+
+    tag: bytes
+    parts: tuple[bytes | Column | Message, ...]
+
+
+def message(tag: bytes, *parts: bytes | Column | Message) -> Message:
+    """Return a submessage of the given parts."""
+    return Message(tag, parts)
+
+
+def join(*streams: tuple[Message, Ints]) -> NDArray[np.uint8]:
+    """Encode messages of several shapes, and lay them end to end.
+
+    With each shape come the places of its messages in the whole sequence, ``0 .. n - 1`` in all.
+    """
+    laid = [(list(layouts(shape)), places) for shape, places in streams]
+    sizes = np.empty(sum(len(places) for _, places in laid), np.int64)
+    for found, places in laid:
+        for layout in found:
+            sizes[places[layout.rows]] = layout.size
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    total = int(ends[-1]) if len(ends) else 0
+    out = np.empty(total // WORD + 1, np.uint64)
+    for found, places in laid:
+        at = starts[places]
+        for layout in found:
+            layout.write(out, at[layout.rows])
+    return out.view(np.uint8)[:total]
+
+
+def join_groups(shape: Message, first: Ints) -> Column:
+    """Encode messages, and lay those of each group end to end.
+
+    Group i begins at message ``first[i]``; none is empty.
+    """
+    found = list(layouts(shape))
+    sizes = np.empty(sum(layout.count for layout in found), np.int64)
+    for layout in found:
+        sizes[layout.rows] = layout.size
+    totals = np.add.reduceat(sizes, first)
+    width = -(-int(totals.max()) // WORD)
+    out = np.zeros((len(first), width), np.uint64)
+    starts = np.cumsum(sizes) - sizes
+    move = np.arange(len(first)) * (WORD * width) - starts[first]
+    starts += np.repeat(move, np.diff(first, append=len(sizes)))
+    for layout in found:
+        layout.write(out, starts[layout.rows])
+    return Column(out, totals)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column in a layout, where all its numbers have the same size."""
+
+    column: Column
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The messages of one shape whose numbers have the same sizes; each is ``size`` bytes long."""
+
+    rows: Rows
+    count: int
+    parts: list[bytes | Number]
+    size: int
+
+    def write(self, out: Words, starts: Ints) -> None:
+        """Write the messages to ``out``, each to the byte where it starts."""
+        words = self._words()
+        source = np.ndarray((self.count,), f"V{self.size}", words, strides=words.strides[:1])
+        # Every place in ``out`` at which so many bytes may stand: numpy copies each in one go.
+        places = (out.nbytes - self.size + 1,)
+        np.ndarray(places, f"V{self.size}", out, strides=(1,))[starts] = source
+
+    def _words(self) -> Words:
+        constant = np.frombuffer(self._constant(), np.uint64)
+        words = np.empty((len(constant), self.count), np.uint64)
+        words[:] = constant[:, None]
+        at = 0
+        for part in self.parts:
+            if isinstance(part, Number):
+                for low in range(0, part.size, WORD):
+                    number = part.column.words[:, low // WORD][self.rows]
+                    _put(words, at + low, number, min(WORD, part.size - low))
+                at += part.size
+            else:
+                at += len(part)
+        messages = np.empty((self.count, len(constant)), np.uint64)
+        messages[:] = words.T
+        return messages
+
+    def _constant(self) -> bytes:
+        """Return one message with all numbers 0, padded to whole words."""
+        parts = [bytes(part.size) if isinstance(part, Number) else part for part in self.parts]
+        return b"".join(parts) + bytes(-self.size % WORD)
+
+
+def _put(words: Words, at: int, number: Words, size: int) -> None:
+    """Put a number of ``size`` bytes at byte ``at`` of each message: into one word, or two."""
+    index, offset = divmod(at, WORD)
+    words[index] |= number << _SHIFTS[offset] if offset else number
+    if offset + size > WORD:
+        words[index + 1] |= number >> _SHIFTS[WORD - offset]
+
+
+_SHIFTS = [np.uint64(8 * size) for size in range(WORD)]
+
+
+def layouts(shape: Message) -> Iterator[Layout]:
+    """Sort the messages of a shape by the sizes of their numbers."""
+    for rows, count, sizes in _by_sizes([column.sizes for column in _columns(shape)]):
+        parts, _ = _flat(shape, iter(sizes))
+        yield Layout(rows, count, parts, _size(parts))
+
+
+def _columns(shape: Message) -> Iterator[Column]:
+    for part in shape.parts:
+        if isinstance(part, Message):
+            yield from _columns(part)
+        elif isinstance(part, Column):
+            yield part
+
+
+def _flat(shape: Message, sizes: Iterator[int]) -> tuple[list[bytes | Number], list[int]]:
+    """Return a message as constant bytes and numbers, and the sizes that it took."""
+    body, taken = list[bytes | Number](), list[int]()
+    for part in shape.parts:
+        if isinstance(part, Message):
+            inner, more = _flat(part, sizes)
+            body += inner
+            taken += more
+        elif isinstance(part, Column):
+            taken.append(next(sizes))
+            body.append(Number(part, taken[-1]))
+        else:
+            body.append(part)
+    if taken and not any(taken):
+        return [], taken
+    return [shape.tag + encoded_varint(_size(body)), *body], taken
+
+
+def _size(parts: Sequence[bytes | Number]) -> int:
+    return sum(part.size if isinstance(part, Number) else len(part) for part in parts)
+
+
+def _by_sizes(columns: Sequence[Sizes]) -> Iterator[tuple[Rows, int, list[int]]]:
+    """Yield each combination of sizes that occurs: its rows, how many they are, and the sizes."""
+    count = len(columns[0])
+    if not count:
+        return
+    key: NDArray[Any] = np.zeros(1, np.uint8)
+    combinations = 1
+    for column in columns:
+        least, most = int(column.min()), int(column.max())
+        if least < most:
+            combinations *= most - least + 1
+            dtype = np.min_scalar_type(combinations - 1)  # small numbers are sorted much faster
+            key = key.astype(dtype) * dtype.type(most - least + 1)
+            key = key + (column - column.dtype.type(least)).astype(dtype)
+    if combinations == 1:
+        yield slice(None), count, [int(column[0]) for column in columns]
+        return
+    order = np.argsort(key, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+        yield rows, len(rows), [int(column[rows[0]]) for column in columns]

@@ -1,0 +1,153 @@
+"""Numbers as protobuf writes them, many at a time: 7 bits to a byte, as few bytes as will do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+Sizes = NDArray[np.integer[Any]]
+
+WORD: Final = 8
+VARINT_BITS: Final = 7
+LOW_BITS: Final = 56
+"""A varint of this many bits fills one word; the rest of a 64-bit value goes to a second one."""
+TOP_BITS: Final = 0x8080808080808080
+ONES: Final = 0x0101010101010101
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One part of each of ``n`` messages, as bytes.
+
+    ``words`` (``n`` x width, little endian) holds the bytes of row i in order, then zeros;
+    ``sizes`` (``n``) says how many bytes of each row count.
+    """
+
+    words: Words
+    sizes: Sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def take(self, rows: NDArray[np.intp]) -> Column:
+        """Return the given rows, in the given order."""
+        words = self.words[:, 0][rows][:, None] if self.words.shape[1] == 1 else self.words[rows]
+        if len(self) and self.sizes.min() == self.sizes.max():  # names and tracks mostly are so
+            return Column(words, np.broadcast_to(self.sizes[0], len(rows)))
+        return Column(words, self.sizes[rows])
+
+    def where(self, mask: NDArray[np.bool_]) -> Column:
+        """Return this column with the rows outside ``mask`` empty."""
+        return Column(self.words, self.sizes * mask.view(np.uint8))
+
+
+def texts(values: Sequence[bytes]) -> Column:
+    """Return byte strings as they are."""
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    width = max(1, -(-int(sizes.max(initial=0)) // WORD))
+    padded = np.array(values, f"S{WORD * width}")
+    return Column(padded.view(np.uint64).reshape(-1, width), sizes)
+
+
+def varint_size(value: int) -> int:
+    """Return how many bytes ``value`` (not negative) takes as a varint."""
+    return max(1, -(-value.bit_length() // VARINT_BITS))
+
+
+def encoded_varint(value: int) -> bytes:
+    """Return one number (not negative) as a varint."""
+    size = varint_size(value)
+    low = (value >> VARINT_BITS * i & 0x7F | 0x80 for i in range(size - 1))
+    return bytes([*low, value >> VARINT_BITS * (size - 1)])
+
+
+def same_size(span: int) -> int:
+    """Return the least number from which ``span`` successive ones take equally many bytes each.
+
+    Ids and times that start there keep packets alike, which makes them faster to encode.
+    """
+    size = 1
+    while varint_size(_least(size) + max(1, span) - 1) != size:
+        size += 1
+    return _least(size)
+
+
+def _least(size: int) -> int:
+    return 1 << VARINT_BITS * (size - 1) if size > 1 else 1
+
+
+def as_words(values: NDArray[Any]) -> Words:
+    """Return integers as 64-bit words, negative ones in two's complement, as protobuf does."""
+    if values.dtype == np.uint64:
+        return values
+    return values.astype(np.int64, copy=False).view(np.uint64)
+
+
+def varints(values: NDArray[Any]) -> Column:
+    """Return integers as varints of 1 to 10 bytes; negative ones as protobuf's int64."""
+    unsigned = as_words(values)
+    if not len(unsigned):
+        return Column(np.empty((0, 1), np.uint64), np.empty(0, np.uint8))
+    least, most = varint_size(int(unsigned.min())), varint_size(int(unsigned.max()))
+    low = _spread(unsigned, most)
+    if least == most:
+        sizes: Sizes = np.broadcast_to(np.uint8(least), len(unsigned))
+        if least > 1:
+            low |= np.uint64(TOP_BITS & ((1 << 8 * (least - 1)) - 1))
+    else:
+        sizes = _sizes(unsigned, least, most)
+        low |= _more_follows(low, most)
+    if most <= WORD:
+        return Column(low[:, None], sizes)
+    low[sizes > WORD] |= np.uint64(TOP_BITS)
+    # What is left are 8 bits. The eighth is the tenth byte, and says of the ninth that one follows.
+    high = unsigned >> np.uint64(LOW_BITS)
+    high |= (high & np.uint64(0x80)) << np.uint64(1)
+    return Column(np.stack([low, high], axis=1), sizes)
+
+
+def _sizes(values: Words, least: int, most: int) -> Sizes:
+    sizes = np.full(len(values), least, np.uint8)
+    for size in range(least, most):
+        sizes += (values >= np.uint64(1 << VARINT_BITS * size)).view(np.uint8)
+    return sizes
+
+
+def _more_follows(low: Words, size: int) -> Words:
+    """Return the top bit of each byte that is not its number's last.
+
+    ``low`` holds the numbers, 7 bits to a byte; none has more than ``size`` bytes.
+    """
+    rest = low >> np.uint64(8)
+    for shift in (8, 16, 32):  # then each byte is 0 unless something follows within that many bits
+        if 8 * (size - 1) > shift:
+            rest |= rest >> np.uint64(shift)
+    rest += np.uint64(TOP_BITS - ONES)  # 0x7f to each byte: all but 0 reach the top bit
+    rest &= np.uint64(TOP_BITS)
+    return rest
+
+
+def _spread(values: Words, size: int) -> Words:
+    """Return the low 56 bits of each value, 7 to a byte; none needs more than ``size`` bytes."""
+    for fits, shift, low, high in _SPREAD:
+        if size > fits:
+            rest = values & high
+            rest <<= shift  # in place: new arrays would take longer than the arithmetic
+            values = values & low
+            values |= rest
+    return values
+
+
+_SPREAD: Final = tuple(
+    (fits, np.uint64(shift), np.uint64(low), np.uint64(high))
+    for fits, shift, low, high in (
+        (4, 4, 0x000000000FFFFFFF, 0x00FFFFFFF0000000),
+        (2, 2, 0x00003FFF00003FFF, 0x0FFFC0000FFFC000),
+        (1, 1, 0x007F007F007F007F, 0x3F803F803F803F80),
+    )
+)

@@ -1,0 +1,56 @@
+"""A progress bar for work that turns out to be long, and nothing at all for work that is short."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Chunk = TypeVar("Chunk")
+
+DELAY_S = 1.0
+"""Work shorter than this shows no bar."""
+
+
+def track(
+    chunks: Iterable[Chunk], total: int, description: str, *, force: bool = False
+) -> Iterator[Chunk]:
+    """Yield ``chunks``, of which there are ``total``, showing progress where it helps.
+
+    A bar appears on stderr once the work has lasted a second, if stderr is a terminal or
+    ``force`` is true. It is removed when the work ends, by an exception too.
+    """
+    if not (force or _is_terminal()):
+        yield from chunks
+        return
+    started = time.monotonic()
+    bar: Progress | None = None
+    try:
+        for done, chunk in enumerate(chunks, 1):
+            yield chunk
+            if bar is None and time.monotonic() - started > DELAY_S:
+                bar = _show(description, total, force)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done)
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _show(description: str, total: int, force: bool) -> Progress:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True, force_terminal=force or None)
+    bar = Progress(console=console, transient=True)
+    bar.add_task(description, total=total)
+    bar.start()
+    return bar

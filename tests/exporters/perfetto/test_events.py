@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.exporters.perfetto.events import Batch, encode, widen_float
+from ikp.exporters.perfetto.rebuild import narrow_double
+from ikp.exporters.perfetto.schema import Arg
+from ikp.exporters.perfetto.varints import varints
+
+NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, (1 << 63) - 1))
+FLOATS = st.one_of(
+    st.integers(0, (1 << 32) - 1),
+    st.sampled_from([0x7F800001, 0xFF800001, 0x7FC00000, 0xFFFFFFFF, 0x7F800000, 0x80000000, 1]),
+)
+
+EVENT = st.fixed_dictionaries(
+    {
+        "start": st.integers(0, (1 << 64) - 1),
+        "end": st.integers(0, (1 << 64) - 1),
+        "kind": st.sampled_from(list(Kind)),
+        "name": st.integers(1, 1 << 22),
+        "block": NUMBERS,
+        "track": st.integers(1, 1 << 22),
+        "ticks": st.one_of(st.none(), st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 99)),
+        "ticks_name": st.sampled_from([Arg.CYCLES, Arg.TICKS]),
+        "payload_type": st.sampled_from(list(PayloadType)),
+        "payload": FLOATS,
+    }
+)
+"""What may stand in a packet; that ends lie behind starts does not concern how it is written."""
+
+
+def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> Batch:
+    def column(name: str, dtype: type = np.uint64) -> np.ndarray:
+        return np.array([event[name] or 0 for event in events], dtype)
+
+    shown = np.array([event["ticks"] is not None for event in events], bool)
+    return Batch(
+        start=column("start"),
+        end=column("end"),
+        is_range=column("kind", np.uint8) == Kind.RANGE,
+        name=varints(column("name")),
+        block=varints(column("block")),
+        track=varints(column("track")),
+        ticks=varints(column("ticks", np.int64)).where(shown),
+        ticks_name=varints(column("ticks_name")).where(shown),
+        payload=column("payload", np.uint32),
+        payload_type=column("payload_type", np.uint8),
+        opens=np.array(opens, np.int64),
+        closes=np.array(closes, np.int64),
+    )
+
+
+def packet(time: int, kind: int, track: int) -> TracePacket:
+    made = TracePacket(timestamp=time, trusted_packet_sequence_id=1, sequence_flags=2)
+    made.track_event.type = kind
+    made.track_event.track_uuid = track
+    return made
+
+
+def opening(event: dict[str, int]) -> TracePacket:
+    made = packet(event["start"], 1 if event["kind"] == Kind.RANGE else 3, event["track"])
+    made.track_event.name_iid = event["name"]
+    made.track_event.debug_annotations.add(name_iid=Arg.BLOCK, int_value=event["block"])
+    if event["ticks"] is not None:
+        made.track_event.debug_annotations.add(
+            name_iid=event["ticks_name"], int_value=event["ticks"]
+        )
+    bits = np.array([event["payload"]], np.uint32)
+    if event["payload_type"] != PayloadType.NONE:
+        argument = made.track_event.debug_annotations.add(name_iid=Arg.PAYLOAD)
+        if event["payload_type"] == PayloadType.U32:
+            argument.uint_value = int(bits[0])
+        elif event["payload_type"] == PayloadType.I32:
+            argument.int_value = int(bits.view(np.int32)[0])
+        else:
+            argument.double_value = float(widen_float(bits).view(np.float64)[0])
+    return made
+
+
+@given(st.lists(EVENT, max_size=12), st.randoms(use_true_random=False))
+def test_packets_are_the_bytes_that_the_protobuf_library_writes(
+    events: list[dict[str, int]], random: object
+) -> None:
+    places = list(range(sum(1 + (event["kind"] == Kind.RANGE) for event in events)))
+    random.shuffle(places)  # type: ignore[attr-defined]
+    wanted: list[TracePacket] = [TracePacket()] * len(places)
+    opens, closes = [], []
+    for event in events:
+        opens.append(places.pop())
+        wanted[opens[-1]] = opening(event)
+        is_range = event["kind"] == Kind.RANGE
+        closes.append(places.pop() if is_range else opens[-1])
+        if is_range:
+            wanted[closes[-1]] = packet(event["end"], 2, event["track"])
+    found = encode(batch(events, opens, closes))
+    assert found.tobytes() == TraceMessage(packet=wanted).SerializeToString()
+
+
+@given(st.lists(EVENT, min_size=1, max_size=12))
+def test_ranges_alone_in_cycles_are_the_same_bytes(events: list[dict[str, int]]) -> None:
+    ranges = [
+        event | {"kind": Kind.RANGE, "ticks_name": Arg.CYCLES, "ticks": event["ticks"] or 0}
+        for event in events
+    ]
+    opens = list(range(0, 2 * len(ranges), 2))
+    made = batch(ranges, opens, [place + 1 for place in opens])
+    made = Batch(
+        **{name: getattr(made, name) for name in Batch.__slots__} | {"ticks_name": Arg.CYCLES}
+    )
+    wanted = [
+        one for event in ranges for one in (opening(event), packet(event["end"], 2, event["track"]))
+    ]
+    assert encode(made).tobytes() == TraceMessage(packet=wanted).SerializeToString()
+
+
+@given(st.lists(FLOATS))
+def test_floats_become_doubles_and_back_bit_by_bit(bits: list[int]) -> None:
+    words = np.array(bits, np.uint32)
+    wide = widen_float(words)
+    np.testing.assert_array_equal(narrow_double(wide), words)
+    numbers = ~np.isnan(words.view(np.float32))
+    np.testing.assert_array_equal(
+        wide.view(np.float64)[numbers], words.view(np.float32)[numbers].astype(np.float64)
+    )
+    assert np.isnan(wide.view(np.float64)[~numbers]).all()

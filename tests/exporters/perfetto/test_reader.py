@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
+
+from ikp.core.trace import Trace
+from ikp.errors import ExportError
+from ikp.exporters.perfetto import PerfettoExporter
+from ikp.exporters.perfetto.schema import SUMMARY
+from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
+
+shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+TRACE = warps([[(0, 4), (2, 6), 7], [(1, 3)], []], names=["load", "dot"], notes=("n",))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.pftrace"
+    PerfettoExporter().write(TRACE, path)
+    return path
+
+
+def read(path: Path) -> Trace:
+    return PerfettoExporter().read(path)
+
+
+def messages(path: Path) -> TraceMessage:
+    return TraceMessage.FromString(inflated(path))
+
+
+def rewrite(path: Path, message: TraceMessage) -> None:
+    path.write_bytes(message.SerializeToString())
+
+
+def test_a_file_without_compression_is_read_too(path: Path) -> None:
+    path.write_bytes(inflated(path))
+    assert_same(read(path), TRACE)
+
+
+def test_a_file_compressed_in_part_is_read_too(path: Path) -> None:
+    outer, inner = TraceMessage.FromString(path.read_bytes()), messages(path)
+    first = TraceMessage.FromString(inflated_packet(outer, 0))
+    mixed = TraceMessage(packet=[*inner.packet[: len(first.packet)], *outer.packet[1:]])
+    rewrite(path, mixed)
+    assert_same(read(path), TRACE)
+
+
+def inflated_packet(outer: TraceMessage, index: int) -> bytes:
+    import zlib
+
+    return zlib.decompress(outer.packet[index].compressed_packets)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"nowhere.pftrace can't be read: No such file"):
+        read(tmp_path / "nowhere.pftrace")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="can't be read: Is a directory"):
+        read(tmp_path)
+
+
+def test_an_empty_file(path: Path) -> None:
+    path.write_bytes(b"")
+    with pytest.raises(ExportError, match="is empty"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b'{"traceEvents": []}', b"\x89PNG\r\n\x1a\n", gzip.compress(b"x" * 99), b"\0" * 99],
+    ids=["json", "png", "gzip", "zeros"],
+)
+def test_a_file_of_another_kind(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(ExportError, match="is not a whole Perfetto trace: it does not consist of"):
+        read(path)
+
+
+def test_a_perfetto_trace_of_somebody_else(path: Path) -> None:
+    theirs = TraceMessage()
+    for time in range(9):
+        packet = theirs.packet.add(timestamp=time, trusted_packet_sequence_id=7)
+        packet.track_event.track_uuid = 1 << 63
+        packet.track_event.type = 1 + time % 2
+    rewrite(path, theirs)
+    with pytest.raises(ExportError, match="is a Perfetto trace, but ikp did not write it"):
+        read(path)
+
+
+def test_another_version_of_the_layout(path: Path) -> None:
+    message = messages(path)
+    for packet in message.packet:
+        if packet.track_event.name == SUMMARY:
+            packet.track_event.debug_annotations[0].int_value = 2
+    rewrite(path, message)
+    with pytest.raises(
+        ExportError, match=r"has version 2 of ikp's layout; this ikp reads version 1\."
+    ):
+        read(path)
+
+
+def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
+    content = path.read_bytes()
+    for length in range(1, len(content), 3):
+        path.write_bytes(content[:length])
+        with pytest.raises(ExportError, match=r"is not a whole Perfetto trace: .*cut short"):
+            read(path)
+
+
+def test_packets_that_are_missing_are_missed(path: Path) -> None:
+    message = messages(path)
+    for index, packet in enumerate(message.packet):
+        if packet.track_event.type == 4:  # counters are drawn, not read back
+            continue
+        without = TraceMessage(packet=[*message.packet[:index], *message.packet[index + 1 :]])
+        rewrite(path, without)
+        with contextlib.suppress(ExportError):
+            # It is told elsewhere too: the end of a block's slice, the name of an SM's track.
+            assert_same(read(path), TRACE)
+
+
+@shared_folder
+@given(st.data())
+def test_damage_is_refused_or_harmless(path: Path, data: st.DataObject) -> None:
+    content = bytearray(data.draw(st.sampled_from([path.read_bytes(), inflated(path)])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, content[place] ^ 8]))
+    damaged = path.with_name("damaged.pftrace")
+    damaged.write_bytes(content)
+    with contextlib.suppress(ExportError):
+        assert len(read(damaged).events) == len(TRACE.events)
+
+
+def test_evidence_that_a_newer_ikp_adds_is_no_obstacle(path: Path) -> None:
+    message = messages(path)
+    for packet in message.packet:
+        if packet.track_event.name == "gemm":
+            packet.track_event.debug_annotations.add(name="mood", string_value="good")
+            for annotation in packet.track_event.debug_annotations:
+                if annotation.name == "clock":
+                    annotation.dict_entries.add(name="jitter_ns", double_value=0.5)
+    rewrite(path, message)
+    assert_same(read(path), TRACE)
+
+
+def test_the_deepest_nesting_is_read(path: Path) -> None:
+    trace = warp(*((900 - i, 900 + i) for i in range(800)))
+    PerfettoExporter().write(trace, path, force=True)
+    assert_same(read(path), trace)

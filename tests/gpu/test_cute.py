@@ -1,0 +1,84 @@
+"""CuTe kernels on a GPU: what comes back is exactly what the kernel did."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cutlass")
+
+import ikp  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:nvidia_cutlass_dsl"),
+    pytest.mark.filterwarnings("ignore::UserWarning:cutlass"),
+]
+
+
+def run(prof: object, out: object, n: int, grid: tuple[int, ...], threads: int) -> None:
+    from cutlass.cute.runtime import from_dlpack
+
+    from tests.gpu import cute_kernels
+
+    cute_kernels.launch(from_dlpack(out), n, prof, [*grid, 1, 1][:3], threads)
+
+
+@pytest.mark.parametrize("grid", [(1,), (300,), (5, 7), (3, 4, 5)])
+@pytest.mark.parametrize("threads", [32, 256])
+def test_every_record_of_every_warp_comes_back(grid: tuple[int, ...], threads: int) -> None:
+    blocks, warps, n = int(np.prod(grid)), threads // 32, 7
+    out = torch.empty(blocks * threads, device="cuda")
+    with ikp.profile() as prof:
+        run(prof.buffer("k", regions={0: "zero", 1: "one", 2: "two"}), out, n, grid, threads)
+    trace = prof.trace
+    (launch,) = trace.launches
+    assert launch.backend == "cute"
+    assert launch.grid == (*grid, 1, 1)[:3]
+    assert launch.notes == ()
+    assert trace.slots.finished.all()
+    extra = blocks if warps > 1 else 0
+    assert launch.attempted == launch.kept == blocks * warps * (4 * n + 2) + extra
+    frame = trace.to_pandas()
+    frame["slot"] = trace.events.slot
+    for _, slot in frame.groupby("slot"):
+        names = slot.region.tolist()
+        assert names.count("step") == names.count("helper") == n
+        assert slot.loc[slot.region == "step", "payload"].tolist() == list(range(n))
+        assert slot.loc[slot.region == "flight", "payload"].tolist() == list(range(n + 1))
+        assert (names.count("zero"), names.count("one"), names.count("two")) == (3, 2, 2)
+        assert names[-1] == "outer"
+        assert slot.end_ns.is_monotonic_increasing
+    expected = sum(range(n)) + n
+    assert (out == expected).all()
+
+
+def test_off_and_overflow() -> None:
+    out = torch.empty(64 * 128, device="cuda")
+    session = ikp.profile()
+    with pytest.warns(ikp.IkpWarning, match="records dropped"), session as prof:  # noqa: PT031
+        run(prof.buffer("k", size=128 + 256 * (64 + 10 * 16)), out, 50, (64,), 128)
+        run(prof.buffer("off", enabled=False), out, 50, (64,), 128)
+        run(None, out, 50, (64,), 128)
+    (launch,) = prof.trace.launches
+    assert launch.capacity == 10
+    assert launch.kept == 2560
+    assert launch.attempted == 256 * 202 + 64
+
+
+def test_three_languages_in_one_session() -> None:
+    from tests.gpu import gluon_kernels, kernels
+
+    out = torch.empty(64 * 1024, device="cuda")
+    ints = torch.empty(64 * 1024, dtype=torch.int32, device="cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ikp.IkpWarning)
+        with ikp.profile() as prof:
+            kernels.counted[(64,)](out, 3, prof.buffer("triton"), PAYLOAD=True)
+            gluon_kernels.specialised[(64,)](ints, 3, prof.buffer("gluon"), num_warps=4)
+            run(prof.buffer("cute"), out, 3, (64,), 128)
+    assert [launch.backend for launch in prof.trace.launches] == ["triton", "gluon", "cute"]
+    starts = [prof.trace.slots.start_ns[prof.trace.slots.launch == i].min() for i in range(3)]
+    assert starts == sorted(starts)

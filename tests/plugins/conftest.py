@@ -1,0 +1,67 @@
+"""The example plugin, installed as a user would: into a folder of its own, never the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from stevedore import ExtensionManager
+
+from tests.repo.tree import ROOT
+
+PLUGIN = ROOT / "examples" / "plugin-cuda"
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that the plugin is installed into, with nothing from a registry."""
+    for tool in ("hatchling", "pip"):
+        if not find_spec(tool):
+            pytest.skip(f"{tool}, which installs the plugin, isn't installed")
+    folder = tmp_path_factory.mktemp("site")
+    offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+    command = [sys.executable, "-m", "pip", "install", "-q", *offline, "--target", folder, PLUGIN]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def run(site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Return a function that runs ``python ...`` where the plugin is installed."""
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # stevedore's
+
+    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    return python
+
+
+@pytest.fixture
+def registered(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process find the plugin, for one test."""
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
+
+
+@pytest.fixture
+def module(registered: None) -> Callable[[str], ModuleType]:
+    """Return a function that imports one of the plugin's modules, as installed."""
+    return lambda name: import_module(f"ikp_cuda.{name}")
+
+
+@pytest.fixture
+def build(module: Callable[[str], ModuleType]) -> Any:
+    """Return the plugin's ``build``."""
+    return module("compiler").build

@@ -1,0 +1,116 @@
+"""Plugins that are wrong in one way each: told by name, and none takes another down with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stevedore import ExtensionManager
+
+from ikp.cli.plugins import check, registered
+from ikp.core import plugins
+from ikp.core.plugins import BACKENDS, EXPORTERS, INTERFACE
+from ikp.errors import PluginError
+
+GOOD = f"""
+class Exporter:
+    interface = {INTERFACE}
+    suffixes = (".good",)
+    def write(self, trace, path, *, force=False): ...
+
+class Backend:
+    interface = {INTERFACE}
+    def device_type(self): return "cuda"
+    def argument(self, segment): return segment
+    def names(self): return {{}}
+"""
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
+    """Return a function that installs a package of one module with entry points."""
+
+    def package(name: str, source: str, group: str, **points: str) -> None:
+        monkeypatch.delitem(sys.modules, name, raising=False)  # another test's
+        (tmp_path / f"{name}.py").write_text(source)
+        info = tmp_path / f"{name}-2.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.0\n")
+        lines = [f"{point} = {name}:{target}" for point, target in points.items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines]))
+        monkeypatch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return package
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "told"),
+    [
+        ("bad_raises", "raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("bad_syntax", "def", "SyntaxError"),
+        ("bad_attribute", "", "no attribute 'Exporter'"),
+        ("bad_needs", "import no_such_module_at_all", "install no_such_module_at_all"),
+        ("bad_init", "class Exporter:\n  def __init__(self): 1 / 0", "ZeroDivisionError"),
+        ("bad_newer", GOOD.replace(f"= {INTERFACE}", "= 99"), "written for interface 99"),
+        ("bad_unsaid", "class Exporter: ...", "interface unknown"),
+    ],
+)
+def test_it_is_told_and_the_others_still_work(
+    install: Install, name: str, source: str, told: str
+) -> None:
+    install(name, source, EXPORTERS, aaa_bad="Exporter")  # asked before any other
+    install(f"{name}_good", GOOD, EXPORTERS, good="Exporter")
+    with pytest.raises(PluginError, match=told):
+        plugins.load(EXPORTERS, "aaa_bad")
+    assert plugins.exporter_for_path("x.good").suffixes == (".good",)
+    states = {each.name: check(each).loads for each in registered() if each.package != "ikp"}
+    assert (states["aaa_bad"], states["good"]) == (False, True)
+
+
+@pytest.mark.parametrize("group", [BACKENDS, EXPORTERS])
+def test_two_with_one_name_are_an_error_that_names_both(install: Install, group: str) -> None:
+    kind = "Backend" if group == BACKENDS else "Exporter"
+    install("acme", GOOD, group, twin=kind)
+    install("umbrella", GOOD, group, twin=kind)
+    with pytest.raises(PluginError, match="acme, umbrella: uninstall one"):
+        plugins.load(group, "twin")
+
+
+def test_one_that_shadows_a_built_in_is_an_error_that_names_both(install: Install) -> None:
+    install("shadow", GOOD, BACKENDS, triton="Backend")
+    with pytest.raises(PluginError, match=r"two plugins named 'triton', from ikp, shadow"):
+        plugins.load(BACKENDS, "triton")
+    assert {each.package for each in registered() if each.name == "triton"} == {"ikp", "shadow"}
+
+
+def test_a_shadowed_exporter_leaves_the_others(install: Install) -> None:
+    install("shadow_exporter", GOOD, EXPORTERS, perfetto="Exporter", good="Exporter")
+    assert plugins.exporter_for_path("x.good").suffixes == (".good",)
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "method"),
+    [
+        (BACKENDS, "Backend", "argument"),
+        (BACKENDS, "Backend", "device_type"),
+        (BACKENDS, "Backend", "names"),
+        (EXPORTERS, "Exporter", "write"),
+        (EXPORTERS, "Exporter", "suffixes"),
+    ],
+)
+def test_a_missing_method_is_told_when_it_is_loaded(
+    install: Install, group: str, kind: str, method: str
+) -> None:
+    install("lacking", GOOD.replace(method, "other"), group, lacking=kind)
+    with pytest.raises(PluginError, match=method):
+        plugins.load(group, "lacking")
+
+
+def test_one_that_exits_at_import_does_not_end_the_process(install: Install) -> None:
+    install("exits", "raise SystemExit(3)", EXPORTERS, aaa_exits="Exporter")
+    with pytest.raises(PluginError, match="SystemExit"):
+        plugins.load(EXPORTERS, "aaa_exits")

@@ -1,0 +1,48 @@
+"""What the plugin's C++ verbs cost: nvcc's machine code, for GPUs that need not be there."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ikp.core.abi import OverflowMode
+from ikp.core.spec import Spec
+from tests.plugins.kernels import ARCHS, MODES, NEEDS_NVCC, SOURCE, disassemble, repeated
+
+
+@NEEDS_NVCC
+@ARCHS
+@MODES
+def test_machine_code_has_no_synchronisation_and_no_local_memory(
+    build: Any, tmp_path: Path, arch: str, mode: OverflowMode
+) -> None:
+    code = disassemble(build(SOURCE, arch, spec=Spec(overflow=mode)), tmp_path)
+    from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, opcode
+
+    opcodes = Counter(map(opcode, code))
+    assert opcodes["STG"] > 10
+    assert {name: opcodes[name] for name in (*SYNCHRONISING, *LOCAL_MEMORY) if opcodes[name]} == {}
+
+
+@NEEDS_NVCC
+@ARCHS
+@MODES
+def test_a_range_costs_at_most_ten_instructions(
+    build: Any, tmp_path: Path, arch: str, mode: OverflowMode
+) -> None:
+    spec = Spec(overflow=mode)
+    few, many = (len(disassemble(build(repeated(n), arch, spec=spec), tmp_path)) for n in (8, 24))
+    stores = 1  # the kernel's own
+    assert (many - few) / 16 - stores <= 10
+
+
+@NEEDS_NVCC
+@ARCHS
+def test_off_is_the_kernel_without_ikp(build: Any, tmp_path: Path, arch: str) -> None:
+    off = repeated(3)
+    plain = re.sub(r"#include.*|ikp::(?:Range|init|finish).*?;", "", off)
+    plain = plain.replace("ikp::Prof prof", "ulonglong2 prof")
+    assert "ikp" not in plain
+    assert disassemble(build(off, arch), tmp_path) == disassemble(build(plain, arch), tmp_path)

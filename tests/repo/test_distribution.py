@@ -1,0 +1,108 @@
+"""What users install: the wheel, the sdist, their metadata and the promises in pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.parser import Parser
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+import ikp
+from tests.repo.tree import ROOT, files
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(next(built.glob("*.whl")))
+
+
+def package_files() -> set[str]:
+    return {path.as_posix() for path in files() if path.parts[0] == "ikp"}
+
+
+def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed == package_files()
+    assert "ikp/py.typed" in packed
+
+
+def test_the_wheel_states_version_licence_and_commands(wheel: zipfile.ZipFile) -> None:
+    info = f"ikp-{ikp.__version__}.dist-info"
+    facts = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
+    assert facts["Version"] == ikp.__version__
+    assert facts["License-Expression"] == "Apache-2.0"
+    assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert "ikp = ikp.cli.main:main" in wheel.read(f"{info}/entry_points.txt").decode()
+
+
+def test_the_sdist_holds_what_builds_the_wheel_and_no_tests(built: Path) -> None:
+    with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+        packed = {str(PurePosixPath(*PurePosixPath(name).parts[1:])) for name in sdist.getnames()}
+    extra = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    assert packed == package_files() | extra
+
+
+def test_the_installed_version_is_the_one_in_the_source() -> None:
+    assert metadata.version("ikp") == ikp.__version__, "reinstall: make install"
+
+
+def project() -> dict[str, Any]:
+    facts: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return facts["project"]
+
+
+def required(extra: str) -> set[str]:
+    """Return the packages that ``ikp[extra]`` asks for, through extras of its own too."""
+    found = set()
+    for line in project()["optional-dependencies"][extra]:
+        own = re.match(r"ikp\[(.*?)\]", line)
+        if own:
+            found |= {name for inner in own[1].split(",") for name in required(inner.strip())}
+        else:
+            found.add(normal(re.split(r"[\s<>=!~;\[]", line)[0]))
+    return found
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(file: str) -> dict[str, str]:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+@pytest.mark.parametrize(
+    ("file", "extra"), [("constraints.txt", "dev"), ("constraints-oldest.txt", "test")]
+)
+def test_what_make_installs_is_pinned(file: str, extra: str) -> None:
+    dependencies = {normal(re.split(r"[<>=]", line)[0]) for line in project()["dependencies"]}
+    assert (required(extra) | dependencies) - pins(file).keys() == set()
+
+
+def test_the_oldest_pins_are_the_promised_bounds() -> None:
+    """A bound that no run has tried is a guess. Dependencies of users only: tools may be newer."""
+    promises = dict(
+        re.match(r"([\w-]+)>=([\d.]+)", line).groups()  # type: ignore[union-attr]
+        for line in [*project()["dependencies"], "triton>=3.6", "pandas>=2"]
+    )
+    oldest = pins("constraints-oldest.txt")
+    for name, bound in promises.items():
+        assert re.fullmatch(re.escape(bound) + r"(\.0)*", oldest[name]), f"{name} {oldest[name]}"

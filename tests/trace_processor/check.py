@@ -1,0 +1,241 @@
+"""Compares what the trace processor made of a file with the trace that was written, exactly."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from ikp.core.trace import Trace
+from tests.trace_processor.events import check_events
+from tests.trace_processor.found import (
+    BLOCKS,
+    LAUNCH,
+    SUMMARY,
+    Found,
+    check_import,
+    check_order,
+    load,
+    track_paths,
+)
+from tests.trace_processor.query import columns
+from tests.trace_processor.server import open_trace
+
+
+def check_trace(path: str | PathLike[str], trace: Trace) -> None:
+    """Fail unless the trace processor finds in the file exactly what is in ``trace``.
+
+    Compared are all slices with name, start, duration, track, parent and arguments, the counters,
+    the evidence, the order of the tracks, and that nothing was lost when the file was loaded.
+    """
+    with open_trace(path) as processor:
+        check_import(processor)
+        check_order(processor)
+        found = load(processor)
+        check_events(found, trace)
+        _check_blocks(found, trace)
+        _check_launches(found, trace)
+        _check_processes(found, trace)
+        _check_counters(found, trace)
+
+
+def _equal(what: str, found: Any, wanted: Any) -> None:
+    assert found == wanted, f"{what}: the trace processor found {found!r}, not {wanted!r}"
+
+
+def _check_processes(found: Found, trace: Trace) -> None:
+    rows = columns(found.processor, "select pid, name from process where pid > 0 order by pid")
+    seen: Counter[str] = Counter()
+    wanted = {}
+    for pid, launch in enumerate(trace.launches, 1):
+        wanted[pid] = f"{launch.label} #{seen[launch.label]} · {launch.device}"
+        seen[launch.label] += 1
+    _equal("processes", dict(zip(rows["pid"].tolist(), rows["name"].tolist(), strict=True)), wanted)
+
+
+def _check_blocks(found: Found, trace: Trace) -> None:
+    """Blocks are slices that nest in nothing, and whose arguments tell all about their warps."""
+    slices = found.with_role(BLOCKS)
+    assert not slices["depth"].any(), "blocks of one lane overlap"
+    wanted = _wanted_blocks(trace)
+    facts = _arguments(found)
+    seen = set()
+    rows = (slices[name].tolist() for name in ("id", "ts", "dur", "name", "launch", "sm"))
+    for identity, start, duration, name, launch, sm in zip(*rows, strict=True):
+        block = facts[identity]["debug.block"]
+        slots = wanted.get((launch, sm, block))
+        assert slots is not None, f"{name} is no block of launch {launch} on SM {sm}"
+        _equal(f"start and duration of {name}", (start, duration), _interval(trace, slots))
+        _equal(f"name of block {block}", name, _block_name(trace, launch, block))
+        _equal(f"arguments of {name}", facts[identity], _block_facts(trace, slots, start))
+        seen.add((launch, sm, block))
+    _equal("blocks", seen, set(wanted))
+
+
+def _wanted_blocks(trace: Trace) -> dict[tuple[int, int, int], list[int]]:
+    slots = trace.slots
+    blocks = defaultdict(list)
+    keys = zip(slots.launch.tolist(), slots.sm.tolist(), slots.block.tolist(), strict=True)
+    for slot, key in enumerate(keys):
+        blocks[key].append(slot)
+    return blocks
+
+
+def _interval(trace: Trace, slots: list[int]) -> tuple[int, int]:
+    start = int(trace.slots.start_ns[slots].min())
+    return start, max(
+        int(trace.slots.end_ns[slots].max()), int(trace.slots.start_ns[slots].max())
+    ) - start
+
+
+def _block_name(trace: Trace, launch: int, block: int) -> str:
+    x, y, _ = trace.launches[launch].grid
+    return f"block ({block % x},{block // x % y},{block // (x * y)})"
+
+
+def _block_facts(trace: Trace, slots: list[int], start: int) -> dict[str, Any]:
+    table = trace.slots
+    first = slots[0]
+    facts: dict[str, Any] = {
+        "debug.block": int(table.block[first]),
+        "debug.sm": int(table.sm[first]),
+        "debug.launch": int(table.launch[first]),
+    }
+    for i, slot in enumerate(sorted(slots, key=lambda slot: int(table.warp[slot]))):
+        kept, attempted = int(table.kept[slot]), int(table.attempted[slot])
+        warp: dict[str, Any] = {
+            "warp": int(table.warp[slot]),
+            "slot": slot,
+            "start_offset_ns": int(table.start_ns[slot]) - start,
+            "end_offset_ns": int(table.end_ns[slot]) - start,
+            "kept": kept,
+        }
+        warp |= {"role": int(table.role[slot])} if table.role[slot] else {}
+        warp |= {"attempted": attempted} if attempted != kept else {}
+        warp |= {} if table.finished[slot] else {"finished": 0}
+        facts |= {f"debug.warps[{i}].{name}": value for name, value in warp.items()}
+    return facts
+
+
+def _check_launches(found: Found, trace: Trace) -> None:
+    """Each launch is a slice over all its warps, with the evidence as arguments."""
+    slices, facts = found.with_role(LAUNCH), _arguments(found)
+    wanted = []
+    for number, launch in enumerate(trace.launches):
+        start, end = _extent(trace, number)
+        evidence = asdict(launch) | {"dropped": launch.dropped, "provenance": trace.provenance}
+        wanted.append((number, launch.label, start, end - start, _flat(evidence)))
+        if launch.dropped > 0:
+            wanted.append((number, f"{launch.dropped} records dropped", end, 0, {}))
+    names = ("launch", "name", "ts", "dur", "id")
+    rows = zip(*(slices[name].tolist() for name in names), strict=True)
+    got = [(*row[:1], row[1] or "", *row[2:4], facts[row[4]]) for row in rows]
+    _equal("number of slices of launches", len(got), len(wanted))
+    for one, other in zip(sorted(got, key=_key), sorted(wanted, key=_key), strict=True):
+        _equal("evidence of a launch", one, other)
+    summary = found.with_role(SUMMARY)
+    _equal("summary", summary["name"].tolist(), ["ikp trace"])
+    sizes = {
+        "launches": len(trace.launches),
+        "slots": len(trace.slots),
+        "events": len(trace.events),
+    }
+    of_file = facts[summary["id"][0]]
+    _equal("sizes in the summary", {name: of_file[f"debug.{name}"] for name in sizes}, sizes)
+
+
+def _key(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row[0], row[2], row[1]
+
+
+def _extent(trace: Trace, launch: int) -> tuple[int, int]:
+    slots = trace.slots
+    rows = slots.launch == launch
+    if not rows.any():
+        moments = np.concatenate([slots.start_ns, trace.events.start_ns])
+        start = int(moments.min()) if len(moments) else 0
+        return start, start
+    start = slots.start_ns[rows]
+    return int(start.min()), int(max(start.max(), slots.end_ns[rows].max()))
+
+
+def _flat(value: Any, path: str = "debug") -> dict[str, Any]:
+    """Return nested facts by the keys that the trace processor gives them."""
+    if isinstance(value, dict):
+        parts = [_flat(item, f"{path}.{_clean(name)}") for name, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [_flat(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    else:
+        return {path: int(value) if isinstance(value, bool) else value}
+    return {key: item for part in parts for key, item in part.items()}
+
+
+def _clean(name: str) -> str:
+    return "".join("_" if character in ".[]" else character for character in name)
+
+
+def _arguments(found: Found) -> defaultdict[int, dict[str, Any]]:
+    """Return all arguments of slices that are not events, by slice."""
+    slices = found.slices
+    chosen = slices["role"] <= BLOCKS
+    sets = defaultdict(list)
+    for slice_id, arguments in zip(
+        slices["id"][chosen].tolist(), slices["arguments"][chosen].tolist(), strict=True
+    ):
+        sets[arguments].append(slice_id)
+    rows = columns(
+        found.processor,
+        "select arg_set_id s, key, int_value i, real_value r, string_value t from args"
+        f" where arg_set_id in ({','.join(map(str, sets))})",
+    )
+    facts: defaultdict[int, dict[str, Any]] = defaultdict(dict)
+    for arguments, key, *values in zip(*(rows[name].tolist() for name in rows), strict=True):
+        for slice_id in sets[arguments]:
+            facts[slice_id][key] = next((value for value in values if value is not None), None)
+    return facts
+
+
+def _check_counters(found: Found, trace: Trace) -> None:
+    """Blocks and warps that run are counted at every change, down to 0."""
+    rows = columns(
+        found.processor, "select track_id track, ts, cast(value as int) value from counter"
+    )
+    paths = track_paths(found.processor)
+    got: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for track, time, value in zip(*(rows[name].tolist() for name in rows), strict=True):
+        got[paths[track]].append((time, value))
+    slots = trace.slots
+    wanted = {}
+    for number in range(len(trace.launches)):
+        mine = np.flatnonzero(slots.launch == number).tolist()
+        warps = [
+            (int(slots.start_ns[i]), max(int(slots.start_ns[i]), int(slots.end_ns[i])))
+            for i in mine
+        ]
+        blocks = [
+            (start, start + duration)
+            for key, members in _wanted_blocks(trace).items()
+            if key[0] == number
+            for start, duration in [_interval(trace, members)]
+        ]
+        for name, intervals in (("resident blocks", blocks), ("active warps", warps)):
+            wanted[f"{number + 1}/{name}"] = _steps(intervals)
+    _equal(
+        "counters", {k: sorted(v) for k, v in got.items()}, {k: v for k, v in wanted.items() if v}
+    )
+
+
+def _steps(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    changes: Counter[int] = Counter()
+    for start, end in intervals:
+        changes[start] += 1
+        changes[end] -= 1
+    steps, now = [], 0
+    for time in sorted(changes):
+        if changes[time]:
+            now += changes[time]
+            steps.append((time, now))
+    return steps

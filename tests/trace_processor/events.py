@@ -1,0 +1,156 @@
+"""Compares ranges and instants, one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.trace import Trace
+from tests.trace_processor.found import WARP, Found
+from tests.trace_processor.nesting import MOST_NESTED, depths, parents
+from tests.trace_processor.query import Column
+
+ABSENT = -(1 << 62)
+KINDS = {"uint": PayloadType.U32, "int": PayloadType.I32, "real": PayloadType.F32}
+
+
+def check_events(found: Found, trace: Trace) -> None:
+    """Fail unless each event is a slice of its warp's track, with its arguments and its parent."""
+    slices = found.with_role(WARP)
+    rows = _found_rows(found, slices, trace)
+    wanted = _wanted_rows(trace)
+    assert len(rows["slot"]) == len(trace.events), (
+        f"there are {len(rows['slot'])} slices of warps, not {len(trace.events)}"
+    )
+    slot = rows["slot"]
+    assert np.array_equal(slices["sm"], trace.slots.sm[slot]), "events are on the wrong SM"
+    assert np.array_equal(slices["warp"], trace.slots.warp[slot]), "events are on the wrong warp"
+    # Slices are numbered as they open. Of ranges that are equal, the last one recorded opens first,
+    # because it holds the others; what has no duration holds nothing.
+    opening = np.where(slices["dur"] == 0, slices["id"], -slices["id"])
+    by_rows = np.lexsort((opening, *reversed(rows.values())))
+    by_wanted = np.lexsort(tuple(reversed(wanted.values())))
+    for name in wanted:
+        _same(name, rows[name][by_rows], wanted[name][by_wanted], wanted, by_wanted)
+    slice_of = np.empty(len(trace.events), np.int64)
+    slice_of[by_wanted] = by_rows
+    _check_nesting(slices, slice_of, trace)
+
+
+def _found_rows(found: Found, slices: dict[str, Column], trace: Trace) -> dict[str, Column]:
+    payload, kinds = found.numbers("payload", slices)
+    types = np.array([KINDS.get(kind, PayloadType.NONE) for kind in kinds.tolist()], np.int64)
+    block = found.integers("block", slices, -1)
+    return {
+        "slot": _slots(slices["launch"], block, slices["warp"], trace),
+        "start": slices["ts"],
+        "duration": slices["dur"],
+        "name": _numbered(slices["name"], trace),
+        "cycles": found.integers("cycles", slices, ABSENT),
+        "ticks": found.integers("ticks", slices, ABSENT),
+        "payload type": types,
+        "payload": _bits(types, payload),
+    }
+
+
+def _wanted_rows(trace: Trace) -> dict[str, Column]:
+    events, slots = trace.events, trace.slots
+    clocks = np.array([launch.clock.kind == "cycles" for launch in trace.launches], bool)
+    in_cycles = clocks[slots.launch[events.slot]]
+    duration = events.end_ns - events.start_ns
+    named = np.array([region.name for region in trace.regions], object)
+    told = (in_cycles & (events.kind == Kind.RANGE)) | (events.ticks != duration)
+    types = events.payload_type.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        numbers = trace.payload.astype(object)
+    return {
+        "slot": events.slot.astype(np.int64),
+        "start": events.start_ns,
+        "duration": duration,
+        "name": _numbered(named[events.region], trace),
+        "cycles": np.where(told & in_cycles, events.ticks, ABSENT),
+        "ticks": np.where(told & ~in_cycles, events.ticks, ABSENT),
+        "payload type": types,
+        "payload": _bits(types, numbers),
+    }
+
+
+def _slots(launch: Column, block: Column, warp: Column, trace: Trace) -> Column:
+    """Return the slot that each event claims to be of."""
+    slots = trace.slots
+    keys = zip(slots.launch.tolist(), slots.block.tolist(), slots.warp.tolist(), strict=True)
+    known = {key: i for i, key in enumerate(keys)}
+    claimed = zip(launch.tolist(), block.tolist(), warp.tolist(), strict=True)
+    return np.array([known.get(key, -1) for key in claimed], np.int64)
+
+
+def _numbered(names: Column, trace: Trace) -> Column:
+    """Return names as numbers, which sort faster; the processor has no empty names, only none."""
+    known = {region.name: i for i, region in enumerate(trace.regions)}
+    return np.array([known.get(name or "", -1) for name in names.tolist()], np.int64)
+
+
+def _bits(types: Column, payload: Column) -> Column:
+    bits = np.zeros(len(types), np.int64)
+    whole = (types == PayloadType.U32) | (types == PayloadType.I32)
+    bits[whole] = payload[whole].astype(np.int64)
+    real = types == PayloadType.F32
+    numbers = payload[real].astype(np.float64)
+    numbers[np.isnan(numbers)] = np.nan  # the processor keeps no other bits of one
+    bits[real] = numbers.view(np.int64)
+    return bits
+
+
+def _same(name: str, found: Column, wanted: Column, rows: dict[str, Column], order: Column) -> None:
+    different = np.flatnonzero(found != wanted)
+    if len(different):
+        first = different[0]
+        event = {key: column[order][first] for key, column in rows.items()}
+        raise AssertionError(
+            f"{len(different)} events differ in {name}: found {found[first]}, wanted {event}"
+        )
+
+
+def _check_nesting(slices: dict[str, Column], slice_of: Column, trace: Trace) -> None:
+    events = trace.events
+    bounds = np.searchsorted(events.slot, np.arange(len(trace.slots) + 1))
+    ids, overlap = slices["id"][slice_of], slices["overlap"][slice_of]
+    found = slices["parent"][slice_of]
+    flat = np.ones(len(events), bool)
+    flat[1:] = (events.start_ns[1:] >= events.end_ns[:-1]) | (np.diff(events.slot) != 0)
+    instant = events.kind == Kind.INSTANT
+    flat[1:] &= ~(instant[1:] & instant[:-1] & (np.diff(events.start_ns) == 0))
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        if flat[low:high].all():
+            assert np.all(found[low:high] == -1), f"slot {events.slot[low]}: flat ranges nest"
+            assert not overlap[low:high].any(), f"slot {events.slot[low]}: flat ranges need a lane"
+        else:
+            _check_slot(low, high, trace, ids, found, overlap)
+
+
+def _check_slot(
+    low: int, high: int, trace: Trace, ids: Column, found: Column, overlap: Column
+) -> None:
+    events = trace.events
+    slot = f"slot {events.slot[low]}"
+    ranges = events.kind == Kind.RANGE
+
+    def of(rows: Column) -> list[int] | None:
+        columns = (events.start_ns[rows], events.end_ns[rows], ranges[rows])
+        return parents(*(column.tolist() for column in columns))
+
+    rows = np.arange(low, high)
+    together = of(rows)
+    fits = together is not None and max(depths(together)) < MOST_NESTED
+    if fits:
+        assert not overlap[rows].any(), f"{slot}: what nests was moved to other lanes"
+    for lane in np.unique(overlap[rows]).tolist():
+        on_lane = rows[overlap[rows] == lane]
+        parent = of(on_lane)
+        assert parent is not None, f"{slot}: ranges on overlap {lane} overlap"
+        wanted = np.append(ids[on_lane], -1)[parent]
+        wrong = np.flatnonzero(found[on_lane] != wanted)
+        assert not len(wrong), (
+            f"{slot}: event {on_lane[wrong[0]] - low} lies in slice {found[on_lane][wrong[0]]}, "
+            f"not in {wanted[wrong[0]]}"
+        )

@@ -1,0 +1,152 @@
+"""What the trace processor knows of a loaded trace, in the terms of the trace model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tests.trace_processor.query import Column, columns
+
+if TYPE_CHECKING:
+    from perfetto.trace_processor import TraceProcessor
+
+OTHER, SUMMARY, LAUNCH, BLOCKS, WARP = range(5)
+"""Roles of tracks."""
+
+WITHOUT_SLICES = re.compile(r"|resident blocks|active warps|SMs|SMs/SM -?\d+")
+LAYOUT = re.compile(r"SMs/SM (-?\d+)/lane (\d+)(?:/warp (\d+)(?:/overlap (\d+))?)?")
+
+
+@dataclass(frozen=True)
+class Found:
+    """All slices, one row each, with what their tracks say about them.
+
+    Columns: id, ts, dur, name, track, parent (-1: none), depth, arguments (-1: none), role, launch,
+    sm, lane, warp, overlap (0: the warp's own track).
+    """
+
+    processor: TraceProcessor
+    slices: dict[str, Column]
+
+    def with_role(self, role: int) -> dict[str, Column]:
+        """Return the slices on tracks of one role."""
+        rows = self.slices["role"] == role
+        return {name: column[rows] for name, column in self.slices.items()}
+
+    def integers(self, name: str, slices: dict[str, Column], default: int) -> Column:
+        """Return an integer argument of each of the given slices."""
+        found = columns(
+            self.processor, f"select arg_set_id s, int_value v from args where key = 'debug.{name}'"
+        )
+        return _joined(slices["arguments"], found["s"], found["v"], default)
+
+    def numbers(self, name: str, slices: dict[str, Column]) -> tuple[Column, Column]:
+        """Return an argument of any type of each of the given slices, and Perfetto's type of it."""
+        found = columns(
+            self.processor,
+            "select arg_set_id s, int_value i, real_value r, value_type t from args"
+            f" where key = 'debug.{name}'",
+        )
+        values = np.where(found["t"] == "real", found["r"], found["i"])
+        sets = slices["arguments"]
+        return _joined(sets, found["s"], values, 0), _joined(sets, found["s"], found["t"], "")
+
+
+def _joined(wanted: Column, sets: Column, values: Column, default: Any) -> Column:
+    """Return the value that belongs to each wanted set of arguments."""
+    result = np.full(len(wanted), default, values.dtype if len(values) else object)
+    order = np.argsort(sets.astype(np.int64))
+    keys = sets[order].astype(np.int64)
+    at = np.searchsorted(keys, wanted)
+    there = np.append(keys, -2)[at] == wanted
+    result[there] = values[order][at[there]]
+    return result
+
+
+def load(processor: TraceProcessor) -> Found:
+    """Ask for all slices and tracks."""
+    slices = columns(
+        processor,
+        "select id, ts, dur, name, track_id track, coalesce(parent_id, -1) parent, depth,"
+        " coalesce(arg_set_id, -1) arguments from slice order by id",
+    )
+    paths = track_paths(processor)
+    parts = {track: _parts(path) for track, path in paths.items()}
+    of_slices = [parts[track] for track in slices["track"].tolist()]
+    names = ("role", "launch", "sm", "lane", "warp", "overlap")
+    assert OTHER not in {part[0] for part in of_slices}, "there are slices where none belong"
+    table = np.array(of_slices, np.int64).reshape(-1, len(names))
+    return Found(processor, slices | {name: table[:, i] for i, name in enumerate(names)})
+
+
+def track_paths(processor: TraceProcessor) -> dict[int, str]:
+    """Return where each track lies: ``3/SMs/SM 12/lane 0``, with the process id (or 0) in front."""
+    found = columns(
+        processor,
+        "select t.id, coalesce(t.name, '') name, coalesce(t.parent_id, -1) parent,"
+        " coalesce(p.pid, 0) pid from track t"
+        " left join process p on p.upid = extract_arg(t.dimension_arg_set_id, 'upid')",
+    )
+    names, parents, pids = (
+        dict(zip(found["id"].tolist(), found[column].tolist(), strict=True))
+        for column in ("name", "parent", "pid")
+    )
+
+    def path(track: int) -> str:
+        parent = parents[track]
+        above = str(pids[track]) if parent < 0 else path(parent)
+        return f"{above}/{names[track]}"
+
+    return {track: path(track) for track in names}
+
+
+def _parts(path: str) -> tuple[int, ...]:
+    pid, _, rest = path.partition("/")
+    if rest == "ikp":
+        return (LAUNCH if int(pid) else SUMMARY, int(pid) - 1, 0, 0, 0, 0)
+    if int(pid) and WITHOUT_SLICES.fullmatch(rest):
+        return (OTHER, int(pid) - 1, 0, 0, 0, 0)
+    match = LAYOUT.fullmatch(rest)
+    assert int(pid) and match, f"there is a track that nobody asked for: {path}"
+    sm, lane, warp, overlap = match.groups()
+    role = BLOCKS if warp is None else WARP
+    return (role, int(pid) - 1, int(sm), int(lane), int(warp or 0), int(overlap or 0))
+
+
+def check_import(processor: TraceProcessor) -> None:
+    """Fail if anything was lost or complained about when the file was loaded."""
+    losses = columns(
+        processor,
+        "select name, severity, value from stats where value != 0"
+        f" and (severity in ('error', 'data_loss') or name in {QUIET_LOSSES})",
+    )
+    assert not len(losses["name"]), f"the trace processor complains: {losses}"
+    open_ended = columns(processor, "select count(*) n from slice where dur < 0")["n"][0]
+    assert not open_ended, f"{open_ended} slices were never closed"
+
+
+QUIET_LOSSES = (
+    "track_event_tokenizer_errors",
+    "track_event_parser_errors",
+    "tokenizer_skipped_packets",
+    "interned_data_tokenizer_errors",
+    "clock_sync_failure",
+    "flow_step_without_start",
+    "flow_end_without_start",
+)
+"""What the trace processor counts without calling it an error."""
+
+
+def check_order(processor: TraceProcessor) -> None:
+    """Fail unless SMs, lanes, warps and overlaps are ordered by number, not by name."""
+    found = columns(
+        processor,
+        "select t.name, extract_arg(t.source_arg_set_id, 'sibling_order_rank') rank,"
+        " extract_arg(p.source_arg_set_id, 'child_ordering') ordering"
+        " from track t join track p on t.parent_id = p.id",
+    )
+    for name, rank, ordering in zip(*(found[column] for column in found), strict=True):
+        assert (int(name.split()[-1]), "explicit") == (rank, ordering), f"{name} is misplaced"

@@ -1,8 +1,8 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``finish``. On the host: ``profile``, ``capture``, ``load``. Importing this package loads neither a
-DSL nor numpy; each name is loaded when it is first used.
+``role``, ``finish``. On the host: ``profile``, ``capture``, ``load``. Importing this package loads
+neither a DSL nor numpy; each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         init,
         instant,
         range,
+        role,
         start,
         start_async,
     )
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ikp.backends.argument": "Argument",
     "ikp.verbs": (
-        "end end_async finish init instant range start start_async"  # the verbs of a kernel
+        "end end_async finish init instant range role start start_async"  # the verbs of a kernel
     ),
     "ikp.core.session": "capture profile",
     "ikp.core.switches": "set_export",
@@ -78,6 +79,7 @@ __all__ = [
     "load",
     "profile",
     "range",
+    "role",
     "set_export",
     "start",
     "start_async",

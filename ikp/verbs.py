@@ -16,7 +16,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ikp.backends.dsl import Dsl, OpenRange, Payload, Region
+from ikp.backends.dsl import Dsl, OpenRange, Payload, Region, find_place
 from ikp.errors import KernelError
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -71,7 +71,7 @@ def init(prof: Any, _semantic: Any = None) -> Any:
 
 
 @_builtin
-def start(ctx: Any, region: Any, payload: Any = None, _semantic: Any = None) -> Any:
+def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
     """Open a range; ranges opened this way close in reverse order.
 
     Args:
@@ -93,13 +93,22 @@ def start(ctx: Any, region: Any, payload: Any = None, _semantic: Any = None) -> 
 
 
 @_builtin
-def end(ctx: Any, region: Any, payload: Any = None, _semantic: Any = None) -> Any:
+def end(
+    ctx: Any,
+    region: Any = None,
+    payload: Any = None,
+    where: Any = None,
+    index: Any = None,
+    _semantic: Any = None,
+) -> Any:
     """Close the range opened last and record it.
 
     Args:
         ctx: the current context.
         region: the region that ``start`` was given.
         payload: replaces the payload given to ``start``.
+        where: record only where this scalar is true; left out, always.
+        index: where in the warp's slot to put the record; left out, after the last.
 
     Returns:
         The new context.
@@ -123,17 +132,21 @@ def end(ctx: Any, region: Any, payload: Any = None, _semantic: Any = None) -> An
             f"ranges close in reverse order. Use ikp.start_async and ikp.end_async for ranges that "
             f"overlap."
         )
-    _close(dsl, ranges[-1], payload, "end")
+    _close(dsl, ranges[-1], payload, (where, index), "end")
     return dsl.context(ranges[:-1])
 
 
 @_builtin
-def instant(ctx: Any, *args: Any, _semantic: Any = None) -> Any:
+def instant(
+    ctx: Any, *args: Any, where: Any = None, index: Any = None, _semantic: Any = None
+) -> Any:
     """Record a point in time: ``ikp.instant(name, payload)``, or with ``ctx`` before the name.
 
     Args:
         ctx: may be left out.
         args: the region (name or scalar integer) and optionally one number of at most 32 bits.
+        where: record only where this scalar is true; left out, always.
+        index: where in the warp's slot to put the record; left out, after the last.
 
     Returns:
         The context, unchanged.
@@ -150,12 +163,14 @@ def instant(ctx: Any, *args: Any, _semantic: Any = None) -> Any:
         )
     if dsl.recording("instant"):
         payload = dsl.payload(args[1] if len(args) == 2 else None, "instant")
-        dsl.store_instant(dsl.region(args[0], "instant"), payload)
+        region, place = dsl.region(args[0], "instant"), find_place(dsl, where, index, "instant")
+        if place is not None:
+            dsl.store_instant(region, payload, place)
     return ctx
 
 
 @_builtin
-def start_async(ctx: Any, region: Any, payload: Any = None, _semantic: Any = None) -> Any:
+def start_async(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
     """Open a range that may overlap others and close in a later iteration.
 
     Args:
@@ -177,13 +192,22 @@ def start_async(ctx: Any, region: Any, payload: Any = None, _semantic: Any = Non
 
 
 @_builtin
-def end_async(ctx: Any, token: Any, payload: Any = None, _semantic: Any = None) -> Any:
+def end_async(
+    ctx: Any,
+    token: Any = None,
+    payload: Any = None,
+    where: Any = None,
+    index: Any = None,
+    _semantic: Any = None,
+) -> Any:
     """Close the range that ``token`` stands for and record it.
 
     Args:
         ctx: the current context.
         token: what ``start_async`` returned.
         payload: replaces the payload given to ``start_async``.
+        where: record only where this scalar is true; left out, always.
+        index: where in the warp's slot to put the record; left out, after the last.
 
     Returns:
         The context, unchanged.
@@ -199,8 +223,28 @@ def end_async(ctx: Any, token: Any, payload: Any = None, _semantic: Any = None) 
         raise KernelError(
             "ikp.end_async takes (ctx, token): the token that ikp.start_async returned."
         )
-    _close(dsl, opened[0], payload, "end_async")
+    _close(dsl, opened[0], payload, (where, index), "end_async")
     return ctx
+
+
+@_builtin
+def role(name: Any, _semantic: Any = None) -> None:
+    """Name what this warp does, such as ``"producer"``: its track and its numbers carry the name.
+
+    Args:
+        name: known at compile time. Call it once per warp, in the code that only the warps of this
+            role run; a later call replaces the name.
+
+    Raises:
+        KernelError: no ``init`` came before, or the name is not a string.
+    """
+    dsl = _dsl(_semantic, "role")
+    if not isinstance(dsl.plain(name), str):
+        raise KernelError(
+            f"ikp.role needs a name, a string known when the kernel is compiled, not {name!r}."
+        )
+    if dsl.recording("role"):
+        dsl.store_role(dsl.region(name, "role"))
 
 
 @_builtin
@@ -224,6 +268,9 @@ class range:
     Args:
         region: name known at compile time, or a scalar integer named on the host.
         payload: one number of at most 32 bits, read when the range opens.
+        where: record only where this scalar is true, such as ``k % 8 == 0``; left out, always.
+        index: where in the warp's slot to put the record, as an integer; left out, after the last.
+            Two records with one index overwrite each other.
 
     Raises:
         KernelError: no ``init`` came before, or an argument can't be used.
@@ -231,9 +278,17 @@ class range:
 
     __triton_builtin__ = True
 
-    def __init__(self, region: Any, payload: Any = None, *, _semantic: Any = None) -> None:
+    def __init__(
+        self,
+        region: Any,
+        payload: Any = None,
+        *,
+        where: Any = None,
+        index: Any = None,
+        _semantic: Any = None,
+    ) -> None:
         self._dsl = _dsl(_semantic, "range")
-        self._region, self._payload = region, payload
+        self._region, self._payload, self._place = region, payload, (where, index)
         self._opened: OpenRange | None = None
 
     def __enter__(self) -> None:
@@ -247,7 +302,7 @@ class range:
         traceback: TracebackType | None,
     ) -> None:
         if self._opened is not None:
-            _close(self._dsl, self._opened, None, "range")
+            _close(self._dsl, self._opened, None, self._place, "range")
 
 
 def _ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
@@ -265,9 +320,14 @@ def _open(dsl: Dsl, region: Any, payload: Any, verb: str) -> OpenRange:
     return dsl.open(region, payload, dsl.payload(payload, verb))
 
 
-def _close(dsl: Dsl, opened: OpenRange, payload: Any, verb: str) -> None:
+def _close(
+    dsl: Dsl, opened: OpenRange, payload: Any, where_index: tuple[Any, Any], verb: str
+) -> None:
+    place = find_place(dsl, *where_index, verb)
+    if place is None:
+        return
     given: Payload = dsl.payload(opened.payload if dsl.plain(payload) is None else payload, verb)
-    dsl.store_range(dsl.region(opened.region, verb), opened.start, given)
+    dsl.store_range(dsl.region(opened.region, verb), opened.start, given, place)
 
 
 def _same(opened: Region, closed: Region) -> bool:

@@ -122,6 +122,7 @@ def traces(draw: st.DrawFn, most_launches: int = 3) -> Trace:
         provenance=draw(
             st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), NAMES.filter(bool))
         ),
+        roles=("", "producer"),
     )
 
 

@@ -42,7 +42,7 @@ def to_pandas(trace: Trace) -> pandas.DataFrame:
             "block_z": z,
             "warp": slots.warp[events.slot],
             "sm": slots.sm[events.slot],
-            "role": slots.role[events.slot],
+            "role": _categorical(pd, slots.role[events.slot], list(trace.roles)),
             "region": _categorical(pd, events.region, [each.name for each in trace.regions]),
             "kind": _kinds(pd, events.kind),
             "start_ns": events.start_ns,
@@ -83,7 +83,7 @@ def _categorical(pd: Any, index: NDArray[Any], names: list[str]) -> Any:
 
 
 def _kinds(pd: Any, kind: NDArray[Any]) -> Any:
-    known = list(Kind)
+    known = [Kind.RANGE, Kind.INSTANT]
     code = np.zeros(max(known) + 1, np.int8)
     code[known] = np.arange(len(known))
     return pd.Categorical.from_codes(code[kind], [each.name.lower() for each in known])

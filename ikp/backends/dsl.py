@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 from ikp.backends.names import intern
 from ikp.core import abi
-from ikp.core.abi import Kind, PayloadType
+from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.regions import checked_id
+from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets.ptx import region_comment
+from ikp.targets.ptx import Record, region_comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class Region:
         """Return the record's tag where it is known now, else None."""
         return None if self.number is None else abi.tag(kind, payload, self.number)
 
+    def record(self, kind: Kind, payload: PayloadType, place: Place) -> Record:
+        """Return what the code of a record is generated from."""
+        tag = self.fixed_tag(placed(kind, place), payload)
+        return Record(tag, self.comment, place.where is not None, place.index is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Payload:
@@ -55,6 +61,14 @@ class OpenRange:
     payload: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """When and where a record is stored: 32-bit values of the DSL, or integers known now."""
+
+    where: Any = None  # stored where this is not 0; None: always
+    index: Any = None  # index in the warp's slot; None: the next
+
+
 class Dsl(Protocol):
     """One language's adapter, for the code that is being traced (or interpreted) right now."""
 
@@ -64,20 +78,32 @@ class Dsl(Protocol):
     def recording(self, verb: str) -> bool:
         """Return whether this kernel records; raise KernelError where no init came before."""
 
+    def spec(self) -> Spec:
+        """Return how this kernel records; it does."""
+
     def region(self, value: Any, verb: str) -> Region:
         """Return the region that a verb's argument names; raise KernelError if it names none."""
 
     def payload(self, value: Any, verb: str) -> Payload:
         """Return the payload that a verb's argument gives; raise KernelError if it can't be one."""
 
+    def condition(self, value: Any) -> Any:
+        """Return a scalar boolean or integer as a 32-bit value; None if it can't be one."""
+
+    def index(self, value: Any) -> Any:
+        """Return an integer of at most 32 bits as a 32-bit value; None if it can't be one."""
+
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
         """Read the clock and return an open range, in a form that the language can carry."""
 
-    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
 
-    def store_instant(self, region: Region, payload: Payload) -> None:
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Read the clock and store one instant record."""
+
+    def store_role(self, region: Region) -> None:
+        """Write the warp's role, a region known now, to its slot's header."""
 
     def finish(self) -> None:
         """Write the counts and the second clock anchor."""
@@ -90,6 +116,45 @@ class Dsl(Protocol):
 
     def plain(self, value: Any) -> Any:
         """Return the Python value of what the language wraps as a constant; others as they are."""
+
+
+def placed(kind: Kind, place: Place) -> Kind:
+    """Return the kind that a record's tag has."""
+    return kind if place.index is None else abi.PLACED[kind]
+
+
+def find_place(dsl: Dsl, where: Any, index: Any, verb: str) -> Place | None:
+    """Return where a verb stores its record; None where it never does.
+
+    Raises:
+        KernelError: an argument can't be used, or the slot is a ring.
+    """
+    where, index = dsl.plain(where), dsl.plain(index)
+    if where is not None and not isinstance(where, (bool, int)):
+        condition = dsl.condition(where)
+        if condition is None:
+            raise KernelError(
+                f"the where of ikp.{verb} must be one boolean or integer, not {where!r}. Reduce a "
+                "block to a scalar first."
+            )
+    else:
+        if where is not None and not where:
+            return None
+        condition = None
+    if index is None:
+        return Place(condition)
+    if dsl.spec().overflow is OverflowMode.WRAP:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "
+            "ring, where an index means nothing. Use overflow='stop', or leave the index out."
+        )
+    at = dsl.index(index)
+    if at is None or (isinstance(index, int) and index < 0):
+        raise KernelError(
+            f"the index of ikp.{verb} must be one integer of at most 32 bits, 0 or more, not "
+            f"{index!r}."
+        )
+    return Place(condition, at)
 
 
 def constant_region(value: Any) -> Region | None:

@@ -21,7 +21,7 @@ Little-endian throughout: every supported GPU and host is.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 import numpy as np
@@ -45,7 +45,13 @@ LAUNCH_HEADER: Final = np.dtype(
         ("grid_id", "<u4"),  # identifies the launch: equal in every slot it initialised
         ("launches", "<u4"),  # launches into this segment since it was zeroed
         ("language", "<u4"),  # Language
-        ("reserved", "<u4", 17),
+        ("options", "<u4"),  # Option
+        ("warps", "<u4"),  # written by the host: mask of the warps of a block that record,
+        ("first_block", "<u4"),  # ... and of the blocks: the first,
+        ("block_step", "<u4"),  # the distance between two,
+        ("block_count", "<u4"),  # and at most how many
+        ("stage_bytes", "<u4"),  # shared memory per warp in which records are staged
+        ("reserved", "<u4", 11),
     ]
 )
 SLOT_HEADER: Final = np.dtype(
@@ -57,7 +63,7 @@ SLOT_HEADER: Final = np.dtype(
         ("sm", "<u4"),
         ("grid_id", "<u4"),
         ("state", "<u4"),  # SlotState
-        ("role", "<u4"),  # warp-specialised partition; 0 where there is none
+        ("role", "<u4"),  # region id of the role's name; 0 where the warp has none
         ("attempted", "<u4"),  # records attempted, dropped ones included; written by finish
         ("reserved", "<u4", 3),
     ]
@@ -78,6 +84,8 @@ class Kind(IntEnum):
 
     RANGE = 1
     INSTANT = 2
+    PLACED_RANGE = 3  # the same, at an index that the kernel gave: not in the order of time
+    PLACED_INSTANT = 4
 
 
 class PayloadType(IntEnum):
@@ -113,6 +121,13 @@ class OverflowMode(IntEnum):
     WRAP = 1  # keep the latest records: a ring
 
 
+class Option(IntFlag):
+    """What else the kernel was compiled for."""
+
+    SELECTED = 1  # only the warps and blocks chosen in the launch header have slots
+    STAGED = 2  # records were staged in shared memory
+
+
 class SlotState(IntEnum):
     """How far a slot's warp came."""
 
@@ -120,6 +135,9 @@ class SlotState(IntEnum):
     RUNNING = 1  # init ran, finish did not (yet)
     FINISHED = 3
 
+
+PLACED: Final = {Kind.RANGE: Kind.PLACED_RANGE, Kind.INSTANT: Kind.PLACED_INSTANT}
+"""The kind of a record whose index the kernel gave."""
 
 KIND_SHIFT: Final = 29
 PAYLOAD_SHIFT: Final = 27
@@ -136,8 +154,13 @@ def tag(kind: Kind, payload_type: PayloadType, region: int) -> int:
 
 
 def min_slot_bytes(overflow: OverflowMode) -> int:
-    """Return the smallest slot that records at all. A ring of one would have the mask 0."""
-    return SLOT_HEADER_BYTES + RECORD_BYTES * (2 if overflow is OverflowMode.WRAP else 1)
+    """Return the size of the smallest slot that records at all."""
+    return SLOT_HEADER_BYTES + RECORD_BYTES * min_records(overflow)
+
+
+def min_records(overflow: OverflowMode) -> int:
+    """Return the smallest capacity of a slot. A ring of one would have the mask 0."""
+    return 2 if overflow is OverflowMode.WRAP else 1
 
 
 def field_offsets(dtype: StructDType) -> dict[str, int]:

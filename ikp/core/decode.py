@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Language, OverflowMode, SlotState
+from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, SlotState
 from ikp.core.clock import Anchors, Axis, fit_axis
 from ikp.core.regions import fallback_name, merge
+from ikp.core.selection import EVERYTHING, MAX_WARPS, Selection
 from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Trace, make_columns
 from ikp.errors import DecodeError
 
@@ -44,6 +45,7 @@ class Source:
     backend: str = "unknown"
     clock_rate_hz: float = 0.0
     regions: Mapping[int, str] | None = None  # names of user-given ids, for this launch
+    selected: bool = False  # the host chose which warps and blocks record
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,13 @@ def decode(
         DecodeError: a segment is truncated, foreign, or of another ABI version.
         RegionError: two names share an id.
     """
-    launches = (_decode_launch(source, names or {}) for source in sources)
-    decoded = [launch for launch in launches if launch is not None]
+    maybe = (_decode_launch(source, names or {}) for source in sources)
+    decoded = [launch for launch in maybe if launch is not None]
     regions, indices = _index_regions(decoded)
+    roles = _index_roles(decoded)
     slots, events = _concatenate(decoded, indices)
-    return Trace(tuple(d.launch for d in decoded), regions, slots, events, dict(provenance or {}))
+    launches = tuple(d.launch for d in decoded)
+    return Trace(launches, regions, slots, events, dict(provenance or {}), roles)
 
 
 def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
@@ -85,12 +89,13 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     notes: list[str] = []
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     slot_bytes, warps = int(header["slot_bytes"]), int(header["warps_per_block"])
-    slots = math.prod(_triple(header["grid"])) * warps
-    capacity = abi.slot_capacity(slot_bytes, overflow)
-    needed = 0
-    if slot_bytes < abi.min_slot_bytes(overflow):
-        needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow)
-        notes.append(_too_small(source, slots, needed))
+    chosen = _selection(header, source, notes)
+    rows = chosen.chosen_warps(warps)
+    slots = chosen.count_blocks(math.prod(_triple(header["grid"]))) * len(rows)
+    capacity = _capacity(header, overflow)
+    needed, shortage = _shortage(header, source, slots, capacity)
+    if shortage:
+        notes.append(shortage)
         slots = capacity = 0
     heads = _slot_headers(source.data, slots, slot_bytes)
     ids = _used_slots(heads, int(header["grid_id"]), notes)
@@ -103,7 +108,12 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     attempted = counts.attempted(finished, relaunches > 0)
     kept = np.minimum(attempted, capacity)
     records, row = counts.records(attempted, kept)
-    records, row, kept = _valid(records, row, kept, notes)
+    placed = _placed_rows(records, row, len(kept))
+    if placed.any():
+        attempted -= _holes(records, row, placed)
+    records, row, kept = _valid(records, row, kept, placed, notes)
+    if placed.any():
+        records = _by_time(records, row, placed, base)
 
     timeline = _Timeline(clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
     lost_oldest = (attempted > capacity) & (overflow is OverflowMode.WRAP)
@@ -111,7 +121,8 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     slot_start = timeline.slot_start()
     slot_end = np.maximum(timeline.slot_end(), slot_start)
     np.maximum.at(slot_end, row, end)
-    needed = needed or _needed_bytes(attempted, finished, capacity, slots, overflow)
+    if capacity == abi.slot_capacity(slot_bytes, overflow):  # else the stage is what is too small
+        needed = needed or _needed_bytes(attempted, finished, capacity, slots, overflow)
     _note_losses(notes, source, finished, attempted, kept, capacity, overflow, needed, relaunches)
     timeline.note(notes, advertised=source.clock_rate_hz > 0)
     launch = Launch(
@@ -133,8 +144,8 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         notes=tuple(notes),
     )
     slot_columns = {
-        "block": ids // warps,
-        "warp": ids % warps,
+        "block": chosen.chosen_blocks(ids // max(1, len(rows))),
+        "warp": rows[ids % max(1, len(rows))],
         "sm": heads["sm"],
         "role": heads["role"],
         "start_ns": slot_start,
@@ -146,7 +157,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     tag = records["tag"]
     event_columns = {
         "slot": row,
-        "kind": tag >> abi.KIND_SHIFT,
+        "kind": _plain_kinds(tag >> abi.KIND_SHIFT) if placed.any() else tag >> abi.KIND_SHIFT,
         "start_ns": start,
         "end_ns": end,
         "ticks": ticks,
@@ -155,6 +166,45 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     }
     names = merge([known, source.regions or {}])
     return _Decoded(launch, slot_columns, event_columns, tag & abi.REGION_MASK, names)
+
+
+def _selection(header: Any, source: Source, notes: list[str]) -> Selection:
+    """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
+    asked = Selection.of(header)
+    if _has(header, Option.SELECTED):
+        return asked
+    if source.selected:
+        notes.append(
+            "every warp recorded: the code that this kernel was compiled from can't choose warps "
+            "or blocks"
+        )
+    return EVERYTHING
+
+
+def _shortage(header: Any, source: Source, slots: int, capacity: int) -> tuple[int, str]:
+    """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
+    overflow = OverflowMode(int(header["overflow"]))
+    if not slots:
+        return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
+    if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow):
+        needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow)
+        return needed, _too_small(source, slots, needed)
+    if capacity < abi.min_records(overflow):
+        room = int(header["stage_bytes"])
+        return 0, f"nothing recorded: shared_bytes leaves each warp {room} bytes, give more"
+    return 0, ""
+
+
+def _capacity(header: Any, overflow: OverflowMode) -> int:
+    """Return how many records a slot can get: those it holds, or those staged for it."""
+    slot_bytes = int(header["slot_bytes"])
+    if _has(header, Option.STAGED):
+        slot_bytes = min(slot_bytes, abi.SLOT_HEADER_BYTES + int(header["stage_bytes"]))
+    return abi.slot_capacity(slot_bytes, overflow)
+
+
+def _has(header: Any, option: Option) -> bool:
+    return bool(int(header["options"]) & option)
 
 
 def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
@@ -190,13 +240,17 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
 
 def _check_launch(header: Any, size: int, where: str) -> None:
     grid, block = (np.asarray(header[k], np.float64) for k in ("grid", "block"))
+    blocks = math.prod(_triple(header["grid"]))
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
     threads = float(np.prod(block))
+    possible = not _has(header, Option.SELECTED) or int(header["block_step"]) > 0
     problems = [
+        (int(header["options"]) >= 2 * Option.STAGED, f"options {int(header['options']):#x}"),
+        (not possible, "every 0th block"),
         (min(grid.min(), block.min()) < 1, f"an empty grid {grid} or block {block}"),
         (threads > 1024 or warps != -(-threads // 32), f"{warps} warps for {threads:g} threads"),
         (
-            slot_bytes != _slot_bytes(size, math.prod(_triple(header["grid"])) * warps),
+            possible and slot_bytes != _slot_bytes(size, *_slots(header, blocks, warps)),
             f"slots of {slot_bytes} bytes for {np.prod(grid):g} blocks of {warps} warps",
         ),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
@@ -211,9 +265,17 @@ def _check_launch(header: Any, size: int, where: str) -> None:
         )
 
 
-def _slot_bytes(size: int, slots: int) -> int:
-    """Return what a kernel with so many warps makes of a segment of ``size`` bytes."""
-    return (size - abi.LAUNCH_HEADER_BYTES) // max(1, slots) & -abi.ALIGNMENT
+def _slots(header: Any, blocks: int, warps: int) -> tuple[int, int]:
+    """Return how many blocks, and warps of each, a kernel divides its segment among."""
+    if not _has(header, Option.SELECTED):
+        return blocks, warps
+    chosen = Selection.of(header)
+    return chosen.count_blocks(blocks), len(chosen.chosen_warps(min(warps, MAX_WARPS)))
+
+
+def _slot_bytes(size: int, blocks: int, warps: int) -> int:
+    """Return what a kernel makes of a segment of ``size`` bytes."""
+    return (size - abi.LAUNCH_HEADER_BYTES) // (max(1, blocks) * max(1, warps)) & -abi.ALIGNMENT
 
 
 def _slot_headers(data: NDArray[np.uint8], slots: int, slot_bytes: int) -> Any:
@@ -245,7 +307,7 @@ def _used_slots(heads: Any, grid_id: int, notes: list[str]) -> NDArray[np.int64]
 
 def _plausible(heads: Any) -> NDArray[np.bool_]:
     """Tell which headers hold numbers that a device can have written, and columns can hold."""
-    good = (heads["sm"] < MAX_SMS) & (heads["role"] < HALF_WRAP)
+    good = (heads["sm"] < MAX_SMS) & (heads["role"] <= abi.REGION_MASK)
     for name in ("init_ns", "init_clock", "finish_ns", "finish_clock"):
         good &= heads[name] < MAX_CLOCK
     return np.asarray(good)
@@ -285,6 +347,10 @@ class _Counts:
         records = self._all()[index]
         empty = records["tag"] == 0
         count = np.where(empty.any(1), empty.argmax(1), self.capacity)
+        placed = _is_placed(records["tag"]).any(1)
+        if placed.any():  # up to the last that is there, with holes
+            last = self.capacity - (~empty[:, ::-1]).argmax(1)
+            return np.asarray(np.where(placed, last, count))
         ring = self.overflow is OverflowMode.WRAP
         if not (ring or reused):
             return np.asarray(count)
@@ -325,18 +391,57 @@ class _Counts:
 
 
 def _valid(
-    records: Any, row: NDArray[np.int64], kept: NDArray[np.int64], notes: list[str]
+    records: Any,
+    row: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    placed: NDArray[np.bool_],
+    notes: list[str],
 ) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
     """Drop records that no kernel can have written: unknown kinds, instants that last."""
     kind = records["tag"] >> abi.KIND_SHIFT
+    if placed.any():
+        kind = _plain_kinds(kind)
     good = (kind == abi.Kind.RANGE) | (
         (kind == abi.Kind.INSTANT) & (records["start"] == records["end"])
     )
     if good.all():
         return records, row, kept
-    bad = len(good) - int(np.count_nonzero(good))
-    notes.append(f"{bad} corrupt records skipped: something else wrote to the segment")
+    hole = placed[row] & (records["tag"] == 0)
+    if bad := int(np.count_nonzero(~good & ~hole)):
+        notes.append(f"{bad} corrupt records skipped: something else wrote to the segment")
     return records[good], row[good], np.bincount(row[good], minlength=len(kept))
+
+
+def _placed_rows(records: Any, row: NDArray[np.int64], slots: int) -> NDArray[np.bool_]:
+    """Tell which slots hold records at indices that the kernel gave."""
+    placed = np.zeros(slots, bool)
+    placed[row[_is_placed(records["tag"])]] = True
+    return placed
+
+
+def _is_placed(tag: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    kind = tag >> abi.KIND_SHIFT
+    return (kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT)
+
+
+def _plain_kinds(kind: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    for plain, placed in abi.PLACED.items():
+        kind = np.where(kind == placed, np.uint32(plain), kind)
+    return kind
+
+
+def _holes(records: Any, row: NDArray[np.int64], placed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Count, per slot, the indices below the largest that the kernel gave nothing."""
+    empty = placed[row] & (records["tag"] == 0)
+    return np.bincount(row[empty], minlength=len(placed))
+
+
+def _by_time(
+    records: Any, row: NDArray[np.int64], placed: NDArray[np.bool_], base: NDArray[np.uint32]
+) -> Any:
+    """Put the records of slots with given indices in the order of their ends."""
+    elapsed = np.where(placed[row], records["end"] - base[row], 0)
+    return records[np.lexsort((elapsed, row))]
 
 
 class _Timeline:
@@ -539,6 +644,21 @@ def _index_regions(
         np.array([index[region] for region in table], np.int64)[np.searchsorted(ids, d.region)]
         for d, ids, table in zip(decoded, occurring, tables, strict=True)
     ]
+
+
+def _index_roles(decoded: Sequence[_Decoded]) -> tuple[str, ...]:
+    """Return the names of the roles that occur; make each slot's role an index among them."""
+    used = [np.unique(d.slots["role"]).tolist() for d in decoded]
+    tables = [
+        {number: d.names.get(number, fallback_name(number)) if number else "" for number in numbers}
+        for d, numbers in zip(decoded, used, strict=True)
+    ]
+    names = ("", *sorted({name for table in tables for name in table.values()} - {""}))
+    for d, table in zip(decoded, tables, strict=True):
+        numbers = np.array(list(table), np.uint32)
+        index = np.array([names.index(name) for name in table.values()], np.int64)
+        d.slots["role"] = index[np.searchsorted(numbers, d.slots["role"])]
+    return names
 
 
 def _occurring(ids: NDArray[np.uint32], known: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 
 
@@ -21,6 +22,7 @@ class Segment:
     clock_rate_hz: float  # advertised SM clock; used only where anchors can't give the rate
     regions: Mapping[int, str] = field(default_factory=dict)  # names of user-given ids
     sequence: int = 0  # order of allocation in the session
+    selection: Selection = EVERYTHING  # which warps and blocks record
     enabled: bool = True  # False: the kernel runs with recording off, at run time
 
     @property

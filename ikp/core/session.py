@@ -9,18 +9,21 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from ikp.core import abi, plugins, switches
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.arena import Arena
 from ikp.core.decode import Source, decode, read_launch_header
-from ikp.core.regions import checked_id, checked_name
+from ikp.core.regions import checked_id, checked_name, merge
 from ikp.core.segment import Segment
+from ikp.core.selection import EVERYTHING, WORDS_AT, Selection, select
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
 from ikp.errors import (
@@ -69,6 +72,9 @@ class profile:
         backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
             one that is installed: its buffers serve Triton, Gluon and CuTe kernels alike.
         schedule: let the compiler hook place clock reads and stores where they cost least.
+        shared_bytes: stage records in so many bytes of shared memory per block, and copy them to
+            the buffer when the warp ends; a multiple of 16, at most 49152. A warp keeps what its
+            part of them holds. 0 writes records straight to the buffer, which is faster.
         enabled: False makes every buffer None.
 
     Raises:
@@ -87,6 +93,7 @@ class profile:
         device: Any = None,
         backend: str | None = None,
         schedule: bool = True,
+        shared_bytes: int = 0,
         enabled: bool = True,
     ) -> None:
         if path is not None and not isinstance(path, (str, PathLike)):
@@ -98,12 +105,13 @@ class profile:
         self._clock = _choice(ClockKind, clock, "clock", ("cycles", "globaltimer"))
         self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
         self._buffer_size, self._device_wish = buffer_size, device
-        self._backend_name, self._schedule = backend or "", schedule
+        self._backend_wish, self._schedule = backend, schedule
+        self._shared_bytes = _checked_shared(shared_bytes)
         self._enabled = enabled
         self.export = True
         self._segments: list[Segment] = []
         self._arenas: dict[Any, Arena] = {}
-        self._backend: plugins.Backend | None = None
+        self._backends: dict[str, plugins.Backend] = {}
         self._trace: Trace | None = None
         self._silent: set[str] = set()  # labels of buffers that nobody wrote to
         self._open = False
@@ -115,6 +123,10 @@ class profile:
         size: int | None = None,
         regions: Mapping[int, str] | None = None,
         device: Any = None,
+        warps: Iterable[int] | None = None,
+        blocks: range | None = None,
+        granularity: int | str = "warp",
+        backend: str | None = None,
         enabled: bool = True,
     ) -> Any:
         """Return the ``prof`` argument for one kernel launch.
@@ -128,6 +140,13 @@ class profile:
                 divides it among its warps, whatever the grid.
             regions: names for regions that the kernel gives as integers.
             device: torch device; None takes the session's.
+            warps: record only these warps of each block, by their number in it. Their slots get
+                all the room. Another choice needs no other compilation.
+            blocks: record only these blocks, a range of linear block ids, such as
+                ``range(0, 1024, 8)``.
+            granularity: ``"warp"``, ``"block"``, or a number of warps (2, 4, 8, 16) of which the
+                first records.
+            backend: name of the backend plugin of this kernel; None takes the session's.
             enabled: False runs the same compiled kernel with recording off.
 
         Raises:
@@ -144,25 +163,30 @@ class profile:
             )
         if not (self._enabled and switches.enabled()):
             return None
-        backend = self._load_backend()
-        where = self._device(device)
+        selection = select(warps, blocks, granularity)
+        chosen = self._backend_name(backend)
+        where = self._device(device, chosen)
+        spec = self._spec(where, selection)
         arena = self._arenas.setdefault(where, Arena(where))
         data = arena.take(self._buffer_size if size is None else size)
+        if spec.select:
+            _write_selection(data, selection)
         name, rate = _device_facts(where)
         segment = Segment(
             label=label,
             data=data,
-            spec=self._spec(where),
-            backend=self._backend_name,
+            spec=spec,
+            backend=chosen,
             device_name=name,
             clock_rate_hz=rate,
             regions=table,
             sequence=len(self._segments),
+            selection=selection,
             enabled=enabled,
         )
         self._segments.append(segment)
         self._trace = None
-        return backend.argument(segment)
+        return self._load_backend(chosen).argument(segment)
 
     @property
     def trace(self) -> Trace:
@@ -274,17 +298,20 @@ class profile:
             sources.append(source)
             if segment.enabled and not launched:
                 self._silent.add(segment.label)
-        names = self._backend.names() if self._backend else {}
+        names = merge(backend.names() for backend in self._backends.values())
         return decode(sources, names, _provenance(self._segments)), broken
 
-    def _load_backend(self) -> plugins.Backend:
-        backend = self._backend
-        if backend is None:
-            self._backend_name = self._backend_name or _installed_backend()
-            backend = self._backend = plugins.load(plugins.BACKENDS, self._backend_name)
-        return backend
+    def _backend_name(self, wish: str | None) -> str:
+        if wish is None and self._backend_wish is None:
+            self._backend_wish = _installed_backend()
+        return wish or self._backend_wish or ""
 
-    def _spec(self, device: Any) -> Spec:
+    def _load_backend(self, name: str) -> plugins.Backend:
+        if name not in self._backends:
+            self._backends[name] = plugins.load(plugins.BACKENDS, name)
+        return self._backends[name]
+
+    def _spec(self, device: Any, selection: Selection) -> Spec:
         from ikp.targets.revision import revision
 
         return Spec(
@@ -292,15 +319,17 @@ class profile:
             overflow=self._overflow,
             device=device.type,
             schedule=self._schedule,
+            select=selection != EVERYTHING,
+            stage=self._shared_bytes,
             revision=revision(),
         )
 
-    def _device(self, wish: Any) -> Any:
+    def _device(self, wish: Any, backend: str) -> Any:
         import torch
 
         wish = self._device_wish if wish is None else wish
         if wish is None:
-            wish = self._load_backend().device_type()
+            wish = self._load_backend(backend).device_type()
         try:
             device = torch.device(wish)
         except (RuntimeError, TypeError) as error:
@@ -324,6 +353,11 @@ class profile:
                 device = torch.device("cuda", torch.cuda.current_device())
         elif device.type != "cpu":
             raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
+        elif self._shared_bytes:
+            raise UsageError(
+                "shared_bytes stages records in a GPU's shared memory, and the buffer is on the "
+                "CPU. Leave shared_bytes out: the interpreter writes straight to the buffer."
+            )
         return device
 
 
@@ -360,6 +394,12 @@ def capture(
         with _Attempt(path, force=force, buffer_size=size, **options) as prof:
             function(prof)
         needed, dropped = _needed(prof.trace), prof.trace.dropped
+        if dropped and not needed:
+            raise BufferError(
+                f"{dropped} records were dropped because the shared memory in which they are "
+                "staged is too small, whatever the buffer's size. Give more with shared_bytes, or "
+                "leave it out."
+            )
         if not needed:
             for text in prof.told:
                 warnings.warn(text, IkpWarning, stacklevel=2)
@@ -422,6 +462,29 @@ def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
     return kind[value.upper()]
 
 
+MAX_SHARED_BYTES = 48 << 10
+"""Of static shared memory: what a kernel may have without asking the driver for more."""
+
+
+def _checked_shared(nbytes: int) -> int:
+    if not isinstance(nbytes, int) or nbytes % abi.ALIGNMENT or not 0 <= nbytes <= MAX_SHARED_BYTES:
+        raise UsageError(
+            f"shared_bytes={nbytes!r} can't be used: give a multiple of {abi.ALIGNMENT} from 0 to "
+            f"{MAX_SHARED_BYTES}."
+        )
+    return nbytes
+
+
+def _write_selection(data: Any, selection: Selection) -> None:
+    """Write which warps and blocks record to the launch header, before any kernel reads it."""
+    import torch
+
+    words = torch.from_numpy(selection.words().view(np.uint8))
+    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
+    if data.is_cuda:
+        torch.cuda.current_stream(data.device).synchronize()
+
+
 def _region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
     if not isinstance(regions, Mapping | None):
         raise UsageError(f"regions maps numbers to names, like {{0: 'load'}}; got {regions!r}.")
@@ -460,13 +523,14 @@ def _read_back(segment: Segment) -> Source:
         backend=segment.backend,
         clock_rate_hz=segment.clock_rate_hz,
         regions=segment.regions,
+        selected=segment.spec.select,
     )
 
 
 def _device_facts(device: Any) -> tuple[str, float]:
     """Return the device's name and advertised clock in Hz (0 where unknown)."""
     if device.type == "cpu":
-        return "CPU (Triton interpreter)", 0.0
+        return "CPU", 0.0
     import torch
 
     properties = torch.cuda.get_device_properties(device)
@@ -485,7 +549,7 @@ def _provenance(segments: list[Segment]) -> dict[str, str]:
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "devices": ", ".join(sorted({segment.device_name for segment in segments})),
     }
-    for package in ("triton", "torch"):
+    for package in ("triton", "nvidia-cutlass-dsl", "torch"):
         try:
             facts[package] = version(package)
         except PackageNotFoundError:

@@ -19,6 +19,8 @@ class Spec:
     overflow: OverflowMode = OverflowMode.STOP
     device: str = "cuda"  # where the segment lies: "cuda" or "cpu"
     schedule: bool = True  # let the compiler hook place clock reads and stores
+    select: bool = False  # the launch header says which warps and blocks record
+    stage: int = 0  # bytes of shared memory per block in which records are staged; 0: none
     abi: int = ABI_VERSION
     revision: str = ""  # fingerprint of the code that generates the device code
 
@@ -26,7 +28,8 @@ class Spec:
         return (
             f"ikp abi={self.abi} clock={self.clock.name.lower()} "
             f"overflow={self.overflow.name.lower()} device={self.device} "
-            f"schedule={int(self.schedule)} revision={self.revision}"
+            f"schedule={int(self.schedule)} select={int(self.select)} stage={self.stage} "
+            f"revision={self.revision}"
         )
 
     @classmethod
@@ -43,6 +46,8 @@ class Spec:
                 overflow=OverflowMode[values["overflow"].upper()],
                 device=values["device"],
                 schedule=values["schedule"] == "1",
+                select=values["select"] == "1",
+                stage=int(values["stage"]),
                 abi=int(values["abi"]),
                 revision=values["revision"],
             )

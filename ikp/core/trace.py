@@ -87,7 +87,7 @@ class Slots:
     block: Column  # int32, linear block id: x + grid_x * (y + grid_y * z)
     warp: Column  # int32, warp in block
     sm: Column  # int32
-    role: Column  # int32
+    role: Column  # int32, index into Trace.roles
     start_ns: Column  # int64
     end_ns: Column  # int64
     attempted: Column  # int64
@@ -146,7 +146,8 @@ class Trace:
     """What was recorded in one session, with its evidence.
 
     ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
-    time); exporters write it into the file.
+    time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
+    ``ikp.role``; the first, of those that gave none, is empty.
     """
 
     launches: tuple[Launch, ...]
@@ -154,6 +155,7 @@ class Trace:
     slots: Slots
     events: Events
     provenance: dict[str, str] = field(default_factory=dict)
+    roles: tuple[str, ...] = ("",)
 
     @property
     def dropped(self) -> int:

@@ -1,4 +1,4 @@
-"""The verbs as PTX, generated from ``ikp.core.abi``.
+"""The verbs as PTX, generated from ``ikp.core.abi``; ``init`` and ``finish`` are in ``ptx_slot``.
 
 The write cursor lives in PTX registers that ``init`` declares at function scope and every later
 verb uses by name. Nothing is threaded through the DSL's values, so loops, branches and inlined
@@ -9,6 +9,8 @@ helpers need no help from the user. Live registers per thread, from init to the 
     ikp_base  low 32 bits of the address of the slot's first record
     ikp_lim   stop: capacity of the slot; ring: capacity - 1, an index mask;
               0 in lanes that never record
+    ikp_slot  only where records are staged in shared memory: low 32 bits of the slot's address;
+              ikp_base is then the address of the warp's part of the stage
 
 One 32-bit compare elects the recording lane and bounds the store together: in lanes other than 0
 the limit is 0. A segment never crosses a multiple of 4 GiB (the arena sees to it), so an address is
@@ -28,14 +30,13 @@ import json
 from dataclasses import dataclass
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Language, OverflowMode, SlotState
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.spec import Spec
 
 CLOCK_MARK = "// ikp.clock"
 STORE_MARK = "// ikp.store"
+ROLE_MARK = "// ikp.role"
 END_MARK = "// ikp.end"
-INIT_MARK = "// ikp.init"
-FINISH_MARK = "// ikp.finish"
-SCHEDULE_MARK = "// ikp.schedule"
 
 CLOCK_REGISTER = {ClockKind.CYCLES: "%clock", ClockKind.GLOBALTIMER: "%globaltimer_lo"}
 
@@ -48,182 +49,115 @@ class Asm:
     constraints: str
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a record's code is generated from.
+
+    ``tag`` is None where it is known only at run time. ``where`` says that an operand decides
+    whether the record is stored, ``index`` that an operand is its index in the slot.
+    """
+
+    tag: int | None
+    comment: str
+    where: bool = False
+    index: bool = False
+
+
 def region_comment(region: int, name: str) -> str:
-    """Return what a store's mark says of its region: ``<id> <name as JSON>``, pure ASCII."""
+    """Return what a mark says of its region: ``<id> <name as JSON>``, pure ASCII."""
     return f"{region} {json.dumps(name)}".replace("$", r"\u0024")  # LLVM would expand a dollar
 
 
-def init(
-    clock: ClockKind,
-    overflow: OverflowMode,
-    schedule: bool = True,
-    language: Language = Language.OTHER,
-) -> Asm:
-    """Operands: the segment's address (u64), bytes for slots (u32; 0 turns recording off).
-
-    The block's first line repeats them for ``ikp.targets.ptx_entry``, which moves the block to the
-    kernel's entry. ``schedule`` lets ``ikp.targets.ptx_schedule`` place the kernel's records.
-    """
-    marks = f"{INIT_MARK} $1 $2\n"
-    marks += SCHEDULE_MARK + "\n" if schedule else ""
-    code = marks + _INIT.format(
-        slots=abi.LAUNCH_HEADER_BYTES,
-        align=-abi.ALIGNMENT,
-        minimum=abi.min_slot_bytes(overflow),
-        many=0xFFFFFFFF,  # warps of a grid too large to count: more than a segment has bytes
-        magic=abi.MAGIC,
-        abi=abi.ABI_VERSION,
-        clock=int(clock),
-        overflow=int(overflow),
-        language=int(language),
-        running=int(SlotState.RUNNING),
-        header=abi.SLOT_HEADER_BYTES,
-        shift=_SHIFT,
-        limit=_LIMIT[overflow],
-        **_offsets("launch", abi.LAUNCH_HEADER),
-        **_offsets("slot", abi.SLOT_HEADER),
-    )
-    return Asm(f"{code}\n{END_MARK}\nmov.u32 $0, 0;", "=r,l,r")
-
-
-def start(clock: ClockKind) -> Asm:
+def start(spec: Spec) -> Asm:
     """No operands; the result is the start word."""
-    return Asm(f"{CLOCK_MARK}\nmov.u32 $0, {CLOCK_REGISTER[clock]};\n{END_MARK}", "=r")
+    return Asm(f"{CLOCK_MARK}\nmov.u32 $0, {CLOCK_REGISTER[spec.clock]};\n{END_MARK}", "=r")
 
 
-def end(tag: int | None, clock: ClockKind, overflow: OverflowMode, comment: str) -> Asm:
-    """Store one range. Operands: start word, payload; before them the tag where it is None."""
-    if tag is None:
-        return _record("$1", "$2", "$3", "=&r,r,r,r", clock, overflow, comment)
-    return _record(f"{tag:#x}", "$1", "$2", "=&r,r,r", clock, overflow, comment)
+def end(spec: Spec, record: Record) -> Asm:
+    """Store one range. Operands: [tag], start word, payload, [where], [index]."""
+    return _record(spec, record, ["tag", "start", "payload"])
 
 
-def instant(tag: int | None, clock: ClockKind, overflow: OverflowMode, comment: str) -> Asm:
-    """Store one instant. Operand: payload; before it the tag where it is None."""
-    if tag is None:
-        return _record("$1", "$0", "$2", "=&r,r,r", clock, overflow, comment)
-    return _record(f"{tag:#x}", "$0", "$1", "=&r,r", clock, overflow, comment)
+def instant(spec: Spec, record: Record) -> Asm:
+    """Store one instant. Operands: [tag], payload, [where], [index]."""
+    return _record(spec, record, ["tag", "payload"])
 
 
-def finish() -> Asm:
-    """No operands. Writes the exact count and the second clock anchor to the slot header."""
-    return Asm(f"{FINISH_MARK}\n{finish_block()}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
+def role(spec: Spec, number: int, comment: str) -> Asm:
+    """No operands. Writes the id of the role's name to the slot header."""
+    at = abi.field_offsets(abi.SLOT_HEADER)["role"]
+    code = _ROLE.format(comment=comment, slot=slot_address(spec), at=at, role=number)
+    return Asm(f"{code}\nmov.u32 $0, 0;", "=r")
 
 
-def finish_block() -> str:
-    """Return the text of finish, which has neither operands nor a result."""
-    return _FINISH.format(
-        header=abi.SLOT_HEADER_BYTES,
-        finished=int(SlotState.FINISHED),
-        **_offsets("slot", abi.SLOT_HEADER),
-    )
+def slot_address(spec: Spec) -> str:
+    """Return the instruction that makes ``slot`` the low half of the slot header's address."""
+    if spec.stage:
+        return "mov.u32 slot, ikp_slot;"
+    return f"sub.u32 slot, ikp_base, {abi.SLOT_HEADER_BYTES};"
 
 
-def _record(
-    tag: str,
-    start: str,
-    payload: str,
-    constraints: str,
-    clock: ClockKind,
-    overflow: OverflowMode,
-    comment: str,
-) -> Asm:
+def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
+    wanted = {"tag": record.tag is None, "where": record.where, "index": record.index}
+    names = [name for name in [*names, "where", "index"] if wanted.get(name, True)]
+    operand = {name: f"${i}" for i, name in enumerate(names, 1)}
     code = _RECORD.format(
-        clock=CLOCK_REGISTER[clock],
-        index=_INDEX[overflow].format(shift=_SHIFT),
-        tag=tag,
-        start=start,
-        payload=payload,
-        comment=comment,
+        clock=CLOCK_REGISTER[spec.clock],
+        comment=record.comment,
+        where=f"setp.ne.u32 w, {operand['where']}, 0;\n" if record.where else "",
+        index=_index(spec, operand.get("index"), record.where),
+        store=_STAGED if spec.stage else _GLOBAL,
+        tag=operand.get("tag", f"{record.tag:#x}" if record.tag is not None else ""),
+        start=operand.get("start", "$0"),
+        payload=operand["payload"],
+        count=_count(operand.get("index"), record.where),
     )
-    return Asm(code, constraints)
+    return Asm(code, ",".join(["=&r", *"r" * len(names)]))
 
 
-def _offsets(prefix: str, dtype: abi.StructDType) -> dict[str, int]:
-    return {f"{prefix}_{name}": offset for name, offset in abi.field_offsets(dtype).items()}
+def _index(spec: Spec, given: str | None, where: bool) -> str:
+    """Return code that makes ``n`` the record's offset in the slot, ``p`` whether to store it."""
+    also = (".and", ", w") if where else ("", "")
+    if spec.overflow is OverflowMode.WRAP:
+        bound = f"setp.ne{also[0]}.u32 p, ikp_lim, 0{also[1]};"
+        return f"{bound}\nand.b32 n, ikp_cur, ikp_lim;\nshl.b32 n, n, {SHIFT};"
+    at = given or "ikp_cur"
+    return f"setp.lt{also[0]}.u32 p, {at}, ikp_lim{also[1]};\nshl.b32 n, {at}, {SHIFT};"
 
 
-_SHIFT = abi.RECORD_BYTES.bit_length() - 1
+def _count(given: str | None, where: bool) -> str:
+    """Return code that counts the record: with an index, one more than the largest so far."""
+    guard = "@w " if where else ""
+    if given is None:
+        return f"{guard}add.u32 ikp_cur, ikp_cur, 1;"
+    # An index of -1 counts as the largest there is, not as none.
+    largest = f"add.u32 n, {given}, 1;\nmax.u32 n, n, {given};"
+    return f"{largest}\n{guard}max.u32 ikp_cur, ikp_cur, n;"
+
+
+SHIFT = abi.RECORD_BYTES.bit_length() - 1
 
 _RECORD = f"""{CLOCK_MARK}
 mov.u32 $0, {{clock}};
 {STORE_MARK} {{comment}}
 {{{{
-.reg .pred p; .reg .u32 n; .reg .u64 a;
-{{index}}
+.reg .pred p, w; .reg .u32 n; .reg .u64 a;
+{{where}}{{index}}
 add.u32 n, n, ikp_base;
-mov.b64 a, {{{{n, ikp_high}}}};
-@p st.global.v4.b32 [a], {{{{{{tag}}, {{start}}, $0, {{payload}}}}}};
-add.u32 ikp_cur, ikp_cur, 1;
+{{store}} {{{{{{tag}}, {{start}}, $0, {{payload}}}}}};
+{{count}}
 }}}}
 {END_MARK}"""
 
-_INDEX = {
-    OverflowMode.STOP: "setp.lt.u32 p, ikp_cur, ikp_lim;\nshl.b32 n, ikp_cur, {shift};",
-    OverflowMode.WRAP: "setp.ne.u32 p, ikp_lim, 0;\nand.b32 n, ikp_cur, ikp_lim;\n"
-    "shl.b32 n, n, {shift};",
-}
+_GLOBAL = "mov.b64 a, {n, ikp_high};\n@p st.global.v4.b32 [a],"
+_STAGED = "@p st.shared.v4.b32 [n],"
 
-_LIMIT = {
-    OverflowMode.STOP: "@ok mov.u32 ikp_lim, t;",
-    # The capacity is the largest power of two that fits, so that wrapping is one mask.
-    OverflowMode.WRAP: """bfind.u32 t, t;
-mov.u32 u, 1;
-shl.b32 t, u, t;
-@ok sub.u32 ikp_lim, t, 1;""",
-}
-
-# The anchor is read first: ptxas moves nothing across a clock read, and so is free to mix the rest
-# of this block into the kernel's own prologue.
-_INIT = """.reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim;
-{{
-.reg .u32 gx, gy, gz, bx, by, bz, block, thread, warp, warps, bytes, low, slot, grid, sm, t, u;
-.reg .u64 a, ns, clk;
-.reg .pred ok, first;
-mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;
-mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
-mov.u32 bx, %ntid.x; mov.u32 by, %ntid.y; mov.u32 bz, %ntid.z;
-mov.u32 t, %ctaid.z; mov.u32 u, %ctaid.y; mad.lo.u32 block, t, gy, u;
-mov.u32 u, %ctaid.x; mad.lo.u32 block, block, gx, u;
-mov.u32 t, %tid.z; mov.u32 u, %tid.y; mad.lo.u32 thread, t, by, u;
-mov.u32 u, %tid.x; mad.lo.u32 thread, thread, bx, u;
-mul.lo.u32 warps, bx, by; mul.lo.u32 warps, warps, bz;
-add.u32 warps, warps, 31; shr.u32 warps, warps, 5;
-shr.u32 warp, thread, 5;
-mul.wide.u32 a, gx, gy; min.u64 a, a, {many}; cvt.u32.u64 t, a;
-mul.lo.u32 u, gz, warps; mul.wide.u32 a, t, u; min.u64 a, a, {many}; cvt.u32.u64 t, a;
-div.u32 bytes, $2, t; and.b32 bytes, bytes, {align};
-and.b32 u, thread, 31; setp.eq.u32 ok, u, 0; setp.ge.and.u32 ok, bytes, {minimum}, ok;
-mov.b64 {{low, ikp_high}}, $1;
-mad.lo.u32 t, block, warps, warp; mad.lo.u32 slot, t, bytes, low;
-add.u32 slot, slot, {slots};
-mov.u32 ikp_cur, 0; mov.u32 ikp_lim, 0; add.u32 ikp_base, slot, {header};
-sub.u32 t, bytes, {header}; shr.u32 t, t, {shift};
-{limit}
-mov.u64 a, %gridid; cvt.u32.u64 grid, a;
-or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
-mov.b64 a, {{low, ikp_high}};
-@first ld.global.u32 t, [a+{launch_launches}]; add.u32 t, t, 1;
-@first st.global.v4.b32 [a+{launch_magic}], {{{magic}, {abi}, gx, gy}};
-@first st.global.v4.b32 [a+{launch_grid_z}], {{gz, bx, by, bz}};
-@first st.global.v4.b32 [a+{launch_warps_per_block}], {{warps, bytes, {clock}, {overflow}}};
-@first st.global.v4.b32 [a+{launch_grid_id}], {{grid, t, {language}, 0}};
-mov.u32 sm, %smid;
-mov.b64 a, {{slot, ikp_high}};
-mov.u32 u, 0;
-@ok st.global.v4.b32 [a+{slot_finish_ns}], {{u, u, u, u}};
-@ok st.global.v4.b32 [a+{slot_sm}], {{sm, grid, {running}, u}};
-@ok st.global.b32 [a+{slot_attempted}], u;
-@ok st.global.v2.b64 [a+{slot_init_ns}], {{ns, clk}};
-}}"""
-
-_FINISH = """{{
-.reg .pred p; .reg .u32 slot; .reg .u64 a, ns, clk;
+_ROLE = f"""{ROLE_MARK} {{comment}}
+{{{{
+.reg .pred p; .reg .u32 slot; .reg .u64 a;
 setp.ne.u32 p, ikp_lim, 0;
-sub.u32 slot, ikp_base, {header};
-mov.b64 a, {{slot, ikp_high}};
-mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;
-@p st.global.v2.b64 [a+{slot_finish_ns}], {{ns, clk}};
-@p st.global.b32 [a+{slot_attempted}], ikp_cur;
-@p st.global.b32 [a+{slot_state}], {finished};
-}}"""
+{{slot}}
+mov.b64 a, {{{{slot, ikp_high}}}};
+@p st.global.b32 [a+{{at}}], {{role}};
+}}}}
+{END_MARK}"""

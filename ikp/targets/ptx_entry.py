@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 
+from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets.ptx import END_MARK, FINISH_MARK, INIT_MARK, finish_block
+from ikp.targets.ptx import END_MARK
+from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
 
 _MARK = re.compile(rf"^\s*{INIT_MARK} (\S+) (\S+)$", re.MULTILINE)
 # A comment before assembly is the end of the head: the assembly may open a scope of its own.
@@ -67,13 +69,18 @@ def _completed(body: list[str]) -> list[str]:
             "the "
             "kernel itself."
         )
-    finish = finish_block()
+    finish = finish_block(_spec(init))
     head = next(i for i, line in enumerate(rest) if not _HEAD.fullmatch(line))
     loads, entry = _entry(init, mark[1], mark[2], body)
     out = [*rest[:head], *loads, *entry]
     for number, line in enumerate(rest[head:]):
         out += _exit(line, finish, number)
     return out
+
+
+def _spec(init: list[str]) -> Spec:
+    """Return the spec that init's second line repeats."""
+    return Spec.parse(init[1].strip().removeprefix(SPEC_MARK + " "))
 
 
 def _cut(body: list[str], mark: str) -> tuple[list[str], list[str]]:

@@ -23,7 +23,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ikp.targets.ptx import CLOCK_MARK, END_MARK, SCHEDULE_MARK, STORE_MARK
+from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
+from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 
 class Role(Enum):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ikp.core.abi import Kind, PayloadType
+from ikp.core.regions import fallback_name
 from ikp.core.trace import Trace
 from tests.segments import EventTruth, SlotTruth, Truth
 
@@ -21,8 +22,10 @@ def assert_holds(trace: Trace, *truths: Truth, within_ns: int = 1) -> None:
     assert [launch.block for launch in launches] == [truth.launch.block for truth in truths]
     assert [launch.capacity for launch in launches] == [truth.capacity for truth in truths]
     assert trace.slots.launch.tolist() == [i for i, _ in slots]
-    for name in ("block", "warp", "sm", "role", "finished", "kept"):
+    for name in ("block", "warp", "sm", "finished", "kept"):
         assert getattr(trace.slots, name).tolist() == [getattr(s, name) for _, s in slots], name
+    roles = ["" if slot.role == 0 else fallback_name(slot.role) for _, slot in slots]
+    assert [trace.roles[index] for index in trace.slots.role.tolist()] == roles
     for name in ("slot", "kind", "payload_type", "payload", "ticks"):
         assert getattr(trace.events, name).tolist() == [getattr(e, name) for e in events], name
     assert [trace.regions[i].id for i in trace.events.region] == [e.region for e in events]
@@ -64,11 +67,11 @@ def assert_consistent(trace: Trace) -> None:
         (events.slot, len(slots)),
         (events.region, len(trace.regions)),
         (slots.sm, 1 << 16),
-        (slots.role, 1 << 31),
+        (slots.role, len(trace.roles)),
     ):
         assert ((index >= 0) & (index < size)).all()
     assert (np.diff(slots.launch) >= 0).all() and (np.diff(events.slot) >= 0).all()
-    assert np.isin(events.kind, list(Kind)).all()
+    assert np.isin(events.kind, [Kind.RANGE, Kind.INSTANT]).all()
     assert np.isin(events.payload_type, list(PayloadType)).all()
     instant = events.kind == Kind.INSTANT
     assert (events.start_ns[instant] == events.end_ns[instant]).all()

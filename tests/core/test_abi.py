@@ -29,7 +29,13 @@ LAUNCH_WORDS = {
     "grid_id": 48,
     "launches": 52,
     "language": 56,
-    "reserved": 60,
+    "options": 60,
+    "warps": 64,
+    "first_block": 68,
+    "block_step": 72,
+    "block_count": 76,
+    "stage_bytes": 80,
+    "reserved": 84,
 }
 SLOT_WORDS = {
     "init_ns": 0,
@@ -52,7 +58,12 @@ def test_version_1_is_laid_out_like_this() -> None:
     assert abi.field_offsets(abi.SLOT_HEADER).items() >= SLOT_WORDS.items()
     assert set(abi.SLOT_HEADER.names or ()) == set(SLOT_WORDS)
     assert abi.field_offsets(abi.RECORD) == {"tag": 0, "start": 4, "end": 8, "payload": 12}
-    assert {kind.name: kind.value for kind in Kind} == {"RANGE": 1, "INSTANT": 2}
+    assert {kind.name: kind.value for kind in Kind} == {
+        "RANGE": 1,
+        "INSTANT": 2,
+        "PLACED_RANGE": 3,
+        "PLACED_INSTANT": 4,
+    }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
     assert [kind.name for kind in ClockKind] == ["CYCLES", "GLOBALTIMER", "HOST"]
     assert [mode.name for mode in OverflowMode] == ["STOP", "WRAP"]

@@ -64,7 +64,8 @@ def test_every_warp_of_every_block_comes_back(
     assert found.warps_per_block == launch.warps_per_block
     assert (found.attempted, found.kept, found.dropped) == (truth.attempted, truth.attempted, 0)
     assert (found.unfinished, found.needed_bytes, found.relaunches, found.notes) == (0, 0, 0, ())
-    assert trace.slots.role.tolist() == trace.slots.warp.tolist()
+    roles = ["", *(f"region {w}" for w in range(1, trace.launches[0].warps_per_block))]
+    assert [trace.roles[i] for i in trace.slots.role] == [roles[w] for w in trace.slots.warp]
 
 
 @pytest.mark.parametrize(

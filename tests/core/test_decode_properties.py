@@ -152,7 +152,7 @@ def test_launches_of_one_session_do_not_touch_each_other(
     assert together.launches == tuple(trace.launches[0] for trace in alone)
     for table in ("slots", "events"):
         for column in getattr(together, table).__dataclass_fields__:
-            if column in ("launch", "slot", "region"):
+            if column in ("launch", "slot", "region", "role"):
                 continue
             parts = [getattr(getattr(trace, table), column) for trace in alone]
             joined = getattr(getattr(together, table), column)

@@ -17,6 +17,8 @@ SPECS = st.builds(
     overflow=st.sampled_from(OverflowMode),
     device=st.sampled_from(["cuda", "cpu"]),
     schedule=st.booleans(),
+    select=st.booleans(),
+    stage=st.integers(0, 49152),
     abi=st.integers(0, 2**32 - 1),
     revision=st.text("0123456789abcdef", max_size=12),
 )
@@ -29,7 +31,10 @@ def test_it_parses_as_it_prints(spec: Spec) -> None:
 
 def test_the_text_is_that_of_this_release() -> None:
     # Part of compile-cache keys: another text recompiles every kernel.
-    text = "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 revision=0123abcd"
+    text = (
+        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 select=0 stage=0 "
+        "revision=0123abcd"
+    )
     assert str(Spec(revision="0123abcd")) == text
     assert f"abi={ABI_VERSION} " in text
 
@@ -41,7 +46,9 @@ def test_different_specs_print_differently(one: Spec, other: Spec) -> None:
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Spec)])
 def test_every_field_shows(field: str) -> None:
-    other = Spec(ClockKind.HOST, OverflowMode.WRAP, "cpu", schedule=False, abi=2, revision="f")
+    other = Spec(
+        ClockKind.HOST, OverflowMode.WRAP, "cpu", False, select=True, stage=16, abi=2, revision="f"
+    )
     changed = replace(Spec(), **{field: getattr(other, field)})
     assert changed != Spec()
     assert str(changed) != str(Spec())

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, tag
-from ikp.targets import ptx
-from ikp.targets.ptx import Asm
+from ikp.core.spec import Spec
+from ikp.targets import ptx, ptx_slot
+from ikp.targets.ptx import Asm, Record
 
 NO_PAYLOAD = "0"
 
@@ -20,8 +21,13 @@ class Kernel:
         overflow: OverflowMode = OverflowMode.STOP,
         clock: ClockKind = ClockKind.CYCLES,
         schedule: bool = True,
+        *,
+        select: bool = False,
+        stage: int = 0,
     ) -> None:
-        self.overflow, self.clock, self.schedule = overflow, clock, schedule
+        self.spec = Spec(
+            clock=clock, overflow=overflow, schedule=schedule, select=select, stage=stage
+        )
         self.lines: list[str] = []
         self._results = 0
 
@@ -32,28 +38,50 @@ class Kernel:
     def init(self) -> None:
         """Add ``init`` on the kernel's two parameters: segment address, bytes for slots."""
         self.add("ld.param.b64 %rd1, [k_param_0];", "ld.param.b32 %r1, [k_param_1];")
-        self._emit(ptx.init(self.clock, self.overflow, self.schedule), "%rd1", "%r1")
+        self._emit(ptx_slot.init(self.spec), "%rd1", "%r1")
 
     def start(self, into: str = "") -> str:
         """Add ``start``; return the register of its word, which is ``into`` if given."""
-        return self._emit(ptx.start(self.clock), result=into)
+        return self._emit(ptx.start(self.spec), result=into)
 
-    def end(self, region: int | str, start: str, payload: str = NO_PAYLOAD, name: str = "") -> None:
+    def end(
+        self,
+        region: int | str,
+        start: str,
+        payload: str = NO_PAYLOAD,
+        name: str = "",
+        where: str = "",
+        index: str = "",
+    ) -> None:
         """Add ``end`` of a region's id, or of a register that holds the tag."""
-        fixed, operands = self._tag(region, Kind.RANGE, payload)
+        kind = Kind.PLACED_RANGE if index else Kind.RANGE
+        fixed, operands = self._tag(region, kind, payload)
         comment = ptx.region_comment(region, name) if isinstance(region, int) else "run-time region"
-        asm = ptx.end(fixed, self.clock, self.overflow, comment)
-        self._emit(asm, *operands, start, payload)
+        asm = ptx.end(self.spec, Record(fixed, comment, bool(where), bool(index)))
+        self._emit(asm, *operands, start, payload, *filter(None, (where, index)))
 
-    def instant(self, region: int | str, payload: str = NO_PAYLOAD, name: str = "") -> None:
+    def instant(
+        self,
+        region: int | str,
+        payload: str = NO_PAYLOAD,
+        name: str = "",
+        where: str = "",
+        index: str = "",
+    ) -> None:
         """Add ``instant``."""
-        fixed, operands = self._tag(region, Kind.INSTANT, payload)
+        kind = Kind.PLACED_INSTANT if index else Kind.INSTANT
+        fixed, operands = self._tag(region, kind, payload)
         comment = ptx.region_comment(region, name) if isinstance(region, int) else "run-time region"
-        self._emit(ptx.instant(fixed, self.clock, self.overflow, comment), *operands, payload)
+        asm = ptx.instant(self.spec, Record(fixed, comment, bool(where), bool(index)))
+        self._emit(asm, *operands, payload, *filter(None, (where, index)))
+
+    def role(self, number: int) -> None:
+        """Add ``role``."""
+        self._emit(ptx.role(self.spec, number, ptx.region_comment(number, "role")))
 
     def finish(self) -> None:
         """Add ``finish``."""
-        self._emit(ptx.finish())
+        self._emit(ptx_slot.finish(self.spec))
 
     def text(self) -> str:
         """Return the whole PTX module."""

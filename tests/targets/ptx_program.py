@@ -17,6 +17,10 @@ _NAME = re.compile(r"(?<![%$\w.])[a-zA-Z_]\w*")
 _SKIPPED = (".loc", ".file", ".section", ".pragma")
 
 
+SHARED = 0x400
+"""Address of shared memory."""
+
+
 class FaultError(Exception):
     """The program did what no correct program does, or what this machine can't."""
 
@@ -30,6 +34,7 @@ class Instruction:
     operands: tuple[str, ...]  # ("[a+16]", "{%r1, %r2, t@3, 7}")
     guard: tuple[str, bool] | None
     text: str
+    scopes: tuple[int, ...]  # the braces around it, outermost first
 
 
 class Program:
@@ -43,8 +48,11 @@ class Program:
             raise FaultError("the text has no kernel entry")
         self.params = {name: i for i, name in enumerate(_PARAM.findall(entry["params"]))}
         self.instructions: list[Instruction] = []
-        self.labels: dict[str, int] = {}
+        self._labels: dict[tuple[int, str], int] = {}
+        self.shared: dict[str, int] = {}  # address of each variable in shared memory
+        self.shared_bytes = 0
         self._scopes: list[dict[str, str]] = [{}]
+        self._open = [0]
         self._numbers = itertools.count()
         self._parse(entry["body"])
 
@@ -57,12 +65,16 @@ class Program:
             at = token.end()
             if token["open"]:
                 self._scopes.append({})
+                self._open.append(next(self._numbers))
             elif token["close"]:
                 self._scopes.pop()
+                self._open.pop()
             elif token["label"]:
-                self.labels[token["label"]] = len(self.instructions)
+                self._labels[self._open[-1], token["label"]] = len(self.instructions)
             elif token["statement"].strip().startswith(".reg"):
                 self._declare(token["statement"])
+            elif token["statement"].strip().startswith(".shared"):
+                self._share(token["statement"])
             else:
                 self.instructions.append(self._instruction(token["statement"].strip()))
 
@@ -75,7 +87,22 @@ class Program:
             head, *rest = rest[0].split(None, 1)
         operands = [self._scoped(part.strip()) for part in _OPERAND.findall("".join(rest))]
         name, *types = head.split(".")
-        return Instruction(name, tuple(types), tuple(operands), guard, text)
+        scopes = tuple(self._open)
+        return Instruction(name, tuple(types), tuple(operands), guard, text, scopes)
+
+    def target(self, branch: Instruction) -> int:
+        """Return where a branch leads: to the label in the innermost scope that has it."""
+        for scope in reversed(branch.scopes):
+            if (scope, branch.operands[0]) in self._labels:
+                return self._labels[scope, branch.operands[0]]
+        raise FaultError(f"no such label: {branch.text}")
+
+    def _share(self, text: str) -> None:
+        declared = re.fullmatch(r"\s*\.shared \.align 16 \.b8 (\w+)\[(\d+)\]", text)
+        if declared is None:
+            raise FaultError(f"this machine can't declare {text}")
+        self.shared[declared[1]] = SHARED + self.shared_bytes
+        self.shared_bytes += int(declared[2])
 
     def _declare(self, text: str) -> None:
         for name in re.split(r"[,\s]+", text.split(None, 2)[2].strip()):

@@ -150,7 +150,13 @@ def test_the_headers_say_what_the_abi_says(mode: OverflowMode, clock: ClockKind)
         "grid_id": 0x123,
         "launches": 1,
         "language": 0,
-        "reserved": [0] * 17,
+        "options": 0,
+        "warps": 0,
+        "first_block": 0,
+        "block_step": 0,
+        "block_count": 0,
+        "stage_bytes": 0,
+        "reserved": [0] * 11,
     }
     assert set(heads["state"]) == {SlotState.FINISHED}
     assert set(heads["grid_id"]) == {0x123}

@@ -20,6 +20,7 @@ from tests.trace_processor.found import (
     check_order,
     load,
     track_paths,
+    warp_roles,
 )
 from tests.trace_processor.query import columns
 from tests.trace_processor.server import open_trace
@@ -38,6 +39,7 @@ def check_trace(path: str | PathLike[str], trace: Trace) -> None:
         check_events(found, trace)
         _check_blocks(found, trace)
         _check_launches(found, trace)
+        _check_roles(found, trace)
         _check_processes(found, trace)
         _check_counters(found, trace)
 
@@ -54,6 +56,18 @@ def _check_processes(found: Found, trace: Trace) -> None:
         wanted[pid] = f"{launch.label} #{seen[launch.label]} · {launch.device}"
         seen[launch.label] += 1
     _equal("processes", dict(zip(rows["pid"].tolist(), rows["name"].tolist(), strict=True)), wanted)
+
+
+def _check_roles(found: Found, trace: Trace) -> None:
+    """A warp's track has the role in its name, where all its slots agree on one."""
+    roles: dict[tuple[int, int, int], set[str]] = {}
+    rows = (getattr(trace.slots, name).tolist() for name in ("launch", "sm", "warp", "role"))
+    for launch, sm, warp, role in zip(*rows, strict=True):
+        roles.setdefault((launch, sm, warp), set()).add(trace.roles[role])
+    for place, role in warp_roles(found.processor):
+        wanted = roles[place]
+        assert role in wanted | {""}, f"warp {place} has the role {role!r}, not one of {wanted}"
+        assert len(wanted) > 1 or role in wanted, f"warp {place} lacks its role {wanted}"
 
 
 def _check_blocks(found: Found, trace: Trace) -> None:

@@ -17,7 +17,7 @@ OTHER, SUMMARY, LAUNCH, BLOCKS, WARP = range(5)
 """Roles of tracks."""
 
 WITHOUT_SLICES = re.compile(r"|resident blocks|active warps|SMs|SMs/SM -?\d+")
-LAYOUT = re.compile(r"SMs/SM (-?\d+)/lane (\d+)(?:/warp (\d+)(?:/overlap (\d+))?)?")
+LAYOUT = re.compile(r"SMs/SM (-?\d+)/lane (\d+)(?:/warp (\d+)(?: [^/]+)?(?:/overlap (\d+))?)?")
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,17 @@ def _parts(path: str) -> tuple[int, ...]:
     sm, lane, warp, overlap = match.groups()
     role = BLOCKS if warp is None else WARP
     return (role, int(pid) - 1, int(sm), int(lane), int(warp or 0), int(overlap or 0))
+
+
+def warp_roles(processor: TraceProcessor) -> list[tuple[tuple[int, int, int], str]]:
+    """Return launch, SM and warp of each warp's track, and the role in its name."""
+    found = []
+    for path in track_paths(processor).values():
+        pid, _, rest = path.partition("/")
+        match = re.fullmatch(r"SMs/SM (\d+)/lane \d+/warp (\d+) ?([^/]*)", rest)
+        if match:
+            found.append(((int(pid) - 1, int(match[1]), int(match[2])), match[3]))
+    return found
 
 
 def check_import(processor: TraceProcessor) -> None:

@@ -60,7 +60,7 @@ DIFFERENT = {
     "a slot's end": one_changed("slots", "end_ns", 2, START + 31),
     "a slot's SM": one_changed("slots", "sm", 2, 5),
     "a slot's block": one_changed("slots", "block", 2, 5),
-    "a slot's role": one_changed("slots", "role", 1, 5),
+    "a slot's role": replace(one_changed("slots", "role", 1, 1), roles=("", "producer")),
     "records attempted": one_changed("slots", "attempted", 0, 99),
     "records kept": one_changed("slots", "kept", 0, 2),
     "a warp that finished": with_columns("slots", finished=np.array([True, False, True])),

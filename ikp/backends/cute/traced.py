@@ -19,19 +19,21 @@ from ikp.backends.cute.context import Context
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
+    Place,
     Region,
     constant_payload,
     constant_region,
     not_a_buffer,
     not_a_payload,
     not_a_region,
+    placed,
     signed,
 )
 from ikp.core import abi
 from ikp.core.abi import Kind, Language, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets import ptx
+from ikp.targets import ptx, ptx_slot
 
 
 def tracing() -> bool:
@@ -54,12 +56,18 @@ class Traced:
             raise not_a_buffer(type(prof).__name__)
         spec = Spec.parse(prof.spec_text)
         state.begin(self._kernel, spec)
-        asm = ptx.init(spec.clock, spec.overflow, spec.schedule, Language.CUTE)
-        _emit(asm, [prof.data, prof.slots_bytes])
+        _emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
 
     def recording(self, verb: str) -> bool:
         """Return whether this kernel records."""
         return state.current(self._kernel, verb) is not None
+
+    def spec(self) -> Spec:
+        """Return how this kernel records."""
+        spec = state.current(self._kernel, "init")
+        if spec is None:
+            raise KernelError("this kernel does not record: its prof argument is None.")
+        return spec
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or an integer of at most 32 bits."""
@@ -79,29 +87,41 @@ class Traced:
             raise not_a_payload(verb, repr(value), "Take one element of a tensor: x[i].")
         return known
 
+    def condition(self, value: Any) -> Any:
+        """Accept a boolean or an integer."""
+        return Int32(cutlass.Boolean(value)) if isinstance(value, cutlass.Integer) else None
+
+    def index(self, value: Any) -> Any:
+        """Accept an integer of at most 32 bits."""
+        if isinstance(value, cutlass.Integer) and type(value).width <= 32:
+            return Int32(value)
+        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
         """Read the clock; constants become run-time values, so that tokens have one type."""
         if given.type is not PayloadType.NONE and not isinstance(payload, cutlass.Numeric):
             payload = Float32(payload) if isinstance(payload, float) else Int32(payload)
-        return OpenRange(region, _emit(ptx.start(self._spec().clock), []), payload)
+        return OpenRange(region, _emit(ptx.start(self.spec()), []), payload)
 
-    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
-        spec, fixed = self._spec(), region.fixed_tag(Kind.RANGE, payload.type)
-        asm = ptx.end(fixed, spec.clock, spec.overflow, region.comment)
-        tag = [] if fixed is not None else [_tag(Kind.RANGE, payload.type, region)]
-        _emit(asm, [*tag, start, _word(payload)])
+        asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
+        tag = _tag(Kind.RANGE, payload.type, region, place)
+        _emit(asm, [*tag, start, _word(payload), *_values(place)])
 
-    def store_instant(self, region: Region, payload: Payload) -> None:
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Read the clock and store one instant record."""
-        spec, fixed = self._spec(), region.fixed_tag(Kind.INSTANT, payload.type)
-        asm = ptx.instant(fixed, spec.clock, spec.overflow, region.comment)
-        tag = [] if fixed is not None else [_tag(Kind.INSTANT, payload.type, region)]
-        _emit(asm, [*tag, _word(payload)])
+        asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
+        tag = _tag(Kind.INSTANT, payload.type, region, place)
+        _emit(asm, [*tag, _word(payload), *_values(place)])
+
+    def store_role(self, region: Region) -> None:
+        """Write the warp's role to its slot's header."""
+        _emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
 
     def finish(self) -> None:
         """Write the counts and the second clock anchor."""
-        _emit(ptx.finish(), [])
+        _emit(ptx_slot.finish(self.spec()), [])
 
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that CuTe carries."""
@@ -114,12 +134,6 @@ class Traced:
     def plain(self, value: Any) -> Any:
         """CuTe wraps no constants."""
         return value
-
-    def _spec(self) -> Spec:
-        spec = state.current(self._kernel, "init")
-        if spec is None:
-            raise KernelError("this kernel does not record: its prof argument is None.")
-        return spec
 
 
 def _emit(asm: ptx.Asm, args: list[Any]) -> Any:
@@ -136,9 +150,16 @@ def _emit(asm: ptx.Asm, args: list[Any]) -> Any:
     return Int32(word)
 
 
-def _tag(kind: Kind, payload: PayloadType, region: Region) -> Any:
+def _values(place: Place) -> list[Any]:
+    return [Int32(value) for value in (place.where, place.index) if value is not None]
+
+
+def _tag(kind: Kind, payload: PayloadType, region: Region, place: Place) -> list[Any]:
+    """Return the tag as an operand where it is known only at run time."""
+    if region.number is not None:
+        return []
     number = Int32(region.runtime) & Int32(abi.MAX_USER_REGION)
-    return number | Int32(signed(abi.tag(kind, payload, 0)))
+    return [number | Int32(signed(abi.tag(placed(kind, place), payload, 0)))]
 
 
 def _word(payload: Payload) -> Any:

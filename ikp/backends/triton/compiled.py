@@ -9,12 +9,14 @@ import triton.language as tl
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
+    Place,
     Region,
     constant_payload,
     constant_region,
     not_a_buffer,
     not_a_payload,
     not_a_region,
+    placed,
     signed,
 )
 from ikp.backends.triton import state
@@ -23,7 +25,7 @@ from ikp.core import abi
 from ikp.core.abi import Kind, Language, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets import ptx
+from ikp.targets import ptx, ptx_slot
 
 
 class Compiled:
@@ -40,12 +42,18 @@ class Compiled:
         spec = _spec(prof)
         state.begin(self._semantic, state.Recording(spec))
         language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
-        asm = ptx.init(spec.clock, spec.overflow, spec.schedule, language)
-        self._emit(asm, [prof[0], prof[1]])
+        self._emit(ptx_slot.init(spec, language), [prof[0], prof[1]])
 
     def recording(self, verb: str) -> bool:
         """Return whether this kernel records."""
         return state.current(self._semantic, verb) is not None
+
+    def spec(self) -> Spec:
+        """Return how this kernel records."""
+        spec = state.current(self._semantic, "init")
+        if spec is None:
+            raise KernelError("this kernel does not record: its prof argument is None.")
+        return spec
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or a scalar integer tensor."""
@@ -68,6 +76,20 @@ class Compiled:
             raise not_a_payload(verb, _describe(value), remedy)
         return known
 
+    def condition(self, value: Any) -> Any:
+        """Accept a scalar boolean or integer tensor."""
+        if not (_is_scalar(value) and value.dtype.is_int()):
+            return None
+        if value.dtype.primitive_bitwidth > 1:
+            value = self._semantic.not_equal(value, self._semantic.to_tensor(0))
+        return self._semantic.cast(value, tl.int32)
+
+    def index(self, value: Any) -> Any:
+        """Accept an integer, or a scalar integer tensor of at most 32 bits."""
+        if _is_scalar(value) and value.dtype.is_int() and value.dtype.primitive_bitwidth <= 32:
+            return self._semantic.cast(value, tl.int32)
+        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
         """Read the clock.
 
@@ -77,26 +99,27 @@ class Compiled:
         payload = self.plain(payload)
         if given.type is not PayloadType.NONE and not _is_scalar(payload):
             payload = self._semantic.to_tensor(payload)
-        spec = self._spec()
-        return OpenRange(self.plain(region), self._emit(ptx.start(spec.clock), []), payload)
+        return OpenRange(self.plain(region), self._emit(ptx.start(self.spec()), []), payload)
 
-    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
-        spec, fixed = self._spec(), region.fixed_tag(Kind.RANGE, payload.type)
-        asm = ptx.end(fixed, spec.clock, spec.overflow, region.comment)
-        tag = [] if fixed is not None else [self._tag(Kind.RANGE, payload.type, region)]
-        self._emit(asm, [*tag, start, self._word(payload)])
+        asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
+        tag = self._tag(Kind.RANGE, payload.type, region, place)
+        self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
 
-    def store_instant(self, region: Region, payload: Payload) -> None:
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Read the clock and store one instant record."""
-        spec, fixed = self._spec(), region.fixed_tag(Kind.INSTANT, payload.type)
-        asm = ptx.instant(fixed, spec.clock, spec.overflow, region.comment)
-        tag = [] if fixed is not None else [self._tag(Kind.INSTANT, payload.type, region)]
-        self._emit(asm, [*tag, self._word(payload)])
+        asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
+        tag = self._tag(Kind.INSTANT, payload.type, region, place)
+        self._emit(asm, [*tag, self._word(payload), *self._place(place)])
+
+    def store_role(self, region: Region) -> None:
+        """Write the warp's role to its slot's header."""
+        self._emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
 
     def finish(self) -> None:
         """Write the counts and the second clock anchor."""
-        self._emit(ptx.finish(), [])
+        self._emit(ptx_slot.finish(self.spec()), [])
 
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that Triton carries."""
@@ -110,12 +133,6 @@ class Compiled:
         """Return the Python value of a ``tl.constexpr``."""
         return value.value if isinstance(value, tl.constexpr) else value
 
-    def _spec(self) -> Spec:
-        spec = state.current(self._semantic, "init")
-        if spec is None:
-            raise KernelError("this kernel does not record: its prof argument is None.")
-        return spec
-
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
         # is_pure=False makes it volatile: never dropped, merged, or moved across memory operations.
         return tl.inline_asm_elementwise(
@@ -128,11 +145,17 @@ class Compiled:
             _semantic=self._semantic,
         )
 
-    def _tag(self, kind: Kind, payload: PayloadType, region: Region) -> Any:
-        base = self._semantic.to_tensor(signed(abi.tag(kind, payload, 0)))
+    def _place(self, place: Place) -> list[Any]:
+        return [self._semantic.to_tensor(v) for v in (place.where, place.index) if v is not None]
+
+    def _tag(self, kind: Kind, payload: PayloadType, region: Region, place: Place) -> list[Any]:
+        """Return the tag as an operand where it is known only at run time."""
+        if region.number is not None:
+            return []
+        base = self._semantic.to_tensor(signed(abi.tag(placed(kind, place), payload, 0)))
         number = self._semantic.cast(region.runtime, tl.int32)
         mask = self._semantic.to_tensor(abi.MAX_USER_REGION)
-        return self._semantic.or_(self._semantic.and_(number, mask), base)
+        return [self._semantic.or_(self._semantic.and_(number, mask), base)]
 
     def _word(self, payload: Payload) -> Any:
         if isinstance(payload.value, int):

@@ -15,9 +15,9 @@ from typing import Any
 from triton import knobs
 
 from ikp.core.regions import merge
-from ikp.targets import ptx, ptx_entry, ptx_schedule
+from ikp.targets import ptx, ptx_entry, ptx_schedule, ptx_stage
 
-_REGION = re.compile(re.escape(ptx.STORE_MARK) + r" (\d+) (\".*\")$", re.MULTILINE)
+_REGION = re.compile(rf"(?:{ptx.STORE_MARK}|{ptx.ROLE_MARK}) (\d+) (\".*\")$", re.MULTILINE)
 _loaded: set[Path] = set()
 
 
@@ -74,6 +74,8 @@ def _stages_hook(previous: Any) -> Callable[..., Any]:
 
 def _placed(make_ptx: Callable[..., str]) -> Callable[..., str]:
     def stage(source: Any, metadata: Any) -> str:
-        return ptx_schedule.schedule(ptx_entry.complete(make_ptx(source, metadata)))
+        text = make_ptx(source, metadata)
+        ptx_stage.check_room(text, metadata["shared"])
+        return ptx_schedule.schedule(ptx_entry.complete(text))
 
     return stage

@@ -18,6 +18,7 @@ from triton.runtime.interpreter import interpreter_builder
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
+    Place,
     Region,
     constant_payload,
     constant_region,
@@ -26,6 +27,7 @@ from ikp.backends.dsl import (
     not_a_buffer,
     not_a_payload,
     not_a_region,
+    placed,
 )
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
@@ -60,6 +62,10 @@ class Interpreted:
         """Return whether this program records."""
         return self._program(verb).capacity > 0
 
+    def spec(self) -> Spec:
+        """Return how this program records."""
+        return self._program("init").spec
+
     def region(self, value: Any, verb: str) -> Region:
         """Accept anything that is a string or an integer."""
         value = self.plain(value)
@@ -80,18 +86,30 @@ class Interpreted:
             return Payload(PayloadType.U32, known.value)
         return known
 
+    def condition(self, value: Any) -> Any:
+        """Accept a scalar boolean or integer."""
+        return int(value) if isinstance(value, (np.bool_, np.integer)) else None
+
+    def index(self, value: Any) -> Any:
+        """Accept an integer of at most 32 bits."""
+        return int(value) if isinstance(value, (int, np.integer)) and 0 <= value < 1 << 31 else None
+
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         return OpenRange(self.plain(region), _ticks(), self.plain(payload))
 
-    def store_range(self, region: Region, start: Any, payload: Payload) -> None:
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Store one range record."""
-        self._store(Kind.RANGE, region, start, _ticks(), payload)
+        self._store(Kind.RANGE, region, start, _ticks(), payload, place)
 
-    def store_instant(self, region: Region, payload: Payload) -> None:
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Store one instant record."""
         now = _ticks()
-        self._store(Kind.INSTANT, region, now, now, payload)
+        self._store(Kind.INSTANT, region, now, now, payload, place)
+
+    def store_role(self, region: Region) -> None:
+        """Write the program's role to its slot's header."""
+        self._program("role").set_role(region.number or 0)
 
     def finish(self) -> None:
         """Write the counts and the second clock anchor."""
@@ -113,9 +131,12 @@ class Interpreted:
             return value.handle.data.reshape(-1)[0]
         return value
 
-    def _store(self, kind: Kind, region: Region, start: int, end: int, payload: Payload) -> None:
-        tag = region.fixed_tag(kind, payload.type) or 0
-        self._program("end").store(tag, start, end, payload.value)
+    def _store(
+        self, kind: Kind, region: Region, start: int, end: int, payload: Payload, place: Place
+    ) -> None:
+        if place.where is None or place.where:
+            tag = region.fixed_tag(placed(kind, place), payload.type) or 0
+            self._program("end").store((tag, start, end, payload.value), place.index)
 
     def _program(self, verb: str) -> _Program:
         program = self._running
@@ -156,7 +177,7 @@ class _Program:
             self._write_launch(spec, grid, slot_bytes)
         if slot_bytes < abi.min_slot_bytes(spec.overflow):
             return
-        self.overflow = spec.overflow
+        self.spec = spec
         self.capacity = abi.slot_capacity(slot_bytes, spec.overflow)
         self.offset = abi.LAUNCH_HEADER_BYTES + block * slot_bytes
         header = self._header()
@@ -174,19 +195,22 @@ class _Program:
         header["language"] = Language.TRITON
         header["launches"] += 1
 
+    def set_role(self, number: int) -> None:
+        """Write the role's region id."""
+        self._header()["role"] = number
+
     def _header(self) -> Any:
         return self.memory[self.offset : self.offset + abi.SLOT_HEADER_BYTES].view(abi.SLOT_HEADER)
 
-    def store(self, tag: int, start: int, end: int, payload: int) -> None:
-        """Store one record if there is room, and count it in any case."""
-        index = self.attempted
-        self.attempted += 1
-        if self.overflow is OverflowMode.WRAP:
+    def store(self, words: tuple[int, int, int, int], given: int | None) -> None:
+        """Store one record if there is room, at the next index or a given one, and count it."""
+        index = self.attempted if given is None else given
+        self.attempted = max(self.attempted, index + 1)
+        if self.spec.overflow is OverflowMode.WRAP:
             index %= self.capacity
         if index < self.capacity:
             at = self.offset + abi.SLOT_HEADER_BYTES + index * abi.RECORD_BYTES
-            record = self.memory[at : at + abi.RECORD_BYTES].view("<u4")
-            record[:] = tag, start, end, payload
+            self.memory[at : at + abi.RECORD_BYTES].view("<u4")[:] = words
         self.finish()  # the program may end anywhere: keep its counts exact
 
     def finish(self) -> None:

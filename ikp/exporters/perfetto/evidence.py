@@ -47,8 +47,14 @@ def of_trace(trace: Trace) -> dict[str, Any]:
         "slots": len(trace.slots),
         "events": len(trace.events),
         "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
+        "roles": list(trace.roles[1:]),
         "provenance": trace.provenance,
     }
+
+
+def to_roles(facts: dict[str, Any]) -> tuple[str, ...]:
+    """Rebuild the names of roles from what :func:`of_trace` returned."""
+    return ("", *facts.get("roles", ()))
 
 
 def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:

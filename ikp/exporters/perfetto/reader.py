@@ -106,12 +106,14 @@ def _trace(contents: Contents) -> Trace:
     slots, track, block = rebuild_slots(contents, evidence.size(summary, "slots"))
     events = rebuild_events(contents, evidence.size(summary, "events"), track, block)
     regions = evidence.to_regions(summary)
+    roles = evidence.to_roles(summary)
     launches = evidence.size(summary, "launches")
     if sorted(contents.launches) != list(range(1, launches + 1)):
         raise DamagedError(f"it holds {len(contents.launches)} of {launches} launches")
-    for rows, count in ((slots.launch, launches), (events.region, len(regions))):
+    tables = ((slots.launch, launches), (slots.role, len(roles)), (events.region, len(regions)))
+    for rows, count in tables:
         if len(rows) and not 0 <= rows.min() <= rows.max() < count:
-            raise DamagedError("a slot or an event names a launch or a region that is missing")
+            raise DamagedError("a slot or an event names a launch, role or region that is missing")
     return Trace(
         launches=tuple(
             evidence.to_launch(contents.launches[pid]) for pid in range(1, launches + 1)
@@ -120,6 +122,7 @@ def _trace(contents: Contents) -> Trace:
         slots=slots,
         events=events,
         provenance=summary.get("provenance", {}),
+        roles=roles,
     )
 
 

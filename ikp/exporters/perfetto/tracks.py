@@ -9,7 +9,7 @@ Outermost first::
     `- SMs
        `- SM 12
           `- lane 0       blocks that follow each other on one SM, as slices
-             `- warp 3    ranges and instants of that warp, of all the blocks in the lane
+             `- warp 3 producer    ranges and instants of that warp, of all the blocks in the lane
                 `- overlap 1    ranges that overlap others of their warp
 
 ``SMs`` has a reason: a process orders its own tracks by name, which would put SM 10 before SM 2.
@@ -142,7 +142,10 @@ def lay_out(trace: Trace, used_start: Ints, used_end: Ints) -> Layout:
         *_launch_tracks(trace.launches, launch_uuid),
         *_family(sm_uuid, root[blocks.launch[sms]] + _SMS, "SM", blocks.sm[sms]),
         *_family(lane_uuid, sm_uuid + sm_of_block[lanes], "lane", blocks.lane[lanes]),
-        *_family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
+        *_with_roles(
+            _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
+            _roles(trace, warp_of_slot, len(warps)),
+        ),
     ]
     return Layout(
         tracks=tuple(tracks),
@@ -197,6 +200,22 @@ def _family(uuid: int, parents: Ints, name: str, ranks: Ints) -> list[Track]:
     return [
         Track(uuid + i, f"{name} {rank}", parent, rank)
         for i, (parent, rank) in enumerate(zip(parents.tolist(), ranks.tolist(), strict=True))
+    ]
+
+
+def _roles(trace: Trace, track: Ints, count: int) -> list[str]:
+    """Return the role of each warp's track: its slots' where they agree, else none."""
+    role = trace.slots.role.astype(np.int64)
+    least, most = np.full(count, len(trace.roles)), np.zeros(count, np.int64)
+    np.minimum.at(least, track, role)
+    np.maximum.at(most, track, role)
+    return [trace.roles[number] for number in np.where(least == most, most, 0).tolist()]
+
+
+def _with_roles(tracks: list[Track], roles: list[str]) -> list[Track]:
+    return [
+        replace(track, name=f"{track.name} {role}") if role else track
+        for track, role in zip(tracks, roles, strict=True)
     ]
 
 

@@ -81,6 +81,7 @@ def _check(trace: Trace) -> None:
     events, slots = trace.events, trace.slots
     faults = {
         "a slot names a launch that there is not": _outside(slots.launch, 0, len(trace.launches)),
+        "a slot names a role that there is not": _outside(slots.role, 0, len(trace.roles)),
         "an event names a slot that there is not": _outside(events.slot, 0, len(slots)),
         "an event names a region that there is not": _outside(events.region, 0, len(trace.regions)),
         "an event is neither range nor instant": _outside(

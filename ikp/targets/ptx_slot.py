@@ -1,0 +1,206 @@
+"""``init`` and ``finish`` as PTX: how a warp finds its slot, and what it leaves in its header.
+
+Registers that other verbs use are declared by ``init`` at function scope (see ``ikp.targets.ptx``).
+All others, and labels, are inside braces, so that compilers may copy a block.
+"""
+
+from __future__ import annotations
+
+from ikp.core import abi
+from ikp.core.abi import Language, Option, OverflowMode, SlotState
+from ikp.core.spec import Spec
+from ikp.targets.ptx import END_MARK, SHIFT, Asm, slot_address
+
+INIT_MARK = "// ikp.init"
+SPEC_MARK = "// ikp.spec"
+SCHEDULE_MARK = "// ikp.schedule"
+FINISH_MARK = "// ikp.finish"
+
+
+def init(spec: Spec, language: Language = Language.OTHER) -> Asm:
+    """Operands: the segment's address (u64), bytes for slots (u32; 0 turns recording off).
+
+    The block's first line repeats them for ``ikp.targets.ptx_entry``, which moves the block to the
+    kernel's entry; the second has the spec, from which that makes ``finish``. The third lets
+    ``ikp.targets.ptx_schedule`` place the kernel's records.
+    """
+    lines = [
+        f"{INIT_MARK} $1 $2",
+        f"{SPEC_MARK} {spec}",
+        *([SCHEDULE_MARK] if spec.schedule else []),
+        *_declarations(spec),
+        "{",
+        _PLACE,
+        _CHOSEN if spec.select else _EVERY,
+        _slot(spec),
+        _stage(spec) if spec.stage else "",
+        _LIMIT[spec.overflow],
+        _launch_header(spec, language),
+        _SLOT_HEADER,
+        "}",
+        END_MARK,
+        "mov.u32 $0, 0;",
+    ]
+    return Asm("\n".join(line for line in lines if line), "=r,l,r")
+
+
+def finish(spec: Spec) -> Asm:
+    """No operands. Writes the exact count and the second clock anchor to the slot header."""
+    return Asm(f"{FINISH_MARK}\n{finish_block(spec)}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
+
+
+def finish_block(spec: Spec) -> str:
+    """Return the text of finish, which has neither operands nor a result."""
+    lines = [
+        "{",
+        ".reg .pred p; .reg .u32 slot; .reg .u64 a, ns, clk;",
+        "setp.ne.u32 p, ikp_lim, 0;",
+        slot_address(spec),
+        "mov.b64 a, {slot, ikp_high};",
+        "mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;",
+        f"@p st.global.v2.b64 [a+{_SLOT['finish_ns']}], {{ns, clk}};",
+        f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",
+        f"@p st.global.b32 [a+{_SLOT['state']}], {int(SlotState.FINISHED)};",
+        _flush(spec.overflow) if spec.stage else "",
+        "}",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+_LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
+_SLOT = abi.field_offsets(abi.SLOT_HEADER)
+_HEADER = abi.SLOT_HEADER_BYTES
+_MANY = 0xFFFFFFFF  # what a product becomes that leaves 32 bits: more than a segment has bytes
+
+
+def _declarations(spec: Spec) -> list[str]:
+    if not spec.stage:
+        return [".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim;"]
+    return [
+        ".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim, ikp_slot;",
+        f".shared .align {abi.ALIGNMENT} .b8 ikp_stage[{spec.stage}];",
+    ]
+
+
+# Which warp this is: ``warp`` of ``warps`` in ``block`` of ``blocks``. The anchor is read first:
+# ptxas moves nothing across a clock read, so it can mix the rest into the kernel's own prologue.
+_PLACE = f""".reg .u32 gx, gy, gz, bx, by, bz, block, blocks, thread, warp, warps;
+.reg .u32 rank, row, rows, slot, slots, bytes, low, grid, sm, part, t, u;
+.reg .u64 a, ns, clk;
+.reg .pred ok, first;
+mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;
+mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
+mov.u32 bx, %ntid.x; mov.u32 by, %ntid.y; mov.u32 bz, %ntid.z;
+mov.u32 t, %ctaid.z; mov.u32 u, %ctaid.y; mad.lo.u32 block, t, gy, u;
+mov.u32 u, %ctaid.x; mad.lo.u32 block, block, gx, u;
+mov.u32 t, %tid.z; mov.u32 u, %tid.y; mad.lo.u32 thread, t, by, u;
+mov.u32 u, %tid.x; mad.lo.u32 thread, thread, bx, u;
+mul.lo.u32 warps, bx, by; mul.lo.u32 warps, warps, bz;
+add.u32 warps, warps, 31; shr.u32 warps, warps, 5;
+shr.u32 warp, thread, 5;
+mul.wide.u32 a, gx, gy; min.u64 a, a, {_MANY}; cvt.u32.u64 t, a;
+mul.wide.u32 a, t, gz; min.u64 a, a, {_MANY}; cvt.u32.u64 blocks, a;
+and.b32 u, thread, 31; setp.eq.u32 ok, u, 0;"""
+
+# ``rank`` of ``blocks`` and ``row`` of ``rows``: the block and the warp among those with a slot.
+_EVERY = "mov.u32 rank, block; mov.u32 row, warp; mov.u32 rows, warps;"
+
+_CHOSEN = f"""{{
+.reg .u32 mask, from, step, most, last;
+ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
+sub.u32 t, 32, warps; mov.u32 u, {_MANY}; shr.u32 u, u, t; and.b32 mask, mask, u;
+popc.b32 rows, mask; max.u32 rows, rows, 1;
+mov.u32 u, 1; shl.b32 u, u, warp; and.b32 t, mask, u; setp.ne.and.u32 ok, t, 0, ok;
+sub.u32 u, u, 1; and.b32 t, mask, u; popc.b32 row, t;
+setp.ge.and.u32 ok, block, from, ok; sub.u32 t, block, from;
+div.u32 rank, t, step; mul.lo.u32 u, rank, step; setp.eq.and.u32 ok, t, u, ok;
+setp.lt.and.u32 ok, rank, most, ok;
+sub.u32 last, blocks, 1; max.u32 last, last, from; sub.u32 t, last, from;
+div.u32 t, t, step; add.u32 t, t, 1; min.u32 blocks, t, most;
+}}"""
+
+
+def _slot(spec: Spec) -> str:
+    """Return code that sets the cursor's registers; ``t`` becomes the capacity of the slot."""
+    return f"""mul.wide.u32 a, blocks, rows; min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;
+div.u32 bytes, $2, slots; and.b32 bytes, bytes, {-abi.ALIGNMENT};
+setp.ge.and.u32 ok, bytes, {abi.min_slot_bytes(spec.overflow)}, ok;
+mov.b64 {{low, ikp_high}}, $1;
+mad.lo.u32 t, rank, rows, row; mad.lo.u32 slot, t, bytes, low;
+add.u32 slot, slot, {abi.LAUNCH_HEADER_BYTES};
+mov.u32 ikp_cur, 0; mov.u32 ikp_lim, 0; add.u32 ikp_base, slot, {_HEADER};
+sub.u32 t, bytes, {_HEADER}; shr.u32 t, t, {SHIFT};"""
+
+
+def _stage(spec: Spec) -> str:
+    """Return code that divides the stage among the block's recording warps."""
+    return f"""mov.u32 ikp_slot, slot;
+mov.u32 u, {spec.stage}; div.u32 part, u, rows; and.b32 part, part, {-abi.ALIGNMENT};
+mov.u32 ikp_base, ikp_stage; mad.lo.u32 ikp_base, row, part, ikp_base;
+shr.u32 u, part, {SHIFT}; min.u32 t, t, u;
+setp.ge.and.u32 ok, u, {abi.min_records(spec.overflow)}, ok;"""
+
+
+_LIMIT = {
+    OverflowMode.STOP: "@ok mov.u32 ikp_lim, t;",
+    # The capacity is the largest power of two that fits, so that wrapping is one mask.
+    OverflowMode.WRAP: """bfind.u32 t, t;
+mov.u32 u, 1;
+shl.b32 t, u, t;
+@ok sub.u32 ikp_lim, t, 1;""",
+}
+
+
+def _launch_header(spec: Spec, language: Language) -> str:
+    staged = f"\n@first st.global.b32 [a+{_LAUNCH['stage_bytes']}], part;" if spec.stage else ""
+    fixed = f"{int(spec.clock)}, {int(spec.overflow)}"
+    options = Option.SELECTED * spec.select + Option.STAGED * (spec.stage > 0)
+    return f"""mov.u64 a, %gridid; cvt.u32.u64 grid, a;
+or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
+mov.b64 a, {{low, ikp_high}};
+@first ld.global.u32 t, [a+{_LAUNCH["launches"]}]; add.u32 t, t, 1;
+@first st.global.v4.b32 [a+{_LAUNCH["magic"]}], {{{abi.MAGIC}, {abi.ABI_VERSION}, gx, gy}};
+@first st.global.v4.b32 [a+{_LAUNCH["grid_z"]}], {{gz, bx, by, bz}};
+@first st.global.v4.b32 [a+{_LAUNCH["warps_per_block"]}], {{warps, bytes, {fixed}}};
+@first st.global.v4.b32 [a+{_LAUNCH["grid_id"]}], {{grid, t, {int(language)}, {options}}};\
+{staged}"""
+
+
+_SLOT_HEADER = f"""mov.u32 sm, %smid;
+mov.b64 a, {{slot, ikp_high}};
+mov.u32 u, 0;
+@ok st.global.v4.b32 [a+{_SLOT["finish_ns"]}], {{u, u, u, u}};
+@ok st.global.v4.b32 [a+{_SLOT["sm"]}], {{sm, grid, {int(SlotState.RUNNING)}, u}};
+@ok st.global.b32 [a+{_SLOT["attempted"]}], u;
+@ok st.global.v2.b64 [a+{_SLOT["init_ns"]}], {{ns, clk}};"""
+
+
+def _flush(overflow: OverflowMode) -> str:
+    """Return code with which the warp copies its part of the stage to ``slot``.
+
+    All lanes that come here together copy, where lane 0, which knows the count, is among them.
+    """
+    capacity = "add.u32 most, most, 1;\n" if overflow is OverflowMode.WRAP else ""
+    return f"""{{
+.reg .u32 mask, n, most, i, step, t; .reg .b32 v0, v1, v2, v3; .reg .pred done;
+activemask.b32 mask; and.b32 t, mask, 1; setp.eq.u32 done, t, 0;
+@done bra ikp_flushed;
+bar.warp.sync mask;
+shfl.sync.idx.b32 n, ikp_cur, 0, 31, mask;
+shfl.sync.idx.b32 most, ikp_lim, 0, 31, mask;
+setp.eq.u32 done, most, 0;
+@done bra ikp_flushed;
+{capacity}min.u32 n, n, most;
+mov.u32 t, %lanemask_lt; and.b32 t, t, mask; popc.b32 i, t; popc.b32 step, mask;
+ikp_flush:
+setp.ge.u32 done, i, n;
+@done bra ikp_flushed;
+shl.b32 t, i, {SHIFT}; add.u32 t, t, ikp_base;
+ld.shared.v4.b32 {{v0, v1, v2, v3}}, [t];
+shl.b32 t, i, {SHIFT}; add.u32 t, t, slot;
+mov.b64 a, {{t, ikp_high}};
+st.global.v4.b32 [a+{_HEADER}], {{v0, v1, v2, v3}};
+add.u32 i, i, step;
+bra ikp_flush;
+ikp_flushed:
+}}"""

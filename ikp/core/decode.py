@@ -109,21 +109,22 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     kept = np.minimum(attempted, capacity)
     records, row = counts.records(attempted, kept)
     placed = _placed_rows(records, row, len(kept))
+    reached = attempted  # with given indices: one more than the largest
     if placed.any():
-        attempted -= _holes(records, row, placed)
+        attempted = attempted - _holes(records, row, placed)
     records, row, kept = _valid(records, row, kept, placed, notes)
     if placed.any():
         records = _by_time(records, row, placed, base)
 
     timeline = _Timeline(clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
-    lost_oldest = (attempted > capacity) & (overflow is OverflowMode.WRAP)
+    lost_oldest = (reached > capacity) & (overflow is OverflowMode.WRAP)
     start, end, ticks = timeline.place(records, row, lost_oldest)
     slot_start = timeline.slot_start()
     slot_end = np.maximum(timeline.slot_end(), slot_start)
     np.maximum.at(slot_end, row, end)
     if capacity == abi.slot_capacity(slot_bytes, overflow):  # else the stage is what is too small
-        needed = needed or _needed_bytes(attempted, finished, capacity, slots, overflow)
-    _note_losses(notes, source, finished, attempted, kept, capacity, overflow, needed, relaunches)
+        needed = needed or _needed_bytes(reached, finished, capacity, slots, overflow)
+    _note_losses(notes, source, finished, reached, kept, capacity, overflow, needed, relaunches)
     timeline.note(notes, advertised=source.clock_rate_hz > 0)
     launch = Launch(
         label=source.label,

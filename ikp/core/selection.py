@@ -49,6 +49,11 @@ class Selection:
         behind = max(0, blocks - self.first_block)
         return min(-(-behind // self.block_step), self.block_count)
 
+    def rank(self, block: int) -> int | None:
+        """Return the number of a block among those that record; None if it does not."""
+        rank, rest = divmod(block - self.first_block, self.block_step)
+        return rank if not rest and 0 <= rank < self.block_count else None
+
     def chosen_blocks(self, rank: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the linear ids of the blocks that record, by their number among them."""
         return self.first_block + rank * self.block_step

@@ -82,9 +82,9 @@ def _declarations(spec: Spec) -> list[str]:
     ]
 
 
-# Which warp this is: ``warp`` of ``warps`` in ``block`` of ``blocks``. The anchor is read first:
-# ptxas moves nothing across a clock read, so it can mix the rest into the kernel's own prologue.
-_PLACE = f""".reg .u32 gx, gy, gz, bx, by, bz, block, blocks, thread, warp, warps;
+# Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z. The anchor is
+# read first: ptxas moves nothing across a clock read, so it can mix the rest into the prologue.
+_PLACE = f""".reg .u32 gx, gy, gz, bx, by, bz, block, layer, thread, warp, warps;
 .reg .u32 rank, row, rows, slot, slots, bytes, low, grid, sm, part, t, u;
 .reg .u64 a, ns, clk;
 .reg .pred ok, first;
@@ -98,15 +98,17 @@ mov.u32 u, %tid.x; mad.lo.u32 thread, thread, bx, u;
 mul.lo.u32 warps, bx, by; mul.lo.u32 warps, warps, bz;
 add.u32 warps, warps, 31; shr.u32 warps, warps, 5;
 shr.u32 warp, thread, 5;
-mul.wide.u32 a, gx, gy; min.u64 a, a, {_MANY}; cvt.u32.u64 t, a;
-mul.wide.u32 a, t, gz; min.u64 a, a, {_MANY}; cvt.u32.u64 blocks, a;
-and.b32 u, thread, 31; setp.eq.u32 ok, u, 0;"""
+and.b32 u, thread, 31; setp.eq.u32 ok, u, 0;
+mul.wide.u32 a, gx, gy; min.u64 a, a, {_MANY}; cvt.u32.u64 layer, a;"""
 
-# ``rank`` of ``blocks`` and ``row`` of ``rows``: the block and the warp among those with a slot.
-_EVERY = "mov.u32 rank, block; mov.u32 row, warp; mov.u32 rows, warps;"
+# ``row`` of ``rows`` and ``rank``: warp and block among those with a slot, of which there are
+# ``slots``.
+_EVERY = f"""mov.u32 rank, block; mov.u32 row, warp; mov.u32 rows, warps;
+mul.lo.u32 t, gz, warps; mul.wide.u32 a, layer, t;
+min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;"""
 
 _CHOSEN = f"""{{
-.reg .u32 mask, from, step, most, last;
+.reg .u32 mask, from, step, most, last, blocks;
 ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
 sub.u32 t, 32, warps; mov.u32 u, {_MANY}; shr.u32 u, u, t; and.b32 mask, mask, u;
 popc.b32 rows, mask; max.u32 rows, rows, 1;
@@ -115,15 +117,16 @@ sub.u32 u, u, 1; and.b32 t, mask, u; popc.b32 row, t;
 setp.ge.and.u32 ok, block, from, ok; sub.u32 t, block, from;
 div.u32 rank, t, step; mul.lo.u32 u, rank, step; setp.eq.and.u32 ok, t, u, ok;
 setp.lt.and.u32 ok, rank, most, ok;
+mul.wide.u32 a, layer, gz; min.u64 a, a, {_MANY}; cvt.u32.u64 blocks, a;
 sub.u32 last, blocks, 1; max.u32 last, last, from; sub.u32 t, last, from;
 div.u32 t, t, step; add.u32 t, t, 1; min.u32 blocks, t, most;
+mul.wide.u32 a, blocks, rows; min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;
 }}"""
 
 
 def _slot(spec: Spec) -> str:
     """Return code that sets the cursor's registers; ``t`` becomes the capacity of the slot."""
-    return f"""mul.wide.u32 a, blocks, rows; min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;
-div.u32 bytes, $2, slots; and.b32 bytes, bytes, {-abi.ALIGNMENT};
+    return f"""div.u32 bytes, $2, slots; and.b32 bytes, bytes, {-abi.ALIGNMENT};
 setp.ge.and.u32 ok, bytes, {abi.min_slot_bytes(spec.overflow)}, ok;
 mov.b64 {{low, ikp_high}}, $1;
 mad.lo.u32 t, rank, rows, row; mad.lo.u32 slot, t, bytes, low;

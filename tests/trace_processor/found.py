@@ -160,4 +160,4 @@ def check_order(processor: TraceProcessor) -> None:
         " from track t join track p on t.parent_id = p.id",
     )
     for name, rank, ordering in zip(*(found[column] for column in found), strict=True):
-        assert (int(name.split()[-1]), "explicit") == (rank, ordering), f"{name} is misplaced"
+        assert (int(name.split()[1]), "explicit") == (rank, ordering), f"{name} is misplaced"

@@ -30,7 +30,8 @@ from ikp.backends.dsl import (
     placed,
 )
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
+from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
@@ -168,18 +169,22 @@ class _Program:
         if not size:
             return
         grid, index = interpreter_builder.grid_dim, interpreter_builder.grid_idx
-        slots = grid[0] * grid[1] * grid[2]
-        slot_bytes = size // slots & -abi.ALIGNMENT
         raw = (ctypes.c_uint8 * (abi.LAUNCH_HEADER_BYTES + size)).from_address(address)
         self.memory = np.ctypeslib.as_array(raw)
+        chosen = Selection.of(self._launch()[0]) if spec.select else EVERYTHING
+        blocks = chosen.count_blocks(grid[0] * grid[1] * grid[2])
+        slot_bytes = size // max(1, blocks) & -abi.ALIGNMENT
         block = index[0] + grid[0] * (index[1] + grid[1] * index[2])
         if block == 0:
             self._write_launch(spec, grid, slot_bytes)
+        rank = chosen.rank(block)
+        if rank is None or not len(chosen.chosen_warps(1)):
+            return
         if slot_bytes < abi.min_slot_bytes(spec.overflow):
             return
         self.spec = spec
         self.capacity = abi.slot_capacity(slot_bytes, spec.overflow)
-        self.offset = abi.LAUNCH_HEADER_BYTES + block * slot_bytes
+        self.offset = abi.LAUNCH_HEADER_BYTES + rank * slot_bytes
         header = self._header()
         header[:] = 0
         header["state"] = SlotState.RUNNING
@@ -187,13 +192,17 @@ class _Program:
         self.finish()
 
     def _write_launch(self, spec: Spec, grid: tuple[int, int, int], slot_bytes: int) -> None:
-        header = self.memory[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)
+        header = self._launch()
         header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
         header["grid"], header["block"] = grid, (1, 1, 1)
         header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
         header["clock"], header["overflow"] = ClockKind.HOST, spec.overflow
         header["language"] = Language.TRITON
+        header["options"] = Option.SELECTED if spec.select else 0
         header["launches"] += 1
+
+    def _launch(self) -> Any:
+        return self.memory[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)
 
     def set_role(self, number: int) -> None:
         """Write the role's region id."""

@@ -12,7 +12,7 @@ from ikp.backends import names
 from ikp.backends.triton.hooks import names_in_ptx
 from ikp.core.abi import Kind, OverflowMode, PayloadType, tag
 from ikp.core.regions import region_id
-from ikp.targets import ptx
+from ikp.targets import ptx, ptx_slot
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import (
     DEFAULT,
@@ -105,8 +105,10 @@ def test_every_place_where_a_verb_may_stand_has_its_record() -> None:
 
 def test_init_stands_once_and_before_every_record() -> None:
     text = launched("control").ptx
-    assert text.count(ptx.INIT_MARK) == text.count(ptx.FINISH_MARK) == 1
-    places = [text.index(mark) for mark in (ptx.INIT_MARK, ptx.STORE_MARK, ptx.FINISH_MARK)]
+    assert text.count(ptx_slot.INIT_MARK) == text.count(ptx_slot.FINISH_MARK) == 1
+    places = [
+        text.index(mark) for mark in (ptx_slot.INIT_MARK, ptx.STORE_MARK, ptx_slot.FINISH_MARK)
+    ]
     assert places == sorted(places)
 
 

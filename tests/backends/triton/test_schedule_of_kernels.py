@@ -11,8 +11,8 @@ import pytest
 
 from ikp.backends.triton.hooks import names_in_ptx
 from ikp.core.abi import OverflowMode
-from ikp.targets.ptx import SCHEDULE_MARK
 from ikp.targets.ptx_schedule import schedule
+from ikp.targets.ptx_slot import SCHEDULE_MARK
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import control, gemm, straight
 from tests.targets.ptx_order import Line, check_rearranged, empty_ranges, parse

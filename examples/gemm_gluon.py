@@ -25,6 +25,7 @@ load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared 
 @gluon.jit
 def producer(left, right, row, column, K, x, y, full, empty):
     """Keep the ring of tiles full: one warp, one TMA load per tile and operand."""
+    ikp.role("producer")
     BK: gl.constexpr = left.block_type.shape[1]
     STAGES: gl.constexpr = x.shape[0]
     for k in range(0, K, BK):
@@ -41,6 +42,7 @@ def producer(left, right, row, column, K, x, y, full, empty):
 @gluon.jit
 def consumer(out, row, column, N, K, x, y, full, empty):
     """Multiply each tile of the ring as it arrives, then write the block's result."""
+    ikp.role("consumer")
     BM: gl.constexpr = x.shape[1]
     BK: gl.constexpr = x.shape[2]
     BN: gl.constexpr = y.shape[2]

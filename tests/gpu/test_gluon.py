@@ -34,6 +34,8 @@ def test_every_partition_records() -> None:
         )
     }
     assert found == expected
+    roles = {4: "two", 5: "two", 6: "one"}
+    assert all(frame.role == [roles.get(warp, "default") for warp in frame.warp])
     plain = torch.zeros_like(out)
     gluon_kernels.specialised[(blocks,)](plain, n, None, num_warps=4)
     assert torch.equal(out, plain)

@@ -114,6 +114,25 @@ def plain_control(g: cute.Tensor, n: Int32, prof):
 
 
 @cute.kernel
+def choices(g: cute.Tensor, n: Int32, prof):
+    """Conditions, known now and at run time, and indices."""
+    ctx = ikp.init(prof)
+    at, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(at // 32)
+    for k in cutlass.range(n, unroll=1):
+        with ikp.range("first warp", k, where=warp == 0):
+            g[at] = g[at] + Float32(1.0)
+        ctx = ikp.start(ctx, "third", k)
+        g[at] = g[at] * Float32(2.0)
+        ctx = ikp.end(ctx, "third", where=k % 3 == 0)
+        ikp.instant("down", k, where=warp == 1, index=20 + n - k)
+    with ikp.range("never", where=False):
+        g[at] = g[at] + Float32(1.0)
+    ikp.instant("always", where=True)
+    ikp.finish()
+
+
+@cute.kernel
 def payloads(g: cute.Tensor, n: Int32, prof):
     """Every type that a payload may have."""
     ikp.init(prof)
@@ -148,11 +167,13 @@ class Roles:
         group = cute.arch.make_warp_uniform(at // 128)
         if group == 0:
             cute.arch.setmaxregister_decrease(40)
+            ikp.role("producer")
             for i in cutlass.range(n, unroll=1):
                 with ikp.range("produce", i):
                     g[at] = g[at] + Float32(i)
         if group == 1:
             cute.arch.setmaxregister_increase(232)
+            ikp.role("consumer")
             for i in cutlass.range(n, unroll=1):
                 with ikp.range("consume", i):
                     self.consume(g, at)

@@ -72,6 +72,7 @@ def control(out, n, prof):
 
 @gluon.jit
 def partition(out, n, base: gl.constexpr, WARPS: gl.constexpr, name: gl.constexpr):
+    ikp.role(name)
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     at = gl.arange(0, WARPS * 32, layout=layout)
     for k in range(n):

@@ -139,5 +139,5 @@ def test_tensor_cores_and_tma_are_as_without_ikp() -> None:
     assert recorded.count(unwanted) == off.count(unwanted)
     assert recorded.registers == off.registers
     assert recorded.opcodes["USETMAXREG"] == off.opcodes["USETMAXREG"]
-    names = {"wait empty", "issue TMA", "wait full", "wgmma", "store"}
+    names = {"wait empty", "issue TMA", "wait full", "wgmma", "store", "producer", "consumer"}
     assert set(names_in_ptx(recorded.ptx).values()) == names

@@ -422,7 +422,7 @@ def _placed_rows(records: Any, row: NDArray[np.int64], slots: int) -> NDArray[np
 
 def _is_placed(tag: NDArray[np.uint32]) -> NDArray[np.bool_]:
     kind = tag >> abi.KIND_SHIFT
-    return (kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT)
+    return np.asarray((kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT))
 
 
 def _plain_kinds(kind: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -75,7 +75,9 @@ def select(warps: Iterable[int] | None, blocks: range | None, granularity: int |
     Raises:
         UsageError: an argument can't be used.
     """
-    every = {"warp": 1, "block": MAX_WARPS}.get(granularity, granularity)  # type: ignore[call-overload]
+    every = granularity
+    if isinstance(every, str):
+        every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)
     if every not in (1, 2, 4, 8, 16, MAX_WARPS) or isinstance(every, bool):
         raise UsageError(
             f"granularity={granularity!r} is unknown: use 'warp', 'block', or 2, 4, 8 or 16 warps."
@@ -87,7 +89,8 @@ def select(warps: Iterable[int] | None, blocks: range | None, granularity: int |
         mask = sum(1 << warp for warp in _checked_warps(warps))
     if blocks is None:
         return Selection(mask)
-    if not isinstance(blocks, range) or blocks.step < 1 or blocks.start < 0 or not len(blocks):
+    given: object = blocks  # whatever its type says
+    if not isinstance(given, range) or blocks.step < 1 or blocks.start < 0 or not len(blocks):
         raise UsageError(
             f"blocks={blocks!r} can't be used: give a range of linear block ids that is not empty "
             "and counts up, like range(0, 1024, 8)."

@@ -466,7 +466,7 @@ MAX_SHARED_BYTES = 48 << 10
 """Of static shared memory: what a kernel may have without asking the driver for more."""
 
 
-def _checked_shared(nbytes: int) -> int:
+def _checked_shared(nbytes: Any) -> int:
     if not isinstance(nbytes, int) or nbytes % abi.ALIGNMENT or not 0 <= nbytes <= MAX_SHARED_BYTES:
         raise UsageError(
             f"shared_bytes={nbytes!r} can't be used: give a multiple of {abi.ALIGNMENT} from 0 to "

@@ -123,7 +123,13 @@ def test_warp_specialised_roles_keep_their_register_counts(target: str) -> None:
     assert recorded.opcodes["USETMAXREG"] == plain.opcodes["USETMAXREG"] == 2
     unwanted = SYNCHRONISING + LOCAL_MEMORY
     assert recorded.count(unwanted) == plain.count(unwanted)
-    assert set(names_in_ptx(recorded.ptx).values()) == {"produce", "consume", "step"}
+    assert set(names_in_ptx(recorded.ptx).values()) == {
+        "produce",
+        "producer",
+        "consume",
+        "consumer",
+        "step",
+    }
 
 
 def test_no_record_is_dropped_by_the_compiler() -> None:

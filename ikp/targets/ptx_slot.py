@@ -139,7 +139,8 @@ def _stage(spec: Spec) -> str:
     """Return code that divides the stage among the block's recording warps."""
     return f"""mov.u32 ikp_slot, slot;
 mov.u32 u, {spec.stage}; div.u32 part, u, rows; and.b32 part, part, {-abi.ALIGNMENT};
-mov.u32 ikp_base, ikp_stage; mad.lo.u32 ikp_base, row, part, ikp_base;
+mov.u32 ikp_base, ikp_stage;
+mad.lo.u32 ikp_base, row, part, ikp_base;
 shr.u32 u, part, {SHIFT}; min.u32 t, t, u;
 setp.ge.and.u32 ok, u, {abi.min_records(spec.overflow)}, ok;"""
 

@@ -74,8 +74,7 @@ def _stages_hook(previous: Any) -> Callable[..., Any]:
 
 def _placed(make_ptx: Callable[..., str]) -> Callable[..., str]:
     def stage(source: Any, metadata: Any) -> str:
-        text = make_ptx(source, metadata)
-        ptx_stage.check_room(text, metadata["shared"])
+        text, metadata["shared"] = ptx_stage.extend(make_ptx(source, metadata), metadata["shared"])
         return ptx_schedule.schedule(ptx_entry.complete(text))
 
     return stage

@@ -136,6 +136,20 @@ def test_staged_records_go_to_shared_memory(mode: OverflowMode, capability: int)
     assert stores(made[16], "STS") - stores(made[0], "STS") == 16
     assert stores(made[16], "STG") == stores(made[0], "STG")
     assert made[16].count(LOCAL_MEMORY) == {}
+    assert made[16].shared == 4096
+
+
+@pytest.mark.compiled
+def test_the_stage_lies_behind_what_the_kernel_itself_shares() -> None:
+    constants = {**gemm.TILES, "LOAD": True, "DOT": True}
+    made = [
+        compile_kernel(gemm.gemm, gemm.TYPES, how, constants, divisible=True, **gemm.OPTIONS)
+        for how in (spec(), staged())
+    ]
+    own, extended = (code.shared for code in made)
+    assert extended == own + 4096
+    assert f"mov.u32 ikp_base, global_smem; add.u32 ikp_base, ikp_base, {own};" in made[1].ptx
+    assert made[1].ptx.count("global_smem[]") == 1
 
 
 @pytest.mark.compiled

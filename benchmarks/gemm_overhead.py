@@ -8,16 +8,15 @@ Prints a Markdown table. Needs an NVIDIA GPU.
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import gemm_kernels as kernels
 import torch
 import triton
 from gemm_timing import Gemm, pairs
+from ratios import Row, table
 
 import ikp
 
@@ -26,16 +25,6 @@ PROTON_MODES = (
     "default",
     "default:optimizations=clock32:buffer_type=global",
 )
-
-
-@dataclass
-class Row:
-    """One measured variant: its ratios to the plain kernel, and what it kept."""
-
-    name: str
-    ratios: list[float]
-    plain_us: float
-    kept: str
 
 
 def ikp_row(gemm: Gemm, name: str, kernel, rounds: int, trace: str | None = None, **options) -> Row:
@@ -68,20 +57,6 @@ def proton_row(mode: str, what: str, rounds: int) -> Row | str:
     result = json.loads(found[-1])
     told = f"{kept[0].rstrip(')')} events per warp" if kept else "all"
     return Row(f"Proton {mode}: {what}", result["ratios"], result["plain_us"], told)
-
-
-def table(rows: list[Row]) -> str:
-    lines = [
-        "| variant | ratio | quartiles | plain, us | kept |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        low, middle, high = statistics.quantiles(row.ratios, n=4)
-        lines.append(
-            f"| {row.name} | {middle:.4f} | {low:.4f} to {high:.4f} "
-            f"| {row.plain_us:.1f} | {row.kept} |"
-        )
-    return "\n".join(lines)
 
 
 def main() -> None:

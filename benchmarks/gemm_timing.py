@@ -1,14 +1,10 @@
-"""Launch a GEMM with records in turn with the plain one, and compare their kernel times.
+"""Launch a GEMM with records in turn with the plain one, and compare their kernel times."""
 
-Durations are CUPTI's, through torch.profiler: host time is not in them, and a drift of the clock
-hits both kernels of a pair.
-"""
-
-import statistics
 import sys
 from collections.abc import Callable
 
 import gemm_kernels as kernels
+import ratios
 import torch
 import triton
 
@@ -39,17 +35,6 @@ class Gemm:
             sys.exit(f"the instrumented GEMM is wrong: relative error {error:.1e}")
 
 
-def kernel_times(run: Callable[[], None], prefix: str) -> list[float]:
-    """Return the durations in us of the kernels that ``run`` launches, in launch order."""
-    activities = [torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as profiler:
-        run()
-        torch.cuda.synchronize()
-    events = [e for e in profiler.events() if e.name.startswith(prefix)]
-    events.sort(key=lambda e: e.time_range.start)
-    return [e.device_time for e in events]
-
-
 def pairs(gemm: Gemm, launch: Callable[[], None], rounds: int) -> tuple[list[float], float]:
     """Return the ratios launch / plain, measured in turn, and the plain kernel's median in us."""
     for _ in range(WARM_UP):
@@ -57,14 +42,4 @@ def pairs(gemm: Gemm, launch: Callable[[], None], rounds: int) -> tuple[list[flo
     launch()
     torch.cuda.synchronize()
     gemm.check()
-
-    def run() -> None:
-        for _ in range(rounds):
-            gemm.plain()
-            launch()
-
-    times = kernel_times(run, "gemm_")
-    if len(times) != 2 * rounds:
-        sys.exit(f"expected {2 * rounds} kernels in the profile, got {len(times)}")
-    plain, recorded = times[0::2], times[1::2]
-    return [r / p for r, p in zip(recorded, plain, strict=True)], statistics.median(plain)
+    return ratios.pairs(gemm.plain, launch, rounds, "gemm_")

@@ -88,7 +88,7 @@ def consumer(mma, x, y, c, ring, steps: cutlass.Constexpr, blocks: cutlass.Const
 
 
 @cute.kernel
-def gemm(load_a, a, load_b, b, c, mma, layout_x, layout_y, prof, blocks: cutlass.Constexpr):
+def gemm(load_a, a, load_b, b, c, mma, layout_x, layout_y, blocks: cutlass.Constexpr, prof):
     """Write the tiles of c that are this block's share. Grid: (blocks, 1, 1)."""
     ikp.init(prof)
     memory = Memory()
@@ -133,7 +133,7 @@ def gemm(load_a, a, load_b, b, c, mma, layout_x, layout_y, prof, blocks: cutlass
 
 
 @cute.jit
-def matmul(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, prof, blocks: cutlass.Constexpr):
+def matmul(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, blocks: cutlass.Constexpr, prof):
     """Launch c = a @ b, row-major float16; b comes as its transpose: (M, K), (N, K), (M, N)."""
     k_major, n_major = OperandMajorMode.K, OperandMajorMode.MN
     instruction = warpgroup.MmaF16BF16Op(
@@ -155,7 +155,7 @@ def matmul(a: cute.Tensor, b: cute.Tensor, c: cute.Tensor, prof, blocks: cutlass
     load_a, a_tma = cpasync.make_tiled_tma_atom(load, a, stage, (BM, BK))
     stage = cute.select(layout_y, mode=[0, 1])
     load_b, b_tma = cpasync.make_tiled_tma_atom(load, b, stage, (BN, BK))
-    gemm(load_a, a_tma, load_b, b_tma, c, mma, layout_x, layout_y, prof, blocks).launch(
+    gemm(load_a, a_tma, load_b, b_tma, c, mma, layout_x, layout_y, blocks, prof).launch(
         grid=[blocks, 1, 1], block=[WARPGROUP * (CONSUMERS + 1), 1, 1], min_blocks_per_mp=1
     )
 
@@ -170,7 +170,7 @@ def main(path: Path) -> None:
     left, right, out = (from_dlpack(matrix, assumed_align=16) for matrix in (a, b.t(), c))
     blocks = torch.cuda.get_device_properties("cuda").multi_processor_count
     with ikp.profile(path, force=True) as prof:
-        matmul(left, right, out, prof.buffer("gemm"), blocks)
+        matmul(left, right, out, blocks, prof.buffer("gemm"))
     torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=1e-2, atol=0.5)
     print(prof.trace.stats())
     print(f"wrote {path}: see it with `ikp view {path}`")

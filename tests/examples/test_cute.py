@@ -32,7 +32,7 @@ def compile_gemm(module: ModuleType, *buffer: object) -> Code:
         make_fake_compact_tensor(Float16, (SIZE, SIZE), stride_order=order, assumed_align=16)
         for order in ((1, 0), (0, 1))
     )
-    return compile_cute(module.matmul, row_major, column_major, row_major, *buffer, BLOCKS)
+    return compile_cute(module.matmul, row_major, column_major, row_major, BLOCKS, *buffer)
 
 
 @cache

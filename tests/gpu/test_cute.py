@@ -1,6 +1,7 @@
 """CuTe kernels on a GPU: what comes back is exactly what the kernel did."""
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,6 +54,56 @@ def test_every_record_of_every_warp_comes_back(grid: tuple[int, ...], threads: i
         assert slot.end_ns.is_monotonic_increasing
     expected = sum(range(n)) + n
     assert (out == expected).all()
+
+
+def needs_hopper() -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("clusters, setmaxregister and WGMMA as Hopper has them")
+
+
+def test_a_persistent_kernel_of_clusters() -> None:
+    from cutlass.cute.runtime import from_dlpack
+
+    from tests.backends.cute import persistent
+
+    needs_hopper()
+    tiles = int(np.prod(persistent.TILES))
+    out = torch.zeros(tiles, persistent.THREADS, device="cuda")
+    with ikp.profile() as prof:
+        persistent.Persistent()(from_dlpack(out), prof.buffer("k"))
+    (launch,) = prof.trace.launches
+    assert (out == 1).all()
+    assert launch.grid == (2, 1, persistent.CLUSTERS)
+    assert launch.notes == ()
+    assert prof.trace.slots.finished.all()
+    frame = prof.trace.to_pandas()
+    for role in ("first role", "second role"):
+        found = frame[frame.region == role].payload.value_counts()
+        assert found.to_dict() == dict.fromkeys(range(tiles), 4)  # each tile, by each warp once
+    ranks = frame[frame.region == "wait for cluster"]
+    assert (ranks.payload == ranks.block % 2).all()
+    assert len(ranks) == len(prof.trace.slots.finished)
+
+
+def test_the_gemm_example(tmp_path: Path) -> None:
+    from examples import gemm_cute
+
+    needs_hopper()
+    gemm_cute.main(tmp_path / "gemm.pftrace")
+    trace = ikp.load(tmp_path / "gemm.pftrace")
+    (launch,) = trace.launches
+    assert launch.dropped == 0
+    tiles, steps, warps = 32 * 16, 64, 4 * gemm_cute.CONSUMERS
+    counts = trace.to_pandas().region.value_counts().to_dict()
+    assert counts == {
+        "wait empty": tiles * steps,
+        "issue TMA": tiles * steps,
+        "wait drained": launch.grid[0],
+        "wait full": tiles * steps * warps,
+        "issue WGMMA": tiles * steps * warps,
+        "wait WGMMA": tiles * steps * warps,
+        "store": tiles * warps,
+    }
 
 
 def test_off_and_overflow() -> None:

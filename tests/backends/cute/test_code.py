@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cutlass import Float32
+from cutlass.cute.runtime import make_fake_compact_tensor
 
 from ikp.backends import names
 from ikp.backends.triton.hooks import names_in_ptx
 from ikp.core.abi import Kind, OverflowMode, PayloadType, tag
 from ikp.core.regions import region_id
 from ikp.targets import ptx, ptx_slot
-from tests.backends.cute import kernels
+from tests.backends.cute import kernels, persistent
 from tests.backends.cute.compiling import (
     DEFAULT,
     TARGETS,
@@ -23,6 +27,7 @@ from tests.backends.cute.compiling import (
     prof,
 )
 from tests.backends.sass import CLOCKS, LOCAL_MEMORY, SYNCHRONISING, Code, spec
+from tests.kernels.stripped import stripped
 
 pytestmark = pytest.mark.compiled
 
@@ -129,6 +134,29 @@ def test_warp_specialised_roles_keep_their_register_counts(target: str) -> None:
         "consume",
         "consumer",
         "step",
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the scheduler moves out of the wheel
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
+def test_a_persistent_kernel_of_clusters_is_left_alone(target: str, tmp_path: Path) -> None:
+    shape = (prod(persistent.TILES), persistent.THREADS)
+    out = make_fake_compact_tensor(Float32, shape, stride_order=(1, 0))
+    recorded, off, plain = (
+        compile_cute(module.Persistent(), out, *buffer, target=target)
+        for module, buffer in (
+            (persistent, (prof(),)),
+            (persistent, (None,)),
+            (stripped(persistent, tmp_path), ()),
+        )
+    )
+    assert off.instructions == plain.instructions
+    kept = ("USETMAXREG", "UCGABAR_ARV", "UCGABAR_WAIT", *SYNCHRONISING, *LOCAL_MEMORY)
+    assert recorded.count(kept) == plain.count(kept)
+    assert recorded.opcodes["USETMAXREG"] == 2
+    assert recorded.opcodes["UCGABAR_WAIT"] == 1
+    assert names_in_ptx(recorded.ptx) == {
+        region_id(name): name for name in ("wait for cluster", "first role", "second role")
     }
 
 

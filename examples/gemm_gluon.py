@@ -56,8 +56,9 @@ def consumer(out, row, column, N, K, x, y, full, empty):
             mbarrier.wait(full.index(at), (step // STAGES) & 1)
         with ikp.range("wgmma", step):
             acc = hopper.warpgroup_mma(x.index(at), y.index(at), acc, is_async=True)
-            acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
-        mbarrier.arrive(empty.index(at), count=1)
+            acc = hopper.warpgroup_mma_wait(1, deps=(acc,))  # all but this one are done
+        mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES), count=1, pred=step > 0)
+    acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
     with ikp.range("store"):
         rows = row + gl.arange(0, BM, layout=gl.SliceLayout(1, mma))
         columns = column + gl.arange(0, BN, layout=gl.SliceLayout(0, mma))

@@ -45,7 +45,7 @@ class Gemm:
     def launch(self, prof: object = None) -> None:
         grid = (SIZE // example.BM, SIZE // example.BN)
         operands = (self.left, self.right, self.c, SIZE, self.depth)
-        example.gemm[grid](*operands, prof, example.STAGES, num_warps=4)
+        example.gemm[grid](*operands, prof, example.STAGES, num_warps=example.WARPS)
 
     def check(self) -> None:
         reference = self.a.float() @ self.b.float()

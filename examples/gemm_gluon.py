@@ -1,4 +1,4 @@
-"""Warp-specialised GEMM for Hopper in Gluon: one warp loads with TMA, four multiply with WGMMA.
+"""Warp-specialised GEMM for Hopper in Gluon: one warp loads with TMA, eight multiply with WGMMA.
 
 Run: ``python examples/gemm_gluon.py [gemm-gluon.pftrace]``, on a GPU of compute capability 9.0.
 
@@ -18,7 +18,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import ikp
 
-BM, BN, BK, STAGES = 128, 128, 64, 4
+BM, BN, BK, STAGES, WARPS = 128, 256, 64, 4, 8
 load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # Triton 3.6's name
 
 
@@ -47,7 +47,7 @@ def consumer(out, row, column, N, K, x, y, full, empty):
     BK: gl.constexpr = x.shape[2]
     BN: gl.constexpr = y.shape[2]
     STAGES: gl.constexpr = x.shape[0]
-    mma: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BN, 16])
+    mma: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BN, 16])
     acc = gl.zeros((BM, BN), gl.float32, mma)
     for k in range(0, K, BK):
         step = k // BK
@@ -56,9 +56,8 @@ def consumer(out, row, column, N, K, x, y, full, empty):
             mbarrier.wait(full.index(at), (step // STAGES) & 1)
         with ikp.range("wgmma", step):
             acc = hopper.warpgroup_mma(x.index(at), y.index(at), acc, is_async=True)
-            acc = hopper.warpgroup_mma_wait(1, deps=(acc,))  # all but this one are done
-        mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES), count=1, pred=step > 0)
-    acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+            acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
+        mbarrier.arrive(empty.index(at), count=1)
     with ikp.range("store"):
         rows = row + gl.arange(0, BM, layout=gl.SliceLayout(1, mma))
         columns = column + gl.arange(0, BN, layout=gl.SliceLayout(0, mma))
@@ -108,7 +107,7 @@ def main(path: Path) -> None:
     left, right = tiles(a, [BM, BK]), tiles(b, [BK, BN])
     with ikp.profile(path, force=True) as prof:
         buffer = prof.buffer("gemm")
-        gemm[(size // BM, size // BN)](left, right, c, size, size, buffer, STAGES, num_warps=4)
+        gemm[(size // BM, size // BN)](left, right, c, size, size, buffer, STAGES, num_warps=WARPS)
     torch.testing.assert_close(c.float(), a.float() @ b.float(), rtol=1e-2, atol=0.5)
     print(prof.trace.stats())
     print(f"wrote {path}: see it with `ikp view {path}`")

@@ -48,7 +48,9 @@ def gemm(on: bool) -> Code:
 
     types = {"left": tile_type(it.BM, it.BK), "right": tile_type(it.BK, it.BN), "out": "*fp16"}
     types |= {"N": "i32", "K": "i32"}
-    return compile_gluon(it.gemm, types, spec() if on else None, {"STAGES": it.STAGES})
+    return compile_gluon(
+        it.gemm, types, spec() if on else None, {"STAGES": it.STAGES}, num_warps=it.WARPS
+    )
 
 
 def entry_of(code: Code) -> list[str]:

@@ -1,4 +1,4 @@
-"""Warp-specialised GEMM for Hopper in Gluon: one warp loads with TMA, eight multiply with WGMMA.
+"""Warp-specialised GEMM for Hopper in Gluon: one warp loads with TMA, four multiply with WGMMA.
 
 Run: ``python examples/gemm_gluon.py [gemm-gluon.pftrace]``, on a GPU of compute capability 9.0.
 
@@ -18,7 +18,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 import ikp
 
-BM, BN, BK, STAGES, WARPS = 128, 256, 64, 4, 8
+BM, BN, BK, STAGES, WARPS = 128, 128, 64, 4, 4
 load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # Triton 3.6's name
 
 

@@ -9,10 +9,13 @@ most of what recording costs in a tight loop (docs/decisions/0003). So, within s
   between a range's end and what follows, and no order between records changes. It passes the ends
   of MAX_PENDING ranges at most: until it is stored, a record occupies registers;
 * a clock read moves down past arithmetic that only computes addresses, descriptors and masks for
-  the memory and matrix instructions after it. It never crosses a memory access, barrier, MMA, label
-  or branch, nor arithmetic that a user would call work: everything that yields data.
+  the memory and matrix instructions after it, and past the fence before a group of MMAs. It never
+  crosses a memory access, barrier, MMA, label or branch, nor arithmetic that a user would call
+  work: everything that yields data;
+* a barrier that only records part from the same barrier before it is left out, as the compiler does
+  where no record is.
 
-Both moves are always valid: the text moved past neither reads what is moved nor writes what it
+The moves are always valid: the text moved past neither reads what is moved nor writes what it
 reads. A range never becomes empty by it. Only kernels that ``ikp.init`` marked are touched.
 """
 
@@ -55,6 +58,7 @@ def schedule(text: str) -> str:
         return text
     items = _items(text.split("\n"))
     _mark_addresses(items)
+    items = _merge_barriers(items)
     _sink_stores(items)
     _sink_clocks(items)
     return "\n".join(line for item in items for line in item.lines)
@@ -95,6 +99,7 @@ _PURE = frozenset(
         "selp",
         "setp",
         "shf",
+        "shfl",  # of a number that all lanes share, as compilers do with a warp's
         "shl",
         "shr",
         "slct",
@@ -103,6 +108,8 @@ _PURE = frozenset(
     )
 )
 _FLOAT = re.compile(r"\.(f16|f32|f64|bf16|f16x2|bf16x2|tf32|e4m3|e5m2)")
+_BARRIERS = ("bar.sync", "barrier.sync")
+_FENCE = "wgmma.fence"  # orders registers before the first MMA after it: no work, no wait
 _BORDERS = ("bra", "brx", "call", "ret", "exit", "trap", "bar.warp", "setmaxnreg", "brkpt")
 # Instructions whose register operands are addresses, descriptors and masks; vectors are data.
 _VECTOR = re.compile(r"\{[^}]*\}")
@@ -200,6 +207,28 @@ def _uses_as_address(user: Item, register: str) -> bool:
     return register not in _REGISTER.findall(outside)
 
 
+def _merge_barriers(items: list[Item]) -> list[Item]:
+    """Leave out a barrier that only records part from the same barrier before it.
+
+    Triton leaves out the second of two barriers in a row, and does not know that a record between
+    them has nothing to do with either.
+    """
+    kept: list[Item] = []
+    last, parted = "", False
+    for item in items:
+        text = " ".join(item.lines[0].split())
+        if text.startswith(_BARRIERS):
+            if text == last and parted:
+                continue
+            last, parted = text, False
+        elif item.role in (Role.START, Role.END, Role.STORE):
+            parted = True
+        elif item.role in (Role.OTHER, Role.BORDER):
+            last = ""
+        kept.append(item)
+    return kept
+
+
 def _sink_stores(items: list[Item]) -> None:
     """Move each store down to the next store or the end of its block, the last one first."""
     for at in range(len(items) - 1, -1, -1):
@@ -235,7 +264,7 @@ def _sink_clocks(items: list[Item]) -> None:
 
 def _may_pass(moved: list[Item], item: Item) -> bool:
     """Return whether a clock read, and a store with it, may move down past ``item``."""
-    if item.role is Role.NOTE:
+    if item.role is Role.NOTE or item.lines[0].strip().startswith(_FENCE):
         return True
     writes = frozenset[str]().union(*(part.writes for part in moved))
     reads = frozenset[str]().union(*(part.reads for part in moved))

@@ -212,7 +212,6 @@ def test_what_counts_as_an_address(use: str) -> None:
         "st.global.b32 [%rd1], %r6;",
         "bar.sync 0;",
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%r5}, {%r6}, {%r7}, {%r5};",
-        "wgmma.fence.sync.aligned;",
         "mul.f32 %r5, %r6, %r7;",
         "add.f16x2 %r5, %r6, %r7;",
         "cvt.rn.f16x2.f32 %r5, %r6, %r7;",
@@ -247,6 +246,36 @@ def test_a_clock_never_passes_work(work: str) -> None:
 def test_arithmetic_that_yields_data_is_work(use: str) -> None:
     order = scheduled(f"start %r1\nxor.b32 %r5, %r6, %r7;\n{use}\nend %r1 %r2\nret;")
     assert order[:2] == ["clock %r1", "xor.b32 %r5, %r6, %r7;"]
+
+
+def test_a_clock_passes_the_fence_before_the_multiplications_and_their_descriptors() -> None:
+    fence, arithmetic = "wgmma.fence.sync.aligned;", "add.s64 %rd4, %rd6, 2;"
+    mma = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r30}, %rd4, %rd5, 1, 1, 1, 0, 1;"
+    lines = ["end %r1 %r2", "start %r3", fence, arithmetic, mma, "end %r3 %r4", "ret;"]
+    order = scheduled("\n".join(lines))
+    assert order[:5] == [fence, arithmetic, "clock %r2", "clock %r3", mma]
+
+
+BARRIER = "bar.sync \t0, 256;"
+
+
+@pytest.mark.parametrize(
+    ("lines", "barriers"),
+    [
+        ([BARRIER, "end %r1 %r2", BARRIER], 1),
+        ([BARRIER, "end %r1 %r2", "start %r3", "add.s32 %r5, %r6, 4;", BARRIER], 1),
+        ([BARRIER, BARRIER], 2),  # the user's own
+        ([BARRIER, "end %r1 %r2", "bar.sync 1, 256;"], 2),
+        ([BARRIER, "end %r1 %r2", "ld.shared.b32 %r5, [%r6];", BARRIER], 2),
+        ([BARRIER, "end %r1 %r2", "$L__BB0_1:", BARRIER], 2),
+        ([BARRIER, "end %r1 %r2", "@%p1 bra $L__BB0_1;", BARRIER], 2),
+        ([BARRIER, "end %r1 %r2", "@%p1 bar.sync 0, 256;", BARRIER], 3),
+    ],
+)
+def test_a_record_between_two_barriers_does_not_keep_both(lines: list[str], barriers: int) -> None:
+    text = program("\n".join([*lines, "st.shared.b32 [%r6], %r7;", "ret;"]))
+    order = shorthand(schedule(text))  # not a rearrangement: a line is left out
+    assert sum("bar.sync" in line for line in order) == barriers
 
 
 def test_arithmetic_used_both_ways_is_work() -> None:

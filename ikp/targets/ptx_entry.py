@@ -16,6 +16,7 @@ import re
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import END_MARK
+from ikp.targets.ptx_lines import without_counted_lines
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
 
 _MARK = re.compile(rf"^\s*{INIT_MARK} (\S+) (\S+)$", re.MULTILINE)
@@ -34,7 +35,7 @@ def complete(text: str) -> str:
     """
     if INIT_MARK not in text:
         return text
-    lines = text.split("\n")
+    lines = without_counted_lines(text.split("\n"))
     for start, stop in reversed(_kernels(lines)):
         body = lines[start:stop]
         if any(_MARK.match(line) for line in body):

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
+from ikp.targets.ptx_lines import LOCATION, without_counted_lines
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 
@@ -44,24 +45,28 @@ class Role(Enum):
 
 @dataclass(slots=True)
 class Item:
-    """Consecutive lines that move as one, with the registers they write and read."""
+    """Consecutive lines that move as one, with the registers they write and read.
+
+    Each knows its ``.loc``, so that what moves keeps its source line, and what stays, too.
+    """
 
     role: Role
     lines: list[str]
     writes: frozenset[str] = frozenset()
     reads: frozenset[str] = frozenset()
+    location: str = ""
 
 
 def schedule(text: str) -> str:
     """Return the PTX with the records of marked kernels placed; other text comes back unchanged."""
     if SCHEDULE_MARK not in text:
         return text
-    items = _items(text.split("\n"))
+    items = _items(without_counted_lines(text.split("\n")))
     _mark_addresses(items)
     items = _merge_barriers(items)
     _sink_stores(items)
     _sink_clocks(items)
-    return "\n".join(line for item in items for line in item.lines)
+    return "\n".join(_lines(items))
 
 
 MAX_PENDING = 4
@@ -119,17 +124,35 @@ _ASYNC = ("cp.async", "cp.reduce", "wgmma.mma_async", "tcgen05", "mbarrier", "pr
 def _items(lines: list[str]) -> list[Item]:
     items: list[Item] = []
     at = 0
+    location = ""
     while at < len(lines):
+        location = lines[at] if lines[at].strip().startswith(LOCATION) else location
+        stop = at + 1
         if lines[at].strip().startswith(CLOCK_MARK):
-            stop = at + 1
-            while lines[stop].strip() != END_MARK:
+            while lines[stop - 1].strip() != END_MARK:
                 stop += 1
-            items += _record_items(lines[at : stop + 1])
-            at = stop + 1
+            made = _record_items(lines[at:stop])
         else:
-            items.append(_item(lines[at]))
-            at += 1
+            made = [_item(lines[at])]
+        for item in made:
+            item.location = location
+        items += made
+        at = stop
     return items
+
+
+def _lines(items: list[Item]) -> list[str]:
+    """Return the text of items, with another ``.loc`` wherever the last one is not theirs."""
+    lines: list[str] = []
+    last = ""
+    for item in items:
+        if item.lines[0] == item.location:
+            last = item.location
+        elif item.role is not Role.NOTE and item.location != last:
+            last = item.location
+            lines.append(last)
+        lines += item.lines
+    return lines
 
 
 def _record_items(lines: list[str]) -> list[Item]:
@@ -146,7 +169,7 @@ def _record_items(lines: list[str]) -> list[Item]:
 
 def _item(line: str) -> Item:
     text = line.strip()
-    if not text or text.startswith(("//", ".loc")):
+    if not text or text.startswith(("//", LOCATION)):
         return Item(Role.NOTE, [line])
     match = _INSTRUCTION.match(line)
     # A brace opens a scope with registers of its own: assembly that is not ours, left alone.

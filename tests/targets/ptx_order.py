@@ -103,13 +103,26 @@ def _statement(text: str) -> tuple[str, set[str], set[str]]:
     return opcode, target | others, guard | target | others  # who knows
 
 
+def located(text: str) -> list[tuple[str, str]]:
+    """Return each line but ``.loc``, notes included without a place, with the ``.loc`` it has."""
+    found, location = [], ""
+    for line in text.split("\n"):
+        code = line.partition("//")[0].strip()
+        if code.startswith(".loc"):
+            location = code
+        else:
+            found.append((line, location if code else ""))
+    return found
+
+
 def check_rearranged(before: str, after: str) -> list[tuple[Line, Line]]:
     """Return the pairs of lines whose order changed: (first before, first after).
 
     Raises:
-        AssertionError: ``after`` has other lines than ``before``, or might do something else.
+        AssertionError: ``after`` has other lines than ``before``, or might do something else, or
+            an instruction comes from another line of source code.
     """
-    assert Counter(before.split("\n")) == Counter(after.split("\n"))
+    assert Counter(located(before)) == Counter(located(after))
     old, new = ([line for line in parse(text) if not line.is_note] for text in (before, after))
     places = defaultdict(list)
     for at, line in reversed(list(enumerate(new))):

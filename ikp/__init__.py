@@ -1,8 +1,8 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``role``, ``finish``. On the host: ``profile``, ``capture``, ``load``. Importing this package loads
-neither a DSL nor numpy; each name is loaded when it is first used.
+``role``, ``finish``. On the host: ``profile``, ``capture``, ``load``, ``inspect``. Importing this
+package loads neither a DSL nor numpy; each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         ExportError,
         IkpError,
         IkpWarning,
+        InspectError,
         KernelError,
         PluginError,
         RegionError,
         UsageError,
     )
     from ikp.exporters.load import load
+    from ikp.inspection.inspector import inspect
     from ikp.verbs import (
         end,
         end_async,
@@ -50,10 +52,11 @@ _HOMES = {
     "ikp.core.switches": "set_export",
     "ikp.core.trace": "Trace",
     "ikp.errors": (
-        "BufferError DecodeError ExportError IkpError IkpWarning KernelError PluginError "
-        "RegionError UsageError"
+        "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "
+        "PluginError RegionError UsageError"
     ),
     "ikp.exporters.load": "load",
+    "ikp.inspection.inspector": "inspect",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -64,6 +67,7 @@ __all__ = [
     "ExportError",
     "IkpError",
     "IkpWarning",
+    "InspectError",
     "KernelError",
     "PluginError",
     "RegionError",
@@ -75,6 +79,7 @@ __all__ = [
     "end_async",
     "finish",
     "init",
+    "inspect",
     "instant",
     "load",
     "profile",

@@ -35,6 +35,10 @@ class ExportError(IkpError):
     """A trace that can't be written or read at the given path."""
 
 
+class InspectError(IkpError):
+    """Machine code that can't be read, or that holds no records."""
+
+
 class PluginError(IkpError):
     """A backend or exporter that is missing, broken, or written for another interface."""
 

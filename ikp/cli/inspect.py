@@ -1,0 +1,91 @@
+"""``ikp inspect``: what the ranges of a compiled kernel really hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ikp.errors import InspectError, UsageError
+
+if TYPE_CHECKING:
+    from ikp.inspection.model import Report
+
+
+@click.command("inspect", short_help="What a kernel's ranges hold, instruction by instruction.")
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.option("--kernel", metavar="REGEX", help="Only kernels whose name matches.")
+@click.option("--code", metavar="REGEX", help="List the instructions of the ranges that match.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="json holds every instruction of every range.",
+)
+def command(path: Path | None, kernel: str | None, code: str | None, output: str) -> None:
+    """Show which machine instructions lie between the clock reads of each range. No GPU is needed.
+
+    PATH is a .cubin file with its .ptx beside it, a .ptx file, or a directory with such files, of
+    which the kernels that record are shown, the latest of each name. Without PATH it is Triton's
+    cache, where each kernel that was compiled on this machine lies. For CuTe, set
+    CUTE_DSL_KEEP=ptx,cubin and CUTE_DSL_DUMP_DIR when the kernel is compiled.
+
+    A warning says where a range does not hold what its name or its lines promise, like a range
+    around tl.load in a loop that the compiler pipelined, and where those instructions stand.
+
+    \b
+    Examples:
+      ikp inspect --kernel gemm                 the latest kernel with this name
+      ikp inspect --kernel gemm --code load     and the instructions of its range "load"
+      ikp inspect build/kernel.cubin --format json
+    """  # noqa: D301 - \b is click's
+    from ikp.inspection.inspector import inspect
+
+    report = inspect(path or _cache(), name=kernel)
+    if output == "json":
+        click.echo(report.to_json())
+        return
+    _print(report)
+    if code is not None:
+        _print_code(report, code)
+
+
+def _cache() -> Path:
+    """Return Triton's cache."""
+    home = os.environ.get("TRITON_HOME") or Path.home()
+    path = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home) / ".triton" / "cache")
+    if not path.is_dir():
+        raise InspectError(
+            f"Triton's cache is not there: {path}. Run the kernel once, or name a .cubin file."
+        )
+    return path
+
+
+def _print(report: Report) -> None:
+    if not sys.stdout.isatty():
+        click.echo(str(report))
+        return
+    from rich.console import Console
+
+    Console().print(report)
+
+
+def _print_code(report: Report, pattern: str) -> None:
+    from ikp.inspection.render import listing
+
+    try:
+        matches = re.compile(pattern).search
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is not a regular expression: {error}.") from error
+    found = [r for kernel in report for r in kernel.ranges if matches(r.name)]
+    if not found:
+        names = sorted({r.name for kernel in report for r in kernel.ranges})
+        raise UsageError(f"no range's name matches {pattern!r}: there are {', '.join(names)}.")
+    for one in found:
+        click.echo("\n" + listing(one))

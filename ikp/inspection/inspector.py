@@ -1,0 +1,246 @@
+"""``ikp.inspect``: what the ranges of a compiled kernel really hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from os import PathLike
+from typing import Any
+
+from ikp.errors import InspectError
+from ikp.inspection import marks, promises, source
+from ikp.inspection.flow import Flow
+from ikp.inspection.images import Image, images
+from ikp.inspection.marks import Marks
+from ikp.inspection.model import CodeRange, Copy, Finding, Group, Kernel, Report
+from ikp.inspection.opcodes import IDLE, Work, work_of
+from ikp.inspection.places import Places
+from ikp.inspection.records import Found, Record, find
+from ikp.inspection.sass import Code, Instruction, parse
+from ikp.inspection.tools import disassemble
+
+
+def inspect(kernel: Any, *, name: str | None = None) -> Report:
+    """Return which machine instructions lie between the clock reads of a kernel's ranges.
+
+    No GPU is needed, but NVIDIA's disassembler, ``nvdisasm``, is: it comes with Triton. Where the
+    machine code carries line numbers (Triton's and Gluon's does), ranges and instructions are shown
+    with theirs.
+
+    Args:
+        kernel: what launching or compiling returned: Triton's and Gluon's
+            ``compiled = kernel[grid](...)``, or CuTe's ``cute.compile(...)`` with its PTX and its
+            machine code kept (``cute.compile[cute.KeepPTX, cute.KeepCUBIN](...)``). Or a path: a
+            ``.cubin`` or ``.ptx`` file, or a directory with such files, like Triton's cache.
+        name: a regular expression: only kernels whose name it matches anywhere.
+
+    Returns:
+        A report: print it, or look into its kernels, their ranges and warnings.
+
+    Raises:
+        InspectError: there is no kernel with ikp's records, or it can't be disassembled.
+        UsageError: ``kernel`` is none of the above.
+    """
+    return report(images(kernel), name, str(kernel) if isinstance(kernel, (str, PathLike)) else "")
+
+
+def report(found: Iterable[Image], name: str | None = None, where: str = "") -> Report:
+    """Return the report on the kernels of some images; see ``inspect``."""
+    pattern = _pattern(name)
+    kernels = []
+    seen = 0
+    for image in found:
+        for code in parse(disassemble(image.cubin)):
+            if pattern.search(code.name):
+                seen += 1
+                kernels += _kernel(code, image)
+    if not kernels:
+        raise InspectError(_none(seen, name, where))
+    return Report(tuple(kernels))
+
+
+def _kernel(code: Code, image: Image) -> list[Kernel]:
+    """Return the findings for one kernel; none if it holds nothing of ikp."""
+    flow = Flow(code)
+    found = find(flow)
+    read = marks.read(image.ptx)
+    if not found.records and not found.unresolved:
+        return []
+    return [_Findings(flow, found, read, image).kernel()]
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """Turns what was found in one kernel into its part of the report."""
+
+    flow: Flow
+    found: Found
+    marks: Marks
+    image: Image
+
+    def kernel(self) -> Kernel:
+        """Return it."""
+        code = self.flow.code
+        at = set(range(len(code.instructions)))
+        outside = {i for i in at - self._held.keys() - self._own if self._works(i)}
+        return Kernel(
+            code.name,
+            code.target,
+            self.image.origin,
+            code.instructions,
+            tuple(self._ranges),
+            self._places.groups(outside),
+            tuple(self._warnings()),
+            tuple(self._problems()),
+            self._notes(),
+        )
+
+    @cached_property
+    def _records(self) -> dict[tuple[str, str, source.Source | None], list[Record]]:
+        """The records of each range of the source, in the order of their first stores."""
+        groups: dict[tuple[str, str, source.Source | None], list[Record]] = defaultdict(list)
+        for record in self.found.records:
+            first = record.spans[0]
+            kind = marks.kind(record.tag, instant=first.start == first.end)
+            groups[self.marks.name(record.tag), kind, self._source(record)].append(record)
+        return groups
+
+    @cached_property
+    def _ranges(self) -> list[CodeRange]:
+        return [
+            CodeRange(*key, copies=tuple(map(self._copy, records)))
+            for key, records in self._records.items()
+        ]
+
+    def _source(self, record: Record) -> source.Source | None:
+        instructions = self.flow.code.instructions
+        span = record.spans[-1]
+        return source.between(instructions[span.start], instructions[span.end])
+
+    def _copy(self, record: Record) -> Copy:
+        instructions = self.flow.code.instructions
+        contents = {i for span in record.spans for i in span.contents} - self._own
+        return Copy(
+            tuple(sorted({instructions[span.start].address for span in record.spans})),
+            tuple(sorted({instructions[span.end].address for span in record.spans})),
+            instructions[record.store].address,
+            tuple(instructions[i] for i in sorted(contents)),
+        )
+
+    @cached_property
+    def _own(self) -> set[int]:
+        """The clock reads and stores of all records."""
+        reads = {i for record in self.found.records for s in record.spans for i in (s.start, s.end)}
+        return reads | {record.store for record in self.found.records}
+
+    @cached_property
+    def _held(self) -> dict[int, tuple[str, ...]]:
+        """The ranges that hold each instruction, the innermost (shortest) first."""
+        names: dict[int, dict[str, int]] = defaultdict(dict)
+        for (name, _, _), records in self._records.items():
+            for record in records:
+                for span in record.spans:
+                    for i in span.contents:
+                        names[i].setdefault(name, len(span.contents))
+        return {i: tuple(sorted(sizes, key=sizes.__getitem__)) for i, sizes in names.items()}
+
+    @cached_property
+    def _places(self) -> Places:
+        reads = {
+            i: name
+            for (name, _, _), records in self._records.items()
+            for record in records
+            for span in record.spans
+            for i in (span.start, span.end)
+        }
+        return Places(self.flow, reads, self._held)
+
+    def _warnings(self) -> list[Finding]:
+        return [
+            w
+            for found in self._ranges
+            for w in promises.check(found, partial(self._elsewhere, found))
+        ]
+
+    def _elsewhere(self, found: CodeRange, kinds: tuple[Work, ...]) -> tuple[Group, ...]:
+        """Return where instructions stand that a range was expected to hold."""
+        inside = {i.address for copy in found.copies for i in copy.instructions}
+        candidates = [
+            at
+            for at, instruction in enumerate(self.flow.code.instructions)
+            if work_of(instruction) in kinds
+            and instruction.address not in inside
+            and at not in self._own
+        ]
+        lines = found.source
+        own_lines = [
+            at for at in candidates if lines and lines.holds(self.flow.code.instructions[at])
+        ]
+        return self._places.groups(own_lines or candidates)
+
+    def _works(self, at: int) -> bool:
+        return work_of(self.flow.code.instructions[at]) not in IDLE
+
+    def _problems(self) -> list[str]:
+        """Say what was not found or not understood."""
+        instructions = self.flow.code.instructions
+        problems = [
+            f"the start of the record stored at {instructions[at].address:#x} was not found: its "
+            "range is missing here. Please report this with the kernel's .cubin file."
+            for at in self.found.unresolved
+        ]
+        used = {i for record in self.found.records for s in record.spans for i in (s.start, s.end)}
+        problems += [
+            f"the clock read at {_at(instructions[at])} belongs to no record: a range that is "
+            "never ended, or a clock read of the kernel's own."
+            for at in self.found.clocks
+            if at not in used
+        ]
+        stored = {record.tag for record in self.found.records}
+        if None not in stored:
+            problems += [
+                f'no record of "{name}" is in the machine code, though the PTX has one: the '
+                "assembler found that it can't be reached, or another kernel of the file holds it."
+                for tag, name in self.marks.tags.items()
+                if tag not in stored
+            ]
+        other = {i.op for i in instructions if work_of(i) is Work.OTHER}
+        if other:
+            problems.append(f"opcodes that ikp doesn't know, counted as other: {sorted(other)}.")
+        return problems
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = list(self.image.notes)
+        if not self.flow.code.has_lines:
+            notes.append("the machine code has no line numbers: ranges are known by name only.")
+        if not self.marks.names and any(r.tag is not None for r in self.found.records):
+            notes.append("no PTX with this kernel's names was found beside it: names are ids.")
+        return tuple(notes)
+
+
+def _at(instruction: Instruction) -> str:
+    lines = source.lines_of([instruction])
+    return f"{instruction.address:#x}" + (f" ({lines})" if lines else "")
+
+
+def _pattern(name: str | None) -> Any:
+    import re
+
+    from ikp.errors import UsageError
+
+    try:
+        return re.compile(name or "")
+    except re.error as error:
+        raise UsageError(f"{name!r} is not a regular expression: {error}.") from error
+
+
+def _none(seen: int, name: str | None, where: str) -> str:
+    place = f" in {where}" if where else ""
+    if not seen and name:
+        return f"no kernel{place} has a name that matches {name!r}."
+    return (
+        f"no kernel{place} records anything: it was compiled with None for its buffer, or without "
+        "ikp. Launch it with prof.buffer(label) and inspect that compilation."
+    )

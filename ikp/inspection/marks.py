@@ -1,0 +1,55 @@
+"""What the PTX of a kernel says about its records: the names behind the tags."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
+from ikp.core.regions import fallback_name, merge
+from ikp.targets.ptx import STORE_MARK
+
+_MARK = re.compile(rf"^\s*{re.escape(STORE_MARK)} (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
+_TAG = re.compile(r"v4\.b32 \[\w+\], \{(0x[0-9a-f]+),")
+RUN_TIME = "(id known at run time)"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The records that a PTX text stores."""
+
+    names: dict[int, str]  # region id -> name
+    tags: dict[int, str]  # tag of each record whose tag is a constant -> name of its region
+    count: int
+
+    def name(self, tag: int | None) -> str:
+        """Return what to call the region of a tag."""
+        if tag is None:
+            return RUN_TIME
+        region = tag & REGION_MASK
+        return self.names.get(region) or fallback_name(region)
+
+
+def read(ptx: str) -> Marks:
+    """Return the marks in a PTX text; none in a text without them.
+
+    Raises:
+        RegionError: two names share one id.
+    """
+    places = list(_MARK.finditer(ptx))
+    names = merge({int(m[1]): json.loads(m[2])} for m in places if m[1])
+    ends = [m.start() for m in places[1:]] + [len(ptx)]
+    tags: dict[int, str] = {}
+    for mark, end in zip(places, ends, strict=True):
+        if found := _TAG.search(ptx, mark.end(), end):
+            tag = int(found[1], 16)
+            tags[tag] = names.get(tag & REGION_MASK) or fallback_name(tag & REGION_MASK)
+    return Marks(names, tags, len(places))
+
+
+def kind(tag: int | None, *, instant: bool) -> str:
+    """Return ``"range"`` or ``"instant"``, by the tag or, without one, by the clock reads."""
+    if tag is None:
+        return "instant" if instant else "range"
+    return Kind(tag >> KIND_SHIFT).name.lower()

@@ -1,0 +1,163 @@
+"""What an inspection finds, as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ikp.inspection.opcodes import Work, count
+from ikp.inspection.sass import Instruction
+from ikp.inspection.source import Source
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One record in the machine code. Unrolled loops and inlined helpers hold a range's many times.
+
+    Addresses are bytes from the start of the kernel.
+    """
+
+    starts: tuple[int, ...]  # clock reads that its start can come from: several, if it was open
+    ends: tuple[int, ...]  # before a loop, say
+    store: int
+    instructions: tuple[Instruction, ...]
+    """Everything on any path from a start to its end, but for ikp's own reads and stores."""
+
+    @cached_property
+    def counts(self) -> Counter[Work]:
+        """How many instructions of each kind it holds. Those in loops count once."""
+        return count(self.instructions)
+
+
+@dataclass(frozen=True)
+class CodeRange:
+    """A range or instant of a kernel's source, and what its records hold."""
+
+    name: str
+    kind: str  # "range" or "instant"
+    source: Source | None
+    copies: tuple[Copy, ...]
+
+    def counts(self, work: Work) -> tuple[int, int]:
+        """Return the fewest and the most instructions of a kind that a copy holds."""
+        numbers = [copy.counts[work] for copy in self.copies]
+        return min(numbers), max(numbers)
+
+    def holds(self, *kinds: Work) -> bool:
+        """Whether any copy holds an instruction of one of these kinds."""
+        return any(copy.counts[work] for copy in self.copies for work in kinds)
+
+    @property
+    def label(self) -> str:
+        """The name, and the lines where they are known."""
+        return f'"{self.name}" ({self.source})' if self.source else f'"{self.name}"'
+
+
+@dataclass(frozen=True)
+class Group:
+    """Instructions of one kind at one place."""
+
+    work: Work
+    place: str  # "in the loop at gemm.py:38, after \"dot\""
+    inside: tuple[str, ...]  # names of the ranges that hold them; empty: they are in none
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A range that isn't what its name or its lines promise."""
+
+    range: CodeRange  # the one that breaks its promise
+    message: str
+    elsewhere: tuple[Group, ...] = ()  # where the instructions of its lines, or of that kind, stand
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The findings for one kernel."""
+
+    name: str
+    target: str
+    origin: str  # the file, or the kind of object that it comes from
+    instructions: tuple[Instruction, ...]
+    ranges: tuple[CodeRange, ...]
+    outside: tuple[Group, ...]  # what is in no range, kind by kind, place by place
+    warnings: tuple[Finding, ...]
+    problems: tuple[str, ...]  # what this report doesn't know
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> CodeRange:
+        """Return the first range or instant of this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for found in self.ranges:
+            if found.name == name:
+                return found
+        raise KeyError(f"no range {name!r} in {self.name}: {sorted({r.name for r in self.ranges})}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the ranges of one kernel or several hold; prints as a table.
+
+    Iterating yields the kernels. ``report["load"]`` is the first range of that name.
+    """
+
+    kernels: tuple[Kernel, ...]
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def __getitem__(self, name: str) -> CodeRange:
+        """Return the first range or instant of this name in any kernel.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for kernel in self.kernels:
+            for found in kernel.ranges:
+                if found.name == name:
+                    return found
+        names = sorted({r.name for kernel in self.kernels for r in kernel.ranges})
+        raise KeyError(f"no range {name!r}: there are {names}")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The warnings of all kernels."""
+        return tuple(warning for kernel in self.kernels for warning in kernel.warnings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole report as JSON's types; addresses in bytes from the kernel's start."""
+        from ikp.inspection.render import as_dict
+
+        return as_dict(self)
+
+    def to_json(self) -> str:
+        """Return the whole report as indented JSON."""
+        import json
+
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __str__(self) -> str:
+        from ikp.inspection.render import as_text
+
+        return as_text(self)
+
+    def __rich__(self) -> RenderableType:
+        from ikp.inspection.render import as_rich
+
+        return as_rich(self)

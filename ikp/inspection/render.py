@@ -1,0 +1,225 @@
+"""A report as text, as a rich table, and as JSON's types."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ikp.inspection.model import CodeRange, Copy, Finding, Group, Kernel, Report
+from ikp.inspection.opcodes import IDLE, Work, opcodes, work_of
+from ikp.inspection.sass import Instruction
+from ikp.inspection.source import lines_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+FIXED = ("range", "source", "copies", "instructions")
+MAIN = (
+    Work.TENSOR,
+    Work.COPY,
+    Work.LOAD,
+    Work.STORE,
+    Work.ATOMIC,
+    Work.LOCAL,
+    Work.WAIT,
+    Work.BARRIER,
+)
+"""What is listed where it is in no range; JSON has every kind."""
+COUNTS_NOTE = (
+    "counts: instructions in the code, per copy of a range; one in a loop runs many times. "
+    "Integer instructions and jumps are in the first number only."
+)
+
+
+def as_text(report: Report) -> str:
+    """Return the report as aligned plain text."""
+    return "\n\n".join("\n".join(_kernel_text(kernel)) for kernel in report)
+
+
+def as_rich(report: Report) -> RenderableType:
+    """Return the report as rich tables, in colour."""
+    from rich.console import Group as Stack
+
+    return Stack(*(part for kernel in report for part in _kernel_rich(kernel)))
+
+
+def listing(found: CodeRange) -> str:
+    """Return the instructions of each copy of a range, with their kinds and lines."""
+    blocks = [_copy_listing(found, number, copy) for number, copy in enumerate(found.copies, 1)]
+    return "\n\n".join(blocks)
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """Return the report as JSON's types; addresses are bytes from the kernel's start."""
+    return {"version": 1, "kernels": [_kernel_dict(kernel) for kernel in report]}
+
+
+def _kernel_text(kernel: Kernel) -> list[str]:
+    header, *rows = _cells(kernel)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    table = ["  ".join(map(_padded, line, widths, header)).rstrip() for line in (header, *rows)]
+    table.insert(1, "-" * max(map(len, table)))
+    return [*_head(kernel), "", *table, "", *_below(kernel)]
+
+
+def _kernel_rich(kernel: Kernel) -> list[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    title, origin = _head(kernel)
+    header, *rows = _cells(kernel)
+    table = Table(header_style="bold", pad_edge=False, box=None)
+    for name in header:
+        left = name in FIXED[:2]
+        table.add_column(name, justify="left" if left else "right", no_wrap=left)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    parts: list[RenderableType] = [
+        Text(title, style="bold"),
+        Text(origin, style="dim"),
+        Text(),
+        table,
+    ]
+    parts.append(Text())
+    parts += [Text(line, style=_style(line)) for line in _below(kernel)]
+    return [*parts, Text()]
+
+
+def _style(line: str) -> str:
+    return "yellow" if line.startswith(("warning:", "unknown:")) else ""
+
+
+def _head(kernel: Kernel) -> tuple[str, str]:
+    ranges = sum(found.kind == "range" for found in kernel.ranges)
+    size = len(kernel.instructions)
+    return f"{kernel.name} ({kernel.target}): {ranges} ranges in {size} instructions", kernel.origin
+
+
+def _below(kernel: Kernel) -> list[str]:
+    """Return what stands under the table."""
+    lines = [COUNTS_NOTE, *(f"note: {note}" for note in kernel.notes)]
+    lines += [line for warning in kernel.warnings for line in ("", *_warning(warning))]
+    lines += [line for problem in kernel.problems for line in ("", f"unknown: {problem}")]
+    outside = [group for group in kernel.outside if group.work in MAIN]
+    return [*lines, "", "In no range:", *map(_group, outside)] if outside else lines
+
+
+def _warning(warning: Finding) -> list[str]:
+    return [f"warning: {warning}", *map(_group, warning.elsewhere)]
+
+
+def _group(group: Group) -> str:
+    lines = lines_of(list(group.instructions))
+    return f"  {opcodes(group.instructions)}{f' ({lines})' if lines else ''}: {group.place}"
+
+
+def _cells(kernel: Kernel) -> list[list[str]]:
+    """Return the table's header and rows. A column for each kind of work that there is."""
+    kinds = [
+        work
+        for work in Work
+        if work not in IDLE and any(found.holds(work) for found in kernel.ranges)
+    ]
+    rows = [_row(found, kinds) for found in kernel.ranges]
+    return [[*FIXED, *(work.value for work in kinds)], *rows]
+
+
+def _row(found: CodeRange, kinds: list[Work]) -> list[str]:
+    sizes = [len(copy.instructions) for copy in found.copies]
+    name = found.name if found.kind == "range" else f"{found.name} ({found.kind})"
+    counts = [found.counts(work) for work in kinds]
+    return [
+        name,
+        str(found.source or ""),
+        str(len(found.copies)),
+        _between(min(sizes), max(sizes)),
+        *(_between(*pair) for pair in counts),
+    ]
+
+
+def _between(least: int, most: int) -> str:
+    if least == most:
+        return str(most) if most else "-"
+    return f"{least} to {most}"
+
+
+def _padded(cell: str, width: int, column: str) -> str:
+    return cell.ljust(width) if column in FIXED[:2] else cell.rjust(width)
+
+
+def _copy_listing(found: CodeRange, number: int, copy: Copy) -> str:
+    of = f", copy {number} of {len(found.copies)}" if len(found.copies) > 1 else ""
+    starts, ends = (", ".join(map(hex, at)) for at in (copy.starts, copy.ends))
+    head = (
+        f"{found.label}{of}: start read at {starts}, end read at {ends}, stored at {copy.store:#x}"
+    )
+    return "\n".join([head, *map(_instruction_line, copy.instructions)])
+
+
+def _instruction_line(instruction: Instruction) -> str:
+    work = work_of(instruction)
+    kind = "" if work in IDLE else work.value
+    lines = lines_of([instruction])
+    return f"  {instruction.address:05x}  {kind:<14} {instruction.text:<64} {lines}".rstrip()
+
+
+def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "target": kernel.target,
+        "origin": kernel.origin,
+        "instructions": len(kernel.instructions),
+        "ranges": [_range_dict(found) for found in kernel.ranges],
+        "in_no_range": [_group_dict(group) for group in kernel.outside],
+        "warnings": [
+            {
+                "range": warning.range.name,
+                "message": warning.message,
+                "elsewhere": [_group_dict(group) for group in warning.elsewhere],
+            }
+            for warning in kernel.warnings
+        ],
+        "unknown": list(kernel.problems),
+        "notes": list(kernel.notes),
+    }
+
+
+def _range_dict(found: CodeRange) -> dict[str, Any]:
+    source = asdict(found.source) if found.source else None
+    if source:
+        source["calls"] = sorted(source["calls"])
+    return {
+        "name": found.name,
+        "kind": found.kind,
+        "source": source,
+        "copies": [
+            {
+                "starts": copy.starts,
+                "ends": copy.ends,
+                "store": copy.store,
+                "counts": {w.value: copy.counts[w] for w in Work if copy.counts[w]},
+                "instructions": [_instruction_dict(i) for i in copy.instructions],
+            }
+            for copy in found.copies
+        ],
+    }
+
+
+def _group_dict(group: Group) -> dict[str, Any]:
+    return {
+        "work": group.work.value,
+        "place": group.place,
+        "ranges": group.inside,
+        "instructions": [_instruction_dict(i) for i in group.instructions],
+    }
+
+
+def _instruction_dict(instruction: Instruction) -> dict[str, Any]:
+    line = instruction.lines[0] if instruction.lines else None
+    return {
+        "address": instruction.address,
+        "text": instruction.text,
+        "work": work_of(instruction).value,
+        "file": line.file if line else None,
+        "line": line.number if line else None,
+    }

@@ -1,0 +1,88 @@
+"""NVIDIA's own tools, found and run: the disassembler, and the assembler for PTX alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from ikp.errors import InspectError
+
+
+@cache
+def tool(name: str) -> Path:
+    """Return the path of one of NVIDIA's tools: Triton's own, or the CUDA toolkit's.
+
+    Raises:
+        InspectError: there is none.
+    """
+    triton = find_spec("triton")
+    folders = [Path(place) / "backends/nvidia/bin" for place in _places(triton)]
+    folders += [Path(os.environ[v]) / "bin" for v in ("CUDA_HOME", "CUDA_PATH") if v in os.environ]
+    found = [folder / name for folder in folders if os.access(folder / name, os.X_OK)]
+    on_path = shutil.which(name)
+    if found or on_path:
+        return found[0] if found else Path(str(on_path))
+    raise InspectError(
+        f"{name} was not found: not in Triton's package, nor in $CUDA_HOME/bin, nor on PATH. It "
+        "comes with Triton (pip install triton) and with the CUDA toolkit."
+    )
+
+
+def _places(spec: object) -> list[str]:
+    return list(getattr(spec, "submodule_search_locations", None) or ())
+
+
+def disassemble(cubin: bytes) -> str:
+    """Return ``nvdisasm``'s text of a cubin, with source lines.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the file.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        return _run([tool("nvdisasm"), "-c", "-gi", path], "nvdisasm can't read this machine code")
+
+
+def assemble(ptx: str, origin: str) -> bytes:
+    """Return the cubin of a PTX text, for the GPU that it names.
+
+    Raises:
+        InspectError: there is no assembler, or it refuses the text.
+    """
+    target = re.search(r"^\.target\s+(\w+)", ptx, re.MULTILINE)
+    if target is None:
+        raise InspectError(f"{origin} has no .target line: it is not PTX.")
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        ptxas = _assembler(target[1])
+        _run(
+            [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin],
+            f"ptxas refuses {origin}",
+        )
+        return cubin.read_bytes()
+
+
+def _assembler(target: str) -> Path:
+    """Return an assembler that knows a GPU: Triton keeps one of its own for Blackwell."""
+    if int(re.sub(r"\D", "", target) or 0) >= 100:
+        try:
+            return tool("ptxas-blackwell")
+        except InspectError:
+            pass  # the toolkit's ptxas knows all GPUs of its time
+    return tool("ptxas")
+
+
+def _run(command: list[str | Path], what: str) -> str:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if ran.returncode:
+        said = (ran.stderr.strip() or f"exit code {ran.returncode}")[:2000]
+        raise InspectError(f"{what}. {command[0]} said: {said}")
+    return ran.stdout

@@ -164,21 +164,23 @@ class _Findings:
             for w in promises.check(found, partial(self._elsewhere, found))
         ]
 
-    def _elsewhere(self, found: CodeRange, kinds: tuple[Work, ...]) -> tuple[Group, ...]:
+    def _elsewhere(
+        self, found: CodeRange, kinds: Iterable[Work], *, own_lines: bool = False
+    ) -> tuple[Group, ...]:
         """Return where instructions stand that a range was expected to hold."""
+        instructions = self.flow.code.instructions
         inside = {i.address for copy in found.copies for i in copy.instructions}
-        candidates = [
+        wanted = frozenset(kinds)
+        others = [
             at
-            for at, instruction in enumerate(self.flow.code.instructions)
-            if work_of(instruction) in kinds
+            for at, instruction in enumerate(instructions)
+            if work_of(instruction) in wanted
             and instruction.address not in inside
             and at not in self._own
         ]
-        lines = found.source
-        own_lines = [
-            at for at in candidates if lines and lines.holds(self.flow.code.instructions[at])
-        ]
-        return self._places.groups(own_lines or candidates)
+        source = found.source
+        of_its_lines = [at for at in others if source and source.holds(instructions[at])]
+        return self._places.groups(of_its_lines or ([] if own_lines else others))
 
     def _works(self, at: int) -> bool:
         return work_of(self.flow.code.instructions[at]) not in IDLE

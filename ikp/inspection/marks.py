@@ -39,9 +39,9 @@ def read(ptx: str) -> Marks:
     """
     places = list(_MARK.finditer(ptx))
     names = merge({int(m[1]): json.loads(m[2])} for m in places if m[1])
-    ends = [m.start() for m in places[1:]] + [len(ptx)]
+    ends = [*(m.start() for m in places[1:]), len(ptx)]
     tags: dict[int, str] = {}
-    for mark, end in zip(places, ends, strict=True):
+    for mark, end in zip(places, ends, strict=False):
         if found := _TAG.search(ptx, mark.end(), end):
             tag = int(found[1], 16)
             tags[tag] = names.get(tag & REGION_MASK) or fallback_name(tag & REGION_MASK)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ikp.inspection.model import CodeRange, Finding, Group
 from ikp.inspection.opcodes import IDLE, Work, opcodes, work_of
@@ -57,19 +58,22 @@ PROMISES = (
 )  # fmt: skip
 ISSUED = (Work.TENSOR, Work.COPY, Work.LOAD, Work.STORE, Work.ATOMIC)
 """Work that is one and the same wherever it stands; of waits, a compiler may add some."""
+WORK = tuple(work for work in Work if work not in IDLE)
 FROM_GLOBAL = re.compile(r"^(tl|gl|ttgl|language)\.load$")
 
 
-def check(
-    found: CodeRange, elsewhere: Callable[[tuple[Work, ...]], tuple[Group, ...]]
-) -> list[Finding]:
-    """Return what a range promises and does not hold.
+class Elsewhere(Protocol):
+    """Says where instructions stand that a range might have been expected to hold."""
 
-    Args:
-        found: the range.
-        elsewhere: says where instructions of some kinds stand that this range doesn't hold: those
-            of its own lines, or, where lines aren't known or have none, all of the kernel's.
-    """
+    def __call__(self, kinds: Iterable[Work], *, own_lines: bool = False) -> tuple[Group, ...]:
+        """Return those of some kinds: of the range's own lines or, without lines, of the kernel.
+
+        With ``own_lines``, nothing where its lines aren't known or have none.
+        """
+
+
+def check(found: CodeRange, elsewhere: Elsewhere) -> list[Finding]:
+    """Return what a range promises and does not hold."""
     if found.kind != "range":
         return []
     warnings = []
@@ -77,11 +81,10 @@ def check(
         kinds = _kept_by(promise, found)
         if not found.holds(*kinds):
             warnings.append(_broken(found, promise, elsewhere(kinds)))
-        elif left := _left_out(found, elsewhere(tuple(w for w in kinds if w in ISSUED))):
-            warnings.append(left)
-    if not warnings and not found.holds(*(work for work in Work if work not in IDLE)):
-        moved = elsewhere(tuple(work for work in Work if work not in IDLE))
-        warnings.append(_empty(found, moved if found.source else ()))
+        elif left := elsewhere([work for work in kinds if work in ISSUED], own_lines=True):
+            warnings.append(_left_out(found, left))
+    if not warnings and not found.holds(*WORK):
+        warnings += _empty(found, elsewhere(WORK, own_lines=True))
     return warnings
 
 
@@ -113,27 +116,28 @@ def _broken(found: CodeRange, promise: Promise, elsewhere: tuple[Group, ...]) ->
     return Finding(found, f"{text} The kernel has none of that at all.")
 
 
-def _left_out(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding | None:
+def _left_out(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding:
     """Say what part of a range's own lines stands outside of it."""
-    left = [i for group in elsewhere for i in group.instructions]
-    if found.source is None or not left or not all(map(found.source.holds, left)):
-        return None
+    left = sum(len(group.instructions) for group in elsewhere)
     kinds = {group.work for group in elsewhere}
     inside = sum(copy.counts[work] for copy in found.copies for work in kinds)
     what = " and ".join(work.value for work in ISSUED if work in kinds)
     return Finding(
         found,
-        f"{found.label} holds {inside} of the {inside + len(left)} {what} instructions of its "
-        "lines. The others stand elsewhere:",
+        f"{found.label} holds {inside} of the {inside + left} {what} instructions of its lines. "
+        "The others stand elsewhere:",
         elsewhere,
     )
 
 
-def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding:
-    text = f"{found.label} holds no work, {_instead(found)}."
+def _empty(found: CodeRange, elsewhere: tuple[Group, ...]) -> list[Finding]:
+    """Say that a range holds nothing, or none of its lines' work. Integers may be the work."""
     if elsewhere:
-        text += f" {_explanation(found, elsewhere)}"
-    return Finding(found, text, elsewhere)
+        text = f"{found.label} holds no work, {_instead(found)}. {_explanation(found, elsewhere)}"
+        return [Finding(found, text, elsewhere)]
+    if any(copy.instructions for copy in found.copies):
+        return []
+    return [Finding(found, f"{found.label} is empty: its clock reads stand side by side.")]
 
 
 def _instead(found: CodeRange) -> str:

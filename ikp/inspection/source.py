@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ikp.inspection.sass import Instruction
+from ikp.inspection.sass import Instruction, Line
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,12 +34,13 @@ class Source:
 def between(start: Instruction, end: Instruction) -> Source | None:
     """Return the lines of a range, from where its clock reads stand; None if that isn't known.
 
-    A ``with`` statement's reads both stand at its first line: its body is looked up in the file.
+    A ``with`` statement's reads both stand at its first line: its body is looked up in the file. A
+    range that is opened in one function and closed in another has the line where it is opened.
     """
     if not start.lines or not end.lines:
         return None
     first, last = start.lines[0], end.lines[0]
-    if first.file != last.file or last.number < first.number:
+    if last.number < first.number or _function(first) != _function(last):
         last = first
     inside = _body(first.file, first.number) if first.number == last.number else None
     numbers = inside or (first.number, last.number)
@@ -61,6 +62,18 @@ def _tree(file: str) -> ast.Module | None:
         return ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None  # the code was compiled elsewhere, or has changed since
+
+
+def _function(line: Line) -> tuple[str, int]:
+    """Return the file of a line, and where the innermost function around it begins; 0 for none."""
+    tree = _tree(line.file)
+    starts = [
+        node.lineno
+        for node in (ast.walk(tree) if tree else ())
+        if isinstance(node, ast.FunctionDef)
+        and node.lineno <= line.number <= (node.end_lineno or node.lineno)
+    ]
+    return line.file, max(starts, default=0)
 
 
 def _body(file: str, line: int) -> tuple[int, int] | None:

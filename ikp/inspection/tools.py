@@ -62,7 +62,7 @@ def assemble(ptx: str, origin: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        ptxas = _assembler(target[1])
+        ptxas = _assembler()
         _run(
             [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin],
             f"ptxas refuses {origin}",
@@ -70,14 +70,12 @@ def assemble(ptx: str, origin: str) -> bytes:
         return cubin.read_bytes()
 
 
-def _assembler(target: str) -> Path:
-    """Return an assembler that knows a GPU: Triton keeps one of its own for Blackwell."""
-    if int(re.sub(r"\D", "", target) or 0) >= 100:
-        try:
-            return tool("ptxas-blackwell")
-        except InspectError:
-            pass  # the toolkit's ptxas knows all GPUs of its time
-    return tool("ptxas")
+def _assembler() -> Path:
+    """Return the assembler: Triton's newer one knows every GPU and more versions of PTX."""
+    try:
+        return tool("ptxas-blackwell")
+    except InspectError:
+        return tool("ptxas")
 
 
 def _run(command: list[str | Path], what: str) -> str:

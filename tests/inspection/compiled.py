@@ -1,0 +1,99 @@
+"""Compiled kernels of every kind that ikp records in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.inspection.images import Image
+from ikp.inspection.inspector import report
+from ikp.inspection.model import Kernel
+from tests.backends.gluon import kernels as gluon_kernels
+from tests.backends.gluon.compiling import compile_gluon, tile_type
+from tests.backends.sass import Code, compile_kernel, spec
+from tests.kernels import control, gemm, straight
+
+OUT_AND_N = {"out": "*i32", "n": "i32"}
+BOTH = {"LOAD": True, "DOT": True, **gemm.TILES}
+
+
+def pipelined(capability: int, schedule: bool = True, **options: Any) -> Code:
+    """Return the pipelined GEMM, with a range around its loads and one around its dot."""
+    made = {**gemm.OPTIONS, **options}
+    on = spec(schedule=schedule)
+    return compile_kernel(gemm.gemm, gemm.TYPES, on, BOTH, capability, divisible=True, **made)
+
+
+def unrolled(kind: str = "payload", records: int = 40, **options: Any) -> Code:
+    """Return straight-line code: many pieces of work, a record around each."""
+    constants = {"STORES": records, "RECORDS": records, "KIND": kind}
+    types = {"x": "*i32", "p": "i32"}
+    return compile_kernel(straight.straight, types, spec(**options), constants)
+
+
+def gluon_gemm() -> Code:
+    """Return the example: warp-specialised, with TMA and WGMMA."""
+    from examples import gemm_gluon as it
+
+    types = {"left": tile_type(it.BM, it.BK), "right": tile_type(it.BK, it.BN), "out": "*fp16"}
+    types |= {"N": "i32", "K": "i32"}
+    return compile_gluon(it.gemm, types, spec(), {"STAGES": it.STAGES})
+
+
+def _control(name: str, capability: int = 90, **options: Any) -> Code:
+    return compile_kernel(getattr(control, name), OUT_AND_N, spec(**options), capability=capability)
+
+
+def _gluon(name: str, capability: int) -> Code:
+    return compile_gluon(getattr(gluon_kernels, name), OUT_AND_N, spec(), capability=capability)
+
+
+CASES: dict[str, Callable[[], Code]] = {
+    "gemm sm_80": lambda: pipelined(80),
+    "gemm sm_90": lambda: pipelined(90),
+    "gemm sm_90 not placed": lambda: pipelined(90, schedule=False),
+    "gemm sm_80 spilled": lambda: pipelined(80, maxnreg=96),
+    "nested": lambda: _control("nested"),
+    "nested sm_80": lambda: _control("nested", 80),
+    "nested sm_100": lambda: _control("nested", 100),
+    "nested, ring": lambda: _control("nested", overflow=OverflowMode.WRAP),
+    "nested, global timer": lambda: _control("nested", clock=ClockKind.GLOBALTIMER),
+    "functional": lambda: _control("functional"),
+    "overlapping": lambda: _control("overlapping"),
+    "overlapping sm_80": lambda: _control("overlapping", 80),
+    "overlapping sm_100": lambda: _control("overlapping", 100),
+    "early return": lambda: _control("early_return"),
+    "unrolled": unrolled,
+    "instants": lambda: unrolled("instant"),
+    "run-time ids": lambda: unrolled("run-time id"),
+    "gluon control sm_90": lambda: _gluon("control", 90),
+    "gluon control sm_100": lambda: _gluon("control", 100),
+    "gluon specialised sm_90": lambda: _gluon("specialised", 90),
+    "gluon specialised sm_100": lambda: _gluon("specialised", 100),
+    "gluon gemm": gluon_gemm,
+}
+
+
+@cache
+def code(name: str) -> Code:
+    """Compile a case."""
+    return CASES[name]()
+
+
+def image(made: Code) -> Image:
+    """Return what is inspected of a compiled kernel."""
+    return Image(made.compiled.asm["cubin"], made.ptx, "a test")
+
+
+@cache
+def kernel(name: str) -> Kernel:
+    """Inspect a case."""
+    return only(code(name))
+
+
+def only(made: Code) -> Kernel:
+    """Inspect a compiled kernel."""
+    (found,) = report([image(made)])
+    return found

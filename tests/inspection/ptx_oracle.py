@@ -1,0 +1,78 @@
+"""What a kernel's PTX says of its records, and which PTX line each instruction comes from.
+
+The inspector follows registers through machine code. This is another way to the same answer: the
+assembler's own table from machine code to PTX lines, and the registers' names in the PTX.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.backends.sass import TOOLS
+
+_PTX_LINE = re.compile(r'File "\.nv_debug_ptx_txt", line (\d+)')
+_ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
+_CLOCK = re.compile(r"^mov\.u32 (%r\d+), %(?:clock|globaltimer_lo);")
+_MOVE = re.compile(r"^\s*mov\.[bu]32\s+(%r\d+), (%r\d+);")
+_STORE = re.compile(r"^@p st\.global\.v4\.b32 \[a\], \{([^,]+), (%r\d+), (%r\d+), [^}]+\};")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One record store in PTX."""
+
+    tag: int | None  # None: in a register
+    starts: frozenset[int]  # lines of the clock reads that its start can come from
+    ends: frozenset[int]
+
+
+def ptx_lines(cubin: bytes, folder: Path) -> dict[int, int]:
+    """Return the PTX line of each instruction, by its address."""
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    command = [TOOLS / "nvdisasm", "-c", "-gp", path]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    lines, current = {}, 0
+    for line in text.splitlines():
+        if found := _PTX_LINE.search(line):
+            current = int(found[1])
+        elif address := _ADDRESS.match(line):
+            lines[int(address[1], 16)] = current
+    return lines
+
+
+def stores(ptx: str) -> dict[int, Stored]:
+    """Return the record stores of a PTX text, by line."""
+    lines = ptx.split("\n")
+    clocks: defaultdict[str, set[int]] = defaultdict(set)
+    sources: defaultdict[str, set[str]] = defaultdict(set)
+    for number, line in enumerate(lines, 1):
+        if found := _CLOCK.match(line.strip()):
+            clocks[found[1]].add(number)
+        if move := _MOVE.match(line):
+            sources[move[1]].add(move[2])
+    made = {}
+    for number, line in enumerate(lines, 1):
+        if found := _STORE.match(line.strip()):
+            tag = int(found[1], 16) if found[1].startswith("0x") else None
+            starts, ends = (_reads(found[i], clocks, sources) for i in (2, 3))
+            made[number] = Stored(tag, starts, ends)
+    return made
+
+
+def _reads(
+    register: str, clocks: dict[str, set[int]], sources: dict[str, set[str]]
+) -> frozenset[int]:
+    """Return the clock reads that a register can hold, through moves."""
+    seen: set[str] = set()
+    work = [register]
+    while work:
+        name = work.pop()
+        if name not in seen:
+            seen.add(name)
+            work += sources.get(name, ())
+    return frozenset(line for name in seen for line in clocks.get(name, ()))

@@ -23,6 +23,13 @@ RESULTS = {
     "ikp.analysis.evidence": ("Evidence",),
 }
 """What users meet through a trace, but never construct."""
+INSPECTED = {
+    "ikp.inspection.model": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
+    "ikp.inspection.opcodes": ("Work",),
+    "ikp.inspection.sass": ("Instruction",),
+    "ikp.inspection.source": ("Source",),
+}
+"""What ``ikp.inspect`` returns."""
 PLUGINS = {"ikp.core.plugins": ("Backend", "Exporter")}
 HEADER = """\
 # API reference
@@ -49,6 +56,7 @@ def reference() -> str:
         *section("Python", calls, prefix="ikp."),
         *section("Errors", errors, prefix="ikp."),
         *section("What a trace holds", objects_in(package, RESULTS)),
+        *section("What an inspection holds", objects_in(package, INSPECTED)),
         *section("For plugins", objects_in(package, PLUGINS)),
         "## Command line\n",
         *commands(cli),

@@ -30,10 +30,9 @@ def inspect(kernel: Any, *, name: str | None = None) -> Report:
     with theirs.
 
     Args:
-        kernel: what launching or compiling returned: Triton's and Gluon's
-            ``compiled = kernel[grid](...)``, or CuTe's ``cute.compile(...)`` with its PTX and its
-            machine code kept (``cute.compile[cute.KeepPTX, cute.KeepCUBIN](...)``). Or a path: a
-            ``.cubin`` or ``.ptx`` file, or a directory with such files, like Triton's cache.
+        kernel: a compiled kernel: what a launch returned in Triton and Gluon; in CuTe, what
+            ``cute.compile`` returned with its options ``cute.KeepPTX`` and ``cute.KeepCUBIN``. Or a
+            path: a ``.cubin`` or ``.ptx`` file, or a directory with such files, like Triton's cache.
         name: a regular expression: only kernels whose name it matches anywhere.
 
     Returns:

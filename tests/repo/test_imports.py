@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "ikp.verbs": ("ikp.core", "ikp.backends"),
     "ikp.exporters": ("ikp.core", "ikp.exporters"),
     "ikp.analysis": ("ikp.core", "ikp.analysis"),
-    "ikp.cli": ("ikp.core", "ikp.analysis", "ikp.exporters", "ikp.cli"),
+    "ikp.inspection": ("ikp.core", "ikp.targets", "ikp.inspection"),
+    "ikp.cli": ("ikp.core", "ikp.analysis", "ikp.exporters", "ikp.inspection", "ikp.cli"),
 }
 """What a module of each part may import at its top. Nothing imports ``ikp`` itself there."""
 

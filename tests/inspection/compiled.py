@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +14,7 @@ from ikp.inspection.model import Kernel
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import Code, compile_kernel, spec
-from tests.kernels import control, gemm, straight
+from tests.kernels import choices, control, gemm, straight
 
 OUT_AND_N = {"out": "*i32", "n": "i32"}
 BOTH = {"LOAD": True, "DOT": True, **gemm.TILES}
@@ -46,6 +47,10 @@ def _control(name: str, capability: int = 90, **options: Any) -> Code:
     return compile_kernel(getattr(control, name), OUT_AND_N, spec(**options), capability=capability)
 
 
+def _choices(name: str, stage: int = 0) -> Code:
+    return compile_kernel(getattr(choices, name), OUT_AND_N, replace(spec(), stage=stage))
+
+
 def _gluon(name: str, capability: int) -> Code:
     return compile_gluon(getattr(gluon_kernels, name), OUT_AND_N, spec(), capability=capability)
 
@@ -68,6 +73,9 @@ CASES: dict[str, Callable[[], Code]] = {
     "unrolled": unrolled,
     "instants": lambda: unrolled("instant"),
     "run-time ids": lambda: unrolled("run-time id"),
+    "conditions": lambda: _choices("conditional"),
+    "conditions, staged": lambda: _choices("conditional", stage=1024),
+    "indices": lambda: _choices("placed"),
     "gluon control sm_90": lambda: _gluon("control", 90),
     "gluon control sm_100": lambda: _gluon("control", 100),
     "gluon specialised sm_90": lambda: _gluon("specialised", 90),

@@ -18,7 +18,9 @@ _PTX_LINE = re.compile(r'File "\.nv_debug_ptx_txt", line (\d+)')
 _ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
 _CLOCK = re.compile(r"^mov\.u32 (%r\d+), %(?:clock|globaltimer_lo);")
 _MOVE = re.compile(r"^\s*mov\.[bu]32\s+(%r\d+), (%r\d+);")
-_STORE = re.compile(r"^@p st\.global\.v4\.b32 \[a\], \{([^,]+), (%r\d+), (%r\d+), [^}]+\};")
+_STORE = re.compile(
+    r"^@p st\.(?:global|shared)\.v4\.b32 \[[an]\], \{([^,]+), (%r\d+), (%r\d+), [^}]+\};"
+)
 
 
 @dataclass(frozen=True)

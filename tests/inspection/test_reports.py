@@ -77,7 +77,7 @@ def test_the_dot_holds_every_wgmma_of_the_loop() -> None:
 
 
 def test_what_the_compiler_moved_behind_the_end_is_told() -> None:
-    """On sm_80, mma.sync is plain arithmetic to LLVM: it sinks some of them below the clock read."""
+    """On sm_80, mma.sync is plain arithmetic to LLVM: it sinks some below the clock read."""
     found = kernel("gemm sm_80")
     inside = total(found["dot"], Work.TENSOR)
     every = sum(i.op == "HMMA" for i in found.instructions)

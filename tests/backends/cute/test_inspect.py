@@ -68,6 +68,22 @@ def test_roles_hold_their_loads_and_stores() -> None:
     assert kernel.warnings == ()
 
 
+def test_what_the_roles_of_a_gemm_hold() -> None:
+    from tests.examples.test_cute import gemm
+
+    kernel = inspected(gemm(True))
+    held = {
+        found.name: {work_of(i) for copy in found.copies for i in copy.instructions}
+        for found in kernel.ranges
+    }
+    assert Work.COPY in held["issue TMA"]
+    assert Work.TENSOR in held["issue WGMMA"]
+    assert not any(Work.TENSOR in held[name] for name in held if name.startswith("wait"))
+    assert all(Work.WAIT in held[name] for name in held if name.startswith("wait"))
+    assert kernel.problems == ()
+    assert kernel.warnings == ()
+
+
 def test_the_compiled_object_itself() -> None:
     from cutlass import cute
 

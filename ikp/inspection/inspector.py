@@ -32,7 +32,7 @@ def inspect(kernel: Any, *, name: str | None = None) -> Report:
     Args:
         kernel: a compiled kernel: what a launch returned in Triton and Gluon; in CuTe, what
             ``cute.compile`` returned with its options ``cute.KeepPTX`` and ``cute.KeepCUBIN``. Or a
-            path: a ``.cubin`` or ``.ptx`` file, or a directory with such files, like Triton's cache.
+            path: a ``.cubin`` or ``.ptx`` file, or a directory of such, like Triton's cache.
         name: a regular expression: only kernels whose name it matches anywhere.
 
     Returns:

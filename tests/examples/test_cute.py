@@ -15,7 +15,7 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 from examples import gemm_cute
 from ikp.backends.triton.hooks import names_in_ptx
 from tests.backends.cute.compiling import compile_cute, prof
-from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code
+from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, TOOLS, Code
 from tests.kernels.stripped import stripped
 
 pytestmark = pytest.mark.compiled
@@ -56,6 +56,15 @@ def test_multiplications_stay_in_flight() -> None:
         assert ["gsb0" in i for i in multiplications] == 2 * [False, False, False, True]
         waits = [i for i in code.instructions if "DEPBAR" in i]
         assert [wait.split()[-1] for wait in waits] == ["0x1", "0x0"]
+
+
+def test_ptxas_serialises_no_multiplication(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.ptx"
+    path.write_text(gemm(True).ptx)
+    command = [TOOLS / "ptxas", "-v", "-arch=sm_90a", path, "-o", tmp_path / "gemm.cubin"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "0 bytes spill stores, 0 bytes spill loads" in done.stderr
+    assert "serialized" not in done.stderr  # "Potential Performance Loss: wgmma.mma_async ..."
 
 
 def test_off_is_the_kernel_without_ikp(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ import ikp
 WARM_UP = 10
 KERNELS = "kernel_cutlass"  # how the names of CuTe's kernels start
 BUFFER = 256 << 20
+VARIANTS = {
+    "ikp": {},
+    "ikp, again": {},
+    "ikp, not scheduled": {"schedule": False},
+    "ikp, ring": {"overflow": "wrap"},
+}
 
 
 @dataclass(frozen=True)
@@ -171,21 +177,24 @@ def rows(
         return pairs(launch, recorded, rounds, KERNELS)
 
     made = [Row("plain against itself", *against(launch), "")]
-    with ikp.profile(trace, force=True, buffer_size=BUFFER) as prof:
-        buffer = prof.buffer(plain.__name__)
-        torch.cuda.synchronize()  # the example may launch on a stream of its own
-        recorded = example.compile(patched, buffer)
-        measured = [against(lambda: recorded(*example.launch_args, buffer)) for _ in range(2)]
-        recording = prof.trace
-    (told,) = recording.launches
-    kept = f"{told.kept:,} of {told.attempted:,} ranges"
-    names = (f"ikp, {what}", f"ikp, {what}, again")
-    made += [Row(name, *one, kept) for name, one in zip(names, measured, strict=True)]
+    for name, options in VARIANTS.items():
+        path = trace if name == "ikp" else None
+        with ikp.profile(path, force=True, buffer_size=BUFFER, **options) as prof:
+            buffer = prof.buffer(plain.__name__)
+            torch.cuda.synchronize()  # the example may launch on a stream of its own
+            recorded = example.compile(patched, buffer)
+            measured = against(lambda: recorded(*example.launch_args, buffer))  # noqa: B023
+            recording = prof.trace
+        (told,) = recording.launches
+        most = np.bincount(recording.events.slot).max()
+        kept = f"{told.kept:,} of {told.attempted:,} ranges, up to {most:,} per warp"
+        made.append(Row(f"{name}: {what}", *measured, kept))
+        if name == "ikp":
+            print(recording.stats())
     silent = example.compile(patched, None)
     measured_off = against(lambda: silent(*example.launch_args, None))
     made.append(Row("ikp, off (`None`)", *measured_off, ""))
-    print(recording.stats())
-    print(f"results bit-identical; up to {np.bincount(recording.events.slot).max()} per warp")
+    print("all results are bit-identical")
     return made
 
 

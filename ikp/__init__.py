@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ikp.version import __version__
 
 if TYPE_CHECKING:
+    from ikp.auto.instrument import instrument
     from ikp.backends.argument import Argument
     from ikp.core.session import capture, profile
     from ikp.core.switches import set_export
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "ikp.auto.instrument": "instrument",
     "ikp.backends.argument": "Argument",
     "ikp.verbs": (
         "end end_async finish init instant range role start start_async"  # the verbs of a kernel
@@ -81,6 +83,7 @@ __all__ = [
     "init",
     "inspect",
     "instant",
+    "instrument",
     "load",
     "profile",
     "range",

@@ -44,6 +44,13 @@ BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_entered: list[profile] = []
+
+
+def current() -> profile | None:
+    """Return the session that was entered last and is still open."""
+    return _entered[-1] if _entered else None
+
 
 class profile:
     """Record kernels and keep or write the trace.
@@ -109,6 +116,7 @@ class profile:
         self._shared_bytes = _checked_shared(shared_bytes)
         self._enabled = enabled
         self.export = True
+        self.facts: dict[str, str] = {}
         self._segments: list[Segment] = []
         self._arenas: dict[Any, Arena] = {}
         self._backends: dict[str, plugins.Backend] = {}
@@ -215,6 +223,7 @@ class profile:
             _check_target(self._path, self._force)
         self.reset()
         self._open = True
+        _entered.append(self)
         return self
 
     def __exit__(
@@ -224,6 +233,7 @@ class profile:
         traceback: TracebackType | None,
     ) -> None:
         self._open = False
+        _entered.remove(self)
         broken: Exception | None = None
         try:
             self._trace, broken = self._collect()
@@ -299,7 +309,7 @@ class profile:
             if segment.enabled and not launched:
                 self._silent.add(segment.label)
         names = merge(backend.names() for backend in self._backends.values())
-        return decode(sources, names, _provenance(self._segments)), broken
+        return decode(sources, names, _provenance(self._segments) | self.facts), broken
 
     def _backend_name(self, wish: str | None) -> str:
         if wish is None and self._backend_wish is None:

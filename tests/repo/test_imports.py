@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "ikp.targets": ("ikp.core", "ikp.targets"),
     "ikp.backends": ("ikp.core", "ikp.targets", "ikp.backends"),
     "ikp.verbs": ("ikp.core", "ikp.backends"),
+    "ikp.auto": ("ikp.core", "ikp.backends", "ikp.targets", "ikp.verbs", "ikp.auto"),
     "ikp.exporters": ("ikp.core", "ikp.exporters"),
     "ikp.analysis": ("ikp.core", "ikp.analysis"),
     "ikp.inspection": ("ikp.core", "ikp.targets", "ikp.inspection"),

@@ -1,0 +1,170 @@
+"""Launches a kernel's marked twin in the kernel's place, with a buffer passed aside."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ikp.auto.plan import Plan
+from ikp.auto.rewrite import PROF
+from ikp.auto.twins import kernel_twin
+from ikp.core import switches
+from ikp.core.session import profile
+from ikp.errors import UsageError
+
+_SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
+CAPTURED = "captured in a CUDA graph"
+TUNING = "tried out by an autotuner"
+
+
+class _Tuning(threading.local):
+    depth = 0
+
+
+_tuning = _Tuning()
+
+
+@contextmanager
+def tuning() -> Iterator[None]:
+    """Run kernels plain: an autotuner compares their times, and marks would blur them."""
+    _tuning.depth += 1
+    try:
+        yield
+    finally:
+        _tuning.depth -= 1
+
+
+def span(text: str | None) -> range:
+    """Return the launches that ``text`` names: ``"3"``, ``"3:5"`` (3 and 4), ``":8"``, ``":"``.
+
+    Raises:
+        UsageError: it names none.
+    """
+    found = _SPAN.fullmatch(text.strip()) if text else None
+    if text is None or (found and found["colon"] and not (found["first"] or found["stop"])):
+        return range(1 << 62)
+    if found is not None and (found["first"] or found["colon"]):
+        first = int(found["first"] or 0)
+        stop = first + 1 if not found["colon"] else int(found["stop"] or 1 << 62)
+        if first < stop:
+            return range(first, stop)
+    raise UsageError(
+        f"launches={text!r} names no launches. Launches of a kernel count from 0: write 3 for one, "
+        "3:5 for 3 and 4, :8 for the first eight."
+    )
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Decides for each launch of a kernel whether its marked twin runs, and runs it.
+
+    ``session`` returns the session that records now, or None. ``plain`` counts the launches that
+    ran without marks, by kernel and reason.
+    """
+
+    plan: Plan
+    session: Callable[[], profile | None]
+    launches: range = range(1 << 62)
+    buffer_size: int | None = None
+    seen: Counter[str] = field(default_factory=Counter)
+    recorded: Counter[str] = field(default_factory=Counter)
+    plain: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def run(self, kernel: Any, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Launch ``kernel`` as its own ``run(*args, grid=, warmup=, ...)`` would.
+
+        Args:
+            kernel: the jitted function.
+            plain: its own ``run``.
+            args: what ``run`` takes.
+            kwargs: what ``run`` takes.
+        """
+        session = self.session()
+        if session is None or not switches.enabled():
+            return plain(*args, **kwargs)
+        if kwargs.get("warmup"):
+            return Warm(self, kernel, plain(*args, **kwargs), kwargs)
+        reason = self._reason_for_plain(kernel.__name__)
+        if reason:
+            return plain(*args, **kwargs)
+        return self.record(session, kernel, args, kwargs)
+
+    def record(
+        self, session: profile, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Launch the marked twin with a buffer of ``session``."""
+        label = kernel.__name__
+        twin = kernel_twin(kernel, self.plan)
+        prof = session.buffer(label, size=self.buffer_size)
+        if prof is None:
+            return kernel.run(*args, **kwargs)
+        _chain_hooks()
+        made = twin.run(*args, **{**kwargs, PROF: prof})
+        self.recorded[label] += 1
+        session.facts[f"marks in {label}"] = str(self.plan)
+        return made
+
+    def _reason_for_plain(self, label: str) -> str | None:
+        if _tuning.depth:
+            reason = TUNING
+        elif _capturing():
+            reason = CAPTURED
+        else:
+            number = self.seen[label]
+            self.seen[label] += 1
+            if number in self.launches:
+                return None
+            reason = "not among the chosen launches"
+        self.plain[label, reason] += 1
+        return reason
+
+
+class Warm:
+    """A kernel compiled ahead with ``warmup``: the plain one, which is marked when launched."""
+
+    def __init__(
+        self, launcher: Launcher, kernel: Any, compiled: Any, kwargs: dict[str, Any]
+    ) -> None:
+        self._launcher, self._kernel, self._compiled = launcher, kernel, compiled
+        # A compiled kernel is launched with all its arguments by position, and no options.
+        self._options = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in (*kernel.arg_names, "grid", "warmup")
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Return what launches the kernel on ``grid``."""
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            if kwargs:  # a stream of its own
+                return self._compiled[grid](*args, **kwargs)
+            options = {**self._options, "grid": grid, "warmup": False}
+
+            def plain(*args: Any, **_: Any) -> Any:
+                return self._compiled[grid](*args)
+
+            return self._launcher.run(self._kernel, plain, *args, **options)
+
+        return launch
+
+
+def _capturing() -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+def _chain_hooks() -> None:
+    """Put ikp's compiler hooks back, around those that the user's program has set meanwhile."""
+    from ikp.backends.triton import hooks
+
+    hooks.install()

@@ -1,0 +1,105 @@
+"""What to mark in a kernel, as the user asked for it; prints as it parses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ikp.errors import UsageError
+
+DETAILS = ("kernel", "loops", "ops")
+"""Each marks what the ones before it mark, and more."""
+LEVELS = ("source", "scheduled")
+
+_LINES = re.compile(r"(?:(?P<file>.*[^:\d]):)?(?P<first>\d+)(?:-(?P<last>\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines ``first`` to ``last`` of the files whose path ends in ``file`` ("" for any)."""
+
+    file: str
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        span = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.file}:{span}" if self.file else span
+
+    def hold(self, path: str, first: int, last: int) -> bool:
+        """Return whether lines ``first`` to ``last`` of the file ``path`` all belong to these."""
+        return self.within(path) and self.first <= first and last <= self.last
+
+    def within(self, path: str) -> bool:
+        """Return whether these are lines of the file ``path``."""
+        parts = PurePath(self.file).parts
+        return PurePath(path).parts[-len(parts) :] == parts if parts else True
+
+    @classmethod
+    def parse(cls, text: str) -> Lines:
+        """Return the lines that ``text`` names: ``"88"``, ``"88-96"`` or ``"file.py:88-96"``.
+
+        Raises:
+            UsageError: it names none.
+        """
+        found = _LINES.fullmatch(str(text).strip())
+        if found is not None:
+            first = int(found["first"])
+            lines = cls(found["file"] or "", first, int(found["last"] or first))
+            if 0 < lines.first <= lines.last:
+                return lines
+        raise UsageError(
+            f"lines={text!r} names no lines: write 88, 88-96 or file.py:88-96, the smaller number "
+            "first."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to mark and where the marks are put."""
+
+    detail: str = "loops"
+    lines: tuple[Lines, ...] = ()
+    level: str = "source"
+
+    def __str__(self) -> str:
+        lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
+        return f"level={self.level} detail={self.detail}{lines}"
+
+    @property
+    def loops(self) -> bool:
+        """Whether loops and their iterations are marked."""
+        return self.detail != "kernel"
+
+    @property
+    def ops(self) -> bool:
+        """Whether single operations are marked."""
+        return self.detail == "ops"
+
+
+def plan(
+    detail: str | None = None, lines: str | Iterable[str] | None = None, level: str = "source"
+) -> Plan:
+    """Return a plan, with its options checked.
+
+    Args:
+        detail: one of ``DETAILS``; None is "loops", or "kernel" where lines are chosen.
+        lines: what ``Lines.parse`` takes, one or several.
+        level: one of ``LEVELS``.
+
+    Raises:
+        UsageError: an option is unknown.
+    """
+    texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
+    detail = detail or ("kernel" if texts else "loops")
+    for name, value, allowed in (("detail", detail, DETAILS), ("level", level, LEVELS)):
+        if value not in allowed:
+            raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
+    if texts and level == "scheduled":
+        raise UsageError(
+            "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
+            "the lines of a loop, use detail='ops' and find each operation by its line."
+        )
+    return Plan(detail, tuple(map(Lines.parse, texts)), level)

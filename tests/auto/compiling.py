@@ -1,0 +1,45 @@
+"""Compiles marked kernels as launches do, for a GPU that need not be there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+
+from ikp.auto.plan import plan
+from ikp.auto.rewrite import PROF
+from ikp.auto.twins import kernel_twin
+from ikp.backends.argument import argument
+from ikp.core.segment import Segment
+from tests.backends.sass import spec
+
+
+class FakeDriver:
+    """Tells Triton that an H100 is there; nothing can be launched on it."""
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+
+def buffer() -> Any:
+    """Return the argument for one launch, as a session on a GPU would."""
+    import torch
+
+    data = torch.zeros(4096, dtype=torch.uint8)
+    return argument(Segment("k", data, spec(), "triton", "a GPU", 0.0))
+
+
+def compiled(kernel: Any, *args: Any, marks: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Return the compiled kernel, with marks or (None) without."""
+    triton.runtime.driver._active = FakeDriver()
+    if marks is None:
+        return kernel.warmup(*args, grid=(1,), **options)
+    twin = kernel_twin(kernel, plan(**marks))
+    return twin.warmup(*args, grid=(1,), **{PROF: buffer()}, **options)

@@ -24,7 +24,7 @@ def instrument(
     level: str = "source",
     launches: str | None = None,
     prof: profile | None = None,
-    buffer_size: int | None = None,
+    **buffer: Any,
 ) -> Any:
     """Return a kernel that launches as ``kernel`` does, with ranges that nobody wrote.
 
@@ -48,7 +48,7 @@ def instrument(
             compiler's scheduling moved it.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
         prof: the session that records; None takes the one that is open when the kernel is launched.
-        buffer_size: bytes of each buffer; None takes the session's.
+        buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
 
     Raises:
         UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
@@ -59,7 +59,7 @@ def instrument(
         plan(detail, lines, level),
         (lambda: prof) if prof is not None else current,
         span(launches),
-        buffer_size,
+        buffer,
     )
     return _with_inner(kernel, functools.partial(_recorded, launcher))
 
@@ -101,7 +101,7 @@ def _with_inner(kernel: Any, make: Callable[[Any], Any]) -> Any:
     wrapper = copy.copy(kernel)
     wrapper.fn = _with_inner(inner, make)
     if hasattr(wrapper, "_bench"):
-        wrapper._bench = _quiet(wrapper._bench)  # noqa: SLF001 - the autotuner's one way to try
+        wrapper._bench = _quiet(wrapper._bench)
     return wrapper
 
 

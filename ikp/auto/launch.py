@@ -20,6 +20,7 @@ from ikp.errors import UsageError
 _SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
+NOT_CHOSEN = "not among the chosen launches"
 
 
 class _Tuning(threading.local):
@@ -70,7 +71,7 @@ class Launcher:
     plan: Plan
     session: Callable[[], profile | None]
     launches: range = range(1 << 62)
-    buffer_size: int | None = None
+    buffer: dict[str, Any] = field(default_factory=dict)  # options of ``prof.buffer``
     seen: Counter[str] = field(default_factory=Counter)
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -89,39 +90,45 @@ class Launcher:
             return plain(*args, **kwargs)
         if kwargs.get("warmup"):
             return Warm(self, kernel, plain(*args, **kwargs), kwargs)
-        reason = self._reason_for_plain(kernel.__name__)
+        reason = self.reason_for_plain(kernel)
         if reason:
+            self.plain[kernel.__name__, reason] += 1
             return plain(*args, **kwargs)
-        return self.record(session, kernel, args, kwargs)
+        return self.record(session, kernel, plain, args, kwargs)
+
+    def reason_for_plain(self, kernel: Any) -> str | None:
+        """Return why this launch is not recorded, or None."""
+        if _tuning.depth:
+            return TUNING
+        if _capturing():
+            return CAPTURED
+        number = self.seen[kernel.__name__]
+        self.seen[kernel.__name__] += 1
+        return None if number in self.launches else NOT_CHOSEN
 
     def record(
-        self, session: profile, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        session: profile,
+        kernel: Any,
+        plain: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         """Launch the marked twin with a buffer of ``session``."""
         label = kernel.__name__
         twin = kernel_twin(kernel, self.plan)
-        prof = session.buffer(label, size=self.buffer_size)
+        prof = session.buffer(label, **self.buffer)
         if prof is None:
-            return kernel.run(*args, **kwargs)
+            return plain(*args, **kwargs)
         _chain_hooks()
-        made = twin.run(*args, **{**kwargs, PROF: prof})
+        try:
+            made = twin.run(*args, **{**kwargs, PROF: prof})
+        except BaseException:
+            session.discard(prof)
+            raise
         self.recorded[label] += 1
         session.facts[f"marks in {label}"] = str(self.plan)
         return made
-
-    def _reason_for_plain(self, label: str) -> str | None:
-        if _tuning.depth:
-            reason = TUNING
-        elif _capturing():
-            reason = CAPTURED
-        else:
-            number = self.seen[label]
-            self.seen[label] += 1
-            if number in self.launches:
-                return None
-            reason = "not among the chosen launches"
-        self.plain[label, reason] += 1
-        return reason
 
 
 class Warm:

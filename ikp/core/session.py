@@ -196,6 +196,10 @@ class profile:
         self._trace = None
         return self._load_backend(chosen).argument(segment)
 
+    def discard(self, prof: Any) -> None:
+        """Forget the buffer of a launch that never happened."""
+        self._segments = [each for each in self._segments if each.data is not prof.data]
+
     @property
     def trace(self) -> Trace:
         """What was recorded. Inside the session, so far: it waits for the device and decodes anew.

@@ -1,0 +1,180 @@
+"""Marks every kernel that a program launches, by stepping in where Triton launches one."""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from ikp.auto.launch import Launcher, tuning
+from ikp.auto.twins import is_twin
+from ikp.core.session import profile
+from ikp.errors import IkpError
+
+NO_ROOM = "no room left for recordings (--memory)"
+NOT_NAMED = "not among the chosen kernels"
+
+
+@dataclass(slots=True)
+class Everything(Launcher):
+    """Launches the kernels of a whole program; what can't be marked runs plain, and is told.
+
+    ``kernels`` is a pattern that a kernel's module and name must contain. ``room`` is how many
+    launches may be recorded in all, which bounds the memory of their buffers.
+    """
+
+    kernels: re.Pattern[str] | None = None
+    room: int = 64
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def reason_for_plain(self, kernel: Any) -> str | None:
+        """Return why this launch is not recorded, or None."""
+        if self.kernels is not None and not self.kernels.search(_full_name(kernel)):
+            return NOT_NAMED
+        if kernel.__name__ in self.failed:
+            return self.failed[kernel.__name__]
+        reason = Launcher.reason_for_plain(self, kernel)
+        if reason is None and self.recorded.total() >= self.room:
+            return NO_ROOM
+        return reason
+
+    def record(
+        self,
+        session: profile,
+        kernel: Any,
+        plain: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Launch the marked twin; where that fails before the launch, the kernel as it is."""
+        try:
+            return Launcher.record(self, session, kernel, plain, args, kwargs)
+        except IkpError as error:
+            failure = str(error)
+        except Exception as error:
+            if not hasattr(kernel, "cache_key"):  # interpreted: part of it has run
+                raise
+            # Triton compiles, and refuses, before it launches. If it refuses the kernel itself,
+            # the program sees that below, from its own launch.
+            failure = f"{type(error).__name__}: {error}"
+        self.failed[kernel.__name__] = f"could not be marked: {_one_line(failure)}"
+        self.plain[kernel.__name__, self.failed[kernel.__name__]] += 1
+        return plain(*args, **kwargs)
+
+
+@contextmanager
+def stepping_in(launcher: Launcher) -> Iterator[None]:
+    """Have every launch in this process go through ``launcher``.
+
+    Triton is not imported for it: the program may want to set its environment first.
+    """
+    steps: dict[str, Callable[[ModuleType], Any]] = {
+        "triton.runtime.jit": lambda module: _launches(module.JITFunction, launcher),
+        "triton.runtime.interpreter": lambda m: _launches(m.InterpretedFunction, launcher),
+        "triton.runtime.autotuner": lambda module: _trials(module.Autotuner),
+    }
+    undo: list[Callable[[], None]] = []
+    finder = _AfterImport({name: _stepping(step, undo) for name, step in steps.items()})
+    sys.meta_path.insert(0, finder)
+    for name, step in finder.steps.items():
+        if name in sys.modules:
+            step(sys.modules[name])
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for restore in undo:
+            restore()
+
+
+def _stepping(
+    step: Callable[[ModuleType], Any], undo: list[Callable[[], None]]
+) -> Callable[[ModuleType], None]:
+    return lambda module: undo.append(step(module))
+
+
+def _launches(kind: Any, launcher: Launcher) -> Callable[[], None]:
+    """Step into the launches of a class of jitted functions; return what steps out again."""
+    original = kind.run
+
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_twin(self):
+            return original(self, *args, **kwargs)
+        return launcher.run(self, functools.partial(original, self), *args, **kwargs)
+
+    kind.run = run
+    return lambda: setattr(kind, "run", original)
+
+
+def _trials(kind: Any) -> Callable[[], None]:
+    """Have autotuners try plain kernels."""
+    original = kind._bench
+
+    @functools.wraps(original)
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with tuning():
+            return original(self, *args, **kwargs)
+
+    kind._bench = bench
+    return lambda: setattr(kind, "_bench", original)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module as soon as the program has imported it."""
+
+    def __init__(self, steps: dict[str, Callable[[ModuleType], None]]) -> None:
+        self.steps = steps
+        self._finding = False
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - importlib's signature
+        target: ModuleType | None = None,  # noqa: ARG002 - importlib's signature
+    ) -> ModuleSpec | None:
+        """Find a module as Python would, with a loader that calls its function afterwards."""
+        if self._finding or fullname not in self.steps:
+            return None
+        self._finding = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self.steps[fullname])
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader: Any, step: Callable[[ModuleType], None]) -> None:
+        self._loader, self._step = loader, step
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._step(module)
+
+
+def _full_name(kernel: Any) -> str:
+    python = getattr(kernel, "fn", kernel)
+    return f"{python.__module__}.{python.__qualname__}"
+
+
+def _one_line(text: str, limit: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -1,0 +1,198 @@
+"""``ikp run``: programs that never heard of ikp, in Triton's interpreter, as a user starts them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ikp
+from ikp.cli.main import cli
+from ikp.cli.run import _blocks, _warps
+from tests.repo.tree import ROOT
+from tests.trace_processor import check_trace
+
+PROGRAM = """\
+import os
+import sys
+os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported, as programs do
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def add(x, y, n, BLOCK: tl.constexpr):
+    for i in range(n):
+        at = i * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at) + 1)
+
+@triton.jit
+def other(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 0.0)
+
+x, y = torch.ones(64), torch.zeros(64)
+for _ in range(3):
+    add[(2,)](x, y, 4, BLOCK=16)
+other[(1,)](y[:8], BLOCK=8)
+print("sum", y.sum().item(), __name__, *sys.argv[1:])
+"""
+
+
+def start(folder: Path, *words: str, program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
+    """Run a command of ikp on a program in ``folder``."""
+    (folder / "prog.py").write_text(program)
+    command = [sys.executable, "-m", "ikp.cli.main", *words]
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=300
+    )
+
+
+def plainly(folder: Path, *words: str, program: str) -> subprocess.CompletedProcess[str]:
+    (folder / "prog.py").write_text(program)
+    return subprocess.run(
+        [sys.executable, *words], check=False, capture_output=True, text=True, cwd=folder
+    )
+
+
+def counts(path: Path) -> Counter[str]:
+    frame = ikp.load(path).to_pandas()
+    return Counter(name.partition(" @")[0] for name in frame.region)
+
+
+pytestmark = pytest.mark.skipif("not __import__('importlib.util').util.find_spec('triton')")
+
+
+def test_a_program_runs_as_it_would_and_leaves_a_trace(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "prog.py", "--its", "own")
+    assert done.returncode == 0
+    assert done.stdout == "sum 112.0 __main__ --its own\n"
+    path = tmp_path / "ikp-prog.pftrace"
+    assert counts(path) == {"add": 6, "for i": 6, "for i iteration": 24, "other": 1}
+    assert "ikp: add: 3 of 3 launches recorded\n" in done.stderr
+    assert "for i iteration @prog.py:10" in done.stderr
+    assert "ikp: 37 records, none dropped" in done.stderr
+    assert f"next: ikp view {path}" in done.stderr
+    trace = ikp.load(path)
+    assert trace.provenance["marks in add"] == "level=source detail=loops"
+
+
+@pytest.mark.tp
+def test_the_trace_loads_in_the_trace_processor(tmp_path: Path) -> None:
+    start(tmp_path, "run", "--detail", "ops", "prog.py")
+    path = tmp_path / "ikp-prog.pftrace"
+    check_trace(path, ikp.load(path))
+
+
+def test_kernels_launches_and_lines_can_be_chosen(tmp_path: Path) -> None:
+    done = start(
+        *(tmp_path, "run", "--kernel", "^__main__.add$", "--launch", "1:2"),
+        *("--lines", "prog.py:11-12", "--out", "x.pftrace", "prog.py"),
+    )
+    assert counts(tmp_path / "x.pftrace") == {"add": 2, "prog.py:11-12": 8}
+    assert "add: 1 of 3 launches recorded; 2 not among the chosen launches" in done.stderr
+    assert "other:" not in done.stderr
+
+
+def test_an_exit_code_and_its_message_are_kept(tmp_path: Path) -> None:
+    for ending, code in (("sys.exit(7)", 7), ("sys.exit('over')", 1), ("raise SystemExit", 0)):
+        done = start(tmp_path, "run", "prog.py", program=PROGRAM + ending + "\n")
+        assert done.returncode == code
+        assert ("over" in done.stderr.splitlines()) == ("over" in ending)
+        assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
+
+
+def test_a_crash_keeps_the_traceback_and_the_trace_so_far(tmp_path: Path) -> None:
+    program = PROGRAM + "def fail():\n    add[(2,)](x, None, 4, BLOCK=16)\n\nfail()\n"
+    plain = plainly(tmp_path, "prog.py", program=program)
+    done = start(tmp_path, "run", "prog.py", program=program)
+    assert done.returncode == plain.returncode == 1
+    assert done.stderr.startswith(plain.stderr)
+    assert counts(tmp_path / "ikp-prog.pftrace")["other"] == 1
+
+
+def test_a_module_runs_like_python_m(tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(PROGRAM)
+    done = start(tmp_path, "run", "-m", "pack", "-q")
+    assert done.stdout == "sum 112.0 __main__ -q\n"
+    assert counts(tmp_path / "ikp-pack.pftrace")["add"] == 6
+
+
+def test_pytest_runs_under_it(tmp_path: Path) -> None:
+    test = PROGRAM.replace("x, y =", "def test_it():\n  x, y =").partition("for _ in")[0]
+    test += "  add[(2,)](x, y, 4, BLOCK=16)\n  assert y.sum() == 0\n"
+    (tmp_path / "test_it.py").write_text(test)
+    done = start(tmp_path, "run", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py")
+    assert done.returncode == 1
+    assert "1 failed" in done.stdout
+    assert counts(tmp_path / "ikp-pytest.pftrace")["add"] == 2
+
+
+def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "prog.py", program="print('hello')\n")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "no Triton or Gluon kernel was launched in this process" in done.stderr
+    assert "put `ikp run` in front of the child's own command" in done.stderr
+    assert not list(tmp_path.glob("*.pftrace"))
+
+
+def test_forked_children_run_plain(tmp_path: Path) -> None:
+    program = PROGRAM + (
+        "if os.fork() == 0:\n    add[(2,)](x, y, 4, BLOCK=16)\n    print('child', flush=True)\n"
+        "    os._exit(0)\nos.wait()\n"
+    )
+    done = start(tmp_path, "run", "prog.py", program=program)
+    assert "child" in done.stdout
+    assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
+
+
+def test_kernels_that_record_themselves_are_left_alone(tmp_path: Path) -> None:
+    program = PROGRAM.replace("def other(x, BLOCK", "def other(x, prof, BLOCK").replace(
+        "    tl.store(x + tl.arange", "    ikp.init(prof)\n    tl.store(x + tl.arange"
+    )
+    program = program.replace("import sys\n", "import sys\nimport ikp\n", 1)
+    program = program.replace("other[(1,)](y[:8], ", "other[(1,)](y[:8], None, ")
+    done = start(tmp_path, "run", "prog.py", program=program)
+    assert done.returncode == 0, done.stderr
+    assert "other: 0 of 1 launches recorded; 1 could not be marked: other calls ikp.init" in (
+        done.stderr
+    )
+
+
+def test_an_existing_file_is_kept_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "x.pftrace").write_text("precious")
+    done = start(tmp_path, "run", "--out", "x.pftrace", "prog.py")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "x.pftrace exists" in done.stderr
+
+
+def test_bad_input_is_refused_in_words(tmp_path: Path) -> None:
+    script = tmp_path / "prog.py"
+    script.touch()
+    for words, message in (
+        (["nothing.py"], "no such file: nothing.py. For a module, write: ikp run -m nothing.py"),
+        (["--kernel", "(", str(script)], "is no regular expression"),
+        (["--launch", "2:1", str(script)], "names no launches"),
+        (["--lines", "x", str(script)], "names no lines"),
+        (["--warps", "a", str(script)], "names no warps"),
+        (["--blocks", "a", str(script)], "names no blocks"),
+        (["--blocks", "0:9:0", str(script)], "names no blocks"),
+    ):
+        done = CliRunner().invoke(cli, ["run", *words])
+        assert done.exit_code == 1
+        assert message in done.output
+
+
+def test_blocks_and_warps() -> None:
+    assert _blocks("7") == range(7, 8)
+    assert _blocks("0:1024:8") == range(0, 1024, 8)
+    assert _blocks(":4") == range(4)
+    assert _warps("0,4-6") == [0, 4, 5, 6]

@@ -120,6 +120,9 @@ class _Rewriter(ast.NodeTransformer):
             _add_parameter(node, self._source.name)
             opening = _statement("init", ast.Name(PROF, ast.Load()))
             node.body.insert(0, ast.copy_location(opening, node.body[0]))
+            if not self._at_source:
+                asked = _statement("scheduled", ast.Constant(self._plan.detail))
+                node.body.insert(1, ast.copy_location(asked, node.body[0]))
 
     # What is marked.
 

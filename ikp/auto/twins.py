@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from ikp.auto import verbs
+from ikp.auto import scheduled, verbs
 from ikp.auto.operations import scope_of
 from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF, VERBS, Marked, Source, records_itself, rewrite
@@ -147,6 +147,8 @@ def _twin(function: Any, plan: Plan, role: str) -> Any:
         except BaseException:
             del twins[key]
             raise
+        if plan.level == "scheduled":
+            scheduled.register()
         (_finish_interpreted if interpreted else _finish_compiled)(twin, role)
     return twins[key]
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ikp.errors import KernelError
 from ikp.verbs import init, range
 
-__all__ = ["closed", "enter", "init", "iteration", "leave", "opened", "passed", "range"]
+__all__ = ["closed", "enter", "init", "iteration", "leave", "opened", "passed", "range", "scheduled"]
 
 
 class _Open(threading.local):
@@ -61,6 +62,21 @@ def passed(value: Any, name: Any, _semantic: Any = None) -> Any:
     return value
 
 
+def scheduled(detail: Any, _semantic: Any = None) -> None:
+    """Ask for marks after scheduling: leave a comment that ``ikp.auto.scheduled`` finds."""
+    if _semantic is None:
+        raise KernelError(
+            "level='scheduled' marks what Triton's compiler has scheduled, and the interpreter "
+            "compiles nothing: use level='source'."
+        )
+    import triton.language as tl
+
+    code = f"// ikp.scheduled {_text(detail)}\nmov.u32 $0, 0;"
+    tl.inline_asm_elementwise(
+        code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic
+    )
+
+
 class iteration(range):  # noqa: N801 - a verb, as `range` is
     """The range of one iteration; its payload is the loop's variable, as far as 32 bits hold it."""
 
@@ -68,7 +84,7 @@ class iteration(range):  # noqa: N801 - a verb, as `range` is
         super().__init__(name, _narrow(variable, _semantic), _semantic=_semantic)
 
 
-for _verb in (opened, closed, enter, leave, passed):
+for _verb in (opened, closed, enter, leave, passed, scheduled):
     _verb.__triton_builtin__ = True  # type: ignore[attr-defined]
 
 

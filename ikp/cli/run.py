@@ -109,7 +109,7 @@ def command(
     target: str,
     args: tuple[str, ...],
 ) -> None:
-    """Run TARGET, a Python script (or, with -m, a module), with its ARGS, and profile its kernels.
+    r"""Run TARGET, a Python script (or, with -m, a module), with its ARGS, and profile its kernels.
 
     The program runs as it would without ikp: its arguments, output, exit code and tracebacks are
     its own. Each Triton and Gluon kernel that it launches in this process gets ranges around its

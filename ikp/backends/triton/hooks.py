@@ -20,6 +20,10 @@ from ikp.targets import ptx, ptx_entry, ptx_schedule, ptx_stage
 _REGION = re.compile(rf"(?:{ptx.STORE_MARK}|{ptx.ROLE_MARK}) (\d+) (\".*\")$", re.MULTILINE)
 _loaded: set[Path] = set()
 
+SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []
+"""Functions of a TritonGPU module and its metadata that return the module to go on with. They act
+on kernels that ask for it in their own source, and so in their cache key."""
+
 
 def install() -> None:
     """Install both hooks; a second call changes nothing."""
@@ -64,12 +68,24 @@ def _stages_hook(previous: Any) -> Callable[..., Any]:
         if previous:
             previous(*args, **kwargs)
         stages = args[1] if len(args) > 1 else kwargs["stages"]
+        if "ttgir" in stages:
+            stages["ttgir"] = _passed_on(stages["ttgir"])
         if "ptx" in stages:
             stages["ptx"] = _placed(stages["ptx"])
         return None
 
     hook.is_ikp = True  # type: ignore[attr-defined]
     return hook
+
+
+def _passed_on(make_ttgir: Callable[..., Any]) -> Callable[..., Any]:
+    def stage(source: Any, metadata: Any) -> Any:
+        module = make_ttgir(source, metadata)
+        for each in SCHEDULED_PASSES:
+            module = each(module, metadata)
+        return module
+
+    return stage
 
 
 def _placed(make_ptx: Callable[..., str]) -> Callable[..., str]:

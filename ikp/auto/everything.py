@@ -9,12 +9,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from ikp.auto.launch import Launcher, tuning
+from ikp.auto.plan import Plan
 from ikp.auto.twins import is_twin
 from ikp.core.session import profile
 from ikp.errors import IkpError
@@ -34,6 +35,7 @@ class Everything(Launcher):
     kernels: re.Pattern[str] | None = None
     room: int = 64
     failed: dict[str, str] = field(default_factory=dict)
+    plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
 
     def reason_for_plain(self, kernel: Any) -> str | None:
         """Return why this launch is not recorded, or None."""
@@ -54,20 +56,37 @@ class Everything(Launcher):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Launch the marked twin; where that fails before the launch, the kernel as it is."""
-        try:
-            return Launcher.record(self, session, kernel, plain, args, kwargs)
-        except IkpError as error:
-            failure = str(error)
-        except Exception as error:
-            if not hasattr(kernel, "cache_key"):  # interpreted: part of it has run
-                raise
-            # Triton compiles, and refuses, before it launches. If it refuses the kernel itself,
-            # the program sees that below, from its own launch.
-            failure = f"{type(error).__name__}: {error}"
-        self.failed[kernel.__name__] = f"could not be marked: {_one_line(failure)}"
-        self.plain[kernel.__name__, self.failed[kernel.__name__]] += 1
+        """Launch the marked twin; where its marks can't be, one marked after scheduling; or plain.
+
+        Triton compiles, and refuses, before it launches. What it refuses without marks as well, the
+        program sees from its own launch, at the end.
+        """
+        failures = []
+        for plan in self.plans.get(kernel.__name__, self._plans(kernel)):
+            try:
+                made = self.launch(plan, session, kernel, plain, args, kwargs)
+            except IkpError as error:
+                failures.append(str(error))
+            except Exception as error:
+                if not _is_compiled(kernel):  # interpreted: a part of it has run
+                    raise
+                failures.append(f"{type(error).__name__}: {error}")
+            else:
+                self.plans[kernel.__name__] = (plan,)
+                return made
+        reason = f"could not be marked: {_one_line(failures[0])}"
+        self.failed[kernel.__name__] = reason
+        self.plain[kernel.__name__, reason] += 1
         return plain(*args, **kwargs)
+
+    def _plans(self, kernel: Any) -> tuple[Plan, ...]:
+        if self.plan.level == "source" and not self.plan.lines and _is_compiled(kernel):
+            return self.plan, replace(self.plan, level="scheduled")
+        return (self.plan,)
+
+
+def _is_compiled(kernel: Any) -> bool:
+    return hasattr(kernel, "cache_key")
 
 
 @contextmanager

@@ -15,11 +15,16 @@ from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.core import switches
 from ikp.core.session import profile
-from ikp.errors import UsageError
+from ikp.errors import IkpError, UsageError
 
 _SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
+BLOCKED = (
+    "This was a kernel with ikp's marks in its source. Some of Triton's passes refuse a loop with "
+    "marks in it (warp_specialize=True, pipelining on Blackwell). If the kernel compiles without "
+    "ikp, mark it after those passes: level='scheduled'."
+)
 NOT_CHOSEN = "not among the chosen launches"
 
 
@@ -115,19 +120,33 @@ class Launcher:
         kwargs: dict[str, Any],
     ) -> Any:
         """Launch the marked twin with a buffer of ``session``."""
+        return self.launch(self.plan, session, kernel, plain, args, kwargs)
+
+    def launch(
+        self,
+        plan: Plan,
+        session: profile,
+        kernel: Any,
+        plain: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Launch the twin that ``plan`` marks."""
         label = kernel.__name__
-        twin = kernel_twin(kernel, self.plan)
+        twin = kernel_twin(kernel, plan)
         prof = session.buffer(label, **self.buffer)
         if prof is None:
             return plain(*args, **kwargs)
         _chain_hooks()
         try:
             made = twin.run(*args, **{**kwargs, PROF: prof})
-        except BaseException:
+        except BaseException as error:
             session.discard(prof)
+            if plan.level == "source" and not isinstance(error, IkpError):
+                error.add_note(BLOCKED)
             raise
         self.recorded[label] += 1
-        session.facts[f"marks in {label}"] = str(self.plan)
+        session.facts[f"marks in {label}"] = str(plan)
         return made
 
 

@@ -30,10 +30,12 @@ OPERATIONS = re.compile(
     r"|ttg\.(async_copy_\w+|async_wait|local_(load|store|barrier)|barrier)"
     r"|gpu\.barrier"
     r"|ttng\.(warp_group_dot|warp_group_dot_wait|tc_gen5_mma\w*|tc_gen5_commit|tmem_(load|store|copy)"
-    r"|wait_barrier|arrive_barrier|barrier_expect|async_tma_\w+|tma_store_wait"
+    r"|wait_barrier|arrive_barrier|async_tma_\w+|tma_store_wait"
     r"|async_tma_store_wait)"
 )
 """The operations of the IR that move data, multiply tiles or wait."""
+
+_WAITS = ("async_wait", "warp_group_dot_wait")
 
 _MARKED = re.compile(rf'"{MARK} (?P<plan>\w+)')
 _SPEC = re.compile(r"// ikp\.spec (ikp [^\\\"]*)")
@@ -157,12 +159,15 @@ class _Marker:
                 at = stop + 1
                 continue
             marked = self.detail == "ops" and found and OPERATIONS.fullmatch(found["op"])
-            if found and marked and not line.rstrip().endswith(("{", "({")):
-                range_ = self._range(self._name(found["op"], line), found["indent"])
-                made += [range_.start, line, *range_.end()]
+            stop = at + 1
+            if found and marked and not line.rstrip().endswith("{"):
+                stop = _last_wait(lines, at) + 1
+                name = ", ".join(dict.fromkeys(_short(each) for each in lines[at:stop]))
+                range_ = self._range(self._name(name, line), found["indent"])
+                made += [range_.start, *lines[at:stop], *range_.end()]
             else:
                 made.append(line)
-            at += 1
+            at = stop
         return made
 
     def _loop(self, lines: list[str], found: re.Match[str]) -> list[str]:
@@ -195,7 +200,7 @@ class _Marker:
         head, *inner, last = lines
         if found["name"] == "default":  # its warps run the kernel as well
             return [head, *self._block(inner), last]
-        whole = self._range(self._name(found["name"], ""), found["indent"] + "  ")
+        whole = self._range(found["name"], found["indent"] + "  ")
         made = [head, whole.start]
         for line in self._block(inner):
             if line.lstrip().startswith("ttg.warp_return"):
@@ -205,7 +210,7 @@ class _Marker:
 
     def _name(self, op: str, line: str) -> str:
         """Return a range's name; operations of one kind and line are told apart by a number."""
-        name = op.rpartition(".")[2] + self.places.of(line)
+        name = op + self.places.of(line)
         self.taken[name] = self.taken.get(name, 0) + 1
         return name if self.taken[name] == 1 else f"{name} ({self.taken[name]})"
 
@@ -257,6 +262,21 @@ def _escaped(text: str) -> Iterator[str]:
     for character in text:
         plain = character.isascii() and character.isprintable() and character not in '"\\'
         yield character if plain else f"\\{ord(character):02X}"
+
+
+def _short(line: str) -> str:
+    found = _LINE.match(line)
+    return found["op"].rpartition(".")[2] if found else ""
+
+
+def _last_wait(lines: list[str], at: int) -> int:
+    """Return the last of the waits that follow one directly; ``at`` where there is none.
+
+    The compiler puts a barrier after each, and merges barriers that meet: nothing may come between.
+    """
+    while _short(lines[at]) in _WAITS and at + 1 < len(lines) and _short(lines[at + 1]) in _WAITS:
+        at += 1
+    return at
 
 
 def _end(lines: list[str], at: int, indent: str) -> int:

@@ -368,6 +368,8 @@ def _launches(launcher: Everything) -> list[str]:
         total = recorded + sum(plain.values())
         parts = [f"{name}: {recorded} of {total} launches recorded"]
         parts += [f"{count} {why}" for why, count in plain.items()]
+        if (used := launcher.plans.get(name)) and used[0] != launcher.plan:
+            parts.append(f"marked at {used[0]}: its compiler refused marks in the source")
         lines.append("; ".join(parts))
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")

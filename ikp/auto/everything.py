@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from ikp.auto import inductor
 from ikp.auto.launch import Launcher, tuning
 from ikp.auto.plan import Plan
 from ikp.auto.twins import is_twin
@@ -99,6 +100,7 @@ def stepping_in(launcher: Launcher) -> Iterator[None]:
         "triton.runtime.jit": lambda module: _launches(module.JITFunction, launcher),
         "triton.runtime.interpreter": lambda m: _launches(m.InterpretedFunction, launcher),
         "triton.runtime.autotuner": lambda module: _trials(module.Autotuner),
+        inductor.MODULE: lambda module: inductor.step_in(module, launcher),
     }
     undo: list[Callable[[], None]] = []
     finder = _AfterImport({name: _stepping(step, undo) for name, step in steps.items()})

@@ -10,6 +10,8 @@ from typing import Any
 
 LANGUAGES = ("triton.language", "triton.experimental.gluon.language")
 
+LIBRARIES = ("triton.", "torch._inductor.")
+
 OPERATIONS = frozenset(
     (
         *("load", "store", "gather", "scatter"),  # of pointers, descriptors and shared memory
@@ -74,8 +76,8 @@ def is_specialization(call: ast.Call, names: Names) -> bool:
 
 
 def is_helper(value: Any) -> bool:
-    """Return whether an object is a jitted function of the user, not of Triton's own library."""
-    return is_jitted(value) and not _module(value).startswith("triton.")
+    """Return whether an object is a jitted function of the user, not of a compiler's library."""
+    return is_jitted(value) and not _module(value).startswith(LIBRARIES)
 
 
 JITTED = ("JITFunction", "InterpretedFunction")

@@ -1,0 +1,82 @@
+"""Kernels that ``torch.compile`` generated: launched by a runtime of its own, not by Triton's.
+
+Inductor compiles its kernels ahead, in other processes too, tries their configurations and keeps a
+launcher for the best. A marked launch goes through Triton instead: the same jitted function, the
+same configuration and grid. What Inductor compiled and cached stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ikp.auto.launch import Launcher
+
+MODULE = "torch._inductor.runtime.triton_heuristics"
+
+
+def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
+    """Have Inductor's launches go through ``launcher``; return what steps out again."""
+    kind = module.CachingAutotuner
+    original = kind.run
+
+    @functools.wraps(original)
+    def run(self: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
+        def plain(*_: Any, **__: Any) -> Any:
+            return original(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
+
+        interpreted = getattr(self, "triton_interpret", False)  # goes through Triton anyway
+        if benchmark_run or interpreted or launcher.session() is None:
+            return plain()
+        function = _function(self)
+        config = _config(self, args, kwargs)
+        if function is None or config is None:
+            return plain()
+        return launcher.run(function, plain, **_launch(self, module, function, config, args))
+
+    kind.run = run
+    return lambda: setattr(kind, "run", original)
+
+
+def _function(autotuner: Any) -> Any:
+    """Return the jitted function; the parent of a compile worker drops it, and can load it anew."""
+    if getattr(autotuner.fn, "fn", None) is None:
+        reload: Callable[[], Any] | None = getattr(autotuner, "_reload_kernel", None)
+        return reload().fn if reload is not None else None
+    return autotuner.fn
+
+
+def _config(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the configuration that a plain launch would use, chosen by plain launches."""
+    if not autotuner.launchers:
+        autotuner.precompile()
+    if len(autotuner.launchers) > 1:
+        autotuner.autotune_to_one_config(*args, **kwargs)
+    return autotuner.launchers[0].config if autotuner.launchers else None
+
+
+def _launch(
+    autotuner: Any, module: Any, function: Any, config: Any, args: tuple[Any, ...]
+) -> dict[str, Any]:
+    """Return the keyword arguments of the same launch through Triton."""
+    names = function.arg_names
+    given = [name for i, name in enumerate(names) if i not in function.constexprs]
+    extra = autotuner.inductor_meta.get("extra_launcher_args", ())
+    values = dict(zip([*given, *extra], args, strict=False))
+    grid = module.GridExpr.from_meta(autotuner.inductor_meta, config).eval_slow(values)
+    constants = {
+        _name(key, names): value
+        for key, value in autotuner.triton_meta.get("constants", {}).items()
+    }
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    arguments = {**constants, **config.kwargs, **values}
+    known = {name: value for name, value in arguments.items() if name in names}
+    return {**known, **options, "grid": tuple(grid), "warmup": False}
+
+
+def _name(key: Any, names: list[str]) -> str:
+    """Return the parameter that Inductor names by itself, its index or its path."""
+    if isinstance(key, tuple):
+        key = key[0]
+    return names[key] if isinstance(key, int) else str(key)

@@ -6,11 +6,12 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any
 
-from ikp.auto import operations
+from ikp.auto import by_hand, operations
 from ikp.auto.launch import Launcher, span, tuning
-from ikp.auto.plan import plan
+from ikp.auto.plan import Plan, plan
 from ikp.auto.twins import as_kind, check, is_twin
 from ikp.core.session import current, profile
 from ikp.errors import UsageError
@@ -22,6 +23,7 @@ def instrument(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
     level: str = "source",
+    ttgir: str | PathLike[str] | None = None,
     launches: str | None = None,
     prof: profile | None = None,
     **buffer: Any,
@@ -46,6 +48,9 @@ def instrument(
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
         level: "source" puts marks where the author wrote the operation, "scheduled" where the
             compiler's scheduling moved it.
+        ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
+            does not exist, a launch writes the kernel's IR there, to be edited: a line
+            ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
         prof: the session that records; None takes the one that is open when the kernel is launched.
         buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
@@ -55,8 +60,11 @@ def instrument(
         KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
             available. At a launch: the chosen lines hold none of its statements.
     """
+    marks = plan(detail, lines, level)
+    if ttgir is not None:
+        marks = Plan(level="scheduled", ttgir=str(by_hand.checked(ttgir)))
     launcher = Launcher(
-        plan(detail, lines, level),
+        marks,
         (lambda: prof) if prof is not None else current,
         span(launches),
         buffer,

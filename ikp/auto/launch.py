@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from ikp.auto import by_hand, scheduled
 from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
@@ -145,6 +147,8 @@ class Launcher:
             if plan.level == "source" and not isinstance(error, IkpError):
                 error.add_note(BLOCKED)
             raise
+        if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
+            by_hand.write(Path(plan.ttgir), scheduled.without_mark(made.asm["ttgir"]))
         self.recorded[label] += 1
         session.facts[f"marks in {label}"] = str(plan)
         return made
@@ -186,7 +190,7 @@ class Warm:
 def _capturing() -> bool:
     import torch
 
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def _chain_hooks() -> None:

@@ -63,8 +63,11 @@ class Plan:
     detail: str = "loops"
     lines: tuple[Lines, ...] = ()
     level: str = "source"
+    ttgir: str = ""  # the file with the records, where they are placed by hand
 
     def __str__(self) -> str:
+        if self.ttgir:
+            return f"level={self.level} ttgir={self.ttgir}"
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
         return f"level={self.level} detail={self.detail}{lines}"
 

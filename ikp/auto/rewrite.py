@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
+from ikp.auto import by_hand
 from ikp.auto.operations import Names, is_helper, is_operation, is_specialization, is_verb
 from ikp.auto.plan import Plan
 from ikp.errors import KernelError, UsageError
@@ -121,7 +122,9 @@ class _Rewriter(ast.NodeTransformer):
             opening = _statement("init", ast.Name(PROF, ast.Load()))
             node.body.insert(0, ast.copy_location(opening, node.body[0]))
             if not self._at_source:
-                asked = _statement("scheduled", ast.Constant(self._plan.detail))
+                file = self._plan.ttgir
+                what = by_hand.token(Path(file)) if file else self._plan.detail
+                asked = _statement("scheduled", ast.Constant(what))
                 node.body.insert(1, ast.copy_location(asked, node.body[0]))
 
     # What is marked.
@@ -227,11 +230,14 @@ class _Rewriter(ast.NodeTransformer):
 
     def _replace_partitions(self, call: ast.Call) -> None:
         """Start the marked forms of a warp-specialised kernel's partitions."""
+
+        def partition(node: ast.expr) -> ast.expr | None:
+            function = self._names.object_of(node)
+            name = self._bound(function, "partition") if is_helper(function) else None
+            return _at(ast.Name(name, ast.Load()), node) if name else None
+
         for node in list(ast.walk(call)):
-            for holder, at in _fields(node):
-                function = self._names.object_of(at)
-                if is_helper(function) and (name := self._bound(function, "partition")):
-                    holder(_at(ast.Name(name, ast.Load()), at))
+            _replace_names(node, partition)
 
     def _bound(self, function: Any, role: str) -> str | None:
         wanted = self._inside_helpers or (self._at_source and role == "partition")
@@ -307,15 +313,17 @@ def _at(node: _Node, place: ast.AST) -> _Node:
     return ast.copy_location(node, place)
 
 
-def _fields(node: ast.AST) -> Iterator[tuple[Callable[[ast.expr], None], ast.expr]]:
-    """Yield the dotted names right below a node, each with what puts another in its place."""
+def _replace_names(node: ast.AST, new: Callable[[ast.expr], ast.expr | None]) -> None:
+    """Replace the dotted names right below a node by what ``new`` returns, if it returns one."""
+
+    def replaced(part: Any) -> Any:
+        return (new(part) or part) if isinstance(part, (ast.Name, ast.Attribute)) else part
+
     for name, value in ast.iter_fields(node):
         if isinstance(value, list):
-            for i, part in enumerate(value):
-                if isinstance(part, (ast.Name, ast.Attribute)):
-                    yield (lambda new, at=i, where=value: where.__setitem__(at, new)), part
-        elif isinstance(value, (ast.Name, ast.Attribute)):
-            yield (lambda new, field=name: setattr(node, field, new)), value
+            value[:] = map(replaced, value)
+        else:
+            setattr(node, name, replaced(value))
 
 
 def _has(node: ast.AST, kind: type[ast.AST]) -> bool:

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from ikp.backends.dsl import Place, Region
-from ikp.backends.names import intern
-from ikp.core.abi import Kind, PayloadType
+from ikp.auto import by_hand
+from ikp.auto.lines import Range
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets import ptx
 
 MARK = "// ikp.scheduled"
 
@@ -53,7 +51,8 @@ _LIBRARY = re.compile(r"/triton/(language|experimental)/")
 def instrument(module: Any, metadata: Any = None) -> Any:  # noqa: ARG001 - a stage's signature
     """Return a TritonGPU module with the marks that its own comment asks for."""
     text = str(module)
-    if MARK not in text:
+    asked = _MARKED.search(text)
+    if asked is None or by_hand.is_unwritten(asked["plan"]):
         return module
     from triton._C.libtriton import ir
 
@@ -63,6 +62,11 @@ def instrument(module: Any, metadata: Any = None) -> Any:  # noqa: ARG001 - a st
         made = ir.parse_mlir_module(str(path), module.context)
     made.context = module.context
     return made
+
+
+def without_mark(text: str) -> str:
+    """Return IR without the line that asks for marks."""
+    return "\n".join(line for line in text.split("\n") if MARK not in line)
 
 
 def rewrite(text: str) -> str:
@@ -80,6 +84,8 @@ def rewrite(text: str) -> str:
     places = _Places(lines)
     marker = _Marker(Spec.parse(spec[1].strip()), plan["plan"], places)
     del lines[at]
+    if plan["plan"].startswith("file_"):
+        return by_hand.edited("\n".join(lines), plan["plan"], marker.spec)
     place = places.of(lines[stop - 2])  # the line that closes the function
     lines[start : stop - 2] = marker.function(lines[start : stop - 2], at - start, place)
     return "\n".join(lines)
@@ -185,7 +191,7 @@ class _Marker:
         middle = self._each(inner, each, indent)
         return [whole.start, head, *middle, last, *whole.end()]
 
-    def _each(self, inner: list[str], each: _Range, indent: str) -> list[str]:
+    def _each(self, inner: list[str], each: Range, indent: str) -> list[str]:
         """Return a loop's body with each iteration in a range."""
         first = next((i for i, line in enumerate(inner) if line.startswith(indent + "} do {")), -1)
         condition, body = inner[: first + 1], inner[first + 1 :]
@@ -214,54 +220,9 @@ class _Marker:
         self.taken[name] = self.taken.get(name, 0) + 1
         return name if self.taken[name] == 1 else f"{name} ({self.taken[name]})"
 
-    def _range(self, name: str, indent: str, payload: str | None = None) -> _Range:
+    def _range(self, name: str, indent: str, payload: str | None = None) -> Range:
         self.number += 1
-        return _Range(self.spec, name, indent, self.number, payload)
-
-
-@dataclass(slots=True)
-class _Range:
-    """The lines that begin and end one range."""
-
-    spec: Spec
-    name: str
-    indent: str
-    number: int
-    payload: str | None
-    ends: int = 0
-
-    @property
-    def start(self) -> str:
-        """The line that reads the clock."""
-        return _assembly(self.indent, f"%ikp_start_{self.number}", ptx.start(self.spec))
-
-    def end(self) -> list[str]:
-        """Return the lines that store the record; each exit of a function needs its own."""
-        self.ends += 1
-        kind = PayloadType.I32 if self.payload else PayloadType.NONE
-        record = Region(*intern(self.name)).record(Kind.RANGE, kind, Place())
-        value = f"%ikp_end_{self.number}_{self.ends}"
-        payload = self.payload or f"{value}_none"
-        lines = [] if self.payload else [f"{self.indent}{payload} = arith.constant 0 : i32"]
-        operands = (f"%ikp_start_{self.number}", payload)
-        return [*lines, _assembly(self.indent, value, ptx.end(self.spec, record), *operands)]
-
-
-def _assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
-    """Return one operation of inline assembly, as the IR writes it."""
-    code = "".join(_escaped(asm.code))
-    types = f" : {', '.join('i32' for _ in operands)}" if operands else ""
-    return (
-        f'{indent}{value} = tt.elementwise_inline_asm "{code}" {{constraints = '
-        f'"{asm.constraints}", packed_element = 1 : i32, pure = false}}'
-        f"{' ' if operands else ''}{', '.join(operands)}{types} -> i32"
-    )
-
-
-def _escaped(text: str) -> Iterator[str]:
-    for character in text:
-        plain = character.isascii() and character.isprintable() and character not in '"\\'
-        yield character if plain else f"\\{ord(character):02X}"
+        return Range(self.spec, name, indent, self.number, payload)
 
 
 def _short(line: str) -> str:

@@ -17,9 +17,10 @@ import hashlib
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from ikp.auto import scheduled, verbs
+from ikp.auto import by_hand, scheduled, verbs
 from ikp.auto.operations import scope_of
 from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF, VERBS, Marked, Source, records_itself, rewrite
@@ -132,7 +133,8 @@ class _InterpretedTwin(_Twin):
 
 def _twin(function: Any, plan: Plan, role: str) -> Any:
     twins = function.__dict__.setdefault("ikp_twins", {})
-    key = (_version(function), plan, role)
+    file = by_hand.token(Path(plan.ttgir)) if plan.ttgir else ""
+    key = (_version(function), file, plan, role)
     if key not in twins:
         source = _source(function)
         if role == "kernel":
@@ -167,13 +169,14 @@ def _version(function: Any) -> str:
 
 def as_kind(value: Any, kind: type) -> Any:
     """Return a shallow copy of an object, of a class that has the methods of ``kind`` first."""
-    made = object.__new__(_class(kind, type(value)))
+    original: Any = type(value)
+    made = object.__new__(_class(kind, original))
     made.__dict__.update(vars(value))
     return made
 
 
 @functools.cache
-def _class(kind: type, original: type) -> Any:
+def _class(kind: Any, original: Any) -> Any:
     return type(f"{kind.__name__.strip('_')}{original.__name__}", (kind, original), {})
 
 

@@ -16,7 +16,17 @@ from typing import Any
 from ikp.errors import KernelError
 from ikp.verbs import init, range
 
-__all__ = ["closed", "enter", "init", "iteration", "leave", "opened", "passed", "range", "scheduled"]
+__all__ = [
+    "closed",
+    "enter",
+    "init",
+    "iteration",
+    "leave",
+    "opened",
+    "passed",
+    "range",
+    "scheduled",
+]
 
 
 class _Open(threading.local):
@@ -72,9 +82,7 @@ def scheduled(detail: Any, _semantic: Any = None) -> None:
     import triton.language as tl
 
     code = f"// ikp.scheduled {_text(detail)}\nmov.u32 $0, 0;"
-    tl.inline_asm_elementwise(
-        code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic
-    )
+    tl.inline_asm_elementwise(code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic)
 
 
 class iteration(range):  # noqa: N801 - a verb, as `range` is
@@ -85,7 +93,7 @@ class iteration(range):  # noqa: N801 - a verb, as `range` is
 
 
 for _verb in (opened, closed, enter, leave, passed, scheduled):
-    _verb.__triton_builtin__ = True  # type: ignore[attr-defined]
+    setattr(_verb, "__triton_builtin__", True)  # noqa: B010 - functions have no such attribute
 
 
 def _text(name: Any) -> str:

@@ -166,7 +166,7 @@ def _profiled(
         warnings.simplefilter("always")
         try:
             session.__exit__(type(error) if error else None, error, None)
-        except Exception as lost:  # the program's own end comes first
+        except Exception as lost:  # noqa: BLE001 - the program's own end comes first
             _say(f"the trace is lost: {lost}")
     for each in told:
         _say(str(each.message))

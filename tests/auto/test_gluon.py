@@ -13,7 +13,13 @@ from tests.auto.compiling import FakeDriver, compiled
 
 pytestmark = pytest.mark.compiled
 
-UNCHANGED = ("wgmma.mma_async", "cp.async.bulk", "mbarrier.try_wait", "mbarrier.arrive.", "bar.sync")
+UNCHANGED = (
+    "wgmma.mma_async",
+    "cp.async.bulk",
+    "mbarrier.try_wait",
+    "mbarrier.arrive.",
+    "bar.sync",
+)
 
 
 @pytest.fixture(autouse=True)

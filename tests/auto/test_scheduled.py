@@ -19,7 +19,13 @@ from tests.kernels import unedited
 pytestmark = pytest.mark.compiled
 
 OPTIONS = {"num_warps": 8, "num_stages": 3, "BM": 128, "BN": 128, "BK": 64}
-UNCHANGED = ("wgmma.mma_async", "cp.async.cg", "wgmma.wait_group", "cp.async.wait_group", "bar.sync")
+UNCHANGED = (
+    "wgmma.mma_async",
+    "cp.async.cg",
+    "wgmma.wait_group",
+    "cp.async.wait_group",
+    "bar.sync",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +110,7 @@ def _held(text: str) -> dict[str, list[str]]:
         if "elementwise_inline_asm" not in line:
             continue
         value = re.search(r"(%[\w#]+) =", line)
-        stored = re.search(r'// ikp\.store \d+ \\22(.*?)\\22.*pure = false} (%[\w#]+)', line)
+        stored = re.search(r"// ikp\.store \d+ \\22(.*?)\\22.*pure = false} (%[\w#]+)", line)
         if stored and stored[2] in starts:
             held[stored[1]] = lines[starts[stored[2]] + 1 : at]
         elif value:

@@ -1,7 +1,7 @@
 """A warp-specialised Gluon kernel whose author never heard of ikp: Hopper, TMA and WGMMA."""
 
-import triton.experimental.gluon as gluon
 import triton.experimental.gluon.language as gl
+from triton.experimental import gluon
 from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 

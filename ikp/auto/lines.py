@@ -1,0 +1,65 @@
+"""Records as lines of TritonGPU IR: inline assembly, as the compiler itself prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ikp.backends.dsl import Place, Region
+from ikp.backends.names import intern
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.spec import Spec
+from ikp.targets import ptx
+
+
+@dataclass(slots=True)
+class Range:
+    """The lines that begin and end one range."""
+
+    spec: Spec
+    name: str
+    indent: str
+    number: int
+    payload: str | None
+    ends: int = 0
+
+    @property
+    def start(self) -> str:
+        """The line that reads the clock."""
+        return assembly(self.indent, f"%ikp_start_{self.number}", ptx.start(self.spec))
+
+    def end(self) -> list[str]:
+        """Return the lines that store the record; each exit of a function needs its own."""
+        self.ends += 1
+        kind = PayloadType.I32 if self.payload else PayloadType.NONE
+        record = Region(*intern(self.name)).record(Kind.RANGE, kind, Place())
+        value = f"%ikp_end_{self.number}_{self.ends}"
+        payload = self.payload or f"{value}_none"
+        lines = [] if self.payload else [f"{self.indent}{payload} = arith.constant 0 : i32"]
+        operands = (f"%ikp_start_{self.number}", payload)
+        return [*lines, assembly(self.indent, value, ptx.end(self.spec, record), *operands)]
+
+
+def assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
+    """Return one operation of inline assembly, as the IR writes it."""
+    code = "".join(_escaped(asm.code))
+    types = f" : {', '.join('i32' for _ in operands)}" if operands else ""
+    return (
+        f'{indent}{value} = tt.elementwise_inline_asm "{code}" {{constraints = '
+        f'"{asm.constraints}", packed_element = 1 : i32, pure = false}}'
+        f"{' ' if operands else ''}{', '.join(operands)}{types} -> i32"
+    )
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for character in text:
+        plain = character.isascii() and character.isprintable() and character not in '"\\'
+        yield character if plain else f"\\{ord(character):02X}"
+
+
+def instant(spec: Spec, name: str, indent: str, number: int) -> list[str]:
+    """Return the lines that record a point in time."""
+    record = Region(*intern(name)).record(Kind.INSTANT, PayloadType.NONE, Place())
+    value = f"%ikp_instant_{number}"
+    none = f"{indent}{value}_none = arith.constant 0 : i32"
+    return [none, assembly(indent, value, ptx.instant(spec, record), f"{value}_none")]

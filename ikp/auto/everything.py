@@ -38,6 +38,10 @@ class Everything(Launcher):
     failed: dict[str, str] = field(default_factory=dict)
     plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
 
+    def tell(self, kernel: Any, reason: str) -> None:
+        """Count a launch without marks; all are told at the end."""
+        self.plain[kernel.__name__, reason] += 1
+
     def reason_for_plain(self, kernel: Any) -> str | None:
         """Return why this launch is not recorded, or None."""
         if self.kernels is not None and not self.kernels.search(_full_name(kernel)):
@@ -77,7 +81,7 @@ class Everything(Launcher):
                 return made
         reason = f"could not be marked: {_one_line(failures[0])}"
         self.failed[kernel.__name__] = reason
-        self.plain[kernel.__name__, reason] += 1
+        self.tell(kernel, reason)
         return plain(*args, **kwargs)
 
     def _plans(self, kernel: Any) -> tuple[Plan, ...]:

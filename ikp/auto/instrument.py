@@ -124,7 +124,7 @@ def _quiet(bench: Callable[..., Any]) -> Callable[..., Any]:
 
 def _not_a_kernel(value: Any) -> str:
     what = f"{type(value).__module__}.{type(value).__qualname__}"
-    if "cutlass" in str(getattr(value, "__module__", "")) + what or hasattr(value, "_dsl_object"):
+    if "cutlass" in str(getattr(value, "__module__", "")) + what or hasattr(value, "_dsl_cls"):
         return (
             "CuTe DSL kernels can't be marked from outside: their Python runs once, as the kernel "
             "is built, with control flow that CuTe rewrites itself. Write ikp.init(prof) and "

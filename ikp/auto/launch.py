@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.core import switches
 from ikp.core.session import profile
-from ikp.errors import IkpError, UsageError
+from ikp.errors import IkpError, IkpWarning, UsageError
 
 _SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 CAPTURED = "captured in a CUDA graph"
@@ -96,12 +97,24 @@ class Launcher:
         if session is None or not switches.enabled():
             return plain(*args, **kwargs)
         if kwargs.get("warmup"):
-            return Warm(self, kernel, plain(*args, **kwargs), kwargs)
+            compiled = plain(*args, **kwargs)
+            return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
         reason = self.reason_for_plain(kernel)
         if reason:
-            self.plain[kernel.__name__, reason] += 1
+            self.tell(kernel, reason)
             return plain(*args, **kwargs)
         return self.record(session, kernel, plain, args, kwargs)
+
+    def tell(self, kernel: Any, reason: str) -> None:
+        """Count a launch without marks; warn where nobody chose that."""
+        if reason == CAPTURED and not self.plain[kernel.__name__, reason]:
+            warnings.warn(
+                f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
+                "again and again into one buffer. Record a launch outside the capture.",
+                IkpWarning,
+                stacklevel=5,
+            )
+        self.plain[kernel.__name__, reason] += 1
 
     def reason_for_plain(self, kernel: Any) -> str | None:
         """Return why this launch is not recorded, or None."""

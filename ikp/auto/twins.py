@@ -140,6 +140,11 @@ def _twin(function: Any, plan: Plan, role: str) -> Any:
         if role == "kernel":
             check(function)
         interpreted = not hasattr(function, "cache_key")
+        if interpreted and plan.level == "scheduled":
+            raise KernelError(
+                "level='scheduled' marks what Triton's compiler has scheduled, and the interpreter "
+                "compiles nothing: use level='source'."
+            )
         twin = as_kind(function, _InterpretedTwin if interpreted else _Twin)
         twin.ikp_original, twin.ikp_twins = function, {}
         twins[key] = twin  # known before its helpers: they may call it

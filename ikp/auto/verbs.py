@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ikp.errors import KernelError
 from ikp.verbs import init, range
 
 __all__ = [
@@ -74,11 +73,6 @@ def passed(value: Any, name: Any, _semantic: Any = None) -> Any:
 
 def scheduled(detail: Any, _semantic: Any = None) -> None:
     """Ask for marks after scheduling: leave a comment that ``ikp.auto.scheduled`` finds."""
-    if _semantic is None:
-        raise KernelError(
-            "level='scheduled' marks what Triton's compiler has scheduled, and the interpreter "
-            "compiles nothing: use level='source'."
-        )
     import triton.language as tl
 
     code = f"// ikp.scheduled {_text(detail)}\nmov.u32 $0, 0;"

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
 import re
-import runpy
 import sys
-import traceback
 import warnings
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.files import next_command
-from ikp.errors import IkpError, UsageError
+from ikp.cli.program import Outcome, as_program, run
+from ikp.cli.run_report import MIB, report, say
+from ikp.errors import UsageError
 
 if TYPE_CHECKING:
     from ikp.auto.everything import Everything
     from ikp.core.session import profile
-    from ikp.core.trace import Trace
-
-ROWS = 10
-MIB = 1 << 20
-RECORD_CYCLES = 53
-"""A range in a full GPU: two clock reads and a store, the measured upper bound."""
 
 
 @click.command(
@@ -126,7 +112,7 @@ def command(
     from ikp.auto.plan import plan
     from ikp.core.session import profile
 
-    path = (out or Path(f"ikp-{_stem(target)}{_rank()}.pftrace")).absolute()
+    path = _of_rank((out or Path(f"ikp-{_stem(target)}.pftrace")).absolute())
     session = profile(path, force=force or out is None, buffer_size=buffer_mib * MIB)
     launcher = Everything(
         plan(detail, lines, level),
@@ -138,106 +124,37 @@ def command(
     )
     if not as_module and not Path(target).exists():
         raise UsageError(f"no such file: {target}. For a module, write: ikp run -m {target}")
+    process = os.getpid()
     outcome = _profiled(session, launcher, target, args, as_module)
-    _report(session, launcher, path)
-    sys.exit(outcome.code)
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """How a program ended."""
-
-    code: int
-    error: BaseException | None = None
+    if os.getpid() == process:
+        _finish(session, launcher, outcome)
+        report(session, launcher, path)
+    sys.exit(outcome.code)  # a child that the program forked ends here, too
 
 
 def _profiled(
     session: profile, launcher: Everything, target: str, args: tuple[str, ...], as_module: bool
-) -> _Outcome:
+) -> Outcome:
     from ikp.auto.everything import stepping_in
 
     session.__enter__()
     _only_here(launcher)
-    with _as_program(target, args, as_module), stepping_in(launcher):
-        outcome = _run(target, as_module)
+    with as_program(target, args, as_module), stepping_in(launcher):
+        return run(target, as_module)
+
+
+def _finish(session: profile, launcher: Everything, outcome: Outcome) -> None:
+    """Read the records back and write the trace; the program's own end comes first."""
     session.export = bool(launcher.recorded)
     error = outcome.error
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             session.__exit__(type(error) if error else None, error, None)
-        except Exception as lost:  # noqa: BLE001 - the program's own end comes first
-            _say(f"the trace is lost: {lost}")
+        except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
+            say(f"the trace is lost: {lost}")
     for each in told:
-        _say(str(each.message))
-    return outcome
-
-
-def _run(target: str, as_module: bool) -> _Outcome:
-    """Run the program to its end, and show its traceback as Python would."""
-    try:
-        if as_module:
-            runpy.run_module(target, run_name="__main__", alter_sys=True)
-        elif Path(target).is_file() and not zipfile.is_zipfile(target):
-            _run_script(Path(target).absolute())
-        else:
-            runpy.run_path(target, run_name="__main__")
-    except SystemExit as end:
-        return _Outcome(_code(end))
-    except BaseException as error:  # noqa: BLE001 - whatever ends a program
-        error.__traceback__ = _of_program(error.__traceback__)
-        _show(error)
-        return _Outcome(130 if isinstance(error, KeyboardInterrupt) else 1, error)
-    return _Outcome(0)
-
-
-def _run_script(path: Path) -> None:
-    """Run a file as Python's main module, which stays that to the end of the process."""
-    main = ModuleType("__main__")
-    main.__dict__.update(__file__=str(path), __builtins__=builtins, __spec__=None, __cached__=None)
-    sys.modules["__main__"] = main
-    with io.open_code(str(path)) as file:
-        code = compile(file.read(), str(path), "exec")
-    exec(code, main.__dict__)  # noqa: S102 - the program that the user asked to run
-
-
-def _code(end: SystemExit) -> int:
-    if end.code is None or isinstance(end.code, int):
-        return end.code or 0
-    print(end.code, file=sys.stderr)  # noqa: T201 - as Python does
-    return 1
-
-
-def _show(error: BaseException) -> None:
-    try:
-        sys.excepthook(type(error), error, error.__traceback__)
-    except Exception:  # noqa: BLE001 - the program's own hook is broken
-        traceback.print_exception(error)
-
-
-def _of_program(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of ikp and of what runs the program."""
-    ours = (str(Path(__file__).parents[1]) + os.sep, "<frozen runpy>", runpy.__file__)
-    frames = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(ours):
-            frames.append(trace)
-        trace = trace.tb_next
-    for frame, after in zip(frames, [*frames[1:], None], strict=True):
-        frame.tb_next = after
-    return frames[0] if frames else None
-
-
-@contextmanager
-def _as_program(target: str, args: tuple[str, ...], as_module: bool) -> Iterator[None]:
-    """Give the program the arguments and the import path that Python would give it."""
-    argv, path = sys.argv[:], sys.path[:]
-    sys.argv = [target, *args]
-    sys.path[0] = os.getcwd() if as_module else str(Path(target).resolve().parent)  # noqa: PTH109
-    try:
-        yield
-    finally:
-        sys.argv[:], sys.path[:] = argv, path
+        say(str(each.message))
 
 
 def _only_here(launcher: Everything) -> None:
@@ -249,10 +166,11 @@ def _stem(target: str) -> str:
     return re.sub(r"[^\w.-]", "_", Path(target).stem) or "program"
 
 
-def _rank() -> str:
-    """Return what keeps the traces of a multi-process launch apart."""
-    several = os.environ.get("WORLD_SIZE", "1") != "1"
-    return f".rank{os.environ['RANK']}" if several and "RANK" in os.environ else ""
+def _of_rank(path: Path) -> Path:
+    """Keep the traces of a multi-process launch apart: ``x.pftrace`` is ``x.rank1.pftrace``."""
+    if os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ:
+        return path
+    return path.with_name(f"{path.stem}.rank{os.environ['RANK']}{path.suffix}")
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
@@ -293,94 +211,3 @@ def _warps(text: str) -> list[int]:
             raise UsageError(f"--warps {text!r} names no warps: write 0, 0,4 or 0-3.")
         chosen += range(int(found[1]), int(found[2] or found[1]) + 1)
     return chosen
-
-
-# What is said at the end.
-
-
-def _report(session: profile, launcher: Everything, path: Path) -> None:
-    for line in _launches(launcher):
-        _say(line)
-    if not launcher.recorded:
-        if not launcher.plain:
-            _say(
-                "no Triton or Gluon kernel was launched in this process. Kernels of child "
-                "processes are not seen: put `ikp run` in front of the child's own command."
-            )
-        return
-    try:
-        trace: Trace = session.trace
-    except IkpError as error:
-        _say(str(error))
-        return
-    _table(trace)
-    _say(_recording(trace))
-    if path.exists():
-        _say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
-        next_command("ikp", "stats", path, why="every range")
-        next_command("ikp", "view", path, why="the timeline, in your browser")
-
-
-def _table(trace: Trace) -> None:
-    from ikp.analysis.stats import stats
-
-    table = stats(trace)
-    rows = sorted(table.rows, key=lambda row: -(row.total_ns or 0))
-    shown = replace(table, rows=tuple(rows[:ROWS]), evidence=())
-    click.echo("", err=True)
-    click.echo(str(shown).rstrip(), err=True)
-    if len(rows) > ROWS:
-        click.echo(f"... and {len(rows) - ROWS} more ranges", err=True)
-    click.echo("", err=True)
-
-
-def _recording(trace: Trace) -> str:
-    """Say what was lost, and about how much of the kernels' time recording took."""
-    attempted = sum(launch.attempted for launch in trace.launches)
-    kept = sum(launch.kept for launch in trace.launches)
-    text = f"{attempted:,} records, "
-    if kept == attempted:
-        text += "none dropped"
-    else:
-        needed = max(launch.needed_bytes for launch in trace.launches)
-        text += f"{attempted - kept:,} dropped: --buffer {-(-needed // MIB)} would hold them"
-    cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
-    resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
-    if not cycles or not resident:
-        return text + "."
-    spent = attempted * RECORD_CYCLES * cycles[0].clock.ns_per_tick
-    share = min(1.0, spent / resident)
-    return (
-        f"{text}; writing them took at most about {100 * share:.1f} % of the warps' time "
-        f"({RECORD_CYCLES} cycles each)."
-    )
-
-
-def _launches(launcher: Everything) -> list[str]:
-    """Say which launches were recorded, and why others were not."""
-    names = dict.fromkeys([*launcher.recorded, *(name for name, _ in launcher.plain)])
-    lines = []
-    for name in names:
-        recorded = launcher.recorded[name]
-        plain = {why: n for (kernel, why), n in launcher.plain.items() if kernel == name}
-        if not recorded and set(plain) == {_not_named()}:
-            continue
-        total = recorded + sum(plain.values())
-        parts = [f"{name}: {recorded} of {total} launches recorded"]
-        parts += [f"{count} {why}" for why, count in plain.items()]
-        if (used := launcher.plans.get(name)) and used[0] != launcher.plan:
-            parts.append(f"marked at {used[0]}: its compiler refused marks in the source")
-        lines.append("; ".join(parts))
-    if launcher.recorded:
-        lines.append(f"marks: {launcher.plan}.")
-    return lines
-
-
-def _not_named() -> str:
-    from ikp.auto.everything import NOT_NAMED
-
-    return NOT_NAMED
-
-
-def _say(text: str) -> None:
-    click.echo(f"ikp: {text}", err=True)

@@ -30,7 +30,7 @@ def test_a_launch_of_inductor_runs_the_marked_kernel(
     monkeypatch.setattr(kernel, "constexprs", [3], raising=False)  # as a compiled function has it
     plain: list[Any] = []
     monkeypatch.setattr(
-        heuristics.CachingAutotuner, "run", lambda _, *args, **__: plain.append(args)
+        heuristics.CachingAutotuner, "run", lambda _, *args, **__: plain.append((*args, 0))
     )
     with ikp.profile() as prof:
         step_out = inductor.step_in(heuristics, Launcher(plan("ops"), lambda: prof))

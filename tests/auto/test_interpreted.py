@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ikp
+from ikp.auto import launch
 from tests.kernels import control, unedited
 from tests.trace_processor import check_trace
 
@@ -208,3 +209,31 @@ def test_what_is_no_kernel_is_refused() -> None:
     marked = ikp.instrument(unedited.matmul)
     with pytest.raises(ikp.UsageError, match="is marked already"):
         ikp.instrument(marked)
+
+
+def test_a_kernel_that_a_graph_captures_runs_plain_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "_capturing", lambda: True)
+    marked = ikp.instrument(unedited.matmul)
+    with ikp.profile() as prof:
+        with pytest.warns(ikp.IkpWarning, match="matmul is captured in a CUDA graph and runs"):
+            assert matmul(marked) < 0.1
+        assert matmul(marked) < 0.1  # told once
+    assert len(prof.trace.launches) == 0
+
+
+def test_the_interpreter_has_no_scheduled_level() -> None:
+    marked = ikp.instrument(unedited.matmul, level="scheduled")
+    with ikp.profile(), pytest.raises(ikp.KernelError, match="the interpreter compiles nothing"):
+        matmul(marked)
+
+
+def test_a_cute_kernel_is_refused() -> None:
+    cute = pytest.importorskip("cutlass.cute")
+
+    @cute.kernel
+    def kernel() -> None: ...
+
+    with pytest.raises(ikp.UsageError, match="CuTe DSL kernels can't be marked from outside"):
+        ikp.instrument(kernel)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
-from ikp.cli.run import _blocks, _warps
+from ikp.cli.run import _blocks, _of_rank, _warps
 from tests.repo.tree import ROOT
 from tests.trace_processor import check_trace
 
@@ -146,10 +146,11 @@ def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
 def test_forked_children_run_plain(tmp_path: Path) -> None:
     program = PROGRAM + (
         "if os.fork() == 0:\n    add[(2,)](x, y, 4, BLOCK=16)\n    print('child', flush=True)\n"
-        "    os._exit(0)\nos.wait()\n"
+        "    sys.exit(0)\nos.wait()\n"
     )
     done = start(tmp_path, "run", "prog.py", program=program)
     assert "child" in done.stdout
+    assert done.stderr.count("wrote") == 1
     assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
 
 
@@ -172,6 +173,22 @@ def test_an_existing_file_is_kept_before_anything_runs(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert "x.pftrace exists" in done.stderr
+
+
+def test_ranks_write_traces_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.pftrace"
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.rank1.pftrace"
+
+
+def test_the_interpreter_has_no_scheduled_level(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "--level", "scheduled", "prog.py")
+    assert done.returncode == 0
+    assert done.stdout.startswith("sum 112.0")
+    assert "add: 0 of 3 launches recorded; 3 could not be marked: level='scheduled' marks" in (
+        done.stderr
+    )
 
 
 def test_bad_input_is_refused_in_words(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ into a Perfetto trace and a table of numbers.
 What to do first:
   ikp doctor                     what is installed, and is there a GPU
   ikp demo                       profile a small kernel; works without a GPU
+  ikp run your_script.py         profile the kernels of a program, unedited
   ikp stats ikp-demo.pftrace     how long each range took
   ikp view ikp-demo.pftrace      the timeline, in your browser
   ikp COMMAND --help             more about one command

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,9 +53,9 @@ def test_a_launch_of_inductor_runs_the_marked_kernel(
 def test_a_function_that_a_worker_dropped_is_loaded_anew(heuristics: Any) -> None:
     autotuner = generated.autotuner(heuristics.CachingAutotuner)
     kept = autotuner.fn
-    autotuner.fn = type("Dropped", (), {"fn": None})()
+    autotuner.fn = SimpleNamespace(fn=None)
     assert inductor._function(autotuner) is None
-    autotuner._reload_kernel = lambda: type("Reloaded", (), {"fn": kept})()
+    autotuner._reload_kernel = partial(SimpleNamespace, fn=kept)
     assert inductor._function(autotuner) is kept
 
 

@@ -131,7 +131,7 @@ def _launches(kind: Any, launcher: Launcher) -> Callable[[], None]:
     original = kind.run
 
     @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if is_twin(self):
             return original(self, *args, **kwargs)
         return launcher.run(self, functools.partial(original, self), *args, **kwargs)
@@ -145,7 +145,7 @@ def _trials(kind: Any) -> Callable[[], None]:
     original = kind._bench
 
     @functools.wraps(original)
-    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def bench(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         with tuning():
             return original(self, *args, **kwargs)
 

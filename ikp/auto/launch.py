@@ -84,7 +84,7 @@ class Launcher:
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def run(self, kernel: Any, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run(self, kernel: Any, plain: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Launch ``kernel`` as its own ``run(*args, grid=, warmup=, ...)`` would.
 
         Args:

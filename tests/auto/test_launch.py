@@ -1,0 +1,116 @@
+"""Which launches are recorded, and what takes the place of a kernel that was compiled ahead."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import ikp
+from ikp.auto.everything import NO_ROOM, NOT_NAMED, Everything
+from ikp.auto.launch import NOT_CHOSEN, TUNING, Launcher, Warm, span, tuning
+from ikp.auto.plan import plan
+
+
+def kernel(name: str = "k") -> Any:
+    return SimpleNamespace(
+        __name__=name, fn=SimpleNamespace(__module__="m", __qualname__=name), arg_names=["x", "n"]
+    )
+
+
+class Recording(Everything):
+    """Records without a kernel: counts what would be recorded."""
+
+    def record(self, session: Any, kernel: Any, plain: Any, args: Any, kwargs: Any) -> Any:
+        self.recorded[kernel.__name__] += 1
+        return ("recorded", args, kwargs)
+
+
+def launched(launcher: Launcher, name: str, times: int) -> list[bool]:
+    """Launch a kernel so often; return which launches were recorded."""
+    found = [launcher.run(kernel(name), lambda *_, **__: None, warmup=False) for _ in range(times)]
+    return [each is not None for each in found]
+
+
+def recording(**options: Any) -> Recording:
+    return Recording(plan(), SimpleNamespace, **options)
+
+
+def test_chosen_launches_are_counted_by_kernel() -> None:
+    launcher = recording(launches=span("1:3"))
+    assert launched(launcher, "a", 4) == [False, True, True, False]
+    assert launched(launcher, "b", 2) == [False, True]
+    assert launcher.plain["a", NOT_CHOSEN] == 2
+
+
+def test_chosen_kernels_match_by_module_and_name() -> None:
+    import re
+
+    launcher = recording(kernels=re.compile("^m.a$"))
+    assert launched(launcher, "a", 1) == [True]
+    assert launched(launcher, "ab", 1) == [False]
+    assert launcher.plain["ab", NOT_NAMED] == 1
+
+
+def test_the_room_for_recordings_ends() -> None:
+    launcher = recording(room=2)
+    assert launched(launcher, "a", 3) == [True, True, False]
+    assert launcher.plain["a", NO_ROOM] == 1
+
+
+def test_trials_of_an_autotuner_count_as_no_launch() -> None:
+    launcher = recording(launches=span("0"))
+    with tuning():
+        assert launched(launcher, "a", 3) == [False] * 3
+    assert launched(launcher, "a", 2) == [True, False]
+    assert launcher.plain["a", TUNING] == 3
+
+
+def test_the_kill_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IKP", "0")
+    assert launched(recording(), "a", 1) == [False]
+
+
+class Compiled:
+    """A kernel that ``warmup`` has compiled."""
+
+    n_regs = 32
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: ("plain", grid, args, kwargs)
+
+
+def test_a_kernel_compiled_ahead_is_recorded_when_it_is_launched() -> None:
+    launcher = recording(launches=span("0"))
+    options = {"n": 3, "num_warps": 8, "grid": (1,), "warmup": True}
+    warm = launcher.run(kernel(), lambda *_, **__: Compiled(), "x", **options)
+    assert isinstance(warm, Warm)
+    assert warm.n_regs == 32
+    with pytest.raises(AttributeError):
+        _ = warm.nothing_of_the_kind
+    what, args, kwargs = warm[4, 1, 1]("x", 3)
+    assert (what, args) == ("recorded", ("x", 3))
+    assert kwargs == {"num_warps": 8, "grid": (4, 1, 1), "warmup": False}
+    assert warm[4, 1, 1]("x", 3) == ("plain", (4, 1, 1), ("x", 3), {})
+    assert warm[4, 1, 1]("x", 3, stream=7)[0] == "plain"
+
+
+def test_a_warmup_that_compiles_nothing_returns_nothing() -> None:
+    assert recording().run(kernel(), lambda *_, **__: None, grid=(1,), warmup=True) is None
+
+
+def test_a_parameter_may_be_called_like_one_of_ours() -> None:
+    made = recording().run(kernel(), lambda *_, **__: None, kernel=1, plain=2, warmup=False)
+    assert made == ("recorded", (), {"kernel": 1, "plain": 2, "warmup": False})
+
+
+def test_the_last_session_that_is_open_is_the_current_one() -> None:
+    from ikp.core.session import current
+
+    assert current() is None
+    with ikp.profile() as outer:
+        with ikp.profile() as inner:
+            assert current() is inner
+        assert current() is outer
+    assert current() is None

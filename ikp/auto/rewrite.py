@@ -107,6 +107,8 @@ class _Rewriter(ast.NodeTransformer):
         self._at_source = plan.level == "source"
         self._inside_helpers = self._at_source and (plan.loops or bool(plan.lines))
         self._taken: set[str] = set()
+        self._flattened = 0  # loops around, of which the compiler makes one with what is in them
+        self._inner = 0  # loops around that lie in a flattened one
 
     def function(self, role: str) -> None:
         """Mark the whole function, and what is in it."""
@@ -131,7 +133,13 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Mark a loop and its iterations; the target is the iterations' payload."""
+        flat = _is_flattened(node)
+        inner = not flat and self._flattened > 0
+        self._flattened, self._inner = self._flattened + flat, self._inner + inner
         self.generic_visit(node)
+        self._flattened, self._inner = self._flattened - flat, self._inner - inner
+        if flat:
+            return node
         target = ast.unparse(node.target)
         variable = [ast.Name(target, ast.Load())] if isinstance(node.target, ast.Name) else []
         return self._loop(node, f"for {target}", *variable)
@@ -153,7 +161,8 @@ class _Rewriter(ast.NodeTransformer):
         if is_helper(known):
             self._replace(node, known)
             operation = True
-        if not (operation and self._plan.ops and self._at_source):
+        between = self._flattened and not self._inner
+        if not (operation and self._plan.ops and self._at_source) or between:
             return node
         return self._around(node, self._named(text, node))
 
@@ -162,11 +171,18 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _loop(self, node: ast.For | ast.While, text: str, *variable: ast.expr) -> ast.AST:
+        """Mark a loop and its iterations.
+
+        Where the compiler is asked to flatten a loop nest, a mark between two loops would keep it
+        from seeing through: there, only iterations of inner loops, and what is in them, are marked.
+        """
         if not (self._plan.loops and self._at_source) or _has(node, ast.Return):
             return node
         place = self._place(node)
         inner = self._with("iteration", node.body, f"{text} iteration {place}", *variable)
         node.body = [inner]
+        if self._flattened:
+            return node
         return self._with("range", [node], f"{text} {place}")
 
     def _chosen_lines(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -324,6 +340,13 @@ def _replace_names(node: ast.AST, new: Callable[[ast.expr], ast.expr | None]) ->
             value[:] = map(replaced, value)
         else:
             setattr(node, name, replaced(value))
+
+
+def _is_flattened(node: ast.For) -> bool:
+    """Return whether a loop asks, or may ask, the compiler to flatten it with what it contains."""
+    keywords = node.iter.keywords if isinstance(node.iter, ast.Call) else []
+    values = [keyword.value for keyword in keywords if keyword.arg == "flatten"]
+    return any(not (isinstance(v, ast.Constant) and not v.value) for v in values)
 
 
 def _has(node: ast.AST, kind: type[ast.AST]) -> bool:

@@ -84,6 +84,15 @@ def test_whiles_branches_noinline_helpers_and_long_loop_variables(detail: str) -
     assert kinds(code) == {"several"} | expected[detail]
 
 
+@DETAILS
+def test_a_flattened_nest_stays_one_loop(detail: str) -> None:
+    args = numbers(), numbers(), 64, 16
+    plain = compiled(unedited.persistent, *args, BLOCK=64)
+    code = compiled(unedited.persistent, *args, marks={"detail": detail}, BLOCK=64)
+    for operation in ("scf.for", "scf.if", "tt.load"):
+        assert plain.asm["ttgir"].count(operation) == code.asm["ttgir"].count(operation)
+
+
 def test_a_kernel_made_in_a_function_keeps_what_it_finds_there() -> None:
     stores = []
     for step in (3, 4):

@@ -88,6 +88,11 @@ def test_helpers_are_marked_inside_but_for_noinline_ones() -> None:
     )
 
 
+def test_between_the_loops_of_a_flattened_nest_there_are_no_marks() -> None:
+    found = [name.partition(" @")[0] for name in names(unedited.persistent, detail="ops")]
+    assert found == ["persistent", "for step iteration", "tl.load"]
+
+
 def test_chosen_lines_are_one_range() -> None:
     first, last = line_of(unedited.matmul, "a = tl.load"), line_of(unedited.matmul, "tl.dot")
     for text in (

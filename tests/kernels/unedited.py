@@ -111,3 +111,14 @@ autotuned = triton.autotune(
     restore_value=["x_ptr"],
     do_bench=_once,
 )(scaled)
+
+
+@triton.jit
+def persistent(x_ptr, out_ptr, tiles, steps, BLOCK: tl.constexpr):
+    """Sum ``steps`` blocks of ``x`` for each tile; the compiler makes one loop of the two."""
+    at = tl.arange(0, BLOCK)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        total = tl.zeros((BLOCK,), tl.float32)
+        for step in range(steps):
+            total += tl.load(x_ptr + (tile * steps + step) * BLOCK + at)
+        tl.store(out_ptr + tile * BLOCK + at, total)

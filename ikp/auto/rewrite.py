@@ -119,6 +119,9 @@ class _Rewriter(ast.NodeTransformer):
         if role != "helper" and self._at_source:
             kind = "" if role == "kernel" else f"{role} "
             self._whole(f"{kind}{self._source.name} {self._place(node)}")
+        if role == "partition" and self._at_source:
+            named = _statement("role", ast.Constant(self._source.name))
+            node.body.insert(0, _at(named, node.body[0]))
         if role == "kernel":
             _add_parameter(node, self._source.name)
             opening = _statement("init", ast.Name(PROF, ast.Load()))

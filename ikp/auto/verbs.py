@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ikp.verbs import init, range
+from ikp.verbs import init, range, role
 
 __all__ = [
     "closed",
@@ -24,6 +24,7 @@ __all__ = [
     "opened",
     "passed",
     "range",
+    "role",
     "scheduled",
 ]
 

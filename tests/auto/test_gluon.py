@@ -52,7 +52,10 @@ def kinds(code: Any) -> set[str]:
 
 
 EXPECTED = {
-    "kernel": {"gemm", "partition consumer", "partition producer"},
+    "kernel": {
+        *("gemm", "partition consumer", "partition producer"),
+        *("consumer", "producer"),  # the roles of their warps
+    },
     "loops": {"for k", "for k iteration", "for i", "for i iteration"},
     "ops": {
         *("mbarrier.wait", "mbarrier.expect", "load_tile", "hopper.warpgroup_mma"),

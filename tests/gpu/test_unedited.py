@@ -1,0 +1,151 @@
+"""Kernels that nobody edited, on a GPU: right results, and as many ranges as the code says."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import ikp  # noqa: E402
+from tests.kernels import unedited  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+SIZES = {"BM": 128, "BN": 128, "BK": 64}
+M, N, K, WARPS = 512, 384, 640, 8
+TILES, STEPS = 12, 10
+
+
+class Matmul:
+    """The operands of one matmul, and its launch."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.a = torch.randn((M, K), device="cuda", dtype=torch.float16)
+        self.b = torch.randn((K, N), device="cuda", dtype=torch.float16)
+
+    def launch(self, kernel) -> float:
+        """Launch, with two blocks too many, and return the relative error."""
+        c = torch.zeros((M, N), device="cuda", dtype=torch.float16)
+        kernel[(TILES + 2,)](self.a, self.b, c, M, N, K, **SIZES, num_warps=WARPS, num_stages=3)
+        right = self.a.float() @ self.b.float()
+        return float((c.float() - right).norm() / right.norm())
+
+
+@pytest.fixture
+def matmul() -> Matmul:
+    return Matmul()
+
+
+def counts(trace: ikp.Trace) -> Counter[str]:
+    names = (trace.regions[region].name for region in trace.events.region)
+    return Counter(name.partition(" @")[0] for name in names)
+
+
+@pytest.mark.parametrize("detail", ["kernel", "loops", "ops"])
+def test_source_level(matmul: Matmul, detail: str) -> None:
+    with ikp.profile() as prof:
+        assert matmul.launch(ikp.instrument(unedited.matmul, detail=detail)) < 1e-3
+    assert prof.trace.launches[0].dropped == 0
+    assert prof.trace.slots.finished.all()
+    expected = {"matmul": TILES + 2}
+    if detail != "kernel":
+        expected |= {"for k": TILES, "for k iteration": TILES * STEPS}
+    if detail == "ops":
+        expected |= {"tl.load": 2 * TILES * STEPS, "tl.dot": TILES * STEPS, "tl.store": TILES}
+    assert counts(prof.trace) == {name: WARPS * count for name, count in expected.items()}
+
+
+@pytest.mark.parametrize("detail", ["kernel", "loops", "ops"])
+def test_scheduled_level(matmul: Matmul, detail: str) -> None:
+    marked = ikp.instrument(unedited.matmul, detail=detail, level="scheduled")
+    with ikp.profile() as prof:
+        assert matmul.launch(marked) < 1e-3
+    found = counts(prof.trace)
+    assert prof.trace.launches[0].dropped == 0
+    assert found["matmul"] == WARPS * (TILES + 2)
+    if detail != "kernel":
+        assert found["for"] == WARPS * TILES
+        assert found["for iteration"] == WARPS * TILES * STEPS
+    if detail == "ops":
+        copies = found["async_copy_global_to_local"]
+        assert copies == WARPS * TILES * 2 * (STEPS + 2)  # two stages ahead, and masked at the end
+        assert found["warp_group_dot"] == WARPS * TILES * STEPS
+
+
+def test_plain_launches_in_between_are_plain(matmul: Matmul) -> None:
+    marked = ikp.instrument(unedited.matmul)
+    with ikp.profile() as prof:
+        for _ in range(3):
+            assert matmul.launch(unedited.matmul) < 1e-3
+            assert matmul.launch(marked) < 1e-3
+    assert len(prof.trace.launches) == 3
+
+
+def test_an_autotuned_kernel() -> None:
+    tuned = triton.autotune(
+        configs=[triton.Config({"BLOCK": size}) for size in (256, 512)],
+        key=["n"],
+        restore_value=["x_ptr"],
+    )(unedited.scaled)
+    x = torch.ones(4096, device="cuda")
+    with ikp.profile() as prof:
+        ikp.instrument(tuned)[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x, 4096)
+    assert (x == 5).all()
+    assert len(prof.trace.launches) == 1
+
+
+def test_a_captured_graph_runs_without_marks(matmul: Matmul) -> None:
+    marked = ikp.instrument(unedited.matmul)
+    with ikp.profile() as prof:
+        matmul.launch(marked)
+        graph = torch.cuda.CUDAGraph()
+        c = torch.zeros((M, N), device="cuda", dtype=torch.float16)
+        options = {"num_warps": WARPS, "num_stages": 3}
+        unedited.matmul[(TILES,)](matmul.a, matmul.b, c, M, N, K, **SIZES, **options)
+        with (
+            pytest.warns(ikp.IkpWarning, match="captured in a CUDA graph"),
+            torch.cuda.graph(graph),
+        ):
+            marked[(TILES,)](matmul.a, matmul.b, c, M, N, K, **SIZES, **options)
+        graph.replay()
+    assert len(prof.trace.launches) == 1
+
+
+PROGRAM = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def add(x, y, n, BLOCK: tl.constexpr):
+    for i in range(n):
+        at = (tl.program_id(0) * n + i) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y + at, tl.load(x + at) + 1)
+
+x = torch.ones(4 * 8 * 128, device="cuda")
+y = torch.zeros_like(x)
+compiled = add.warmup(x, y, 8, BLOCK=128, num_warps=4, grid=(1,))
+compiled._init_handles()
+print("registers", compiled.n_regs > 0)
+compiled[4, 1, 1](x, y, 8, 128)
+print((y == 2).all().item())
+f = torch.compile(lambda t: torch.softmax(t * 2, -1))
+t = torch.randn(64, 512, device="cuda")
+for _ in range(2):
+    print(torch.allclose(f(t), torch.softmax(t * 2, -1), atol=1e-5))
+"""
+
+
+def test_a_program_with_a_kernel_compiled_ahead_and_torch_compile(tmp_path: Path) -> None:
+    (tmp_path / "prog.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "ikp.cli.main", "run", "prog.py"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["registers", "True", "True", "True", "True"], done.stderr
+    assert "could not be marked" not in done.stderr
+    trace = ikp.load(tmp_path / "ikp-prog.pftrace")
+    assert counts(trace)["for i iteration"] == 4 * 4 * 8
+    assert any(launch.label.startswith("triton_") for launch in trace.launches)

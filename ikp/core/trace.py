@@ -6,6 +6,7 @@ one axis for all launches and SMs. Nothing here knows a DSL or a file format.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
+from ikp.core.args import ArgColumn
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
     from ikp.analysis.stats import Stats
+    from ikp.core.items import Instant, Range
 
 Column = NDArray[Any]
 
@@ -147,7 +150,8 @@ class Trace:
 
     ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
     time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
-    ``ikp.role``; the first, of those that gave none, is empty.
+    ``ikp.role``; the first, of those that gave none, is empty. ``args`` holds further facts about
+    single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds.
     """
 
     launches: tuple[Launch, ...]
@@ -156,6 +160,7 @@ class Trace:
     events: Events
     provenance: dict[str, str] = field(default_factory=dict)
     roles: tuple[str, ...] = ("",)
+    args: Mapping[str, ArgColumn] = field(default_factory=dict)
 
     @property
     def dropped(self) -> int:
@@ -166,6 +171,18 @@ class Trace:
     def payload(self) -> NDArray[np.float64]:
         """The payload of each event as a number; NaN where there is none."""
         return payload_values(self.events.payload, self.events.payload_type)
+
+    def ranges(self) -> Iterator[Range]:
+        """Yield each range as an object, slot by slot, within a slot in the order of their ends."""
+        from ikp.core.items import ranges
+
+        return ranges(self)
+
+    def instants(self) -> Iterator[Instant]:
+        """Yield each instant as an object, slot by slot, within a slot in order."""
+        from ikp.core.items import instants
+
+        return instants(self)
 
     def stats(self) -> Stats:
         """Return count, total, mean, p50, p99 and share per launch label and region."""

@@ -29,7 +29,7 @@ def test_one_row_per_event_with_every_column():
         "block_z": [0, 1, 0],
         "warp": [0, 0, 0],
         "sm": [0, 3, 4],
-        "role": [0, 0, 0],
+        "role": ["", "", ""],
         "region": ["load", "dot", "tile done"],
         "kind": ["range", "range", "instant"],
         "start_ns": [START, START + 100, START + 500],

@@ -28,7 +28,7 @@ class PerfettoExporter:
             ExportError: the file exists and ``force`` is false, the path can't be written, or the
                 trace contradicts itself.
         """
-        from ikp.exporters.perfetto.files import replacing
+        from ikp.exporters.files import replacing
         from ikp.exporters.perfetto.writer import write
 
         with replacing(path, force=force) as file:

@@ -11,7 +11,7 @@ import pytest
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter, writer
 from ikp.exporters.perfetto.events import Batch
-from ikp.exporters.perfetto.files import replacing
+from ikp.exporters.files import replacing
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 
 OLD = b"an older trace"

@@ -1,0 +1,157 @@
+"""Arguments: further facts about single events, a column each, some events without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.errors import UsageError
+
+Scalar = int | float | bool | str
+Args = Mapping[str, "ArgColumn"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArgColumn:
+    """One argument of many events, a row each.
+
+    ``values`` is int64, float64, bool or str (numpy's ``<U``); where ``given`` is false the event
+    has no such argument and the value is 0, false or empty.
+    """
+
+    values: NDArray[Any]
+    given: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def take(self, rows: NDArray[Any] | slice) -> ArgColumn:
+        """Return the given rows."""
+        return ArgColumn(self.values[rows], self.given[rows])
+
+    def value(self, row: int) -> Scalar | None:
+        """Return one event's argument as a plain value; None where it has none."""
+        return self.values[row].item() if self.given[row] else None
+
+    def tolist(self) -> list[Scalar | None]:
+        """Return all rows as plain values."""
+        pairs = zip(self.values.tolist(), self.given.tolist(), strict=True)
+        return [value if given else None for value, given in pairs]
+
+
+KINDS: Final = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64, "U": np.str_}
+"""What numpy's kinds are kept as."""
+
+
+def arg_column(name: str, values: Iterable[Any], count: int) -> ArgColumn:
+    """Return ``values`` as a column; None and NaN mean that an event has no such argument.
+
+    Raises:
+        UsageError: there are not ``count`` values, or they are of several types or of none that
+            an argument can have.
+    """
+    if isinstance(values, ArgColumn):
+        column = values
+    else:
+        array = values if isinstance(values, np.ndarray) else _array(name, list(values))
+        column = _of_objects(name, array.tolist()) if array.dtype == object else _plain(name, array)
+    if column.given.ndim != 1 or len(column) != count:
+        raise UsageError(
+            f"argument {name!r} has {len(column)} values, the trace {count} events: give one value "
+            "for each event, None for those without."
+        )
+    return column
+
+
+def _array(name: str, values: list[Any]) -> NDArray[Any]:
+    """Return a list as an array of objects, which keeps each value's own type."""
+    array = np.empty(len(values), object)
+    try:
+        array[:] = values
+    except ValueError as error:
+        raise UsageError(f"argument {name!r} has values that are not single values.") from error
+    return array
+
+
+def _plain(name: str, array: NDArray[Any]) -> ArgColumn:
+    dtype = KINDS.get(array.dtype.kind)
+    if dtype is None:
+        raise UsageError(f"argument {name!r} has values of type {array.dtype}: {ALLOWED}.")
+    if array.dtype == np.uint64 and len(array) and int(array.max()) > MOST:
+        raise UsageError(f"argument {name!r} has values above {MOST}: they take 64 bits, signed.")
+    values = array.astype(dtype)
+    given = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+    return _blanked(values, given)
+
+
+ALLOWED: Final = "an argument is an integer of 64 bits, a float, a bool or a string"
+MOST: Final = (1 << 63) - 1
+
+
+def _of_objects(name: str, objects: Sequence[Any]) -> ArgColumn:
+    plain = [one.item() if isinstance(one, np.generic) else one for one in objects]
+    there = [one is not None and one == one for one in plain]  # noqa: PLR0124  NaN isn't itself
+    given = np.array(there, bool)
+    types = {type(one) for one, given in zip(plain, there, strict=True) if given}
+    dtype = next((to for kinds, to in _TYPES if types <= kinds), None)
+    if dtype is None:
+        found = ", ".join(sorted(kind.__name__ for kind in types))
+        raise UsageError(f"argument {name!r} has values of type {found}: {ALLOWED}, in all events.")
+    blank = np.zeros(1, dtype)[0].item()
+    filled = [one if given else blank for one, given in zip(plain, there, strict=True)]
+    try:
+        return _blanked(np.array(filled, dtype), given)
+    except OverflowError as error:
+        raise UsageError(f"argument {name!r} has values beyond 64 bits, signed.") from error
+
+
+_TYPES: Final[tuple[tuple[set[type], type[np.generic]], ...]] = (
+    ({bool}, np.bool_),
+    ({int}, np.int64),
+    ({int, float}, np.float64),
+    ({str}, np.str_),
+)
+
+
+def _blanked(values: NDArray[Any], given: NDArray[np.bool_]) -> ArgColumn:
+    if not given.all():
+        values = values.copy()
+        values[~given] = np.zeros(1, values.dtype)[0]
+    return ArgColumn(values, given)
+
+
+def take_args(args: Args, rows: NDArray[Any] | slice) -> dict[str, ArgColumn]:
+    """Return the given rows of every argument."""
+    return {name: column.take(rows) for name, column in args.items()}
+
+
+def join_args(parts: Sequence[tuple[Args, int]]) -> dict[str, ArgColumn]:
+    """Lay the arguments of several tables of events end to end.
+
+    ``parts`` holds each table's arguments and number of events. Where one has no such argument, its
+    events have none.
+
+    Raises:
+        UsageError: one argument has different types in two tables.
+    """
+    names = dict.fromkeys(name for args, _ in parts for name in args)
+    return {
+        name: _joined(name, [(args.get(name), count) for args, count in parts]) for name in names
+    }
+
+
+def _joined(name: str, parts: list[tuple[ArgColumn | None, int]]) -> ArgColumn:
+    kinds = {column.values.dtype.kind for column, _ in parts if column is not None}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"argument {name!r} has values of different types in the traces to be joined: give it "
+            "another name in one of them."
+        )
+    dtype = np.result_type(*(column.values.dtype for column, _ in parts if column is not None))
+    values = [np.zeros(n, dtype) if column is None else column.values for column, n in parts]
+    given = [np.zeros(n, bool) if column is None else column.given for column, n in parts]
+    return ArgColumn(np.concatenate(values), np.concatenate(given))

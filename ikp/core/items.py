@@ -1,0 +1,117 @@
+"""Events as objects, for code that looks at one at a time.
+
+Columns are faster by far: use these where a loop in Python is what you want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.args import Scalar, take_args
+from ikp.core.trace import Events, payload_values
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+AT_ONCE = 1 << 14
+"""Events turned into plain numbers together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A point in time at which a warp said something."""
+
+    launch: int  # index into Trace.launches
+    label: str  # of the launch
+    region: str
+    block: int  # linear: x + grid_x * (y + grid_y * z)
+    warp: int  # in its block
+    sm: int
+    role: str  # of the warp, "" where it has none
+    start_ns: int  # Unix time
+    payload: int | float | None
+    args: dict[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Range(Instant):
+    """A range: what one warp did from ``start_ns`` to ``end_ns``."""
+
+    end_ns: int
+    ticks: int  # of the launch's clock
+    cycles: int | None  # the ticks, where the launch's clock counts SM cycles
+
+    @property
+    def duration_ns(self) -> int:
+        """How long it took, in nanoseconds."""
+        return self.end_ns - self.start_ns
+
+
+def ranges(trace: Trace) -> Iterator[Range]:
+    """Yield each range of the trace, in the trace's order."""
+    cycles = [launch.clock.kind == "cycles" for launch in trace.launches]
+    for common, end, ticks in _items(trace, Kind.RANGE):
+        yield Range(*common, end, ticks, ticks if cycles[common[0]] else None)
+
+
+def instants(trace: Trace) -> Iterator[Instant]:
+    """Yield each instant of the trace, in the trace's order."""
+    for common, _, _ in _items(trace, Kind.INSTANT):
+        yield Instant(*common)
+
+
+def items(trace: Trace) -> Iterator[Range | Instant]:
+    """Yield each event of the trace, in the trace's order."""
+    found = {Kind.RANGE: ranges(trace), Kind.INSTANT: instants(trace)}
+    for kind in trace.events.kind.tolist():
+        yield next(found[Kind(kind)])
+
+
+def _items(trace: Trace, kind: Kind) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+    """Yield what all events of one kind have, and their ends and ticks."""
+    chosen = np.flatnonzero(trace.events.kind == int(kind))
+    labels = [launch.label for launch in trace.launches]
+    regions = [region.name for region in trace.regions]
+    slots = trace.slots
+    for low in range(0, len(chosen), AT_ONCE):
+        rows = chosen[low : low + AT_ONCE]
+        events = Events(*(getattr(trace.events, one.name)[rows] for one in fields(Events)))
+        for launch, region, block, warp, sm, role, start, payload, args, end, ticks in zip(
+            slots.launch[events.slot].tolist(),
+            events.region.tolist(),
+            slots.block[events.slot].tolist(),
+            slots.warp[events.slot].tolist(),
+            slots.sm[events.slot].tolist(),
+            slots.role[events.slot].tolist(),
+            events.start_ns.tolist(),
+            _payloads(events),
+            _args(trace, rows),
+            events.end_ns.tolist(),
+            events.ticks.tolist(),
+            strict=True,
+        ):
+            what = (launch, labels[launch], regions[region], block, warp, sm, trace.roles[role])
+            yield (*what, start, payload, args), end, ticks
+
+
+def _payloads(events: Events) -> list[int | float | None]:
+    numbers = payload_values(events.payload, events.payload_type).tolist()
+    return [
+        None if kind == PayloadType.NONE else number if kind == PayloadType.F32 else int(number)
+        for kind, number in zip(events.payload_type.tolist(), numbers, strict=True)
+    ]
+
+
+def _args(trace: Trace, rows: Any) -> list[dict[str, Scalar]]:
+    if not trace.args:
+        return [{} for _ in rows]
+    columns = {name: column.tolist() for name, column in take_args(trace.args, rows).items()}
+    return [
+        {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+        for values in zip(*columns.values(), strict=True)
+    ]

@@ -54,3 +54,19 @@ def _refuse(target: Path, force: bool) -> None:
             f"{target} exists. Give another path, or overwrite it with force=True (on the command "
             "line: --force)."
         )
+
+
+@contextlib.contextmanager
+def packed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """Return what to write to, so that ``file`` is compressed if ``name`` ends in ``.gz``."""
+    if not name.endswith(".gz"):
+        yield file
+        return
+    from isal import igzip
+
+    with igzip.IGzipFile("", "wb", FAST, file, mtime=0) as out:
+        yield out
+
+
+FAST = 1
+"""Levels above are slower, and gain little where rows are so much alike."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.lanes import Stream, arrange
+from ikp.core.lanes import arrange
 from ikp.core.trace import Events, Trace
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import Batch
@@ -49,7 +49,7 @@ class Batches:
         self._layout = layout
         self._bounds = bounds
         self._clock = clock
-        self._overlaps: dict[tuple[int, int], int] = {}  # (warp's track, lane) -> track
+        self._overlaps = Overlaps(layout)
         self._names = varints(first_name + np.arange(len(trace.regions)))
         self._blocks = varints(trace.slots.block)
         self._tracks = varints(layout.slot_track)
@@ -57,13 +57,14 @@ class Batches:
 
     def make(self, low: int, high: int) -> tuple[Batch, list[Track]]:
         """Return the events of slots ``low`` to ``high``, and the tracks they are the first on."""
-        events = _by_end(_rows(self._trace.events, self._bounds[low], self._bounds[high]))
+        events, _ = by_end(part(self._trace.events, self._bounds[low], self._bounds[high]))
         ranges = events.kind == int(Kind.RANGE)
         stream = arrange(events.slot, events.start_ns, events.end_ns, ranges)
         slot = events.slot.astype(np.intp)
         track, new = self._tracks.take(slot), list[Track]()
         if stream.lane.any():
-            track, new = self._add_lanes(slot, stream)
+            tracks, new = self._overlaps.place(slot, stream.lane)
+            track = varints(tracks)
         name, ticks = self._ticks(events, slot, ranges)
         batch = Batch(
             start=self._clock.times(events.start_ns),
@@ -93,27 +94,42 @@ class Batches:
         names = varints(np.where(cycles, Arg.CYCLES, Arg.TICKS))
         return names.where(shown), ticks.where(shown)
 
-    def _add_lanes(self, slot: NDArray[np.intp], stream: Stream) -> tuple[Column, list[Track]]:
-        """Give each new lane of a warp a track; return the tracks of all events."""
-        row, one = distinct(slot, stream.lane)
-        warps, lanes = self._layout.slot_track[slot[one]], stream.lane[one]
+
+class Overlaps:
+    """Gives each further lane of a warp a track of its own, below the warp's."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._found: dict[tuple[int, int], int] = {}  # (warp's track, lane) -> track
+
+    def place(self, slot: NDArray[np.intp], lane: Ints) -> tuple[Ints, list[Track]]:
+        """Return the track of each event, and the tracks that these events are the first on."""
+        if not lane.any():
+            return self._layout.slot_track[slot], []
+        row, one = distinct(slot, lane)
+        warps, lanes = self._layout.slot_track[slot[one]], lane[one]
         uuids, new = [], []
-        for warp, lane in zip(warps.tolist(), lanes.tolist(), strict=True):
-            free = self._layout.next_uuid + len(self._overlaps)
-            uuids.append(self._overlaps.setdefault((warp, lane), free) if lane else warp)
+        for warp, number in zip(warps.tolist(), lanes.tolist(), strict=True):
+            free = self._layout.next_uuid + len(self._found)
+            uuids.append(self._found.setdefault((warp, number), free) if number else warp)
             if uuids[-1] == free:
-                new.append(Track(free, f"overlap {lane}", warp, lane))
-        return varints(np.array(uuids)).take(row), new
+                new.append(Track(free, f"overlap {number}", warp, number))
+        return np.array(uuids)[row], new
 
 
-def _rows(events: Events, low: int, high: int) -> Events:
+def part(events: Events, low: int, high: int) -> Events:
+    """Return the events from ``low`` up to ``high``."""
     return Events(*(getattr(events, field.name)[low:high] for field in fields(events)))
 
 
-def _by_end(events: Events) -> Events:
-    """Return the events of each slot in order of their ends, which is how they were recorded."""
+def by_end(events: Events) -> tuple[Events, NDArray[np.intp]]:
+    """Return the events of each slot in order of their ends, which is how they were recorded.
+
+    Also return which row each one was.
+    """
     slot, end = events.slot, events.end_ns
+    order = np.arange(len(events))
     if not np.any((end[1:] < end[:-1]) & (slot[1:] == slot[:-1])):
-        return events
+        return events, order
     order = np.lexsort((end, slot))
-    return Events(*(getattr(events, field.name)[order] for field in fields(events)))
+    return Events(*(getattr(events, field.name)[order] for field in fields(events))), order

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ikp.errors import ExportError
+from ikp.exporters.files import replacing
 from ikp.exporters.perfetto import PerfettoExporter, writer
 from ikp.exporters.perfetto.events import Batch
-from ikp.exporters.files import replacing
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 
 OLD = b"an older trace"

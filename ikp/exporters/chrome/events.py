@@ -1,0 +1,164 @@
+"""Ranges and instants as lines of JSON, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.args import ArgColumn
+from ikp.core.lanes import arrange
+from ikp.core.trace import Events as Table
+from ikp.core.trace import Trace
+from ikp.exporters.chrome.tracks import Threads, as_json, names_as_json
+from ikp.exporters.perfetto.batches import Overlaps, by_end, part
+from ikp.exporters.perfetto.tracks import Layout
+from ikp.exporters.text import (
+    Part,
+    at_once,
+    integers,
+    join,
+    lay,
+    reals,
+    texts,
+    thousandths,
+    where,
+)
+
+Ints = NDArray[np.int64]
+
+
+class Events:
+    """Writes a trace's events, and gives threads to those that overlap others of their warp."""
+
+    def __init__(
+        self, trace: Trace, layout: Layout, threads: Threads, bounds: Ints, origin: int
+    ) -> None:
+        self._trace, self._threads, self._bounds, self._origin = trace, threads, bounds, origin
+        self._overlaps = Overlaps(layout)
+        self._regions = texts(names_as_json([region.name for region in trace.regions]))
+        self._blocks = integers(trace.slots.block)
+        self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
+        self._args = {name: as_json(name) for name in trace.args}
+        self._rows = at_once(200 + self._regions.shape[1] + sum(map(len, self._args.values())))
+
+    def make(self, low: int, high: int) -> Iterator[bytes]:
+        """Yield the lines of slots ``low`` to ``high``, each warp's events in order of opening."""
+        first, last = int(self._bounds[low]), int(self._bounds[high])
+        events, order = by_end(part(self._trace.events, first, last))
+        stream = arrange(
+            events.slot, events.start_ns, events.end_ns, events.kind == int(Kind.RANGE)
+        )
+        track, new = self._overlaps.place(events.slot.astype(np.intp), stream.lane)
+        for each in new:
+            yield from self._threads.add(each)
+        known, heads = self._heads(track)
+        opening = np.argsort(stream.opens)
+        for begin in range(0, len(opening), self._rows):
+            rows = opening[begin : begin + self._rows]
+            chosen = Table(*(getattr(events, name)[rows] for name in Table.__slots__))
+            args = {
+                name: column.take(first + order[rows]) for name, column in self._trace.args.items()
+            }
+            yield self._lines(chosen, heads[known[rows]], args)
+
+    def _heads(self, track: Ints) -> tuple[Ints, Part]:
+        """Return what events begin with: a row for each, and the rows."""
+        uuids, row = np.unique(track, return_inverse=True)
+        return row, texts([b"%s," % self._threads.heads[uuid] for uuid in uuids.tolist()])
+
+    def _lines(self, events: Table, heads: Part, args: dict[str, ArgColumn]) -> bytes:
+        slot = events.slot.astype(np.intp)
+        ranges = events.kind == int(Kind.RANGE)
+        duration = events.end_ns - events.start_ns
+        return join(
+            *_either(ranges, b'{"ph":"X",', b'{"ph":"i","s":"t",'),
+            heads,
+            b'"ts":',
+            thousandths(events.start_ns - self._origin),
+            *_only(ranges, b',"dur":', thousandths(duration)),
+            b',"name":',
+            self._regions[events.region],
+            b',"args":{"block":',
+            self._blocks[slot],
+            *self._ticks(events, slot, ranges, duration),
+            *_payload(events),
+            *(_argument(self._args[name], column) for name, column in args.items()),
+            b"}},\n",
+        )
+
+    def _ticks(
+        self, events: Table, slot: NDArray[np.intp], ranges: NDArray[np.bool_], duration: Ints
+    ) -> list[bytes | Part]:
+        """Return the ticks under the name for what they count, where the duration isn't they."""
+        ticks = integers(events.ticks)
+        if self._cycles.all() and ranges.all():
+            return [b',"cycles":', ticks]
+        cycles = self._cycles[self._trace.slots.launch[slot]]
+        shown = (events.ticks != duration) | (ranges & cycles)
+        return [
+            where(shown & cycles, b',"cycles":'),
+            where(shown & ~cycles, b',"ticks":'),
+            where(shown, ticks),
+        ]
+
+
+def _either(chosen: NDArray[np.bool_], yes: bytes, no: bytes) -> list[bytes | Part]:
+    """Return one text where ``chosen`` says so, and the other elsewhere."""
+    return [yes] if chosen.all() else [where(chosen, yes), where(~chosen, no)]
+
+
+def _only(chosen: NDArray[np.bool_], name: bytes, value: Part) -> list[bytes | Part]:
+    """Return a field that only the chosen rows have."""
+    return [name, value] if chosen.all() else [where(chosen, lay(name, value))]
+
+
+def _payload(events: Table) -> list[bytes | Part]:
+    """Return the argument of those events that have a payload, as a number of its type."""
+    types = events.payload_type
+    found: list[bytes | Part] = []
+    for kind in np.unique(types).tolist():
+        if kind == PayloadType.NONE:
+            continue
+        chosen = types == kind
+        values = _numbers(PayloadType(kind), np.where(chosen, events.payload, np.uint32(0)))
+        found += _only(chosen, b',"payload":', values)
+    return found
+
+
+def _numbers(kind: PayloadType, bits: NDArray[np.uint32]) -> Part:
+    if kind is PayloadType.U32:
+        return integers(bits)
+    if kind is PayloadType.I32:
+        return integers(bits.view(np.int32))
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        return json_reals(bits.view(np.float32).astype(np.float64))
+
+
+def json_reals(values: NDArray[np.float64]) -> Part:
+    """Return floats as JSON; what JSON has no number for as a string."""
+    if np.isfinite(values).all():
+        return reals(values)
+    return texts(
+        [
+            (repr(value) if finite else f'"{value}"').encode()
+            for value, finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
+        ]
+    )
+
+
+def _argument(name: bytes, column: ArgColumn) -> Part:
+    values = column.values
+    field = b",%s:" % name
+    if values.dtype.kind == "i":
+        text = integers(values)
+    elif values.dtype.kind == "f":
+        text = json_reals(values)
+    elif values.dtype.kind == "b":
+        text = texts([b"false", b"true"])[values.astype(np.intp)]
+    else:
+        distinct, code = np.unique(values, return_inverse=True)
+        text = texts(names_as_json(distinct.tolist()))[code]
+    return where(column.given, lay(field, text))

@@ -1,0 +1,142 @@
+"""A trace as Chrome JSON: what is written in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.trace import Trace
+from ikp.exporters.checks import check, in_use
+from ikp.exporters.chrome.events import Events
+from ikp.exporters.chrome.tracks import Threads, as_json, event
+from ikp.exporters.perfetto.batches import cuts
+from ikp.exporters.perfetto.blocks import steps
+from ikp.exporters.perfetto.tracks import Layout, lay_out
+from ikp.exporters.text import at_once, integers, join, texts, thousandths
+from ikp.progress import track
+
+Ints = NDArray[np.int64]
+
+EVENTS_AT_ONCE = 1 << 16
+
+
+def write(trace: Trace, out: BinaryIO, name: str) -> None:
+    """Write a trace as one JSON object, showing progress if it takes long.
+
+    Raises:
+        ExportError: the trace contradicts itself.
+    """
+    check(trace)
+    lines = filter(None, _lines(trace, name))
+    out.write(next(lines))
+    last = next(lines, b"")
+    for line in lines:
+        out.write(last)
+        last = line
+    out.write(last.removesuffix(b",\n"))  # JSON has no comma after the last event
+    out.write(b"\n]}\n")
+
+
+def _lines(trace: Trace, name: str) -> Iterator[bytes]:
+    """Yield the start of the file, then events, each with a comma at its end."""
+    bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
+    used_start, used_end = in_use(trace, bounds)
+    origin = int(used_start.min()) if len(used_start) else 0
+    layout = lay_out(trace, used_start, used_end)
+    threads, named = Threads.of(layout)
+    yield _head(trace, origin)
+    yield from named
+    yield from _launches(trace, layout, threads, origin)
+    yield from _blocks(trace, layout, threads, origin)
+    yield from _counters(trace, layout, threads, origin)
+    events = Events(trace, layout, threads, bounds, origin)
+    parts = cuts(bounds, EVENTS_AT_ONCE)
+    for low, high in track(parts, len(parts), f"writing {name}"):
+        yield from events.make(low, high)
+
+
+def _head(trace: Trace, origin: int) -> bytes:
+    about = {
+        "start_unix_ns": origin,
+        "launches": [{**asdict(one), "dropped": one.dropped} for one in trace.launches],
+        "regions": [asdict(region) for region in trace.regions],
+        "provenance": trace.provenance,
+    }
+    return b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % as_json(about)
+
+
+def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+    """Yield a range for each launch, from the start of its first warp to the end of its last."""
+    for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
+        blocks = layout.blocks.of_launch(number)
+        start = end = origin
+        if len(blocks):
+            start, end = int(blocks.start.min()), int(blocks.end.max())
+        evidence = {**asdict(launch), "dropped": launch.dropped, "provenance": trace.provenance}
+        head = threads.heads[tracks.evidence] + _times(start - origin, end - start)
+        yield event("X", head, {"name": launch.label, "args": evidence})
+        if launch.dropped > 0:
+            head = threads.heads[tracks.evidence] + _times(end - origin)
+            yield event("i", head, {"s": "t", "name": f"{launch.dropped} records dropped"})
+
+
+def _times(start: int, duration: int | None = None) -> bytes:
+    """Return times in ns as fields in microseconds; floats could not hold them exactly."""
+    fields = b',"ts":%d.%03d' % divmod(start, 1000)
+    return fields if duration is None else fields + b',"dur":%d.%03d' % divmod(duration, 1000)
+
+
+def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+    """Yield the ranges that show where each block ran, lane by lane."""
+    grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
+    for low in range(0, len(layout.blocks), at_once(256)):
+        blocks = layout.blocks.part(low, min(low + at_once(256), len(layout.blocks)))
+        x, y, _ = grids[blocks.launch].T
+        heads = texts([threads.heads[uuid] for uuid in blocks.track.tolist()])
+        warps = np.diff(blocks.first, append=len(blocks.slots))
+        yield join(
+            b'{"ph":"X",',
+            heads,
+            b',"ts":',
+            thousandths(blocks.start - origin),
+            b',"dur":',
+            thousandths(blocks.end - blocks.start),
+            b',"name":"block (',
+            integers(blocks.block % x),
+            b",",
+            integers(blocks.block // x % y),
+            b",",
+            integers(blocks.block // (x * y)),
+            b')","args":{"launch":',
+            integers(blocks.launch),
+            b',"sm":',
+            integers(blocks.sm),
+            b',"block":',
+            integers(blocks.block),
+            b',"warps":',
+            integers(warps),
+            b"}},\n",
+        )
+
+
+def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+    """Yield, for each launch, how many blocks and warps ran at any time."""
+    slots = trace.slots
+    last_moment = np.maximum(slots.start_ns, slots.end_ns)
+    for launch, tracks in enumerate(layout.launches):
+        part = layout.blocks.of_launch(launch)
+        spans: dict[str, tuple[int, Any, Any]] = {
+            "resident blocks": (tracks.blocks, part.start, part.end),
+            "active warps": (tracks.warps, slots.start_ns[part.slots], last_moment[part.slots]),
+        }
+        for name, (uuid, start, end) in spans.items():
+            times, values = steps(start, end)
+            state, what = name.split()
+            pid = threads.process[uuid]
+            begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (pid, state.encode())
+            args = b',"args":{"%s":' % what.encode()
+            yield join(begin, thousandths(times - origin), args, integers(values), b"}},\n")

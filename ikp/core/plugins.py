@@ -105,7 +105,13 @@ def load(namespace: str, name: str) -> Any:
     return plugin
 
 
-EXTRAS = {"triton": "triton", "torch": "torch", "cutlass": "cute", "pandas": "pandas"}
+EXTRAS = {
+    "triton": "triton",
+    "torch": "torch",
+    "cutlass": "cute",
+    "pandas": "pandas",
+    "pyarrow": "parquet",
+}
 
 
 def missing_extra(namespace: str, name: str, error: ImportError) -> str:

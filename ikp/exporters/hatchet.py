@@ -1,0 +1,200 @@
+"""Profiles for ``proton-viewer`` (``.hatchet``): a tree of launches and regions, with totals.
+
+Proton's operation-measurement files are such trees. ``proton-viewer -m cycles`` prints the cycles
+of all warps together, ``-m normalized_cycles`` those of one warp on average, ``-m time/us`` the
+time of all warps. The viewer adds a node's descendants to it; so that it prints what each region
+took, ranges inside it included, each node holds its own share only. The share of one that holds
+ranges deeper than the tree may be negative.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+from ikp.core.lanes import Stream, arrange
+from ikp.core.plugins import INTERFACE
+from ikp.core.table import categories
+from ikp.core.trace import Events
+from ikp.exporters.checks import check
+from ikp.exporters.files import replacing
+from ikp.exporters.perfetto.batches import by_end, cuts, part
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+Ints = NDArray[np.int64]
+
+MOST_LEVELS: Final = 128
+"""Deeper ranges are shown at this level. The viewer shows 100, and goes down by recursion."""
+EVENTS_AT_ONCE: Final = 1 << 16
+
+
+class HatchetExporter:
+    """Writes what Hatchet, and so ``proton-viewer``, reads. Instants have no place in it."""
+
+    interface = INTERFACE
+    suffixes = (".hatchet",)
+
+    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
+
+        Raises:
+            ExportError: the file exists and ``force`` is false, the path can't be written, or the
+                trace contradicts itself.
+        """
+        check(trace)
+        content = json.dumps([_root(trace), {}])  # the viewer wants a second dict, of devices
+        with replacing(path, force=force) as file:
+            file.write(content.encode())
+
+
+@dataclass(slots=True)
+class _Tree:
+    """Nodes by number: what a node is called, below which it lies, and its ranges' totals.
+
+    The first nodes are the launch labels, which lie below the root.
+    """
+
+    names: list[str]
+    parents: list[int]
+    found: dict[tuple[int, int], int] = field(default_factory=dict)  # (parent, region) -> node
+    cycles: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    time_ns: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def nodes(self, parent: Ints, region: Ints, regions: list[str]) -> Ints:
+        """Return the node of each range: that of its region below its parent's node."""
+        keys, row = np.unique(parent * len(regions) + region, return_inverse=True)
+        nodes = []
+        for key in keys.tolist():
+            place = divmod(key, len(regions))
+            if place not in self.found:
+                self.found[place] = len(self.names)
+                self.names.append(regions[place[1]])
+                self.parents.append(place[0])
+            nodes.append(self.found[place])
+        return np.array(nodes, np.int64)[row]
+
+    def add(self, node: Ints, cycles: Ints, time_ns: Ints) -> None:
+        """Add ranges to the totals of their nodes. Floats sum exactly here up to 2**53."""
+        size = len(self.names)
+        for name, values in (("cycles", cycles), ("time_ns", time_ns)):
+            total = np.bincount(node, values, size).astype(np.int64)
+            total[: len(getattr(self, name))] += getattr(self, name)
+            setattr(self, name, total)
+
+
+def _root(trace: Trace) -> dict[str, Any]:
+    """Return the whole tree, in the terms of Hatchet's literals."""
+    labels = categories(np.arange(len(trace.launches)), [one.label for one in trace.launches])
+    regions = categories(trace.events.region, [one.name for one in trace.regions])
+    in_cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
+    tree = _Tree(list(labels.names), [-1] * len(labels.names))
+    tree.add(*(np.zeros(0, np.int64) for _ in range(3)))  # a label may have no ranges
+    launch = trace.slots.launch
+    for rows, events in _ranges(trace):
+        of_slot = launch[events.slot]
+        node = _place(tree, events, labels.codes[of_slot], regions.codes[rows], regions.names)
+        tree.add(
+            node, np.where(in_cycles[of_slot], events.ticks, 0), events.end_ns - events.start_ns
+        )
+    # Averages are over the warps whose clock counts cycles.
+    warps = np.bincount(labels.codes[launch], in_cycles[launch], len(labels.names))
+    return _literal(tree, warps.astype(np.int64))
+
+
+def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
+    """Yield the ranges of some slots at a time, in order of recording, and their rows."""
+    bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
+    for low, high in cuts(bounds, EVENTS_AT_ONCE):
+        first = int(bounds[low])
+        events, order = by_end(part(trace.events, first, int(bounds[high])))
+        chosen = np.flatnonzero(events.kind == int(Kind.RANGE))
+        if len(chosen) < len(events):
+            events = Events(*(getattr(events, name)[chosen] for name in Events.__slots__))
+        yield first + order[chosen], events
+
+
+def _place(
+    tree: _Tree, events: Events, label: NDArray[Any], region: NDArray[Any], regions: list[str]
+) -> Ints:
+    """Return the node of each range, found level by level from the outermost ranges inwards."""
+    everything = np.ones(len(events), bool)
+    stream = arrange(events.slot, events.start_ns, events.end_ns, everything)
+    order, depth = _opening(events.slot, stream)
+    label, region = label[order].astype(np.int64), region[order].astype(np.int64)
+    node = np.empty(len(order), np.int64)
+    left = np.arange(len(order))  # those of this level and below, and the level above
+    for level in range(int(depth.max(initial=-1)) + 1):
+        here = depth[left] == level
+        rows = left[here]
+        parent = label[rows]
+        if level:
+            above = np.where(depth[left] == level - 1, np.arange(len(left)), 0)
+            parent = node[left[np.maximum.accumulate(above)[here]]]
+        node[rows] = tree.nodes(parent, region[rows], regions)
+        left = left[depth[left] >= level]
+    result = np.empty_like(node)
+    result[order] = node
+    return result
+
+
+def _opening(slot: NDArray[Any], stream: Stream) -> tuple[NDArray[np.intp], Ints]:
+    """Return ranges in the order in which they open, lane by lane, and how deep each one lies."""
+    count = len(stream.opens)
+    if not stream.lane.any():
+        order = np.argsort(stream.opens)
+        # In front of the i-th that opens, i have opened, and all other places are of some that
+        # closed.
+        depth = 2 * np.arange(count) - stream.opens[order]
+        return order, np.minimum(depth, MOST_LEVELS - 1)
+    places = np.concatenate([stream.opens, stream.closes])
+    all_order = np.lexsort((places, np.tile(stream.lane, 2), np.tile(slot, 2)))
+    opens = all_order < count
+    depth = np.cumsum(np.where(opens, 1, -1))[opens] - 1
+    return all_order[opens], np.minimum(depth, MOST_LEVELS - 1)
+
+
+def _literal(tree: _Tree, warps: Ints) -> dict[str, Any]:
+    count = len(tree.names)
+    own = {"cycles": tree.cycles.copy(), "time (ns)": tree.time_ns.copy()}
+    labels = len(warps)
+    for node in range(labels, count):
+        parent = tree.parents[node]
+        if parent >= labels:  # a label has no time of its own
+            own["cycles"][parent] -= tree.cycles[node]
+            own["time (ns)"][parent] -= tree.time_ns[node]
+    counted = bool(warps.any())
+    root = _node("ROOT", _metrics(own, None, 0, counted))
+    nodes = []
+    of_label = list(range(labels))
+    for node, (name, parent) in enumerate(zip(tree.names, tree.parents, strict=True)):
+        if parent >= 0:
+            of_label.append(of_label[parent])
+        divisor = int(warps[of_label[node]])
+        nodes.append(_node(name, _metrics(own, node, divisor, bool(divisor))))
+        above = root if parent < 0 else nodes[parent]
+        above["children"].append(nodes[-1])
+    return root
+
+
+def _metrics(own: dict[str, Ints], node: int | None, warps: int, counted: bool) -> dict[str, float]:
+    """Return a node's metrics; all 0 for the root. Hatchet takes their names from the root's."""
+    values = {name: 0 if node is None else int(totals[node]) for name, totals in own.items()}
+    found: dict[str, float] = {"time (ns)": values["time (ns)"]}
+    if counted:
+        found["cycles"] = values["cycles"]
+        found["normalized_cycles"] = values["cycles"] / max(1, warps)
+    return found
+
+
+def _node(name: str, metrics: dict[str, float]) -> dict[str, Any]:
+    frame = {"name": name or "(no name)", "type": "function"}
+    return {"frame": frame, "metrics": metrics, "children": []}

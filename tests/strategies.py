@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from ikp.core.abi import Kind, PayloadType
+from ikp.core.args import arg_column
 from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Trace, make_columns
 
 NAMES = st.one_of(
@@ -124,6 +125,25 @@ def traces(draw: st.DrawFn, most_launches: int = 3) -> Trace:
         ),
         roles=("", "producer"),
     )
+
+
+@st.composite
+def traces_with_args(draw: st.DrawFn) -> Trace:
+    """Return a trace whose events have arguments of every type, or not."""
+    trace = draw(traces())
+    count = len(trace.events)
+    kinds: dict[str, st.SearchStrategy[Any]] = {
+        "iteration": st.integers(-(1 << 63), (1 << 63) - 1),
+        "cost": st.floats(allow_nan=False),
+        "tail": st.booleans(),
+        'say, "x"': NAMES.filter(bool),  # a table can't tell an empty text from none
+    }
+    columns = {
+        name: draw(st.lists(st.none() | kind, min_size=count, max_size=count))
+        for name, kind in kinds.items()
+    }
+    args = {name: arg_column(name, values, count) for name, values in columns.items()}
+    return replace(trace, args=args)
 
 
 @st.composite

@@ -102,6 +102,6 @@ def _fields(rows: Sequence[tuple[str, ...]]) -> list[bytes]:
     found = []
     for row in rows:
         out = io.StringIO()
-        csv.writer(out, lineterminator="").writerow(row)
-        found.append(out.getvalue().encode() if any(row) else b"")
+        csv.writer(out).writerow(row)
+        found.append(out.getvalue().removesuffix("\r\n").encode() if any(row) else b"")
     return found

@@ -107,21 +107,21 @@ def test_no_bytes_for_slots_turns_recording_off(build: Any) -> None:
 
 
 @NEEDS_NVCC
-def test_from_a_session_to_the_csv_without_a_gpu(
+def test_from_a_session_to_the_tsv_without_a_gpu(
     build: Any, module: Modules, tmp_path: Path
 ) -> None:
     torch = pytest.importorskip("torch")
     options = {"backend": "cuda", "device": "cpu", "buffer_size": 4096, "clock": "globaltimer"}
-    with ikp.profile(tmp_path / "t.csv", **options) as prof:
+    with ikp.profile(tmp_path / "t.tsv", **options) as prof:
         argument = prof.buffer("emulated", regions={7: "who"})
         data = emulate(build(SOURCE, "sm_80", spec=argument.spec, ptx=True), 4096, 3)
         assert argument.prof.segment == argument.data.data_ptr()
         assert argument.prof.bytes == 4096 - abi.LAUNCH_HEADER_BYTES
         argument.data.copy_(torch.from_numpy(data))
     assert [launch.backend for launch in prof.trace.launches] == ["cuda"]
-    lines = (tmp_path / "t.csv").read_text().splitlines()
+    lines = (tmp_path / "t.tsv").read_text().splitlines()
     assert len(lines) == 1 + records(3)
-    assert sum(",who,instant," in line for line in lines) == 1
+    assert sum("\twho\tinstant\t" in line for line in lines) == 1
 
 
 @NEEDS_NVCC

@@ -119,11 +119,11 @@ def test_off_and_none_record_nothing_and_compute_the_same(kernel: Any) -> None:
     assert len(prof.trace.events) == 0
 
 
-def test_from_kernel_to_csv(kernel: Any, tmp_path: Path) -> None:
+def test_from_kernel_to_tsv(kernel: Any, tmp_path: Path) -> None:
     x = torch.zeros(2, device="cuda")
-    with ikp.profile(tmp_path / "k.csv", backend="cuda") as prof:
+    with ikp.profile(tmp_path / "k.tsv", backend="cuda") as prof:
         kernel("counted").launch((2, 1, 1), (64, 1, 1), x, 3, prof.buffer("counted"))
-    lines = (tmp_path / "k.csv").read_text().splitlines()
+    lines = (tmp_path / "k.tsv").read_text().splitlines()
     assert len(lines) == 1 + 4 * (3 + MORE)
 
 

@@ -18,7 +18,7 @@ def test_it_is_listed_with_kind_name_origin_and_version(run: Run) -> None:
     listed = run("-m", "ikp.cli.main", "plugins")
     rows = {tuple(line.split()) for line in listed.stdout.splitlines()}
     assert ("backend", "cuda", *ORIGIN.split(), "ikp_cuda.backend:CudaBackend") in rows
-    assert ("exporter", "csv", *ORIGIN.split(), "ikp_cuda.csv_exporter:CsvExporter") in rows
+    assert ("exporter", "tsv", *ORIGIN.split(), "ikp_cuda.tsv_exporter:TsvExporter") in rows
 
 
 def test_listing_imports_no_plugin(run: Run) -> None:
@@ -37,7 +37,7 @@ def test_both_load_and_say_so(run: Run) -> None:
     listed = run("-m", "ikp.cli.main", "plugins", "--check")
     words = {tuple(line.split()[:2]): line.split()[-1] for line in listed.stdout.splitlines()}
     assert words["backend", "cuda"] == "loads"
-    assert words["exporter", "csv"] == "loads"
+    assert words["exporter", "tsv"] == "loads"
 
 
 def test_loading_the_backend_loads_no_torch_and_no_other_backend(run: Run) -> None:
@@ -57,5 +57,5 @@ def test_uninstalled_it_is_told_by_name() -> None:
 def test_they_are_what_the_interface_asks_for(registered: None) -> None:
     backend = plugins.load(plugins.BACKENDS, "cuda")
     assert isinstance(backend, plugins.Backend)
-    assert isinstance(plugins.load(plugins.EXPORTERS, "csv"), plugins.Exporter)
+    assert isinstance(plugins.load(plugins.EXPORTERS, "tsv"), plugins.Exporter)
     assert backend.device_type() == "cuda"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.lanes import arrange
 from ikp.core.trace import Events, Trace
+from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import Batch
 from ikp.exporters.perfetto.schema import Arg
@@ -44,12 +45,21 @@ def cuts(bounds: Ints, events: int) -> list[tuple[int, int]]:
 class Batches:
     """Makes batches of a trace's events, and tracks for those that overlap."""
 
-    def __init__(self, trace: Trace, layout: Layout, bounds: Ints, clock: Clock, first_name: int):
+    def __init__(
+        self,
+        trace: Trace,
+        layout: Layout,
+        bounds: Ints,
+        clock: Clock,
+        first_name: int,
+        args: OwnArgs,
+    ) -> None:
         self._trace = trace
         self._layout = layout
         self._bounds = bounds
         self._clock = clock
         self._overlaps = Overlaps(layout)
+        self._args = args
         self._names = varints(first_name + np.arange(len(trace.regions)))
         self._blocks = varints(trace.slots.block)
         self._tracks = varints(layout.slot_track)
@@ -57,7 +67,8 @@ class Batches:
 
     def make(self, low: int, high: int) -> tuple[Batch, list[Track]]:
         """Return the events of slots ``low`` to ``high``, and the tracks they are the first on."""
-        events, _ = by_end(part(self._trace.events, self._bounds[low], self._bounds[high]))
+        first, last = int(self._bounds[low]), int(self._bounds[high])
+        events, order = by_end(part(self._trace.events, first, last))
         ranges = events.kind == int(Kind.RANGE)
         stream = arrange(events.slot, events.start_ns, events.end_ns, ranges)
         slot = events.slot.astype(np.intp)
@@ -77,6 +88,7 @@ class Batches:
             ticks_name=name,
             payload=events.payload,
             payload_type=events.payload_type,
+            args=self._args.messages(first + order),
             opens=stream.opens,
             closes=stream.closes,
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.schema import (
     BOOTTIME,
+    FIRST_OWN_ARG,
     SUMMARY,
     TRACE_CLOCK,
     Annotation,
@@ -98,6 +99,7 @@ class Contents:
     summary: dict[str, Any] | None = None
     base_ns: int | None = None  # Unix time at which the trace's clock shows 0
     first_name: int | None = None  # interned id of the first region's name
+    texts: dict[int, str] = field(default_factory=dict)  # interned, of arguments
     tracks: Tracks = field(default_factory=Tracks)
     launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # by process id
     events: list[dict[str, NDArray[Any]]] = field(default_factory=list)
@@ -123,8 +125,11 @@ class Contents:
             times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
             if {BOOTTIME, TRACE_CLOCK} <= times.keys():
                 self.base_ns = times[BOOTTIME] - times[TRACE_CLOCK]
-        elif packet.interned_data.event_names:
-            self.first_name = packet.interned_data.event_names[0].iid
+        elif packet.HasField("interned_data"):
+            names = packet.interned_data.event_names
+            self.first_name = names[0].iid if names else self.first_name
+            texts = packet.interned_data.debug_annotation_string_values
+            self.texts.update((one.iid, one.str.decode()) for one in texts)
 
     def _add_events(self, data: Data, starts: Ints, sizes: Ints, packets: Fields) -> None:
         found = packets.numbered(Packet.TRACK_EVENT)
@@ -147,7 +152,8 @@ class Contents:
         annotations = fields.numbered(Event.DEBUG_ANNOTATIONS)
         arguments = _arguments(data, annotations.only(role[annotations.message] >= Role.LANE))
         if np.any(role >= Role.WARP):
-            self.events.append(_warp_events(columns, arguments, role >= Role.WARP))
+            own = len(evidence.to_args(self.summary or {}))
+            self.events.append(_warp_events(columns, arguments, role >= Role.WARP, own))
         if np.any(role == Role.LANE):
             self.blocks.append(_block_rows(data, columns, arguments, role == Role.LANE))
 
@@ -173,9 +179,10 @@ def _parse(data: Data, start: int, size: int) -> TracePacket:
 def _arguments(data: Data, annotations: Fields) -> Arguments:
     fields = split(data, annotations.start, annotations.size)
     count = len(annotations.message)
-    scalar = fields.only(
-        (fields.number >= Annotation.BOOL_VALUE) & (fields.number <= Annotation.DOUBLE_VALUE)
-    )
+    number = fields.number
+    is_scalar = (number >= Annotation.BOOL_VALUE) & (number <= Annotation.DOUBLE_VALUE)
+    scalar = fields.only(is_scalar | (number == Annotation.STRING_VALUE_IID))
+    is_list = (number == Annotation.DICT_ENTRIES) | (number == Annotation.ARRAY_VALUES)
     kind, value = np.zeros(count, np.int64), np.zeros(count, np.uint64)
     kind[scalar.message], value[scalar.message] = scalar.number, scalar.value
     return Arguments(
@@ -183,13 +190,14 @@ def _arguments(data: Data, annotations: Fields) -> Arguments:
         name=fields.column(Annotation.NAME_IID, count).view(np.int64),
         field=kind,
         value=value,
-        parts=fields.only(fields.number >= Annotation.DICT_ENTRIES),
+        parts=fields.only(is_list),
     )
 
 
 def _warp_events(
-    columns: dict[str, Ints], arguments: Arguments, chosen: NDArray[np.bool_]
+    columns: dict[str, Ints], arguments: Arguments, chosen: NDArray[np.bool_], own: int
 ) -> dict[str, NDArray[Any]]:
+    """Return the chosen events, with ``own`` arguments beside those that every trace has."""
     count = len(chosen)
     result: dict[str, NDArray[Any]] = {name: column[chosen] for name, column in columns.items()}
     result["block"] = arguments.of(Arg.BLOCK, count, -1)[chosen]
@@ -201,6 +209,12 @@ def _warp_events(
     rows = arguments.name == Arg.PAYLOAD
     payload[arguments.event[rows]] = arguments.value[rows]
     payload_field[arguments.event[rows]] = arguments.field[rows]
+    for i in range(own):
+        rows = arguments.name == FIRST_OWN_ARG + i
+        words, there = np.zeros(count, np.uint64), np.zeros(count, bool)
+        words[arguments.event[rows]] = arguments.value[rows]
+        there[arguments.event[rows]] = True
+        result |= {f"arg {i}": words[chosen], f"given {i}": there[chosen]}
     more = {"ticks": ticks, "given": given, "payload": payload, "payload_field": payload_field}
     return result | {name: column[chosen] for name, column in more.items()}
 

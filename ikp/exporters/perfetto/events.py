@@ -39,6 +39,7 @@ class Batch:
     payload_type: NDArray[np.uint8]
     opens: Ints
     closes: Ints  # the same place as ``opens`` for an instant
+    args: tuple[Message, ...] = ()  # the trace's own arguments
 
 
 def encode(batch: Batch) -> NDArray[np.uint8]:
@@ -57,6 +58,7 @@ def _opening(batch: Batch) -> Message:
         argument(Arg.BLOCK, batch.block),
         argument(batch.ticks_name, batch.ticks),
         *_payload(batch),
+        *batch.args,
         *_type(batch.is_range),
         tag(Event.NAME_IID, VARINT),
         batch.name,

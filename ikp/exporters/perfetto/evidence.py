@@ -11,6 +11,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from ikp.core.trace import ClockFit, Launch, Region, Trace
+from ikp.exporters.perfetto.args import described
 from ikp.exporters.perfetto.schema import FORMAT
 from ikp.exporters.perfetto.split import DamagedError
 
@@ -48,8 +49,14 @@ def of_trace(trace: Trace) -> dict[str, Any]:
         "events": len(trace.events),
         "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
         "roles": list(trace.roles[1:]),
+        "args": described(trace.args),
         "provenance": trace.provenance,
     }
+
+
+def to_args(facts: dict[str, Any]) -> list[dict[str, str]]:
+    """Return names and types of the arguments that :func:`of_trace` told of."""
+    return list(facts.get("args", ()))
 
 
 def to_roles(facts: dict[str, Any]) -> tuple[str, ...]:

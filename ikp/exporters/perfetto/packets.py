@@ -42,7 +42,7 @@ def event_type(kind: EventType) -> bytes:
 
 
 def argument(
-    name: Arg | Column,
+    name: Arg | bytes | Column,
     value: Column,
     value_tag: bytes | Column = INTEGER,
     field: bytes = tag(Event.DEBUG_ANNOTATIONS, BYTES),

@@ -104,7 +104,9 @@ def _trace(contents: Contents) -> Trace:
     if summary is None:
         raise DamagedError("it holds no packets")
     slots, track, block = rebuild_slots(contents, evidence.size(summary, "slots"))
-    events = rebuild_events(contents, evidence.size(summary, "events"), track, block)
+    args = evidence.to_args(summary)
+    count = evidence.size(summary, "events")
+    events, own = rebuild_events(contents, count, track, block, args)
     regions = evidence.to_regions(summary)
     roles = evidence.to_roles(summary)
     launches = evidence.size(summary, "launches")
@@ -123,6 +125,7 @@ def _trace(contents: Contents) -> Trace:
         events=events,
         provenance=summary.get("provenance", {}),
         roles=roles,
+        args=own,
     )
 
 

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
+from ikp.core.args import ArgColumn
 from ikp.core.trace import Events, Slots, make_columns
+from ikp.exporters.perfetto.args import rebuilt
 from ikp.exporters.perfetto.contents import Contents, Role
 from ikp.exporters.perfetto.schema import Annotation, EventType
 from ikp.exporters.perfetto.split import DamagedError, Ints
@@ -54,15 +56,19 @@ def _warp_tracks(contents: Contents, lane: Ints, warp: Ints) -> Ints:
     return _look_up((parent[uuids], rank[uuids]), uuids, (lane, warp), "a warp has no track")
 
 
-def rebuild_events(contents: Contents, count: int, track: Ints, block: Ints) -> Events:
-    """Return the events, slot by slot in order of recording, which is that of their closing.
+def rebuild_events(
+    contents: Contents, count: int, track: Ints, block: Ints, args: list[dict[str, str]]
+) -> tuple[Events, dict[str, ArgColumn]]:
+    """Return the events and their own arguments.
 
-    ``track`` and ``block`` are those of each slot.
+    They stand slot by slot in order of recording, which is that of their closing.
+    ``track`` and ``block`` are those of each slot, ``args`` what the file tells of the arguments.
 
     Raises:
         DamagedError: some are missing, or don't fit together.
     """
-    rows = _together(contents.events, _EVENT_COLUMNS)
+    own = [(f"arg {i}", f"given {i}") for i in range(len(args))]
+    rows = _together(contents.events, (*_EVENT_COLUMNS, *(name for pair in own for name in pair)))
     opening, closing = _pairs(rows["track"], rows["type"])
     if len(opening) != count:
         raise DamagedError(f"it holds {len(opening)} of {count} events")
@@ -80,7 +86,8 @@ def rebuild_events(contents: Contents, count: int, track: Ints, block: Ints) -> 
     payload_type, payload = _payloads(
         rows["payload_field"][opening], rows["payload"][opening].view(np.uint64)
     )
-    return make_columns(
+    words = [(rows[value][opening].view(np.uint64), rows[given][opening]) for value, given in own]
+    events = make_columns(
         Events,
         slot=slot,
         region=rows["name"][opening] - first_name,
@@ -91,6 +98,7 @@ def rebuild_events(contents: Contents, count: int, track: Ints, block: Ints) -> 
         payload_type=payload_type,
         payload=payload,
     )
+    return events, rebuilt(args, words, contents.texts)
 
 
 _EVENT_COLUMNS = (

@@ -71,6 +71,7 @@ class Annotation(IntEnum):
     NAME = 10
     DICT_ENTRIES = 11
     ARRAY_VALUES = 12
+    STRING_VALUE_IID = 17
 
 
 SEQUENCE: Final = 1
@@ -106,6 +107,8 @@ class Arg(IntEnum):
         return self.name.lower()
 
 
+FIRST_OWN_ARG: Final = 32
+"""Interned name of the first argument that a trace has beside those. The others follow."""
 FORMAT: Final = 1
 """Version of the layout below; the reader refuses others."""
 SUMMARY: Final = "ikp trace"

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ikp.core.trace import Trace
+from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.evidence import annotate, of_launch, of_trace
 from ikp.exporters.perfetto.schema import (
     BOOTTIME,
     CLEARED_STATE,
+    FIRST_OWN_ARG,
     NEEDS_STATE,
     REALTIME,
     SEQUENCE,
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 
-def setup(trace: Trace, layout: Layout, clock: Clock, first_name: int) -> bytes:
+def setup(trace: Trace, layout: Layout, clock: Clock, first_name: int, args: OwnArgs) -> bytes:
     """Return the packets before all others. Region i is interned as name ``first_name + i``."""
     own_track, *tracks = layout.tracks
     packets = [
-        _sequence_start(trace, first_name),  # the reader knows our files by these four
+        _sequence_start(trace, first_name, args),  # the reader knows our files by these four
         _clocks(clock),
         _descriptor(own_track),
         _summary(trace, layout, clock),
@@ -56,7 +58,7 @@ def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
 
 
-def _sequence_start(trace: Trace, first_name: int) -> TracePacket:
+def _sequence_start(trace: Trace, first_name: int, args: OwnArgs) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
     packet.trace_packet_defaults.timestamp_clock_id = TRACE_CLOCK
@@ -64,6 +66,10 @@ def _sequence_start(trace: Trace, first_name: int) -> TracePacket:
         packet.interned_data.event_names.add(iid=iid, name=region.name)
     for arg in Arg:
         packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.label)
+    for iid, name in enumerate(trace.args, FIRST_OWN_ARG):
+        packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
+    for iid, text in enumerate(args.texts, 1):
+        packet.interned_data.debug_annotation_string_values.add(iid=iid, str=text.encode())
     return packet
 
 

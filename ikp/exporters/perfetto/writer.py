@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
 from ikp.exporters.checks import check, in_use
+from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.batches import EVENTS_AT_ONCE, Batches, cuts
 from ikp.exporters.perfetto.blocks import block_slices, counters
 from ikp.exporters.perfetto.clock import Clock
@@ -39,10 +40,11 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     clock = Clock.over(used_start, used_end)
     layout = lay_out(trace, used_start, used_end)
     first_name = same_size(len(trace.regions))
-    out.write(compressed(setup(trace, layout, clock, first_name)))
+    args = OwnArgs.of(trace)
+    out.write(compressed(setup(trace, layout, clock, first_name, args)))
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
     out.writelines(map(compressed, counters(trace, layout, clock)))
-    batches = Batches(trace, layout, bounds, clock, first_name)
+    batches = Batches(trace, layout, bounds, clock, first_name, args)
     parts = cuts(bounds, EVENTS_AT_ONCE)
     for low, high in track(parts, len(parts), f"writing {name}"):
         batch, tracks = batches.make(low, high)

@@ -148,7 +148,8 @@ def check_viewer(trace: Trace, path: Path) -> None:
         facts = arguments(processor)
         resident = columns(processor, "select count(*) n from counter")["n"][0]
     start = origin(trace)
-    where = {escaped(process): place for process, place in places(trace).items()}
+    where = places(trace)
+    names = as_shown([*where, *(region.name for region in trace.regions)])
     found: Counter[Row] = Counter()
     lanes = defaultdict(list)
     for ts, dur, name, tid, thread, process, args in zip(
@@ -157,20 +158,20 @@ def check_viewer(trace: Trace, path: Path) -> None:
     ):
         match = re.match(r"lane \d+ · warp (\d+)", thread)
         assert match, thread
-        what = (*where[process], int(match[1]), name, ts + start, dur)
+        what = (*where[names[process]], int(match[1]), names[name], ts + start, dur)
         found[*what, rounded(frozen(facts.get(args, {})))] += 1
         lanes[tid].append((ts, ts + dur))
-    assert found == as_shown(trace)
+    assert found == as_slices(trace)
     assert all(nests(spans) for spans in lanes.values())
     assert bool(resident) == bool(len(trace.slots) and has_duration(trace))
 
 
-def as_shown(trace: Trace) -> Counter[Row]:
+def as_slices(trace: Trace) -> Counter[Row]:
     """Return the events as the viewer has them: an instant is a range of no duration."""
     summed: Counter[Row] = Counter()
     for row, count in wanted_rows(trace).items():
         *where, name, start, duration, args = row
-        summed[*where, escaped(name), start, duration or 0, rounded(args)] += count
+        summed[*where, name, start, duration or 0, rounded(args)] += count
     return summed
 
 
@@ -181,10 +182,10 @@ def rounded(args: Row) -> Row:
     )
 
 
-def escaped(name: str) -> str:
-    """Return a name as the viewer shows it: with the escapes of JSON, all but that of a quote."""
-    inside = as_json(name).decode()[1:-1].replace('\\"', '"')
-    return inside or "[No name]"
+def as_shown(names: list[str]) -> dict[str, str]:
+    """Return names by what the viewer shows: as they are, or with escapes where JSON has them."""
+    escaped = {as_json(name).decode()[1:-1].replace('\\"', '"'): name for name in names}
+    return {**escaped, **{name or "[No name]": name for name in names}}
 
 
 def has_duration(trace: Trace) -> bool:

@@ -111,6 +111,12 @@ def assert_same(found: Trace, wanted: Trace) -> None:
     assert found.launches == wanted.launches
     assert found.regions == wanted.regions
     assert found.provenance == wanted.provenance
+    assert found.roles == wanted.roles
+    assert list(found.args) == list(wanted.args)
+    for name, column in wanted.args.items():
+        assert found.args[name].values.dtype.kind == column.values.dtype.kind
+        np.testing.assert_array_equal(found.args[name].values, column.values, name)
+        np.testing.assert_array_equal(found.args[name].given, column.given, name)
     for table in ("slots", "events"):
         for field in fields(getattr(wanted, table)):
             one, other = (getattr(getattr(trace, table), field.name) for trace in (found, wanted))

@@ -13,7 +13,7 @@ from ikp.core.plugins import EXPORTERS, load
 from ikp.core.trace import Events, Trace
 from ikp.exporters.perfetto import PerfettoExporter, batches, writer
 from tests.exporters.perfetto.examples import assert_same, inflated, launch, nothing, warp, warps
-from tests.strategies import traces
+from tests.strategies import traces_with_args
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -29,13 +29,13 @@ def test_it_is_found_by_its_entry_point() -> None:
 
 
 @shared_folder
-@given(trace=traces())
+@given(trace=traces_with_args())
 def test_what_is_written_is_read_back(trace: Trace, tmp_path: Path) -> None:
     assert_same(again(trace, tmp_path), trace)
 
 
 @shared_folder
-@given(trace=traces())
+@given(trace=traces_with_args())
 def test_every_byte_is_as_the_protobuf_library_writes_it(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "trace.pftrace"
     PerfettoExporter().write(trace, path, force=True)
@@ -48,7 +48,7 @@ def test_every_byte_is_as_the_protobuf_library_writes_it(trace: Trace, tmp_path:
 
 
 @settings(shared_folder, max_examples=20)
-@given(trace=traces())
+@given(trace=traces_with_args())
 def test_how_events_are_cut_into_batches_makes_no_difference(trace: Trace, tmp_path: Path) -> None:
     whole = again(trace, tmp_path)
     with pytest.MonkeyPatch.context() as patch:

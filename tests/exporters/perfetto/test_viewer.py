@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
+from ikp.core.args import arg_column
 from ikp.core.trace import ClockFit, Trace
 from ikp.exporters.perfetto import PerfettoExporter
 from tests.exporters.perfetto.examples import launch, nothing, warp, warps
@@ -170,6 +171,23 @@ def test_payloads_are_arguments_of_their_type(path: Path) -> None:
     with open_trace(path) as processor:
         found = columns(processor, "select display_value v from args where key = 'debug.payload'")
     assert found["v"].tolist() == ["4294967295", "-1", "1.5"]
+
+
+def test_arguments_of_every_type_are_shown(path: Path) -> None:
+    values = {"iteration": [3, None, -4], "cost": [0.1, 1e300, None], "tail": [True, None, False]}
+    values["note"] = ["測量", "", None]
+    trace = warp((0, 1), 2, (3, 9))
+    args = {name: arg_column(name, column, 3) for name, column in values.items()}
+    write_and_check(replace(trace, args=args), path)
+    sql = "select distinct key, display_value v from args where key glob 'debug.*'"
+    with open_trace(path) as processor:
+        found = columns(processor, sql)
+    shown = set(zip(found["key"].tolist(), found["v"].tolist(), strict=True))
+    assert {
+        *(("debug.iteration", "3"), ("debug.iteration", "-4"), ("debug.cost", "0.1")),
+        *(("debug.cost", "1e+300"), ("debug.tail", "true"), ("debug.tail", "false")),
+        *(("debug.note", "測量"), ("debug.note", "")),
+    } <= shown
 
 
 def test_cycles_are_told_only_where_the_clock_counts_them(path: Path) -> None:

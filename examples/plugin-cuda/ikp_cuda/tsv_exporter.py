@@ -1,4 +1,4 @@
-"""Traces as CSV: one row per event, for spreadsheets and shell tools."""
+"""Traces as tab-separated values: one row per event, for spreadsheets and shell tools."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ COLUMNS = (
 )
 
 
-class CsvExporter:
+class TsvExporter:
     """Writes one row per event, in the trace's order. Losses and clock fits are left out."""
 
     interface = INTERFACE
-    suffixes = (".csv",)
+    suffixes = (".tsv",)
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write ``trace`` to ``path``, all of it or nothing.
@@ -47,7 +47,7 @@ class CsvExporter:
             ExportError: the file exists and ``force`` is false, or the path can't be written.
         """
         with _replacing(Path(fspath(path)), force) as file:
-            table = csv.writer(file)
+            table = csv.writer(file, csv.excel_tab)
             table.writerow(COLUMNS)
             table.writerows(rows(trace))
 

@@ -1,4 +1,4 @@
-"""The plugin's CSV: what a trace holds is what comes back."""
+"""The plugin's TSV: what a trace holds is what comes back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVENTS = [(0, 0, 10, 30), (0, 2, 30, 30), (3, 1, 15, 99)]
 
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+        return list(csv.DictReader(file, dialect=csv.excel_tab))
 
 
 def parsed(row: dict[str, str]) -> tuple[Any, ...]:
@@ -58,51 +58,51 @@ def expected(trace: Trace) -> list[tuple[Any, ...]]:
 
 def test_a_row_per_event_in_order(module: MODULE, tmp_path: Path) -> None:
     trace = example(EVENTS, payload={0: 7.0, 2: 0.1})
-    trace.save(tmp_path / "t.csv")
-    rows = read(tmp_path / "t.csv")
+    trace.save(tmp_path / "t.tsv")
+    rows = read(tmp_path / "t.tsv")
     assert [(r["region"], r["kind"]) for r in rows] == [
         ("load", "range"),
         ("tile done", "instant"),
         ("dot", "range"),
     ]
     assert [parsed(row) for row in rows] == expected(trace)
-    assert list(rows[0]) == list(module("csv_exporter").COLUMNS)
+    assert list(rows[0]) == list(module("tsv_exporter").COLUMNS)
 
 
 @given(trace=traces())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_trace_reads_back_exactly(module: MODULE, tmp_path: Path, trace: Trace) -> None:
-    path = tmp_path / "any.csv"
-    module("csv_exporter").CsvExporter().write(trace, path, force=True)
+    path = tmp_path / "any.tsv"
+    module("tsv_exporter").TsvExporter().write(trace, path, force=True)
     assert [parsed(row) for row in read(path)] == expected(trace)
 
 
 def test_a_file_that_exists_is_kept(registered: None, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+    path = tmp_path / "t.tsv"
     path.write_text("mine")
     with pytest.raises(ExportError, match="force=True"):
         example(EVENTS).save(path)
     assert path.read_text() == "mine"
     example(EVENTS).save(path, force=True)
     assert len(read(path)) == len(EVENTS)
-    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
+    assert [each.name for each in tmp_path.iterdir()] == ["t.tsv"]
 
 
 def test_a_path_that_cannot_be_written_is_told(registered: None, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="can't be written"):
-        example(EVENTS).save(tmp_path / "nowhere" / "t.csv")
+        example(EVENTS).save(tmp_path / "nowhere" / "t.tsv")
 
 
 def test_what_fails_half_way_leaves_the_old_file(module: MODULE, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
+    path = tmp_path / "t.tsv"
     path.write_text("old")
     broken = example([(0, 99, 1, 2)])  # there is no region 99
     with pytest.raises(IndexError):
-        module("csv_exporter").CsvExporter().write(broken, path, force=True)
-    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
+        module("tsv_exporter").TsvExporter().write(broken, path, force=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["t.tsv"]
     assert path.read_text() == "old"
 
 
 def test_without_the_plugin_the_suffix_is_unknown(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match=r"no exporter knows the suffix of 't\.csv'"):
-        example(EVENTS).save(tmp_path / "t.csv")
+    with pytest.raises(ExportError, match=r"no exporter knows the suffix of 't\.tsv'"):
+        example(EVENTS).save(tmp_path / "t.tsv")

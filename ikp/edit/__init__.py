@@ -1,0 +1,35 @@
+"""Changes to a trace, as plain functions: each takes a trace and returns another.
+
+They compose, since none changes the trace it is given::
+
+    trace = ikp.edit.select(ikp.load("gemm.pftrace"), region="load*", sm=[0, 1])
+    trace = ikp.edit.rename_launches(trace, {"gemm": "gemm, 4096 x 4096"})
+    trace.save("loads.json")
+
+What was done stands in ``Trace.provenance["edited"]``, and so in every file written.
+"""
+
+from __future__ import annotations
+
+from ikp.edit.annotate import add_args
+from ikp.edit.join import concat, shift
+from ikp.edit.rename import (
+    group_by,
+    merge_regions,
+    rename_launches,
+    rename_regions,
+    rename_warps,
+)
+from ikp.edit.select import select
+
+__all__ = [
+    "add_args",
+    "concat",
+    "group_by",
+    "merge_regions",
+    "rename_launches",
+    "rename_regions",
+    "rename_warps",
+    "select",
+    "shift",
+]

@@ -1,0 +1,103 @@
+"""Several traces as one, and traces moved in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from ikp.core.args import join_args
+from ikp.core.trace import Events, Region, Slots, Trace, make_columns
+from ikp.edit.parts import noted
+from ikp.errors import UsageError
+
+
+def concat(traces: Iterable[Trace]) -> Trace:
+    """Return one trace with the launches of all, in order.
+
+    Times stay as they are: all count Unix nanoseconds, so what ran at the same time, on other
+    devices or hosts, stands side by side as far as their clocks agree. Regions and roles of one
+    name are one. Where provenances differ, all that was said is kept.
+
+    Raises:
+        UsageError: there is no trace, or one argument has different types in two of them.
+    """
+    parts = list(traces)
+    if not parts or not all(isinstance(part, Trace) for part in parts):
+        raise UsageError(f"concat joins traces, at least one, not {parts!r}.")
+    regions = list(dict.fromkeys(region for part in parts for region in part.regions))
+    roles = list(dict.fromkeys(["", *(role for part in parts for role in part.roles)]))
+    slots, events = [], []
+    launches = warps = 0
+    for part in parts:
+        slots.append(_slots(part, launches, roles))
+        events.append(_events(part, warps, regions))
+        launches, warps = launches + len(part.launches), warps + len(part.slots)
+    return Trace(
+        launches=tuple(launch for part in parts for launch in part.launches),
+        regions=tuple(regions),
+        slots=make_columns(Slots, **_together(slots)),
+        events=make_columns(Events, **_together(events)),
+        provenance=_provenance([part.provenance for part in parts]),
+        roles=tuple(roles),
+        args=join_args([(part.args, len(part.events)) for part in parts]),
+    )
+
+
+def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:
+    role = np.array([roles.index(name) for name in part.roles], np.int32)
+    columns = {name: getattr(part.slots, name) for name in Slots.__slots__}
+    return columns | {
+        "launch": part.slots.launch + np.int32(launches),
+        "role": role[part.slots.role],
+    }
+
+
+def _events(part: Trace, warps: int, regions: list[Region]) -> dict[str, Any]:
+    region = np.array([regions.index(one) for one in part.regions], np.int32)
+    columns = {name: getattr(part.events, name) for name in Events.__slots__}
+    return columns | {
+        "slot": part.events.slot + np.int32(warps),
+        "region": region[part.events.region] if len(region) else part.events.region,
+    }
+
+
+def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _provenance(parts: list[dict[str, str]]) -> dict[str, str]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: " | ".join(dict.fromkeys(part[name] for part in parts if name in part))
+        for name in names
+    }
+
+
+def shift(trace: Trace, by_ns: int) -> Trace:
+    """Return the trace with all times later by ``by_ns`` nanoseconds, or earlier if negative.
+
+    Raises:
+        UsageError: it is no integer, or a time would become negative or exceed 63 bits.
+    """
+    try:
+        by_ns = index(by_ns)
+    except TypeError as error:
+        raise UsageError(f"by_ns={by_ns!r} is not an integer number of nanoseconds.") from error
+    tables = {"slots": trace.slots, "events": trace.events}
+    times = [getattr(table, name) for table in tables.values() for name in ("start_ns", "end_ns")]
+    least = min((int(column.min()) for column in times if len(column)), default=0)
+    most = max((int(column.max()) for column in times if len(column)), default=0)
+    if len(trace.slots) and not 0 <= least + by_ns <= most + by_ns < 1 << 63:
+        raise UsageError(
+            f"shifted by {by_ns} ns, times would lie outside of 0 to 2**63 - 1 ns of Unix time: "
+            f"they are {least} to {most}."
+        )
+    moved: dict[str, Any] = {
+        name: replace(table, start_ns=table.start_ns + by_ns, end_ns=table.end_ns + by_ns)
+        for name, table in tables.items()
+    }
+    return noted(replace(trace, **moved), f"shift({by_ns})")

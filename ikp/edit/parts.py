@@ -1,0 +1,69 @@
+"""Rows taken out of a trace, and the note of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.args import take_args
+from ikp.core.trace import Events, Slots, Trace
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+EDITED = "edited"
+"""The provenance that lists what was done to a trace."""
+
+
+def noted(trace: Trace, what: str) -> Trace:
+    """Return the trace with a note in its provenance that says what was done."""
+    before = trace.provenance.get(EDITED)
+    text = f"{before}; {what}" if before else what
+    return replace(trace, provenance={**trace.provenance, EDITED: text})
+
+
+def take_events(trace: Trace, rows: NDArray[Any]) -> Trace:
+    """Return the trace with the given events, in the given order."""
+    events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))
+    return replace(trace, events=events, args=take_args(trace.args, rows))
+
+
+def take_slots(trace: Trace, chosen: Bools) -> Trace:
+    """Return the trace with the chosen slots and their events.
+
+    What a launch says of its records then concerns its slots that are left.
+    """
+    number = np.cumsum(chosen) - 1
+    events = np.flatnonzero(chosen[trace.events.slot])
+    left = take_events(trace, events)
+    slots = Slots(*(getattr(trace.slots, name)[chosen] for name in Slots.__slots__))
+    moved = replace(left.events, slot=number[left.events.slot].astype(np.int32))
+    return _recounted(replace(left, slots=slots, events=moved), trace.slots)
+
+
+def take_launches(trace: Trace, chosen: list[int]) -> Trace:
+    """Return the trace with the chosen launches, their slots and events."""
+    number = np.full(len(trace.launches), -1, np.int32)
+    number[chosen] = np.arange(len(chosen))
+    left = take_slots(trace, number[trace.slots.launch] >= 0)
+    slots = replace(left.slots, launch=number[left.slots.launch])
+    return replace(left, launches=tuple(left.launches[i] for i in chosen), slots=slots)
+
+
+def _recounted(trace: Trace, before: Slots) -> Trace:
+    """Count each launch's records anew where slots are missing now."""
+    count = len(trace.launches)
+    was, now = (np.bincount(slots.launch, minlength=count) for slots in (before, trace.slots))
+    launches = list(trace.launches)
+    for i in np.flatnonzero(was != now).tolist():
+        rows = trace.slots.launch == i
+        launches[i] = replace(
+            launches[i],
+            attempted=int(trace.slots.attempted[rows].sum()),
+            kept=int(trace.slots.kept[rows].sum()),
+            unfinished=int((~trace.slots.finished[rows]).sum()),
+        )
+    return replace(trace, launches=tuple(launches))

@@ -1,0 +1,182 @@
+"""A part of a trace: some launches, blocks, warps, SMs, regions, or a window of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.trace import Trace
+from ikp.edit.parts import Bools, noted, take_events, take_launches, take_slots
+from ikp.errors import UsageError
+
+Names = str | Iterable[str] | Callable[[str], bool]
+"""Which names: a pattern like ``"load*"``, several, or a function that says yes or no."""
+Numbers = int | Iterable[int]
+"""Which numbers: one, or several (a ``range``, a list, ...)."""
+
+
+def select(
+    trace: Trace,
+    *,
+    region: Names | None = None,
+    launch: Names | None = None,
+    role: Names | None = None,
+    block: Numbers | None = None,
+    warp: Numbers | None = None,
+    sm: Numbers | None = None,
+    kind: str | None = None,
+    window_ns: tuple[float | None, float | None] | None = None,
+    where: NDArray[Any] | None = None,
+) -> Trace:
+    """Return the part of a trace that meets every condition given.
+
+    Launches and warps that are not chosen are left out. Warps that are stay, though none of their
+    events may be left: how long they ran is what shares are of.
+
+    Args:
+        trace: what to choose from.
+        region: names of regions. Names are patterns as the shell has them (``*``, ``?``, ``[ab]``),
+            or a function of a name.
+        launch: labels of launches.
+        role: roles of warps, as ``ikp.role`` gave them; ``""`` for those without.
+        block: linear block ids, ``x + grid_x * (y + grid_y * z)``.
+        warp: warps in their block.
+        sm: SMs.
+        kind: ``"range"`` or ``"instant"``.
+        window_ns: events that lie in this time, if only in part, counted from the first warp's
+            start as viewers do: ``(begin, end)`` in nanoseconds, None for no bound.
+        where: one bool per event.
+
+    Raises:
+        UsageError: a condition can't be read, or nothing at all meets it.
+    """
+    asked = {
+        name: value
+        for name, value in {**locals()}.items()
+        if name not in {"trace", "asked"} and value is not None
+    }
+    begin = _begin(trace)
+    found = _events(trace, region, kind, window_ns, begin, where)
+    slots = _slots(trace, role, block, warp, sm)
+    result = take_slots(take_events(trace, np.flatnonzero(found & slots[trace.events.slot])), slots)
+    if launch is not None:
+        labels = [one.label for one in trace.launches]
+        chosen = _named(labels, launch, "launch")
+        result = take_launches(result, np.flatnonzero(chosen).tolist())
+    before, after = len(trace.events), len(result.events)
+    return noted(result, f"select({_told(asked)}) kept {after} of {before} events")
+
+
+def _told(asked: dict[str, Any]) -> str:
+    def text(value: Any) -> str:
+        if isinstance(value, np.ndarray):
+            return "..."
+        return getattr(value, "__qualname__", None) or repr(value)
+
+    return ", ".join(f"{name}={text(value)}" for name, value in asked.items())
+
+
+def _begin(trace: Trace) -> int:
+    return int(trace.slots.start_ns.min()) if len(trace.slots) else 0
+
+
+def _events(
+    trace: Trace,
+    region: Names | None,
+    kind: str | None,
+    window_ns: tuple[float | None, float | None] | None,
+    begin: int,
+    where: NDArray[Any] | None,
+) -> Bools:
+    events = trace.events
+    found = np.ones(len(events), bool)
+    if region is not None:
+        found &= _named([one.name for one in trace.regions], region, "region")[events.region]
+    if kind is not None:
+        if kind not in KINDS:
+            raise UsageError(f"kind={kind!r} is unknown: use 'range' or 'instant'.")
+        found &= events.kind == KINDS[kind]
+    if window_ns is not None:
+        low, high = _bounds(window_ns)
+        found &= (events.end_ns - begin >= low) & (events.start_ns - begin <= high)
+    if where is not None:
+        found &= _mask(where, len(events))
+    return found
+
+
+KINDS = {"range": 1, "instant": 2}
+
+
+def _bounds(window_ns: tuple[float | None, float | None]) -> tuple[float, float]:
+    try:
+        low, high = window_ns
+        bounds = (-np.inf if low is None else low, np.inf if high is None else high)
+        good = bounds[0] <= bounds[1]
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise UsageError(
+            f"window_ns={window_ns!r} is no window: give (begin, end) in nanoseconds from the "
+            "start of the trace, None for no bound."
+        )
+    return bounds
+
+
+def _mask(where: NDArray[Any], count: int) -> Bools:
+    mask = np.asarray(where)
+    if mask.dtype != bool or mask.shape != (count,):
+        raise UsageError(
+            f"where has shape {mask.shape} and type {mask.dtype}: give one bool for each of the "
+            f"{count} events."
+        )
+    return mask
+
+
+def _slots(
+    trace: Trace,
+    role: Names | None,
+    block: Numbers | None,
+    warp: Numbers | None,
+    sm: Numbers | None,
+) -> Bools:
+    slots = trace.slots
+    chosen = np.ones(len(slots), bool)
+    if role is not None:
+        chosen &= _named(list(trace.roles), role, "role")[slots.role]
+    for name, wanted in (("block", block), ("warp", warp), ("sm", sm)):
+        if wanted is not None:
+            column = getattr(slots, name)
+            chosen &= np.isin(column, _numbers(name, wanted))
+            if not chosen.any() and len(slots):
+                some = ", ".join(map(str, np.unique(column)[:8].tolist()))
+                raise UsageError(f"no warp has {name}={wanted!r}; the trace has {some}, ...")
+    return chosen
+
+
+def _numbers(name: str, wanted: Numbers) -> NDArray[np.int64]:
+    try:
+        values = [wanted] if isinstance(wanted, (int, np.integer)) else list(wanted)
+        return np.array([value.__index__() for value in values], np.int64)
+    except (TypeError, AttributeError) as error:
+        raise UsageError(f"{name}={wanted!r} is neither an integer nor several.") from error
+
+
+def _named(names: Sequence[str], wanted: Names, what: str) -> Bools:
+    """Tell which names are wanted.
+
+    Raises:
+        UsageError: none is.
+    """
+    if callable(wanted):
+        chosen = [bool(wanted(name)) for name in names]
+    else:
+        patterns = [wanted] if isinstance(wanted, str) else list(wanted)
+        chosen = [any(fnmatchcase(name, one) for one in patterns) for name in names]
+    if names and not any(chosen):
+        known = ", ".join(sorted({repr(name) for name in names}))
+        raise UsageError(f"no {what} matches {wanted!r}; the trace has: {known}.")
+    return np.array(chosen, bool)

@@ -1,8 +1,9 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``role``, ``finish``. On the host: ``profile``, ``capture``, ``load``, ``inspect``. Importing this
-package loads neither a DSL nor numpy; each name is loaded when it is first used.
+``role``, ``finish``. On the host: ``profile``, ``capture``, ``instrument``, ``load``, ``inspect``,
+``edit``. Importing this package loads neither a DSL nor numpy; each name is loaded when it is
+first used.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ikp.version import __version__
 
 if TYPE_CHECKING:
+    from ikp import edit
     from ikp.auto.instrument import instrument
     from ikp.backends.argument import Argument
     from ikp.core.session import capture, profile
@@ -60,6 +62,7 @@ _HOMES = {
     "ikp.exporters.load": "load",
     "ikp.inspection.inspector": "inspect",
 }
+_MODULES = ("edit",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
@@ -77,6 +80,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "capture",
+    "edit",
     "end",
     "end_async",
     "finish",
@@ -95,6 +99,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"ikp.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'ikp' has no attribute {name!r}")

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "api.md"
 WIDTH = 88
 RESULTS = {
+    "ikp.core.args": ("ArgColumn",),
+    "ikp.core.items": ("Range", "Instant"),
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
     "ikp.analysis.stats": ("Stats", "RegionStats"),
     "ikp.analysis.evidence": ("Evidence",),
@@ -113,6 +115,9 @@ def _is_error(name: str) -> bool:
 
 
 def _public_members(item: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
+    for name in (item.exports or ()) if item.is_module else ():
+        member = item.members[str(name)]
+        yield str(name), getattr(member, "final_target", member)
     for name, member in item.members.items() if item.is_class else ():
         if not name.startswith("_") and isinstance(member, griffe.Object) and member.docstring:
             yield name, member

@@ -53,6 +53,19 @@ class Evidence:
         return [*_losses(self), *self.notes]
 
 
+def about(trace: Trace) -> tuple[str, ...]:
+    """Return in words what concerns the trace as a whole: what it cost to get, and its edits."""
+    facts, lines = trace.provenance, []
+    if "copied_out_s" in facts and "decoded_s" in facts:
+        lines.append(
+            f"finalize: records copied out in {facts['copied_out_s']} s, decoded in "
+            f"{facts['decoded_s']} s."
+        )
+    if "edited" in facts:
+        lines.append(f"edited: {facts['edited']}.")
+    return tuple(lines)
+
+
 def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
     """Return one :class:`Evidence` per launch label, in the order of the labels' first launches."""
     count = len(trace.launches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,16 @@ def as_rich(stats: Stats) -> RenderableType:
     )
 
 
+def show(stats: Stats) -> None:
+    """Print a table in colour on a terminal, and as aligned plain text elsewhere."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(f"{as_text(stats)}\n")
+        return
+    from rich.console import Console
+
+    Console().print(stats)
+
+
 def as_json(content: dict[str, Any]) -> str:
     """Return ``content`` as indented JSON."""
     return json.dumps(content, indent=2)
@@ -109,7 +120,7 @@ def as_csv(row_type: type, rows: Iterable[RegionStats]) -> str:
 def facts(stats: Stats) -> list[str]:
     """Return the lines under the table: what the share is of, and what was recorded."""
     lines = [SHARE_NOTE] if any(row.share is not None for row in stats.rows) else []
-    return lines + [evidence.facts() for evidence in stats.evidence]
+    return [*lines, *(evidence.facts() for evidence in stats.evidence), *stats.about]
 
 
 def warnings(stats: Stats) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis import render
-from ikp.analysis.evidence import Evidence, collect_evidence
+from ikp.analysis.evidence import Evidence, about, collect_evidence
 from ikp.core.abi import Kind
 from ikp.errors import UsageError
 
@@ -62,6 +62,7 @@ class Stats:
 
     rows: tuple[RegionStats, ...]
     evidence: tuple[Evidence, ...]
+    about: tuple[str, ...] = ()  # lines on the trace as a whole: finalize time, edits
 
     def __iter__(self) -> Iterator[RegionStats]:
         return iter(self.rows)
@@ -108,10 +109,11 @@ class Stats:
         return replace(self, rows=tuple(rows))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return ``{"rows": [...], "evidence": [...]}``, plain values, times in nanoseconds."""
+        """Return ``{"rows": [...], "evidence": [...], "about": [...]}``: plain values, in ns."""
         return {
             "rows": [asdict(row) for row in self.rows],
             "evidence": [asdict(evidence) for evidence in self.evidence],
+            "about": list(self.about),
         }
 
     def to_json(self) -> str:
@@ -138,7 +140,7 @@ def stats(trace: Trace) -> Stats:
     evidence = collect_evidence(trace)
     groups = _Groups.of(trace, [e.launch for e in evidence])
     rows = _range_rows(trace, groups, evidence) + _instant_rows(trace, groups, evidence)
-    return Stats(tuple(rows), evidence).sorted_by("total")
+    return Stats(tuple(rows), evidence, about(trace)).sorted_by("total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,8 @@ def _by_label(table: Stats, launch: str) -> Stats:
     if not kept:
         known = ", ".join(repr(e.launch) for e in table.evidence)
         raise UsageError(f"no launch has the label {launch!r}; the trace has: {known}.")
-    return Stats(tuple(row for row in table.rows if row.launch == launch), kept)
+    rows = tuple(row for row in table.rows if row.launch == launch)
+    return replace(table, rows=rows, evidence=kept)
 
 
 def _by_region(table: Stats, region: str) -> Stats:

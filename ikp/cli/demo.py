@@ -130,8 +130,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor)
 
 def _report(trace: Trace, path: Path) -> None:
     from ikp.cli import demo_kernel
-    from ikp.cli.stats import print_table
 
-    print_table(trace.stats())
+    trace.print_stats()
     size = path.stat().st_size / 1024
     click.echo(f"\nwrote {path} ({size:,.0f} KiB). The kernel: {demo_kernel.__file__}", err=True)

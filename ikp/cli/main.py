@@ -11,7 +11,7 @@ import click
 from ikp.errors import IkpError
 from ikp.version import __version__
 
-COMMANDS = ("demo", "run", "stats", "view", "inspect", "doctor", "plugins")
+COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "plugins")
 """In the order of a first visit. ``ikp.cli.<name>`` holds a click command called ``command``."""
 
 HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
@@ -26,6 +26,7 @@ What to do first:
   ikp run your_script.py         profile the kernels of a program, unedited
   ikp stats ikp-demo.pftrace     how long each range took
   ikp view ikp-demo.pftrace      the timeline, in your browser
+  ikp convert --help             other formats: Chrome JSON, Hatchet, CSV, Parquet
   ikp COMMAND --help             more about one command
 """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,19 +47,11 @@ def command(file: Path, output: str, region: str | None, launch: str | None, sor
 
 
 def _print(table: Stats, output: str) -> None:
+    from ikp.analysis.render import show
+
     if output == "json":
         click.echo(table.to_json())
     elif output == "csv":
         click.echo(table.to_csv(), nl=False)
     else:
-        print_table(table)
-
-
-def print_table(table: Stats) -> None:
-    """Print a table in colour on a terminal, and as aligned plain text elsewhere."""
-    if not sys.stdout.isatty():
-        click.echo(str(table))
-        return
-    from rich.console import Console
-
-    Console().print(table)
+        show(table)

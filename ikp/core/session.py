@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
@@ -214,6 +215,10 @@ class profile:
                 raise broken
         return self._trace
 
+    def print_stats(self) -> None:
+        """Print the table of :attr:`trace` on stdout, in colour on a terminal."""
+        self.trace.print_stats()
+
     def reset(self) -> None:
         """Forget every buffer and record so far; buffers handed out before are no longer read."""
         self._segments.clear()
@@ -302,6 +307,8 @@ class profile:
         """Read back and decode what is sound; return it, and what is wrong with the rest."""
         sources, broken = [], None
         self._silent = set()
+        _wait(self._segments)
+        began = time.perf_counter()
         for segment in self._segments:
             source = _read_back(segment)
             try:
@@ -313,7 +320,13 @@ class profile:
             if segment.enabled and not launched:
                 self._silent.add(segment.label)
         names = merge(backend.names() for backend in self._backends.values())
-        return decode(sources, names, _provenance(self._segments) | self.facts), broken
+        copied = time.perf_counter()
+        trace = decode(sources, names, _provenance(self._segments) | self.facts)
+        costs = {
+            "copied_out_s": f"{copied - began:.4f}",
+            "decoded_s": f"{time.perf_counter() - copied:.4f}",
+        }
+        return replace(trace, provenance={**trace.provenance, **costs}), broken
 
     def _backend_name(self, wish: str | None) -> str:
         if wish is None and self._backend_wish is None:
@@ -521,13 +534,17 @@ def _check_target(path: str | PathLike[str], force: bool) -> None:
         raise ExportError(f"{target} can't be written: you may not write in {target.parent}.")
 
 
-def _read_back(segment: Segment) -> Source:
-    """Copy what the kernel wrote to the host, after everything queued on the device."""
-    data = segment.data
-    if data.is_cuda:
+def _wait(segments: list[Segment]) -> None:
+    """Wait for everything queued on the segments' devices."""
+    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
         import torch
 
-        torch.cuda.synchronize(data.device)
+        torch.cuda.synchronize(device)
+
+
+def _read_back(segment: Segment) -> Source:
+    """Copy what the kernel wrote to the host."""
+    data = segment.data
     head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
     host = data.cpu().numpy() if head.any() else head
     return Source(

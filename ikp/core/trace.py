@@ -192,8 +192,18 @@ class Trace:
 
         return stats(self)
 
+    def print_stats(self) -> None:
+        """Print :meth:`stats` on stdout, in colour on a terminal."""
+        from ikp.analysis.render import show
+
+        show(self.stats())
+
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the trace in the format of the path's suffix (``.pftrace``, ...).
+        """Write the trace in the format of the path's suffix.
+
+        ``.pftrace`` (Perfetto) holds all of a trace, and is what ``ikp.load`` reads back. The
+        others are for other tools: ``.json`` and ``.json.gz`` (Chrome), ``.hatchet``
+        (proton-viewer), ``.csv``, ``.parquet``, and those of installed plugins.
 
         Raises:
             ExportError: no exporter knows the suffix, the file exists and ``force`` is false, or

@@ -20,9 +20,17 @@ MAY_IMPORT = {
     "ikp.verbs": ("ikp.core", "ikp.backends"),
     "ikp.auto": ("ikp.core", "ikp.backends", "ikp.targets", "ikp.verbs", "ikp.auto"),
     "ikp.exporters": ("ikp.core", "ikp.exporters"),
+    "ikp.edit": ("ikp.core", "ikp.edit"),
     "ikp.analysis": ("ikp.core", "ikp.analysis"),
     "ikp.inspection": ("ikp.core", "ikp.targets", "ikp.inspection"),
-    "ikp.cli": ("ikp.core", "ikp.analysis", "ikp.exporters", "ikp.inspection", "ikp.cli"),
+    "ikp.cli": (
+        "ikp.core",
+        "ikp.edit",
+        "ikp.analysis",
+        "ikp.exporters",
+        "ikp.inspection",
+        "ikp.cli",
+    ),
 }
 """What a module of each part may import at its top. Nothing imports ``ikp`` itself there."""
 
@@ -33,6 +41,7 @@ AT_THE_TOP_ONLY_IN = {
     "triton": "ikp.backends.triton",
     "cutlass": "ikp.backends.cute",
     "pandas": None,
+    "pyarrow": None,
     "rich": None,
     "stevedore": None,
     "torch": None,

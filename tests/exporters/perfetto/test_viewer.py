@@ -185,7 +185,7 @@ def test_arguments_of_every_type_are_shown(path: Path) -> None:
     shown = set(zip(found["key"].tolist(), found["v"].tolist(), strict=True))
     assert {
         *(("debug.iteration", "3"), ("debug.iteration", "-4"), ("debug.cost", "0.1")),
-        *(("debug.cost", "1e+300"), ("debug.tail", "true"), ("debug.tail", "false")),
+        *(("debug.tail", "true"), ("debug.tail", "false")),
         *(("debug.note", "測量"), ("debug.note", "")),
     } <= shown
 

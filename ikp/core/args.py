@@ -145,13 +145,17 @@ def join_args(parts: Sequence[tuple[Args, int]]) -> dict[str, ArgColumn]:
 
 
 def _joined(name: str, parts: list[tuple[ArgColumn | None, int]]) -> ArgColumn:
-    kinds = {column.values.dtype.kind for column, _ in parts if column is not None}
-    if len(kinds) > 1:
+    # One that no event has can be of any type.
+    used = [column if column is not None and column.given.any() else None for column, _ in parts]
+    types = {column.values.dtype for column in used if column is not None}
+    if len({dtype.kind for dtype in types}) > 1:
         raise UsageError(
             f"argument {name!r} has values of different types in the traces to be joined: give it "
             "another name in one of them."
         )
-    dtype = np.result_type(*(column.values.dtype for column, _ in parts if column is not None))
-    values = [np.zeros(n, dtype) if column is None else column.values for column, n in parts]
-    given = [np.zeros(n, bool) if column is None else column.given for column, n in parts]
+    dtype = np.result_type(*types) if types else np.dtype(np.bool_)
+    counts = [count for _, count in parts]
+    pairs = list(zip(used, counts, strict=True))
+    values = [np.zeros(n, dtype) if column is None else column.values for column, n in pairs]
+    given = [np.zeros(n, bool) if column is None else column.given for column, n in pairs]
     return ArgColumn(np.concatenate(values), np.concatenate(given))

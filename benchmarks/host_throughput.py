@@ -50,6 +50,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         measure_ours(Path(folder) / "ours.pftrace", arguments.runs)
+        measure_others(Path(folder), arguments.runs)
         measure_library(Path(folder) / "library.pftrace")
     child = [sys.executable, __file__, "--child", "memory"]
     told = json.loads(subprocess.run(child, check=True, capture_output=True, text=True).stdout)
@@ -82,6 +83,19 @@ def measure_ours(path: Path, runs: int) -> None:
     crossing = overlapping(trace)
     crossed = repeat(lambda: exporter.write(crossing, path, force=True), 3)
     row("write, where all ranges overlap", ranges, crossed, path.stat().st_size)
+
+
+def measure_others(folder: Path, runs: int) -> None:
+    """Print a row for each of the other formats, written from the trace."""
+    trace = decode([gemm_segment(*MILLION)])
+    for name in ("x.json", "x.json.gz", "x.hatchet", "x.csv", "x.parquet"):
+        path, seconds = folder / name, []
+        for _ in range(runs):
+            path.unlink(missing_ok=True)
+            seconds += repeat(lambda: trace.save(path), 1)  # noqa: B023
+        row(f"write `{name[1:]}`", len(trace.events), seconds, path.stat().st_size)
+    rows = repeat(lambda: sum(1 for _ in trace.ranges()), 1)
+    row("make objects: `trace.ranges()`", len(trace.events), rows)
 
 
 def measure_library(path: Path) -> None:

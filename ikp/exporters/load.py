@@ -23,8 +23,8 @@ def load(path: str | PathLike[str]) -> Trace:
     read = getattr(exporter, "read", None)
     if read is None:
         raise ExportError(
-            f"{fspath(path)} can't be read back: {type(exporter).__name__} only writes. "
-            f"Keep a .pftrace beside it."
+            f"{fspath(path)} can't be read back: {type(exporter).__name__} only writes. ikp reads "
+            ".pftrace files: give the one that it was made from."
         )
     if not Path(path).is_file():
         raise ExportError(f"{fspath(path)} is not a file: check the path.")

@@ -44,6 +44,19 @@ def test_what_kernels_wrote_is_in_the_trace(host: Host) -> None:
     assert {"python", "host", "command", "recorded", "devices"} <= set(facts)
 
 
+def test_what_finalizing_cost_is_told(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    with ikp.profile() as prof:
+        host.run(prof.buffer("a"), work(3))
+    facts = prof.trace.provenance
+    assert float(facts["copied_out_s"]) >= 0
+    assert float(facts["decoded_s"]) >= 0
+    prof.print_stats()
+    shown = capsys.readouterr().out
+    assert shown == f"{prof.trace.stats()}\n"
+    line = f"records copied out in {facts['copied_out_s']} s, decoded in {facts['decoded_s']} s."
+    assert line in shown
+
+
 def test_a_session_without_a_launch_has_an_empty_trace(host: Host) -> None:
     with ikp.profile() as prof:
         pass

@@ -101,7 +101,7 @@ def test_the_oldest_pins_are_the_promised_bounds() -> None:
     """A bound that no run has tried is a guess. Dependencies of users only: tools may be newer."""
     promises = dict(
         re.match(r"([\w-]+)>=([\d.]+)", line).groups()  # type: ignore[union-attr]
-        for line in [*project()["dependencies"], "triton>=3.6", "pandas>=2"]
+        for line in [*project()["dependencies"], "triton>=3.6", "pandas>=2", "pyarrow>=14"]
     )
     oldest = pins("constraints-oldest.txt")
     for name, bound in promises.items():

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 import griffe
@@ -116,7 +117,7 @@ def _is_error(name: str) -> bool:
 
 def _public_members(item: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
     for name in (item.exports or ()) if item.is_module else ():
-        member = item.members[str(name)]
+        member: Any = item.members[str(name)]
         yield str(name), getattr(member, "final_target", member)
     for name, member in item.members.items() if item.is_class else ():
         if not name.startswith("_") and isinstance(member, griffe.Object) and member.docstring:

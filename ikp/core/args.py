@@ -47,24 +47,25 @@ KINDS: Final = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64, "U
 """What numpy's kinds are kept as."""
 
 
-def arg_column(name: str, values: Iterable[Any], count: int) -> ArgColumn:
+def arg_column(name: str, values: Iterable[Any] | ArgColumn, count: int) -> ArgColumn:
     """Return ``values`` as a column; None and NaN mean that an event has no such argument.
 
     Raises:
         UsageError: there are not ``count`` values, or they are of several types or of none that
             an argument can have.
     """
-    if isinstance(values, ArgColumn):
-        column = values
-    else:
-        array = values if isinstance(values, np.ndarray) else _array(name, list(values))
-        column = _of_objects(name, array.tolist()) if array.dtype == object else _plain(name, array)
+    column = values if isinstance(values, ArgColumn) else _column(name, values)
     if column.given.ndim != 1 or len(column) != count:
         raise UsageError(
             f"argument {name!r} has {len(column)} values, the trace {count} events: give one value "
             "for each event, None for those without."
         )
     return column
+
+
+def _column(name: str, values: Iterable[Any]) -> ArgColumn:
+    array = values if isinstance(values, np.ndarray) else _array(name, list(values))
+    return _of_objects(name, array.tolist()) if array.dtype == object else _plain(name, array)
 
 
 def _array(name: str, values: list[Any]) -> NDArray[Any]:
@@ -83,7 +84,7 @@ def _plain(name: str, array: NDArray[Any]) -> ArgColumn:
         raise UsageError(f"argument {name!r} has values of type {array.dtype}: {ALLOWED}.")
     if array.dtype == np.uint64 and len(array) and int(array.max()) > MOST:
         raise UsageError(f"argument {name!r} has values above {MOST}: they take 64 bits, signed.")
-    values = array.astype(dtype)
+    values: NDArray[Any] = array.astype(dtype)
     given = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
     return _blanked(values, given)
 

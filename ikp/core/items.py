@@ -52,11 +52,16 @@ class Range(Instant):
         return self.end_ns - self.start_ns
 
 
+_Common = tuple[int, str, str, int, int, int, str, int, int | float | None, dict[str, Scalar]]
+"""The fields of an :class:`Instant`, in order."""
+
+
 def ranges(trace: Trace) -> Iterator[Range]:
     """Yield each range of the trace, in the trace's order."""
     cycles = [launch.clock.kind == "cycles" for launch in trace.launches]
     for common, end, ticks in _items(trace, Kind.RANGE):
-        yield Range(*common, end, ticks, ticks if cycles[common[0]] else None)
+        counted = ticks if cycles[common[0]] else None
+        yield Range(*common, end, ticks, counted)
 
 
 def instants(trace: Trace) -> Iterator[Instant]:
@@ -72,7 +77,7 @@ def items(trace: Trace) -> Iterator[Range | Instant]:
         yield next(found[Kind(kind)])
 
 
-def _items(trace: Trace, kind: Kind) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+def _items(trace: Trace, kind: Kind) -> Iterator[tuple[_Common, int, int]]:
     """Yield what all events of one kind have, and their ends and ticks."""
     chosen = np.flatnonzero(trace.events.kind == int(kind))
     labels = [launch.label for launch in trace.launches]
@@ -95,8 +100,8 @@ def _items(trace: Trace, kind: Kind) -> Iterator[tuple[tuple[Any, ...], int, int
             events.ticks.tolist(),
             strict=True,
         ):
-            what = (launch, labels[launch], regions[region], block, warp, sm, trace.roles[role])
-            yield (*what, start, payload, args), end, ticks
+            names = (launch, labels[launch], regions[region])
+            yield (*names, block, warp, sm, trace.roles[role], start, payload, args), end, ticks
 
 
 def _payloads(events: Events) -> list[int | float | None]:

@@ -41,6 +41,6 @@ def add_args(trace: Trace, /, **args: Values) -> Trace:
             raise UsageError(
                 f"an argument can't be named {name!r}: that name stands for what every event has."
             )
-        found = [values(item) for item in items(trace)] if callable(values) else values
+        found = map(values, items(trace)) if callable(values) else values
         columns[name] = arg_column(name, found, len(trace.events))
     return noted(replace(trace, args=columns), f"add_args({', '.join(args)})")

@@ -87,7 +87,7 @@ def shift(trace: Trace, by_ns: int) -> Trace:
         by_ns = index(by_ns)
     except TypeError as error:
         raise UsageError(f"by_ns={by_ns!r} is not an integer number of nanoseconds.") from error
-    tables = {"slots": trace.slots, "events": trace.events}
+    tables: dict[str, Any] = {"slots": trace.slots, "events": trace.events}
     times = [getattr(table, name) for table in tables.values() for name in ("start_ns", "end_ns")]
     least = min((int(column.min()) for column in times if len(column)), default=0)
     most = max((int(column.max()) for column in times if len(column)), default=0)

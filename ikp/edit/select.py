@@ -113,17 +113,16 @@ KINDS = {"range": 1, "instant": 2}
 
 def _bounds(window_ns: tuple[float | None, float | None]) -> tuple[float, float]:
     try:
-        low, high = window_ns
-        bounds = (-np.inf if low is None else low, np.inf if high is None else high)
-        good = bounds[0] <= bounds[1]
+        begin, end = window_ns
+        low, high = -np.inf if begin is None else begin, np.inf if end is None else end
+        if low <= high:
+            return low, high
     except (TypeError, ValueError):
-        good = False
-    if not good:
-        raise UsageError(
-            f"window_ns={window_ns!r} is no window: give (begin, end) in nanoseconds from the "
-            "start of the trace, None for no bound."
-        )
-    return bounds
+        pass
+    raise UsageError(
+        f"window_ns={window_ns!r} is no window: give (begin, end) in nanoseconds from the start of "
+        "the trace, None for no bound."
+    )
 
 
 def _mask(where: NDArray[Any], count: int) -> Bools:

@@ -82,7 +82,8 @@ def _part(column: Any, rows: slice) -> Part:
 
 def _numbers(values: Any) -> Part:
     if values.dtype.kind == "b":
-        return texts([b"False", b"True"])[values.astype(np.intp)]
+        words: Part = texts([b"False", b"True"])[values.astype(np.intp)]
+        return words
     if values.dtype.kind != "f":
         return integers(values)
     given = ~np.isnan(values)

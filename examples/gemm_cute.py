@@ -27,6 +27,7 @@ Memory = getattr(cutlass, "memory", utils).SmemAllocator  # in utils before 4.8
 @cute.jit
 def producer(load_a, load_b, a, b, x, y, ring, blocks: cutlass.Constexpr):
     """Keep the ring of tiles full: one warp, TMA loads for both operands of each step."""
+    ikp.role("producer")
     state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
     rows, columns, steps = a.shape[1], b.shape[1], a.shape[2]
     block, _, _ = cute.arch.block_idx()
@@ -60,6 +61,7 @@ def multiply(mma, x, y, acc, ring, state, step):
 @cute.jit
 def consumer(mma, x, y, c, ring, steps: cutlass.Constexpr, blocks: cutlass.Constexpr):
     """Multiply the tiles of the ring as they arrive, one step ahead; write each result."""
+    ikp.role("consumer")
     filled = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
     used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
     rows, columns = c.shape[3], c.shape[4]

@@ -71,8 +71,8 @@ def test_off_is_the_kernel_without_ikp(tmp_path: Path) -> None:
     assert gemm(False).instructions == compile_gemm(stripped(gemm_cute, tmp_path)).instructions
 
 
-def test_every_wait_has_its_record() -> None:
-    assert set(names_in_ptx(gemm(True).ptx).values()) == REGIONS
+def test_every_wait_has_its_record_and_every_role_its_name() -> None:
+    assert set(names_in_ptx(gemm(True).ptx).values()) == REGIONS | {"producer", "consumer"}
 
 
 def test_without_a_gpu_it_says_what_it_needs(tmp_path: Path) -> None:

@@ -94,8 +94,10 @@ def test_the_gemm_example(tmp_path: Path) -> None:
     (launch,) = trace.launches
     assert launch.dropped == 0
     tiles, steps, warps = 32 * 16, 64, 4 * gemm_cute.CONSUMERS
-    counts = trace.to_pandas().region.value_counts().to_dict()
-    assert counts == {
+    frame = trace.to_pandas()
+    roles = frame.groupby("warp").role.unique().map(list).to_dict()
+    assert roles == {**dict.fromkeys(range(warps), ["consumer"]), warps: ["producer"]}
+    assert frame.region.value_counts().to_dict() == {
         "wait empty": tiles * steps,
         "issue TMA": tiles * steps,
         "wait drained": launch.grid[0],

@@ -95,8 +95,8 @@ def test_the_gemm_example(tmp_path: Path) -> None:
     assert launch.dropped == 0
     tiles, steps, warps = 32 * 16, 64, 4 * gemm_cute.CONSUMERS
     frame = trace.to_pandas()
-    roles = frame.groupby("warp").role.unique().map(list).to_dict()
-    assert roles == {**dict.fromkeys(range(warps), ["consumer"]), warps: ["producer"]}
+    roles = set(zip(frame.warp, frame.role, strict=True))
+    assert roles == {*((warp, "consumer") for warp in range(warps)), (warps, "producer")}
     assert frame.region.value_counts().to_dict() == {
         "wait empty": tiles * steps,
         "issue TMA": tiles * steps,

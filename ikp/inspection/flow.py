@@ -75,7 +75,10 @@ class Flow:
         """Return (index, guard) of what may run next."""
         guard, op = instruction.guard, instruction.op
         if op == "BSYNC":
-            return [(to, "") for to in self._reconvergence(instruction)] or [(at + 1, "")]
+            meeting = self._reconvergence(instruction)
+            # It nearly always stands right before where it leads; one barrier serves many places.
+            follows = at + 1 in meeting or not meeting
+            return [(at + 1, "")] if follows else [(to, "") for to in meeting]
         if op in _JUMPS:
             guard = _branch_guard(instruction)
             taken = [(to, guard) for to in self._targets(instruction)]

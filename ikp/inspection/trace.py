@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,7 +71,8 @@ class Tracer:
         A path that contradicts itself is left out: where code runs under a guard, a definition
         under that guard is the one that counts.
         """
-        start = State(at, places, self._known(self._instructions[at].guard))
+        telling = self._telling(places)
+        start = State(at, places, _known(self._instructions[at].guard, telling))
         states: dict[State, list[State]] = {start: []}
         work = [start]
         while work:
@@ -79,7 +80,7 @@ class Tracer:
             if after.done:
                 continue
             for edge in self.flow.before[after.at]:
-                for state in self._step(after, edge):
+                for state in self._step(after, edge, telling):
                     if state not in states:
                         states[state] = []
                         work.append(state)
@@ -96,13 +97,30 @@ class Tracer:
         return [definitions(instruction) for instruction in self._instructions]
 
     @cached_property
-    def _telling(self) -> set[str]:
-        """The predicates that guard definitions of what records are made of."""
-        return {
-            instruction.guard.lstrip("!")
-            for instruction, defined in zip(self._instructions, self.defined, strict=True)
-            if any(d.origin is not Origin.OTHER for d in defined.values())
-        }
+    def _definitions(self) -> dict[str, list[tuple[str, Definition]]]:
+        """For each place, every definition of it, with its guard."""
+        found: dict[str, list[tuple[str, Definition]]] = {}
+        for instruction, defined in zip(self._instructions, self.defined, strict=True):
+            for place, definition in defined.items():
+                found.setdefault(place, []).append((instruction.guard, definition))
+        return found
+
+    def _telling(self, places: Iterable[str]) -> frozenset[str]:
+        """Return the predicates that guard definitions of what the values can come from.
+
+        Facts about others would only multiply the states.
+        """
+        told: set[str] = set()
+        seen: set[str] = set()
+        work = list(places)
+        while work:
+            place = work.pop()
+            if place not in seen:
+                seen.add(place)
+                for guard, definition in self._definitions.get(place, ()):
+                    told |= {guard.lstrip("!")} if guard else set()
+                    work += definition.sources
+        return frozenset(told)
 
     @cached_property
     def _changed(self) -> list[Facts]:
@@ -113,26 +131,27 @@ class Tracer:
             found.append(frozenset(fact for p in names for fact in (p, f"!{p}")))
         return found
 
-    def _known(self, guard: str) -> Facts:
-        return frozenset([guard] if guard.lstrip("!") in self._telling and guard else [])
-
-    def _step(self, after: State, edge: Edge) -> Iterator[State]:
+    def _step(self, after: State, edge: Edge, telling: Facts) -> Iterator[State]:
         """Yield the states before the instruction that ``edge`` comes from."""
         at, facts = edge.source, after.facts
         if inverse(edge.guard) in facts:
             return
-        facts = (facts | self._known(edge.guard)) - self._changed[at]
+        facts = (facts | _known(edge.guard, telling)) - self._changed[at]
         guard = self._instructions[at].guard
         defined = self.defined[at]
         if not any(place in defined for place in after.places):
             yield State(at, after.places, facts)
             return
         if inverse(guard) not in facts:
-            with_guard = facts | self._known(guard)
+            with_guard = facts | _known(guard, telling)
             for places in _before(after.places, defined, at):
                 yield State(at, places, with_guard)
         if guard and guard not in facts:
-            yield State(at, after.places, facts | self._known(inverse(guard)))
+            yield State(at, after.places, facts | _known(inverse(guard), telling))
+
+
+def _known(guard: str, telling: Facts) -> Facts:
+    return frozenset([guard] if guard.lstrip("!") in telling else [])
 
 
 def _before(

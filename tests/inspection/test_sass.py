@@ -82,6 +82,16 @@ def test_threads_that_meet_go_on_where_the_barrier_was_set() -> None:
     assert flow.after[3] == [5]
 
 
+def test_a_barrier_that_serves_again_leads_to_its_own_place_each_time() -> None:
+    flow = Flow(
+        sass(
+            "BSSY B0, `(.L_x_1)", "BSYNC B0", ".L_x_1:",
+            "BSSY B0, `(.L_x_2)", "BSYNC B0", ".L_x_2:", "EXIT",
+        )
+    )  # fmt: skip
+    assert (flow.after[1], flow.after[3]) == ([2], [4])
+
+
 def test_an_indirect_branch_goes_to_what_it_lists_or_to_what_nothing_else_names() -> None:
     listed = 'BRX R4 -0x10 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)'
     for branch in (listed, "BRX R4 -0x10"):

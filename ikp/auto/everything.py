@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from ikp.auto import inductor
-from ikp.auto.launch import Launcher, tuning
+from ikp.auto.launch import Launcher, full_name, tuning
 from ikp.auto.plan import Plan
 from ikp.auto.twins import is_twin
 from ikp.core.session import profile
@@ -44,10 +44,10 @@ class Everything(Launcher):
 
     def reason_for_plain(self, kernel: Any) -> str | None:
         """Return why this launch is not recorded, or None."""
-        if self.kernels is not None and not self.kernels.search(_full_name(kernel)):
+        if self.kernels is not None and not self.kernels.search(full_name(kernel)):
             return NOT_NAMED
-        if kernel.__name__ in self.failed:
-            return self.failed[kernel.__name__]
+        if full_name(kernel) in self.failed:
+            return self.failed[full_name(kernel)]
         reason = Launcher.reason_for_plain(self, kernel)
         if reason is None and self.recorded.total() >= self.room:
             return NO_ROOM
@@ -67,7 +67,7 @@ class Everything(Launcher):
         program sees from its own launch, at the end.
         """
         failures = []
-        for plan in self.plans.get(kernel.__name__, self._plans(kernel)):
+        for plan in self.plans.get(full_name(kernel), self._plans(kernel)):
             try:
                 made = self.launch(plan, session, kernel, plain, args, kwargs)
             except IkpError as error:
@@ -77,10 +77,10 @@ class Everything(Launcher):
                     raise
                 failures.append(f"{type(error).__name__}: {error}")
             else:
-                self.plans[kernel.__name__] = (plan,)
+                self.plans[full_name(kernel)] = (plan,)
                 return made
         reason = f"could not be marked: {_one_line(failures[0])}"
-        self.failed[kernel.__name__] = reason
+        self.failed[full_name(kernel)] = reason
         self.tell(kernel, reason)
         return plain(*args, **kwargs)
 
@@ -193,11 +193,6 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         self._step(module)
-
-
-def _full_name(kernel: Any) -> str:
-    python = getattr(kernel, "fn", kernel)
-    return f"{python.__module__}.{python.__qualname__}"
 
 
 def _one_line(text: str, limit: int = 300) -> str:

@@ -122,8 +122,8 @@ class Launcher:
             return TUNING
         if _capturing():
             return CAPTURED
-        number = self.seen[kernel.__name__]
-        self.seen[kernel.__name__] += 1
+        number = self.seen[full_name(kernel)]
+        self.seen[full_name(kernel)] += 1
         return None if number in self.launches else NOT_CHOSEN
 
     def record(
@@ -198,6 +198,12 @@ class Warm:
             return self._launcher.run(self._kernel, plain, *args, **options)
 
         return launch
+
+
+def full_name(kernel: Any) -> str:
+    """Return a kernel's module and name: two kernels may share the name."""
+    python = getattr(kernel, "fn", kernel)
+    return f"{python.__module__}.{python.__qualname__}"
 
 
 def _capturing() -> bool:

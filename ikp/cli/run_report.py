@@ -24,7 +24,7 @@ RECORD_CYCLES = 53
 
 def report(session: profile, launcher: Everything, path: Path) -> None:
     """Print everything that there is to say, on stderr: the program's stdout is its own."""
-    for line in _launches(launcher):
+    for line in _launches(session, launcher):
         say(line)
     if not launcher.recorded:
         if not launcher.plain:
@@ -81,7 +81,7 @@ def _recording(trace: Trace) -> str:
     )
 
 
-def _launches(launcher: Everything) -> list[str]:
+def _launches(session: profile, launcher: Everything) -> list[str]:
     """Say which launches were recorded, and why others were not."""
     names = dict.fromkeys([*launcher.recorded, *(name for name, _ in launcher.plain)])
     lines = []
@@ -93,8 +93,9 @@ def _launches(launcher: Everything) -> list[str]:
         total = recorded + sum(plain.values())
         parts = [f"{name}: {recorded} of {total} launches recorded"]
         parts += [f"{count} {why}" for why, count in plain.items()]
-        if (used := launcher.plans.get(name)) and used[0] != launcher.plan:
-            parts.append(f"marked at {used[0]}: its compiler refused marks in the source")
+        used = session.facts.get(f"marks in {name}", str(launcher.plan))
+        if used != str(launcher.plan):
+            parts.append(f"marked at {used}: the compiler refused marks in its source")
         lines.append("; ".join(parts))
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")

@@ -27,13 +27,13 @@ def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
             return original(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
 
         interpreted = getattr(self, "triton_interpret", False)  # goes through Triton anyway
-        if benchmark_run or interpreted or launcher.session() is None:
+        function = None if benchmark_run or interpreted else _function(self)
+        session = launcher.chosen(function) if function is not None else None
+        config = _config(self, args, kwargs) if session is not None else None
+        if session is None or config is None:
             return plain()
-        function = _function(self)
-        config = _config(self, args, kwargs)
-        if function is None or config is None:
-            return plain()
-        return launcher.run(function, plain, **_launch(self, module, function, config, args))
+        launch = _launch(self, module, function, config, args)
+        return launcher.record(session, function, plain, (), launch)
 
     kind.run = run
     return lambda: setattr(kind, "run", original)
@@ -43,7 +43,9 @@ def _function(autotuner: Any) -> Any:
     """Return the jitted function; the parent of a compile worker drops it, and can load it anew."""
     if getattr(autotuner.fn, "fn", None) is None:
         reload: Callable[[], Any] | None = getattr(autotuner, "_reload_kernel", None)
-        return reload().fn if reload is not None else None
+        if reload is None:
+            return None
+        autotuner.fn = reload().fn  # as Inductor does when it needs the function
     return autotuner.fn
 
 

@@ -93,17 +93,22 @@ class Launcher:
             args: what ``run`` takes.
             kwargs: what ``run`` takes.
         """
-        session = self.session()
-        if session is None or not switches.enabled():
-            return plain(*args, **kwargs)
-        if kwargs.get("warmup"):
+        if kwargs.get("warmup") and self.session() is not None:
             compiled = plain(*args, **kwargs)
             return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
-        reason = self.reason_for_plain(kernel)
-        if reason:
-            self.tell(kernel, reason)
+        session = self.chosen(kernel)
+        if session is None:
             return plain(*args, **kwargs)
         return self.record(session, kernel, plain, args, kwargs)
+
+    def chosen(self, kernel: Any) -> profile | None:
+        """Return the session that records this launch, or None; count the launch."""
+        session = self.session() if switches.enabled() else None
+        reason = self.reason_for_plain(kernel) if session is not None else None
+        if reason:
+            self.tell(kernel, reason)
+            return None
+        return session
 
     def tell(self, kernel: Any, reason: str) -> None:
         """Count a launch without marks; warn where nobody chose that."""
@@ -112,7 +117,7 @@ class Launcher:
                 f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
                 "again and again into one buffer. Record a launch outside the capture.",
                 IkpWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         self.plain[kernel.__name__, reason] += 1
 

@@ -85,6 +85,16 @@ def test_whiles_branches_noinline_helpers_and_long_loop_variables(detail: str) -
 
 
 @DETAILS
+def test_helpers_that_call_themselves_and_inline_assembly(detail: str) -> None:
+    plain = compiled(unedited.recursive, numbers())
+    code = compiled(unedited.recursive, numbers(), marks={"detail": detail})
+    for instruction in ("mul.f32", "mul.rn.f32", "add.f32"):
+        assert plain.asm["ptx"].count(instruction) == code.asm["ptx"].count(instruction)
+    calls = {"raised", "tl.load", "tl.store"} if detail == "ops" else set()
+    assert kinds(code) == {"recursive"} | calls
+
+
+@DETAILS
 def test_a_flattened_nest_stays_one_loop(detail: str) -> None:
     args = numbers(), numbers(), 64, 16
     plain = compiled(unedited.persistent, *args, BLOCK=64)

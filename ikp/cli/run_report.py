@@ -61,9 +61,11 @@ def _table(trace: Trace) -> None:
 
 def _recording(trace: Trace) -> str:
     """Say what was lost, and about how much of the kernels' time recording took."""
+    from ikp.analysis.evidence import plural
+
     attempted = sum(launch.attempted for launch in trace.launches)
     kept = sum(launch.kept for launch in trace.launches)
-    text = f"{attempted:,} records, "
+    text = f"{plural(attempted, 'record')}, "
     if kept == attempted:
         text += "none dropped"
     else:

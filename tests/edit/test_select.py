@@ -61,7 +61,6 @@ def names(trace: Trace) -> list[tuple[str, str, int]]:
         ({"window_ns": (None, 3)}, [("gemm", "load", 0), ("gemm", "load_a", 1)]),
         ({"where": np.array([0, 1, 0, 0, 0], bool)}, [("gemm", "done", 0)]),
     ],
-    ids=str,
 )
 def test_what_meets_the_conditions_is_left(choice: dict[str, Any], wanted: list[Any]) -> None:
     assert names(ikp.edit.select(example(), **choice)) == wanted

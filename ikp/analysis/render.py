@@ -49,6 +49,7 @@ def _region(row: RegionStats) -> str:
 COLUMNS = (
     _Shown("launch", lambda row: row.launch, left=True),
     _Shown("region", _region, left=True),
+    _Shown("group", lambda row: row.group, left=True),
     _Shown("count", lambda row: f"{row.count:,}"),
     _Shown("total", lambda row: duration(row.total_ns)),
     _Shown("mean", lambda row: duration(row.mean_ns)),
@@ -58,6 +59,7 @@ COLUMNS = (
     _Shown("max", lambda row: duration(row.max_ns)),
     _Shown("share", lambda row: percent(row.share)),
 )
+GROUP = next(column for column in COLUMNS if column.title == "group")
 SHARE_NOTE = (
     "share: of the time the launch's warps ran, from init to finish; nested ranges overlap."
 )
@@ -65,9 +67,10 @@ SHARE_NOTE = (
 
 def as_text(stats: Stats) -> str:
     """Return an aligned table of plain text, followed by the evidence."""
-    cells = [[c.title for c in COLUMNS], *_cells(stats)]
+    columns = _columns(stats)
+    cells = [[c.title for c in columns], *_cells(stats)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(map(_padded, line, widths, COLUMNS)).rstrip() for line in cells]
+    lines = ["  ".join(map(_padded, line, widths, columns)).rstrip() for line in cells]
     lines.insert(1, "-" * max(map(len, lines)))
     return "\n".join([*lines, "", *facts(stats), *warnings(stats)])
 
@@ -79,7 +82,7 @@ def as_rich(stats: Stats) -> RenderableType:
     from rich.text import Text
 
     table = Table(header_style="bold", pad_edge=False, box=None)
-    for column in COLUMNS:
+    for column in _columns(stats):
         table.add_column(
             column.title, justify="left" if column.left else "right", no_wrap=not column.left
         )
@@ -129,7 +132,12 @@ def warnings(stats: Stats) -> list[str]:
 
 
 def _cells(stats: Stats) -> list[list[str]]:
-    return [[column.cell(row) for column in COLUMNS] for row in stats.rows]
+    return [[column.cell(row) for column in _columns(stats)] for row in stats.rows]
+
+
+def _columns(stats: Stats) -> list[_Shown]:
+    grouped = any(row.group for row in stats.rows)
+    return [column for column in COLUMNS if grouped or column is not GROUP]
 
 
 def _padded(cell: str, width: int, column: _Shown) -> str:

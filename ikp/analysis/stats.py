@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
+BY = ("sm", "block", "warp", "role")
 SORT_KEYS = {"total": "total_ns", "mean": "mean_ns", "count": "count", "p99": "p99_ns"}
 
 
@@ -37,6 +38,9 @@ class RegionStats:
     ``share`` is ``total_ns`` over the residence time of the label's warps: the sum of
     ``end_ns - start_ns`` over their slots. A range inside another counts in both, so shares
     of nested ranges add up to more than 1. It is None where the residence time is 0.
+
+    ``group`` is ``"SM 3"``, ``"block 12"``, ``"warp 0"`` or a role where the statistics are of each
+    of these, and the share is then of the residence time of the group's warps. Else it is empty.
     """
 
     launch: str
@@ -51,6 +55,7 @@ class RegionStats:
     min_ns: int | None = None
     max_ns: int | None = None
     share: float | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,12 @@ class Stats:
         name = SORT_KEYS[key]
         rows = sorted(
             self.rows,
-            key=lambda row: (labels[row.launch], -_number(getattr(row, name)), row.region),
+            key=lambda row: (
+                labels[row.launch],
+                -_number(getattr(row, name)),
+                row.region,
+                row.group,
+            ),
         )
         return replace(self, rows=tuple(rows))
 
@@ -131,39 +141,70 @@ class Stats:
         return render.as_rich(self)
 
 
-def stats(trace: Trace) -> Stats:
+def stats(trace: Trace, by: str | None = None) -> Stats:
     """Return count, total, mean, p50, p99, min, max and share per launch label and region.
 
     Percentiles interpolate linearly, as ``numpy.percentile`` does. Launches with one label are
     taken together. Instants have rows of their own, with a count and no times.
+
+    Args:
+        trace: what to count.
+        by: ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these apart: blocks by
+            linear index, warps by their number in the block.
+
+    Raises:
+        UsageError: ``by`` is something else.
     """
     evidence = collect_evidence(trace)
-    groups = _Groups.of(trace, [e.launch for e in evidence])
+    groups = _Groups.of(trace, [e.launch for e in evidence], by)
     rows = _range_rows(trace, groups, evidence) + _instant_rows(trace, groups, evidence)
     return Stats(tuple(rows), evidence, about(trace)).sorted_by("total")
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Which (label, region name) each event belongs to: ``label * len(names) + name``."""
+    """Which label, unit (SM, block, ...) and region name each event belongs to, as one number.
+
+    It is ``(label * len(units) + unit) * len(names) + name``; ``residence_ns`` holds the sum of the
+    time that the warps of each label and unit ran.
+    """
 
     names: list[str]
+    units: list[str]
     of_event: Ints
+    residence_ns: Ints
 
     @classmethod
-    def of(cls, trace: Trace, labels: list[str]) -> _Groups:
+    def of(cls, trace: Trace, labels: list[str], by: str | None) -> _Groups:
         names = list(dict.fromkeys(region.name for region in trace.regions))
         name_of_region = _codes([r.name for r in trace.regions], names)
         label_of_launch = _codes([launch.label for launch in trace.launches], labels)
-        label_of_slot = label_of_launch[trace.slots.launch]
-        of_event = label_of_slot[trace.events.slot] * len(names)
+        units, unit_of_slot = _units(trace, by)
+        place = label_of_launch[trace.slots.launch] * len(units) + unit_of_slot
+        of_event = place[trace.events.slot] * len(names)
         of_event += name_of_region[trace.events.region]
-        return cls(names, of_event)
+        spans = trace.slots.end_ns - trace.slots.start_ns
+        residence = np.bincount(place, spans, len(labels) * len(units)).astype(np.int64)
+        return cls(names, units, of_event, residence)
 
-    def split(self, group: int) -> tuple[int, str]:
-        """Return the label's index and the region's name."""
-        label, name = divmod(group, len(self.names))
-        return label, self.names[name]
+    def split(self, group: int) -> tuple[int, str, str, int]:
+        """Return the label's index, the unit, the region's name, and the residence time."""
+        place, name = divmod(group, len(self.names))
+        label, unit = divmod(place, len(self.units))
+        return label, self.units[unit], self.names[name], int(self.residence_ns[place])
+
+
+def _units(trace: Trace, by: str | None) -> tuple[list[str], Ints]:
+    """Return the names of the units to count apart, and the unit of each slot."""
+    if by is None:
+        return [""], np.zeros(len(trace.slots), np.int64)
+    if by == "role":
+        return [role or "no role" for role in trace.roles], trace.slots.role.astype(np.int64)
+    if by not in BY:
+        raise UsageError(f"no statistics by {by!r}: use one of {', '.join(BY)}.")
+    values, unit = np.unique(getattr(trace.slots, by), return_inverse=True)
+    word = "SM" if by == "sm" else by
+    return [f"{word} {value}" for value in values.tolist()] or [""], unit.astype(np.int64)
 
 
 def _range_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
@@ -177,7 +218,7 @@ def _range_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -
     p50, p99 = _quantile(ordered, first, counts, 0.5), _quantile(ordered, first, counts, 0.99)
     rows = []
     for i, group in enumerate(ids.tolist()):
-        label, region = groups.split(group)
+        label, unit, region, residence_ns = groups.split(group)
         of_label, total = evidence[label], int(totals[i])
         rows.append(
             RegionStats(
@@ -192,7 +233,8 @@ def _range_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -
                 p99_ns=float(p99[i]),
                 min_ns=int(ordered[first[i]]),
                 max_ns=int(ordered[first[i] + counts[i] - 1]),
-                share=total / of_label.residence_ns if of_label.residence_ns else None,
+                share=total / residence_ns if residence_ns else None,
+                group=unit,
             )
         )
     return rows
@@ -204,11 +246,9 @@ def _instant_rows(
     counts = np.bincount(groups.of_event[trace.events.kind == Kind.INSTANT])
     rows = []
     for group in np.flatnonzero(counts).tolist():
-        label, region = groups.split(group)
-        of_label = evidence[label]
-        rows.append(
-            RegionStats(of_label.launch, region, "instant", of_label.launches, int(counts[group]))
-        )
+        label, unit, region, _ = groups.split(group)
+        launch, launches, count = evidence[label].launch, evidence[label].launches, counts[group]
+        rows.append(RegionStats(launch, region, "instant", launches, int(count), group=unit))
     return rows
 
 

@@ -26,13 +26,20 @@ if TYPE_CHECKING:
 @click.option("--region", metavar="REGEX", help="Only regions whose name matches.")
 @click.option("--launch", metavar="LABEL", help="Only launches with this label.")
 @click.option(
+    "--by",
+    type=click.Choice(["sm", "block", "warp", "role"]),
+    help="Each of these apart.",
+)
+@click.option(
     "--sort",
     type=click.Choice(["total", "mean", "count", "p99"]),
     default="total",
     show_default=True,
     help="Largest first, within each launch label.",
 )
-def command(file: Path, output: str, region: str | None, launch: str | None, sort: str) -> None:
+def command(
+    file: Path, output: str, region: str | None, launch: str | None, by: str | None, sort: str
+) -> None:
     """Print count, total, mean, percentiles and share of each range in FILE.
 
     FILE is a trace written by ikp, such as a .pftrace; nothing else is needed. Launches with one
@@ -41,7 +48,7 @@ def command(file: Path, output: str, region: str | None, launch: str | None, sor
     """
     from ikp.analysis.stats import stats
 
-    table = stats(read_trace(file)).select(region=region, launch=launch).sorted_by(sort)
+    table = stats(read_trace(file), by).select(region=region, launch=launch).sorted_by(sort)
     _print(table, output)
     next_command("ikp", "view", file, why="the timeline, in your browser")
 

@@ -184,13 +184,16 @@ class Trace:
 
         return instants(self)
 
-    def stats(self) -> Stats:
-        """Return count, total, mean, p50, p99 and share per launch label and region."""
+    def stats(self, by: str | None = None) -> Stats:
+        """Return count, total, mean, p50, p99 and share per launch label and region.
+
+        With ``by`` one of ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of these apart.
+        """
         from ikp.analysis.stats import (
             stats,  # analysis reads traces: the import can't be on top
         )
 
-        return stats(self)
+        return stats(self, by)
 
     def print_stats(self) -> None:
         """Print :meth:`stats` on stdout, in colour on a terminal."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ikp.analysis.render import COLUMNS
+from ikp.analysis.render import COLUMNS, GROUP
 from ikp.analysis.stats import RegionStats, stats
 from ikp.core.abi import Kind
 from ikp.core.trace import ClockFit, make_columns
@@ -163,7 +163,7 @@ def test_json_and_csv_hold_raw_nanoseconds():
 def test_the_plain_table_is_aligned_and_in_readable_units():
     text = str(stats(trace([(0, 0, 0, 512), (0, 1, 0, 12_345), (0, 2, 0, 3_400_000)])))
     lines = text.splitlines()
-    assert lines[0].split() == [column.title for column in COLUMNS]
+    assert lines[0].split() == [column.title for column in COLUMNS if column is not GROUP]
     assert "3.40 ms" in lines[2] and "12.35 us" in lines[3] and "512 ns" in lines[4]
     assert len({line.index(" 1 ") for line in lines[2:5]}) == 1
 
@@ -243,3 +243,33 @@ def test_the_only_row_of_a_name_is_found_and_doubt_is_an_error():
     with pytest.raises(KeyError, match="2 rows"):
         table["load"]
     assert table.select(launch="b")["load"].total_ns == 30
+
+
+def test_statistics_by_unit_are_those_of_its_slots() -> None:
+    made = trace(
+        [(0, 0, 0, 100), (1, 0, 0, 300), (2, 0, 0, 500), (2, 2, 600, 600)],
+        slots=[(0, 0), (0, 1), (0, 1)],
+        residence=1000,
+    )
+    by_block = made.stats(by="block")
+    found = {(row.group, row.kind): (row.count, row.total_ns, row.share) for row in by_block}
+    assert found == {
+        ("block 0", "range"): (1, 100, 0.1),
+        ("block 1", "range"): (2, 800, 0.4),
+        ("block 1", "instant"): (1, None, None),
+    }
+    assert next(iter(made.stats(by="sm"))).group == "SM 2"
+    assert {row.group for row in made.stats(by="warp")} == {"warp 0"}
+    assert {row.group for row in made.stats(by="role")} == {"no role"}
+    assert "block 1" in str(by_block)
+    assert "group" not in str(made.stats())
+    assert sum(row.count for row in by_block) == sum(row.count for row in made.stats())
+
+
+def test_statistics_by_something_else_are_refused() -> None:
+    with pytest.raises(UsageError, match="no statistics by 'lane': use one of sm, block"):
+        trace([(0, 0, 0, 100)]).stats(by="lane")
+
+
+def test_statistics_by_unit_of_an_empty_trace() -> None:
+    assert len(trace([]).stats(by="warp")) == 0

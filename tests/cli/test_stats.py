@@ -95,3 +95,10 @@ def test_an_unknown_suffix_is_told(tmp_path):
     result = invoke(path)
     assert result.exit_code == 1
     assert ".pftrace" in result.stderr
+
+
+def test_each_block_apart(made, file):
+    result = invoke(file, "--by", "block", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["group"] for row in rows] == [row.group for row in made.stats(by="block")]
+    assert {row["group"] for row in rows} >= {"block 0", "block 1", "block 2"}

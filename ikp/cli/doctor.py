@@ -15,7 +15,16 @@ from ikp.cli.files import next_command
 from ikp.cli.plugins import Check, Plugin, aligned, check, registered
 from ikp.version import __version__
 
-PACKAGES = ("triton", "torch", "numpy", "perfetto", "stevedore", "nvidia-cutlass-dsl", "pandas")
+PACKAGES = (
+    "triton",
+    "torch",
+    "numpy",
+    "perfetto",
+    "stevedore",
+    "nvidia-cutlass-dsl",
+    "pandas",
+    "pyarrow",
+)
 VARIABLES = {
     "IKP": "0 turns all recording off",
     "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",

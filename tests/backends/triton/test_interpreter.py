@@ -267,3 +267,25 @@ def test_the_file_of_a_capture(tmp_path: Path) -> None:
         buffer_size=1024,
     )
     check_trace(path, trace)
+
+
+def test_two_sessions_at_once_keep_their_launches_apart() -> None:
+    with ikp.profile() as outer:
+        first = outer.buffer("outer")
+        with ikp.profile() as inner:
+            control.nested[(2,)](zeros(2), 3, inner.buffer("inner", regions=HOST_NAMES))
+            control.nested[(1,)](zeros(1), 2, first)
+    assert [launch.label for launch in inner.trace.launches] == ["inner"]
+    assert [launch.label for launch in outer.trace.launches] == ["outer"]
+    assert (len(inner.trace.slots), len(outer.trace.slots)) == (2, 1)
+
+
+def test_a_session_whose_buffer_another_one_s_kernel_did_not_use_says_so() -> None:
+    with ikp.profile() as other:
+        theirs = other.buffer("theirs")
+        with pytest.warns(ikp.IkpWarning, match="nothing was recorded for 'mine'"):
+            with ikp.profile() as session:
+                session.buffer("mine")
+                control.nested[(1,)](zeros(1), 2, theirs)
+    assert len(session.trace.launches) == 0
+    assert [launch.label for launch in other.trace.launches] == ["theirs"]

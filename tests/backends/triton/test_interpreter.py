@@ -284,7 +284,7 @@ def test_a_session_whose_buffer_another_one_s_kernel_did_not_use_says_so() -> No
     with ikp.profile() as other:
         theirs = other.buffer("theirs")
         told = pytest.warns(ikp.IkpWarning, match="nothing was recorded for 'mine'")
-        with told, ikp.profile() as session:  # noqa: PT031 - the warning comes at its end
+        with told, ikp.profile() as session:
             session.buffer("mine")
             control.nested[(1,)](zeros(1), 2, theirs)
     assert len(session.trace.launches) == 0

@@ -21,7 +21,7 @@ _WRITES_NOTHING = {"st", "bar", "red", "membar", "fence", "prefetch", "griddepco
 _WRITES_ITS_FIRST = {
     "add", "sub", "mul", "mad", "and", "or", "xor", "not", "shl", "shr", "shf", "bfe", "bfi", "mov",
     "cvt", "cvta", "setp", "selp", "min", "max", "div", "rem", "lop3", "prmt", "neg", "abs", "popc",
-    "clz", "bfind", "brev", "sad", "slct", "ld",
+    "clz", "bfind", "brev", "sad", "slct", "ld", "shfl",
 }  # fmt: skip
 
 

@@ -80,12 +80,15 @@ def test_it_is_what_the_compiler_hook_does(name: str) -> None:
 
 FLOAT = re.compile(r"\.(?:f|bf|tf|e4m3|e5m2)\d*")
 WORK = {"ld", "st", "atom", "red", "bar", "barrier", "mma", "wgmma", "cp", "fence", "membar",
-        "shfl", "vote", "ldmatrix", "stmatrix", "mbarrier", "elect", "nanosleep"}  # fmt: skip
+        "vote", "ldmatrix", "stmatrix", "mbarrier", "elect", "nanosleep"}  # fmt: skip
 
 
 def is_work(line: Line) -> bool:
-    """Whether a line touches memory, waits, computes with floats or on tensor cores."""
-    return any(
+    """Whether a line touches memory, waits, computes with floats or on tensor cores.
+
+    The fence before a group of MMAs does nothing of it, and what a shuffle is depends on its use.
+    """
+    return not any(opcode.startswith("wgmma.fence") for opcode in line.opcodes) and any(
         opcode.split(".")[0] in WORK or FLOAT.search(f".{opcode.partition('.')[2]}")
         for opcode in line.opcodes
     )

@@ -1,8 +1,8 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``role``, ``finish``. On the host: ``profile``, ``capture``, ``instrument``, ``load``, ``inspect``,
-``edit``. Importing this package loads neither a DSL nor numpy; each name is loaded when it is
+``role``, ``finish``. On the host: ``profile``, ``capture``, ``gather``, ``instrument``, ``load``,
+``inspect``, ``edit``. Importing this package loads neither a DSL nor numpy; each name is loaded when it is
 first used.
 """
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ikp.core.session import capture, profile
     from ikp.core.switches import set_export
     from ikp.core.trace import Trace
+    from ikp.edit.ranks import gather
     from ikp.errors import (
         BufferError,
         DecodeError,
@@ -55,6 +56,7 @@ _HOMES = {
     "ikp.core.session": "capture profile",
     "ikp.core.switches": "set_export",
     "ikp.core.trace": "Trace",
+    "ikp.edit.ranks": "gather",
     "ikp.errors": (
         "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "
         "PluginError RegionError UsageError"
@@ -84,6 +86,7 @@ __all__ = [
     "end",
     "end_async",
     "finish",
+    "gather",
     "init",
     "inspect",
     "instant",

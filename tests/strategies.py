@@ -96,6 +96,7 @@ def launches(draw: st.DrawFn) -> Launch:
         unfinished=draw(st.integers(0, 3)),
         relaunches=draw(st.integers(0, 3)),
         notes=tuple(draw(st.lists(NAMES.filter(bool), max_size=2))),
+        rank=draw(st.sampled_from([None, None, 0, 1, 10_000])),
     )
 
 

@@ -54,13 +54,15 @@ class Evidence:
 
 
 def about(trace: Trace) -> tuple[str, ...]:
-    """Return in words what concerns the trace as a whole: what it cost to get, and its edits."""
+    """Return in words what concerns the trace as a whole: what it cost to get, its ranks and edits."""
     facts, lines = trace.provenance, []
     if "copied_out_s" in facts and "decoded_s" in facts:
         lines.append(
             f"finalize: records copied out in {facts['copied_out_s']} s, decoded in "
             f"{facts['decoded_s']} s."
         )
+    if "ranks" in facts:
+        lines.append(f"{facts['ranks']}.")
     if "edited" in facts:
         lines.append(f"edited: {facts['edited']}.")
     return tuple(lines)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def to_pandas(trace: Trace) -> pandas.DataFrame:
     """Return one row per event, in the trace's order.
 
-    Columns: ``launch`` (index into ``trace.launches``), ``label``, ``block`` (linear), ``block_x``,
+    Columns: ``launch`` (index into ``trace.launches``), ``label``, ``rank``
+    (missing where there is none), ``block`` (linear), ``block_x``,
     ``block_y``, ``block_z``, ``warp`` (in its block), ``sm``, ``role``, ``region``, ``kind``
     (``"range"`` or ``"instant"``), ``start_ns``, ``end_ns`` and ``dur_ns`` (Unix nanoseconds),
     ``ticks`` (of the launch's clock) and ``payload`` (float64, NaN where there is none), then the

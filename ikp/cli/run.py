@@ -13,6 +13,7 @@ import click
 
 from ikp.cli.program import Outcome, as_program, run
 from ikp.cli.run_report import MIB, report, say
+from ikp.core.ranks import PLACE, with_rank
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,7 +168,12 @@ def _stem(target: str) -> str:
 
 
 def _of_rank(path: Path) -> Path:
-    """Keep the traces of a multi-process launch apart: ``x.pftrace`` is ``x.rank1.pftrace``."""
+    """Keep the traces of a multi-process launch apart: ``x.pftrace`` is ``x.rank1.pftrace``.
+
+    ``{rank}`` in the path says where else the rank goes.
+    """
+    if PLACE in str(path):
+        return Path(with_rank(path))
     if os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ:
         return path
     return path.with_name(f"{path.stem}.rank{os.environ['RANK']}{path.suffix}")

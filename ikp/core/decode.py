@@ -46,6 +46,7 @@ class Source:
     clock_rate_hz: float = 0.0
     regions: Mapping[int, str] | None = None  # names of user-given ids, for this launch
     selected: bool = False  # the host chose which warps and blocks record
+    rank: int | None = None  # of the process that launched the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         needed_bytes=needed,
         relaunches=relaunches,
         notes=tuple(notes),
+        rank=source.rank,
     )
     slot_columns = {
         "block": chosen.chosen_blocks(ids // max(1, len(rows))),

@@ -28,6 +28,7 @@ class Instant:
 
     launch: int  # index into Trace.launches
     label: str  # of the launch
+    rank: int | None  # of the process that launched it
     region: str
     block: int  # linear: x + grid_x * (y + grid_y * z)
     warp: int  # in its block
@@ -52,7 +53,7 @@ class Range(Instant):
         return self.end_ns - self.start_ns
 
 
-_Common = tuple[int, str, str, int, int, int, str, int, int | float | None, dict[str, Scalar]]
+_Common = tuple[int, str, int | None, str, int, int, int, str, int, int | float | None, dict[str, Scalar]]
 """The fields of an :class:`Instant`, in order."""
 
 
@@ -81,6 +82,7 @@ def _items(trace: Trace, kind: Kind) -> Iterator[tuple[_Common, int, int]]:
     """Yield what all events of one kind have, and their ends and ticks."""
     chosen = np.flatnonzero(trace.events.kind == int(kind))
     labels = [launch.label for launch in trace.launches]
+    ranks = [launch.rank for launch in trace.launches]
     regions = [region.name for region in trace.regions]
     slots = trace.slots
     for low in range(0, len(chosen), AT_ONCE):
@@ -100,7 +102,7 @@ def _items(trace: Trace, kind: Kind) -> Iterator[tuple[_Common, int, int]]:
             events.ticks.tolist(),
             strict=True,
         ):
-            names = (launch, labels[launch], regions[region])
+            names = (launch, labels[launch], ranks[launch], regions[region])
             yield (*names, block, warp, sm, trace.roles[role], start, payload, args), end, ticks
 
 

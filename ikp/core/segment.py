@@ -24,6 +24,7 @@ class Segment:
     sequence: int = 0  # order of allocation in the session
     selection: Selection = EVERYTHING  # which warps and blocks record
     enabled: bool = True  # False: the kernel runs with recording off, at run time
+    rank: int | None = None  # of this process when the buffer was taken
 
     @property
     def nbytes(self) -> int:

@@ -22,6 +22,7 @@ from ikp.core import abi, plugins, switches
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.arena import Arena
 from ikp.core.decode import Source, decode, read_launch_header
+from ikp.core.ranks import current_rank, with_rank
 from ikp.core.regions import checked_id, checked_name, merge
 from ikp.core.segment import Segment
 from ikp.core.selection import EVERYTHING, WORDS_AT, Selection, select
@@ -69,7 +70,8 @@ class profile:
 
     Args:
         path: where to write the trace when the session ends; the suffix chooses the format. None
-            keeps it in ``trace`` only.
+            keeps it in ``trace`` only. ``{rank}`` in it becomes the rank of this process, so that
+            each of several writes a file of its own: ``"x.{rank}.pftrace"``.
         force: overwrite an existing file.
         clock: ``"cycles"`` (SM cycles, finest) or ``"globaltimer"`` (one axis in ns, coarse steps).
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
@@ -87,7 +89,8 @@ class profile:
 
     Raises:
         UsageError: an option is unknown.
-        ExportError: the trace can't be written to ``path``; told before any kernel runs.
+        ExportError: the trace can't be written to ``path``, or that names a ``{rank}`` and there is
+            none; told before any kernel runs.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class profile:
         self._segments: list[Segment] = []
         self._arenas: dict[Any, Arena] = {}
         self._backends: dict[str, plugins.Backend] = {}
+        self._target: str | None = None
         self._trace: Trace | None = None
         self._silent: set[str] = set()  # labels of buffers that nobody wrote to
         self._open = False
@@ -192,6 +196,7 @@ class profile:
             sequence=len(self._segments),
             selection=selection,
             enabled=enabled,
+            rank=current_rank(),
         )
         self._segments.append(segment)
         self._trace = None
@@ -228,8 +233,10 @@ class profile:
     def __enter__(self) -> Self:
         if self._open:
             raise UsageError("this session is already open: make a new one with ikp.profile().")
+        self._target = None
         if self._path is not None and self._exporting():
-            _check_target(self._path, self._force)
+            self._target = with_rank(self._path)  # the process group may be gone at the end
+            _check_target(self._target, self._force)
         self.reset()
         self._open = True
         _entered.append(self)
@@ -277,7 +284,7 @@ class profile:
 
     def _save(self, trace: Trace) -> None:
         if self._path is not None and self._exporting():
-            trace.save(self._path, force=self._force)
+            trace.save(self._target or with_rank(self._path), force=self._force)
 
     def _exporting(self) -> bool:
         recording = self._enabled and switches.enabled()
@@ -555,6 +562,7 @@ def _read_back(segment: Segment) -> Source:
         clock_rate_hz=segment.clock_rate_hz,
         regions=segment.regions,
         selected=segment.spec.select,
+        rank=segment.rank,
     )
 
 

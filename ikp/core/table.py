@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.args import ArgColumn
+from ikp.core.args import ArgColumn, arg_column
 
 if TYPE_CHECKING:
     from ikp.core.trace import Column, Trace
@@ -26,6 +26,7 @@ class Categories:
 COLUMNS = (
     "launch",  # index into Trace.launches
     "label",  # of the launch
+    "rank",  # of the process that launched it, missing where it has none
     "block",  # linear
     "block_x",
     "block_y",
@@ -52,6 +53,7 @@ def event_table(trace: Trace) -> dict[str, Column | Categories | ArgColumn]:
     columns = (
         launch,
         categories(launch, [each.label for each in trace.launches]),
+        _ranks(trace).take(launch),
         block,
         x,
         y,
@@ -75,6 +77,10 @@ def categories(index: Column, names: list[str]) -> Categories:
     distinct = {name: code for code, name in enumerate(dict.fromkeys(names))}
     code = np.array([distinct[name] for name in names], np.int32)
     return Categories(code[index], list(distinct))
+
+
+def _ranks(trace: Trace) -> ArgColumn:
+    return arg_column("rank", [each.rank for each in trace.launches], len(trace.launches))
 
 
 def _kinds(kind: Column) -> Categories:

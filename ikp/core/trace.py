@@ -73,6 +73,7 @@ class Launch:
     needed_bytes: int = 0  # segment size that would have held every record, as far as known
     relaunches: int = 0  # earlier launches that wrote to the same segment and were overwritten
     notes: tuple[str, ...] = ()  # what a reader must know, in words
+    rank: int | None = None  # of the process that launched it, where several work together
 
     @property
     def dropped(self) -> int:

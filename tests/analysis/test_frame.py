@@ -12,7 +12,7 @@ EVENTS = [(0, 0, 0, 100), (3, 1, 100, 400), (4, 2, 500, 500)]
 def two_launches():
     return trace(
         EVENTS,
-        launches=(launch("a", grid=(2, 2, 2)), launch("b", grid=(3, 1, 1))),
+        launches=(launch("a", grid=(2, 2, 2), rank=7), launch("b", grid=(3, 1, 1))),
         slots=[(0, 0), (0, 1), (0, 2), (0, 7), (1, 2)],
         payload={1: 2.5},
     )
@@ -23,6 +23,7 @@ def test_one_row_per_event_with_every_column():
     assert frame.to_dict("list") == {
         "launch": [0, 0, 1],
         "label": ["a", "a", "b"],
+        "rank": [7, 7, NA],
         "block": [0, 7, 2],
         "block_x": [0, 1, 2],
         "block_y": [0, 1, 0],

@@ -50,7 +50,7 @@ def rows(trace: Trace) -> list[dict[str, Any]]:
         start, end = int(events.start_ns[i]), int(events.end_ns[i])
         payload = float(trace.payload[i])
         values = (
-            *(launch, trace.launches[launch].label),
+            *(launch, trace.launches[launch].label, trace.launches[launch].rank),
             *(block, block % x, block // x % y, block // (x * y)),
             *(int(slots.warp[slot]), int(slots.sm[slot]), trace.roles[slots.role[slot]]),
             trace.regions[events.region[i]].name,

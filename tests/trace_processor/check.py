@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core.trace import Trace
+from ikp.core.trace import Launch, Trace
 from tests.trace_processor.events import check_events
 from tests.trace_processor.found import (
     BLOCKS,
@@ -50,11 +50,13 @@ def _equal(what: str, found: Any, wanted: Any) -> None:
 
 def _check_processes(found: Found, trace: Trace) -> None:
     rows = columns(found.processor, "select pid, name from process where pid > 0 order by pid")
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[int | None, str]] = Counter()
     wanted = {}
     for pid, launch in enumerate(trace.launches, 1):
-        wanted[pid] = f"{launch.label} #{seen[launch.label]} · {launch.device}"
-        seen[launch.label] += 1
+        who = (launch.rank, launch.label)
+        rank = [] if launch.rank is None else [f"rank {launch.rank}"]
+        wanted[pid] = " · ".join([*rank, f"{launch.label} #{seen[who]}", launch.device])
+        seen[who] += 1
     _equal("processes", dict(zip(rows["pid"].tolist(), rows["name"].tolist(), strict=True)), wanted)
 
 
@@ -140,7 +142,7 @@ def _check_launches(found: Found, trace: Trace) -> None:
     wanted = []
     for number, launch in enumerate(trace.launches):
         start, end = _extent(trace, number)
-        evidence = asdict(launch) | {"dropped": launch.dropped, "provenance": trace.provenance}
+        evidence = _known(launch) | {"dropped": launch.dropped, "provenance": trace.provenance}
         wanted.append((number, launch.label, start, end - start, _flat(evidence)))
         if launch.dropped > 0:
             wanted.append((number, f"{launch.dropped} records dropped", end, 0, {}))
@@ -159,6 +161,10 @@ def _check_launches(found: Found, trace: Trace) -> None:
     }
     of_file = facts[summary["id"][0]]
     _equal("sizes in the summary", {name: of_file[f"debug.{name}"] for name in sizes}, sizes)
+
+
+def _known(launch: Launch) -> dict[str, Any]:
+    return {name: value for name, value in asdict(launch).items() if value is not None}
 
 
 def _key(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -94,9 +94,9 @@ def _known(kind: type[Launch | ClockFit], facts: dict[str, Any]) -> dict[str, An
 
 
 def annotate(event: TrackEvent, facts: dict[str, Any]) -> None:
-    """Give an event one argument for each fact; what is an empty list or dict is left out."""
+    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
     for name, value in facts.items():
-        if not isinstance(value, (dict, list, tuple)) or value:
+        if value is not None and value not in ({}, [], ()):
             _set(event.debug_annotations.add(name=name), value)
 
 

@@ -2,7 +2,7 @@
 
 Outermost first::
 
-    process   one launch: "gemm", its number among launches of that label, the device
+    process   one launch: its rank, "gemm", its number among launches of that label, the device
     |- ikp                one slice, the launch, with the evidence as arguments
     |- resident blocks    counter
     |- active warps       counter
@@ -172,12 +172,14 @@ def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
 
 
 def process_names(launches: tuple[Launch, ...]) -> list[str]:
-    """Return what each launch is called: label, number among those of that label, device."""
-    seen: Counter[str] = Counter()
+    """Return what each launch is called: rank if it has one, label, number among those, device."""
+    seen: Counter[tuple[int | None, str]] = Counter()
     names = []
     for launch in launches:
-        names.append(f"{launch.label} #{seen[launch.label]} · {launch.device}")
-        seen[launch.label] += 1
+        who = (launch.rank, launch.label)
+        rank = "" if launch.rank is None else f"rank {launch.rank} · "
+        names.append(f"{rank}{launch.label} #{seen[who]} · {launch.device}")
+        seen[who] += 1
     return names
 
 

@@ -113,12 +113,14 @@ def json_rows(parsed: dict[str, Any], trace: Trace) -> Counter[Row]:
 
 def places(trace: Trace) -> dict[str, tuple[int, int]]:
     """Return launch and SM by the name of the process."""
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[int | None, str]] = Counter()
     found = {}
     for number, one in enumerate(trace.launches):
+        who = (one.rank, one.label)
+        rank = "" if one.rank is None else f"rank {one.rank} · "
         for sm in np.unique(trace.slots.sm[trace.slots.launch == number]).tolist():
-            found[f"{one.label} #{seen[one.label]} · {one.device} · SM {sm}"] = (number, sm)
-        seen[one.label] += 1
+            found[f"{rank}{one.label} #{seen[who]} · {one.device} · SM {sm}"] = (number, sm)
+        seen[who] += 1
     return found
 
 

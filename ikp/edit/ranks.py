@@ -1,0 +1,137 @@
+"""The traces of all ranks as one, gathered by torch.distributed."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from typing import Any
+
+from ikp.core.ranks import distributed
+from ikp.core.trace import Trace
+from ikp.edit.join import concat
+from ikp.errors import UsageError
+from ikp.version import __version__
+
+RANKS = "ranks"
+"""The provenance that tells which ranks a trace comes from, and where they ran."""
+
+
+def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
+    """Return the traces of all ranks as one on rank ``dst``, and None on the others.
+
+    A collective call: every rank of the group makes it, each with its own trace; who leaves it out
+    lets the others wait until the group's timeout. Launches stand in the order of ranks, each
+    with its ``rank``; those recorded before their process had one get it now. Times stay as they
+    are: see ``docs/ranks.md`` for how far those of different GPUs and hosts agree.
+
+    Traces travel as pickled objects, so all ranks must trust each other, and with the ``nccl``
+    backend each must have chosen its GPU with ``torch.cuda.set_device``.
+
+    Args:
+        trace: what this rank recorded, such as ``prof.trace``; it may be empty.
+        group: the process group, of any backend; None is the one of all ranks.
+        dst: the rank that gets the result, as numbered among all ranks.
+
+    Raises:
+        UsageError: there is no process group, this process is not in ``group``, a rank has no
+            trace, or ranks differ in ``dst`` or in their version of ikp. What concerns one rank is
+            raised on all, so that none is left waiting. On ``dst`` also what
+            ``ikp.edit.concat`` raises.
+    """
+    dist, group = _joined(group)
+    rank = int(dist.get_rank())
+    mine = {
+        "rank": rank,
+        "host": platform.node(),
+        "ikp": __version__,
+        "dst": dst,
+        "got": "" if isinstance(trace, Trace) else repr(trace)[:200],
+    }
+    ranks: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(ranks, mine, group=group)
+    _check(ranks)
+    parts: list[Any] | None = [None] * len(ranks) if rank == dst else None
+    dist.gather_object(_numbered(trace, rank), parts, dst=dst, group=group)
+    if parts is None:
+        return None
+    order = sorted(range(len(ranks)), key=lambda i: ranks[i]["rank"])
+    whole = concat([parts[i] for i in order])
+    return replace(whole, provenance={**whole.provenance, RANKS: _told([ranks[i] for i in order])})
+
+
+def _joined(group: Any) -> tuple[Any, Any]:
+    """Return torch.distributed and the group, of which this process is a member."""
+    dist = distributed()
+    if dist is None:
+        raise UsageError(
+            "ikp.gather needs the process group of all ranks, and there is none. Call it after "
+            "torch.distributed.init_process_group and before destroy_process_group; traces in "
+            "files are joined by ikp.edit.concat(map(ikp.load, paths))."
+        )
+    if dist.get_rank(group) < 0:
+        raise UsageError(
+            f"rank {dist.get_rank()} called ikp.gather with a group that it is not in: call it on "
+            "the ranks of the group alone."
+        )
+    return dist, dist.group.WORLD if group is None else group
+
+
+def _check(ranks: list[dict[str, Any]]) -> None:
+    """Refuse what can't be gathered; every rank knows the same, so every rank raises the same.
+
+    Raises:
+        UsageError: see :func:`gather`.
+    """
+    versions = _by(ranks, "ikp")
+    if len(versions) > 1:
+        raise UsageError(
+            f"ranks have different versions of ikp: {_listed(versions)}. Install one version on "
+            "all, or write a trace per rank."
+        )
+    without = {got: found for got, found in _by(ranks, "got").items() if got}
+    if without:
+        raise UsageError(
+            f"ikp.gather wants the Trace of every rank, and got {_listed(without)}. Give "
+            "prof.trace, after the session or in it; it is an empty trace where nothing was "
+            "recorded."
+        )
+    wanted = _by(ranks, "dst")
+    if len(wanted) > 1 or not wanted.keys() <= _by(ranks, "rank").keys():
+        raise UsageError(
+            f"ikp.gather can't tell who gets the trace: dst is {_listed(wanted)}. Give all ranks "
+            "the same dst: one of the group, as numbered among all ranks."
+        )
+
+
+def _by(ranks: list[dict[str, Any]], fact: str) -> dict[Any, list[int]]:
+    """Return which ranks say what."""
+    found: dict[Any, list[int]] = {}
+    for each in ranks:
+        found.setdefault(each[fact], []).append(each["rank"])
+    return found
+
+
+def _listed(found: dict[Any, list[int]]) -> str:
+    return "; ".join(f"{what} on {_ranks(ranks)}" for what, ranks in found.items())
+
+
+def _ranks(ranks: list[int]) -> str:
+    """Return ``"rank 3"`` or ``"ranks 0, 2"``, long lists cut short."""
+    shown = ", ".join(map(str, ranks[:16])) + (", ..." if len(ranks) > 16 else "")
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
+
+
+def _numbered(trace: Trace, rank: int) -> Trace:
+    launches = tuple(
+        replace(launch, rank=rank) if launch.rank is None else launch for launch in trace.launches
+    )
+    return replace(trace, launches=launches)
+
+
+def _told(ranks: list[dict[str, Any]]) -> str:
+    """Return which ranks ran where, and what that means for their times."""
+    hosts = _by(ranks, "host")
+    where = "; ".join(f"{_ranks(found)} on {host}" for host, found in hosts.items())
+    if len(hosts) == 1:
+        return where
+    return f"{where}; times of different hosts agree only as far as the hosts' clocks do"

@@ -1,0 +1,101 @@
+"""What each of several processes does in the tests of ranks: record, gather, and go wrong.
+
+Started as ``python ranks.py BACKEND RANK SIZE FOLDER``; leaves its traces and ``RANK.json`` there.
+"""
+
+import datetime
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import triton
+import triton.language as tl
+
+import ikp
+import ikp.edit.ranks
+
+
+@triton.jit
+def stepped(out, n, prof):
+    ikp.init(prof)
+    for i in range(n):
+        with ikp.range("step", i):
+            tl.store(out + tl.program_id(0), i)
+    ikp.instant("done")
+    ikp.finish()
+
+
+def record(blocks, n, path=None, label="k"):
+    """Return the trace of one launch, and the host's time around it."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    out = torch.zeros(blocks, dtype=torch.int32, device=device)
+    stepped[(blocks,)](out, n, None)  # compiled before the time counts
+    with ikp.profile(path, device=device) as prof:
+        if dist.is_initialized():
+            dist.barrier()
+        begin = time.time_ns()
+        stepped[(blocks,)](out, n, prof.buffer(label))
+        if device == "cuda":
+            torch.cuda.synchronize()
+        end = time.time_ns()
+    return prof.trace, (begin, end)
+
+
+def told(call):
+    """Return what a call raises, in words."""
+    try:
+        return f"returned {call()!r}"
+    except ikp.UsageError as error:
+        return str(error)
+
+
+def main(backend, rank, size, folder):
+    """Do everything in one process group: starting one takes longer than all the rest."""
+    found = {"early": told(lambda: ikp.gather(None))}
+    early, _ = record(1, 1, label="early")
+    found["early rank"] = early.launches[0].rank
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(
+        backend,
+        init_method=f"file://{folder / 'rendezvous'}",
+        rank=rank,
+        world_size=size,
+        timeout=datetime.timedelta(seconds=60),
+    )
+    trace, window = record(2 + rank, 3 + rank, folder / "own.{rank}.pftrace")
+    found["window"] = window
+    found["own"] = [int(trace.slots.start_ns.min()), int(trace.slots.end_ns.max())]
+
+    last = size - 1
+    for name, part, dst in (("all", trace, 0), ("late", early, last)):
+        whole = ikp.gather(part, dst=dst)
+        found[name] = whole is not None
+        if whole is not None:
+            whole.save(folder / f"{name}.pftrace")
+    group = dist.new_group([0, last])
+    if rank in {0, last}:
+        whole = ikp.gather(trace, group, dst=last)
+        found["group"] = whole is not None
+        if whole is not None:
+            whole.save(folder / "group.pftrace")
+    else:
+        found["not in it"] = told(lambda: ikp.gather(trace, group))
+
+    found["no trace"] = told(lambda: ikp.gather(None if rank == last else trace))
+    found["which dst"] = told(lambda: ikp.gather(trace, dst=min(rank, 1)))
+    found["no dst"] = told(lambda: ikp.gather(trace, dst=size))
+    if rank == last:
+        ikp.edit.ranks.__version__ = "0.0.7"
+    found["versions"] = told(lambda: ikp.gather(trace))
+    dist.barrier()
+    dist.destroy_process_group()
+    found["after"] = told(lambda: ikp.gather(trace))
+    (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

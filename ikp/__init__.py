@@ -2,8 +2,8 @@
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
 ``role``, ``finish``. On the host: ``profile``, ``capture``, ``gather``, ``instrument``, ``load``,
-``inspect``, ``edit``. Importing this package loads neither a DSL nor numpy; each name is loaded when it is
-first used.
+``inspect``, ``edit``. Importing this package loads neither a DSL nor numpy; each name is loaded
+when it is first used.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Evidence:
 
 
 def about(trace: Trace) -> tuple[str, ...]:
-    """Return in words what concerns the trace as a whole: what it cost to get, its ranks and edits."""
+    """Return in words what concerns the trace as a whole: what it cost, its ranks, its edits."""
     facts, lines = trace.provenance, []
     if "copied_out_s" in facts and "decoded_s" in facts:
         lines.append(

@@ -53,7 +53,9 @@ class Range(Instant):
         return self.end_ns - self.start_ns
 
 
-_Common = tuple[int, str, int | None, str, int, int, int, str, int, int | float | None, dict[str, Scalar]]
+_Common = tuple[
+    int, str, int | None, str, int, int, int, str, int, int | float | None, dict[str, Scalar]
+]
 """The fields of an :class:`Instant`, in order."""
 
 

@@ -23,7 +23,7 @@ def current_rank() -> int | None:
     """Return the rank of this process, None if it has none.
 
     It is the process group's. Before there is one, it is ``RANK`` in the environment, where a
-    ``WORLD_SIZE`` above it stands beside it, as torchrun sets them. Alone, ``RANK`` may be anything.
+    ``WORLD_SIZE`` above it stands beside it, as torchrun sets them: alone, it may be anything.
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())

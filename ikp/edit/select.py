@@ -24,6 +24,7 @@ def select(
     *,
     region: Names | None = None,
     launch: Names | None = None,
+    rank: Numbers | None = None,
     role: Names | None = None,
     block: Numbers | None = None,
     warp: Numbers | None = None,
@@ -42,6 +43,7 @@ def select(
         region: names of regions. Names are patterns as the shell has them (``*``, ``?``, ``[ab]``),
             or a function of a name.
         launch: labels of launches.
+        rank: ranks of the processes that launched them.
         role: roles of warps, as ``ikp.role`` gave them; ``""`` for those without.
         block: linear block ids, ``x + grid_x * (y + grid_y * z)``.
         warp: warps in their block.
@@ -63,10 +65,8 @@ def select(
     found = _events(trace, region, kind, window_ns, begin, where)
     slots = _slots(trace, role, block, warp, sm)
     result = take_slots(take_events(trace, np.flatnonzero(found & slots[trace.events.slot])), slots)
-    if launch is not None:
-        labels = [one.label for one in trace.launches]
-        chosen = _named(labels, launch, "launch")
-        result = take_launches(result, np.flatnonzero(chosen).tolist())
+    if launch is not None or rank is not None:
+        result = take_launches(result, _launches(trace, launch, rank))
     before, after = len(trace.events), len(result.events)
     return noted(result, f"select({_told(asked)}) kept {after} of {before} events")
 
@@ -154,6 +154,20 @@ def _slots(
                 some = ", ".join(map(str, np.unique(column)[:8].tolist()))
                 raise UsageError(f"no warp has {name}={wanted!r}; the trace has {some}, ...")
     return chosen
+
+
+def _launches(trace: Trace, label: Names | None, rank: Numbers | None) -> list[int]:
+    chosen = np.ones(len(trace.launches), bool)
+    if label is not None:
+        chosen &= _named([one.label for one in trace.launches], label, "launch")
+    if rank is not None:
+        ranks = [one.rank for one in trace.launches]
+        found = np.isin([-1 if one is None else one for one in ranks], _numbers("rank", rank))
+        if ranks and not found.any():
+            some = ", ".join(map(str, dict.fromkeys(ranks)))
+            raise UsageError(f"no launch has rank={rank!r}; the trace has {some}.")
+        chosen &= found
+    return np.flatnonzero(chosen).tolist()
 
 
 def _numbers(name: str, wanted: Numbers) -> NDArray[np.int64]:

@@ -20,10 +20,13 @@ def two_launches():
 
 def test_one_row_per_event_with_every_column():
     frame = two_launches().to_pandas()
+    assert list(frame)[:3] == ["launch", "label", "rank"]
+    rank = frame.pop("rank")
+    assert rank.dtype == "Int64"
+    assert rank.fillna(-1).tolist() == [7, 7, -1]
     assert frame.to_dict("list") == {
         "launch": [0, 0, 1],
         "label": ["a", "a", "b"],
-        "rank": [7, 7, NA],
         "block": [0, 7, 2],
         "block_x": [0, 1, 2],
         "block_y": [0, 1, 0],

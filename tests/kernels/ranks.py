@@ -1,6 +1,7 @@
 """What each of several processes does in the tests of ranks: record, gather, and go wrong.
 
-Started as ``python ranks.py BACKEND RANK SIZE FOLDER``; leaves its traces and ``RANK.json`` there.
+Started as ``python ranks.py BACKEND DEVICE RANK SIZE FOLDER``; leaves its traces and ``RANK.json``
+there.
 """
 
 import datetime
@@ -28,9 +29,8 @@ def stepped(out, n, prof):
     ikp.finish()
 
 
-def record(blocks, n, path=None, label="k"):
+def record(device, blocks, n, path=None, label="k"):
     """Return the trace of one launch, and the host's time around it."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     out = torch.zeros(blocks, dtype=torch.int32, device=device)
     stepped[(blocks,)](out, n, None)  # compiled before the time counts
     with ikp.profile(path, device=device) as prof:
@@ -52,13 +52,13 @@ def told(call):
         return str(error)
 
 
-def main(backend, rank, size, folder):
+def main(backend, device, rank, size, folder):
     """Do everything in one process group: starting one takes longer than all the rest."""
     found = {"early": told(lambda: ikp.gather(None))}
-    early, _ = record(1, 1, label="early")
-    found["early rank"] = early.launches[0].rank
-    if backend == "nccl":
+    if device == "cuda":
         torch.cuda.set_device(rank)
+    early, _ = record(device, 1, 1, label="early")
+    found["early rank"] = early.launches[0].rank
     dist.init_process_group(
         backend,
         init_method=f"file://{folder / 'rendezvous'}",
@@ -66,7 +66,7 @@ def main(backend, rank, size, folder):
         world_size=size,
         timeout=datetime.timedelta(seconds=60),
     )
-    trace, window = record(2 + rank, 3 + rank, folder / "own.{rank}.pftrace")
+    trace, window = record(device, 2 + rank, 3 + rank, folder / "own.{rank}.pftrace")
     found["window"] = window
     found["own"] = [int(trace.slots.start_ns.min()), int(trace.slots.end_ns.max())]
 
@@ -98,4 +98,4 @@ def main(backend, rank, size, folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    main(*sys.argv[1:3], *map(int, sys.argv[3:5]), Path(sys.argv[5]))

@@ -1,0 +1,138 @@
+"""Several processes, each with its rank: a trace per rank, and all in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ikp
+from ikp.core.trace import Trace
+from ikp.edit.ranks import _listed, _told
+from ikp.errors import UsageError
+from tests.processes import run_ranks
+from tests.trace_processor import check_trace
+
+SIZE = 3
+NO_GROUP = "ikp.gather needs the process group of all ranks, and there is none."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def ranks(folder: Path) -> list[dict[str, Any]]:
+    """Return what each of the processes found; its traces lie in ``folder``."""
+    pytest.importorskip("torch")
+    pytest.importorskip("triton")
+    return run_ranks("gloo", "cpu", SIZE, folder)
+
+
+def own(folder: Path) -> list[Trace]:
+    return [ikp.load(folder / f"own.{rank}.pftrace") for rank in range(SIZE)]
+
+
+def steps(trace: Trace) -> list[tuple[int | None, int, int]]:
+    """Return rank, block and payload of each step."""
+    return [(one.rank, one.block, int(one.payload or 0)) for one in trace.ranges()]
+
+
+def wanted(ranks: list[int]) -> list[tuple[int | None, int, int]]:
+    return [(r, block, i) for r in ranks for block in range(2 + r) for i in range(3 + r)]
+
+
+def test_each_rank_writes_a_trace_of_its_own(ranks: list[dict[str, Any]], folder: Path) -> None:
+    assert sorted(path.name for path in folder.glob("own.*")) == [
+        f"own.{rank}.pftrace" for rank in range(SIZE)
+    ]
+    for rank, trace in enumerate(own(folder)):
+        assert steps(trace) == wanted([rank])
+        assert [launch.rank for launch in trace.launches] == [rank]
+
+
+def test_all_ranks_in_one_trace(ranks: list[dict[str, Any]], folder: Path) -> None:
+    assert [one["all"] for one in ranks] == [True, False, False]
+    whole = ikp.load(folder / "all.pftrace")
+    assert steps(whole) == wanted([0, 1, 2])
+    assert whole.launches == tuple(launch for each in own(folder) for launch in each.launches)
+    assert whole.provenance["ranks"].startswith("ranks 0, 1, 2 on ")
+    assert "different hosts" not in whole.provenance["ranks"]
+    assert f"{whole.provenance['ranks']}." in str(whole.stats())
+    for rank, (begin, end) in enumerate(one["window"] for one in ranks):
+        rows = whole.slots.launch == rank
+        assert begin <= whole.slots.start_ns[rows].min() <= whole.slots.end_ns[rows].max() <= end
+
+
+@pytest.mark.tp
+@pytest.mark.parametrize("name", ["own.0", "own.1", "own.2", "all", "late", "group"])
+def test_the_viewer_shows_what_was_recorded(
+    ranks: list[dict[str, Any]], folder: Path, name: str
+) -> None:
+    check_trace(folder / f"{name}.pftrace", ikp.load(folder / f"{name}.pftrace"))
+
+
+def test_another_rank_can_get_them_and_launches_get_their_ranks_late(
+    ranks: list[dict[str, Any]], folder: Path
+) -> None:
+    assert [one["late"] for one in ranks] == [False, False, True]
+    assert [one["early rank"] for one in ranks] == [None] * SIZE
+    launches = ikp.load(folder / "late.pftrace").launches
+    assert [(launch.label, launch.rank) for launch in launches] == [
+        ("early", rank) for rank in range(SIZE)
+    ]
+
+
+def test_a_group_of_some_ranks(ranks: list[dict[str, Any]], folder: Path) -> None:
+    assert [one.get("group") for one in ranks] == [False, None, True]
+    assert steps(ikp.load(folder / "group.pftrace")) == wanted([0, 2])
+    assert ranks[1]["not in it"].startswith("rank 1 called ikp.gather with a group that it is not")
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("early", NO_GROUP),
+        ("after", NO_GROUP),
+        ("no trace", "ikp.gather wants the Trace of every rank, and got None on rank 2. "),
+        ("which dst", "ikp.gather can't tell who gets the trace: dst is 0 on rank 0; 1 on ranks 1"),
+        ("no dst", "ikp.gather can't tell who gets the trace: dst is 3 on ranks 0, 1, 2. "),
+        ("versions", f"ranks have different versions of ikp: {ikp.__version__} on ranks 0, 1; 0."),
+    ],
+)
+def test_every_rank_is_told_what_is_wrong(
+    ranks: list[dict[str, Any]], what: str, message: str
+) -> None:
+    told = [one[what] for one in ranks]
+    assert [text[: len(message)] for text in told] == [message] * SIZE
+    assert len(set(told)) == 1
+
+
+def test_times_of_several_hosts_come_with_a_caution() -> None:
+    ranks = [{"rank": i, "host": "ab"[i // 2]} for i in range(4)]
+    assert _told(ranks) == (
+        "ranks 0, 1 on a; ranks 2, 3 on b; times of different hosts agree only as far as the "
+        "hosts' clocks do"
+    )
+
+
+def test_many_ranks_are_cut_short() -> None:
+    assert _listed({"0.1": list(range(99))}).endswith(
+        "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, ..."
+    )
+
+
+def test_the_files_of_all_ranks_are_one_too(ranks: list[dict[str, Any]], folder: Path) -> None:
+    whole, files = ikp.load(folder / "all.pftrace"), ikp.edit.concat(own(folder))
+    assert steps(files) == steps(whole)
+    assert files.launches == whole.launches
+
+
+def test_one_rank_of_all_can_be_chosen(ranks: list[dict[str, Any]], folder: Path) -> None:
+    whole = ikp.load(folder / "all.pftrace")
+    assert steps(ikp.edit.select(whole, rank=1)) == wanted([1])
+    assert steps(ikp.edit.select(whole, rank=[0, 2])) == wanted([0, 2])
+    with pytest.raises(UsageError, match=r"no launch has rank=7; the trace has 0, 1, 2\."):
+        ikp.edit.select(whole, rank=7)

@@ -45,7 +45,7 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
         "host": platform.node(),
         "ikp": __version__,
         "dst": dst,
-        "got": "" if isinstance(trace, Trace) else repr(trace)[:200],
+        "got": _what_else(trace),
     }
     ranks: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(ranks, mine, group=group)
@@ -57,6 +57,11 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
     order = sorted(range(len(ranks)), key=lambda i: ranks[i]["rank"])
     whole = concat([parts[i] for i in order])
     return replace(whole, provenance={**whole.provenance, RANKS: _told([ranks[i] for i in order])})
+
+
+def _what_else(given: object) -> str:
+    """Return what was given in place of a trace; "" where it is one."""
+    return "" if isinstance(given, Trace) else repr(given)[:200]
 
 
 def _joined(group: Any) -> tuple[Any, Any]:

@@ -91,6 +91,11 @@ def test_a_group_of_some_ranks(ranks: list[dict[str, Any]], folder: Path) -> Non
     assert ranks[1]["not in it"].startswith("rank 1 called ikp.gather with a group that it is not")
 
 
+def test_ranks_that_recorded_nothing_add_nothing(ranks: list[dict[str, Any]]) -> None:
+    assert [one["some recorded nothing"] for one in ranks] == [[0, 1], None, None]
+    assert [one["none recorded"] for one in ranks] == [0, None, None]
+
+
 @pytest.mark.parametrize(
     ("what", "message"),
     [

@@ -29,11 +29,11 @@ def stepped(out, n, prof):
     ikp.finish()
 
 
-def record(device, blocks, n, path=None, label="k"):
+def record(device, blocks, n, path=None, label="k", **options):
     """Return the trace of one launch, and the host's time around it."""
     out = torch.zeros(blocks, dtype=torch.int32, device=device)
     stepped[(blocks,)](out, n, None)  # compiled before the time counts
-    with ikp.profile(path, device=device) as prof:
+    with ikp.profile(path, device=device, **options) as prof:
         if dist.is_initialized():
             dist.barrier()
         begin = time.time_ns()
@@ -64,7 +64,7 @@ def main(backend, device, rank, size, folder):
         init_method=f"file://{folder / 'rendezvous'}",
         rank=rank,
         world_size=size,
-        timeout=datetime.timedelta(seconds=60),
+        timeout=datetime.timedelta(seconds=120),
     )
     trace, window = record(device, 2 + rank, 3 + rank, folder / "own.{rank}.pftrace")
     found["window"] = window
@@ -85,6 +85,11 @@ def main(backend, device, rank, size, folder):
     else:
         found["not in it"] = told(lambda: ikp.gather(trace, group))
 
+    off, _ = record(device, 1, 1, enabled=False)
+    whole = ikp.gather(off if rank == last else trace)
+    found["some recorded nothing"] = whole and [one.rank for one in whole.launches]
+    whole = ikp.gather(off)
+    found["none recorded"] = whole and len(whole.launches)
     found["no trace"] = told(lambda: ikp.gather(None if rank == last else trace))
     found["which dst"] = told(lambda: ikp.gather(trace, dst=min(rank, 1)))
     found["no dst"] = told(lambda: ikp.gather(trace, dst=size))

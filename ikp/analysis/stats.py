@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 
-BY = ("sm", "block", "warp", "role")
+BY = ("rank", "sm", "block", "warp", "role")
 SORT_KEYS = {"total": "total_ns", "mean": "mean_ns", "count": "count", "p99": "p99_ns"}
 
 
@@ -39,8 +39,9 @@ class RegionStats:
     ``end_ns - start_ns`` over their slots. A range inside another counts in both, so shares
     of nested ranges add up to more than 1. It is None where the residence time is 0.
 
-    ``group`` is ``"SM 3"``, ``"block 12"``, ``"warp 0"`` or a role where the statistics are of each
-    of these, and the share is then of the residence time of the group's warps. Else it is empty.
+    ``group`` is ``"rank 1"``, ``"SM 3"``, ``"block 12"``, ``"warp 0"`` or a role where the
+    statistics are of each of these, and the share is then of the residence time of the group's
+    warps. Else it is empty.
     """
 
     launch: str
@@ -149,8 +150,8 @@ def stats(trace: Trace, by: str | None = None) -> Stats:
 
     Args:
         trace: what to count.
-        by: ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these apart: blocks by
-            linear index, warps by their number in the block.
+        by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these
+            apart: blocks by linear index, warps by their number in the block.
 
     Raises:
         UsageError: ``by`` is something else.
@@ -200,11 +201,19 @@ def _units(trace: Trace, by: str | None) -> tuple[list[str], Ints]:
         return [""], np.zeros(len(trace.slots), np.int64)
     if by == "role":
         return [role or "no role" for role in trace.roles], trace.slots.role.astype(np.int64)
+    if by == "rank":
+        return _rank_units(trace)
     if by not in BY:
         raise UsageError(f"no statistics by {by!r}: use one of {', '.join(BY)}.")
     values, unit = np.unique(getattr(trace.slots, by), return_inverse=True)
     word = "SM" if by == "sm" else by
     return [f"{word} {value}" for value in values.tolist()] or [""], unit.astype(np.int64)
+
+
+def _rank_units(trace: Trace) -> tuple[list[str], Ints]:
+    ranks = ["no rank" if one.rank is None else f"rank {one.rank}" for one in trace.launches]
+    units = list(dict.fromkeys(ranks)) or [""]
+    return units, _codes(ranks, units)[trace.slots.launch]
 
 
 def _range_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:

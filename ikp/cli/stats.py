@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--launch", metavar="LABEL", help="Only launches with this label.")
 @click.option(
     "--by",
-    type=click.Choice(["sm", "block", "warp", "role"]),
+    type=click.Choice(["rank", "sm", "block", "warp", "role"]),
     help="Each of these apart.",
 )
 @click.option(

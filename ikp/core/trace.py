@@ -188,7 +188,8 @@ class Trace:
     def stats(self, by: str | None = None) -> Stats:
         """Return count, total, mean, p50, p99 and share per launch label and region.
 
-        With ``by`` one of ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of these apart.
+        With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
+        these apart.
         """
         from ikp.analysis.stats import (
             stats,  # analysis reads traces: the import can't be on top

@@ -260,6 +260,7 @@ def test_statistics_by_unit_are_those_of_its_slots() -> None:
     }
     assert next(iter(made.stats(by="sm"))).group == "SM 2"
     assert {row.group for row in made.stats(by="warp")} == {"warp 0"}
+    assert {row.group for row in made.stats(by="rank")} == {"no rank"}
     assert {row.group for row in made.stats(by="role")} == {"no role"}
     assert "block 1" in str(by_block)
     assert "group" not in str(made.stats())
@@ -267,7 +268,7 @@ def test_statistics_by_unit_are_those_of_its_slots() -> None:
 
 
 def test_statistics_by_something_else_are_refused() -> None:
-    with pytest.raises(UsageError, match="no statistics by 'lane': use one of sm, block"):
+    with pytest.raises(UsageError, match="no statistics by 'lane': use one of rank, sm, block"):
         trace([(0, 0, 0, 100)]).stats(by="lane")
 
 

@@ -66,6 +66,16 @@ def test_all_ranks_in_one_trace(ranks: list[dict[str, Any]], folder: Path) -> No
         assert begin <= whole.slots.start_ns[rows].min() <= whole.slots.end_ns[rows].max() <= end
 
 
+def test_each_rank_has_its_own_statistics(ranks: list[dict[str, Any]], folder: Path) -> None:
+    rows = ikp.load(folder / "all.pftrace").stats(by="rank")
+    found = {(row.group, row.region): row.count for row in rows}
+    assert found == {
+        (f"rank {rank}", region): count
+        for rank in range(SIZE)
+        for region, count in (("step", (2 + rank) * (3 + rank)), ("done", 2 + rank))
+    }
+
+
 @pytest.mark.tp
 @pytest.mark.parametrize("name", ["own.0", "own.1", "own.2", "all", "late", "group"])
 def test_the_viewer_shows_what_was_recorded(

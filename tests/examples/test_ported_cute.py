@@ -1,0 +1,52 @@
+"""The ported CuTe example, compiled for Hopper: every region is in the machine code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cutlass import Float32
+from cutlass.cute.runtime import make_fake_compact_tensor
+
+from examples import from_nuggets_cute
+from ikp.backends.triton.hooks import names_in_ptx
+from tests.backends.cute.compiling import compile_cute, floats, prof
+from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING
+
+pytestmark = pytest.mark.compiled
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_nested_regions_counted_or_placed_by_index(static: bool) -> None:
+    kernel = from_nuggets_cute.NestedRegions(static=static)
+    made, plain = (compile_cute(kernel, floats(), on) for on in (prof(), None))
+    assert set(names_in_ptx(made.ptx).values()) == {"iteration", "compute", "store"}
+    assert made.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
+    assert made.count(LOCAL_MEMORY) == {}
+
+
+def test_a_producer_and_a_consumer() -> None:
+    tensor = make_fake_compact_tensor(Float32, (4 * from_nuggets_cute.PAIR,))
+    made = compile_cute(from_nuggets_cute.ProducerAndConsumer(), tensor, prof())
+    names = {"produce", "consume", "producer", "consumer"}
+    assert set(names_in_ptx(made.ptx).values()) == names
+    assert made.count(LOCAL_MEMORY) == {}
+
+
+def test_without_a_gpu_it_says_what_it_needs(tmp_path: Path) -> None:
+    script = Path(from_nuggets_cute.__file__ or "")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "out.pftrace"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(
+        "this example needs an NVIDIA GPU: CuTe kernels run nowhere else."
+    )
+    assert list(tmp_path.iterdir()) == []

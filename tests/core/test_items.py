@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 
 from ikp.core.abi import Kind
+from ikp.core.items import Instant
 from ikp.core.trace import Trace
 from tests.strategies import traces
 
@@ -13,7 +14,10 @@ from tests.strategies import traces
 @given(trace=traces())
 def test_objects_say_what_the_columns_say(trace: Trace) -> None:
     events, slots = trace.events, trace.slots
-    of_kind = {Kind.RANGE: list(trace.ranges()), Kind.INSTANT: list(trace.instants())}
+    of_kind: dict[Kind, list[Instant]] = {
+        Kind.RANGE: list(trace.ranges()),
+        Kind.INSTANT: list(trace.instants()),
+    }
     assert sum(map(len, of_kind.values())) == len(events)
     for kind, found in of_kind.items():
         rows = np.flatnonzero(events.kind == kind).tolist()

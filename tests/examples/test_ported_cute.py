@@ -14,6 +14,7 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 from examples import from_nuggets_cute
 from ikp.backends.triton.hooks import names_in_ptx
 from tests.backends.cute.compiling import compile_cute, floats, prof
+from tests.backends.cute.test_inspect import inspected
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING
 
 pytestmark = pytest.mark.compiled
@@ -26,6 +27,10 @@ def test_nested_regions_counted_or_placed_by_index(static: bool) -> None:
     assert set(names_in_ptx(made.ptx).values()) == {"iteration", "compute", "store"}
     assert made.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
     assert made.count(LOCAL_MEMORY) == {}
+    found = inspected(made)
+    for region, work in {"compute": {"LDG", "FADD", "STG"}, "store": {"STG"}}.items():
+        for copy in found[region].copies:
+            assert work <= {instruction.op for instruction in copy.instructions}
 
 
 def test_a_producer_and_a_consumer() -> None:
@@ -34,6 +39,10 @@ def test_a_producer_and_a_consumer() -> None:
     names = {"produce", "consume", "producer", "consumer"}
     assert set(names_in_ptx(made.ptx).values()) == names
     assert made.count(LOCAL_MEMORY) == {}
+    found = inspected(made)
+    for region in ("produce", "consume"):
+        (copy,) = found[region].copies
+        assert {"FFMA", "BRA", "STG"} <= {instruction.op for instruction in copy.instructions}
 
 
 def test_without_a_gpu_it_says_what_it_needs(tmp_path: Path) -> None:

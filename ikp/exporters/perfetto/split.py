@@ -143,6 +143,7 @@ def _value(words: Words, message: Ints, key: Words, at: Ints) -> tuple[Fields, I
         rows = wire == fixed
         if rows.any():
             value[rows] = words[at[rows]] & np.uint64(mask)
+            start[rows] = at[rows]
             after[rows] = at[rows] + width
     if np.any((wire == 3) | (wire == 4) | (wire > FIXED32)) or np.any(size < 0):
         raise DamagedError("a field has an unknown wire type")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
@@ -72,6 +72,7 @@ def test_submessages_are_found_whatever_their_length(contents: list[bytes]) -> N
 
 
 @given(st.binary(max_size=60))
+@example(b"\x8d\x00\x80\x80\x80\x80")  # a fixed field: not a varint, nor behind one
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     data = padded(content)
     try:

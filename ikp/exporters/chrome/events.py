@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from ikp.exporters.text import (
     integers,
     join,
     lay,
-    reals,
     texts,
     thousandths,
     where,
@@ -137,16 +137,21 @@ def _numbers(kind: PayloadType, bits: NDArray[np.uint32]) -> Part:
         return json_reals(bits.view(np.float32).astype(np.float64))
 
 
+MAX_DECIMALS = 18
+"""Digits behind the point that Perfetto's JSON reader takes without overflowing."""
+
+
+def _json_real(value: float) -> str:
+    if not isfinite(value):
+        return f'"{value}"'
+    text = repr(value)
+    decimals = len(text) - 1 - text.find(".")
+    return text if "e" in text or decimals <= MAX_DECIMALS else f"{value:.16e}"
+
+
 def json_reals(values: NDArray[np.float64]) -> Part:
     """Return floats as JSON; what JSON has no number for as a string."""
-    if np.isfinite(values).all():
-        return reals(values)
-    return texts(
-        [
-            (repr(value) if finite else f'"{value}"').encode()
-            for value, finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)
-        ]
-    )
+    return texts([_json_real(value).encode() for value in values.tolist()])
 
 
 def _argument(name: bytes, column: ArgColumn) -> Part:

@@ -322,3 +322,14 @@ def test_a_trace_that_contradicts_itself_is_refused_and_the_old_file_stays(path:
     with pytest.raises(ExportError, match="contradicts itself"):
         ChromeExporter().write(broken, path, force=True)
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("value", [0.00043783715227618814, -0.0012345678901234567, 1.5, 1e-7, 3e20])
+@pytest.mark.tp
+def test_numbers_with_many_decimals_are_read_right(value: float, path: Path) -> None:
+    trace = warp((0, 10))
+    trace = replace(trace, args={"x": arg_column("x", np.array([value]), 1)})
+    assert written(trace, path)["traceEvents"]
+    with open_trace(path) as processor:
+        rows = columns(processor, "select extract_arg(arg_set_id, 'args.x') x from slice")
+    assert value in [pytest.approx(x, rel=1e-12) for x in rows["x"].tolist() if x is not None]

@@ -19,18 +19,17 @@ from ikp.backends.cute.context import Context
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
-    Place,
     Region,
     constant_payload,
     constant_region,
     not_a_buffer,
     not_a_payload,
     not_a_region,
-    placed,
     signed,
 )
+from ikp.backends.recorder import PtxRecorder
 from ikp.core import abi
-from ikp.core.abi import Kind, Language, PayloadType
+from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
@@ -41,7 +40,7 @@ def tracing() -> bool:
     return state.tracing()
 
 
-class Traced:
+class Traced(PtxRecorder):
     """The ``Dsl`` of the kernel that CuTe traces now."""
 
     def __init__(self, verb: str) -> None:
@@ -56,18 +55,7 @@ class Traced:
             raise not_a_buffer(type(prof).__name__)
         spec = Spec.parse(prof.spec_text)
         state.begin(self._kernel, spec)
-        _emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
-
-    def recording(self, verb: str) -> bool:
-        """Return whether this kernel records."""
-        return state.current(self._kernel, verb) is not None
-
-    def spec(self) -> Spec:
-        """Return how this kernel records."""
-        spec = state.current(self._kernel, "init")
-        if spec is None:
-            raise KernelError("this kernel does not record: its prof argument is None.")
-        return spec
+        self._emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or an integer of at most 32 bits."""
@@ -101,27 +89,7 @@ class Traced:
         """Read the clock; constants become run-time values, so that tokens have one type."""
         if given.type is not PayloadType.NONE and not isinstance(payload, cutlass.Numeric):
             payload = Float32(payload) if isinstance(payload, float) else Int32(payload)
-        return OpenRange(region, _emit(ptx.start(self.spec()), []), payload)
-
-    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
-        """Read the clock and store one range record."""
-        asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
-        tag = _tag(Kind.RANGE, payload.type, region, place)
-        _emit(asm, [*tag, start, _word(payload), *_values(place)])
-
-    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
-        """Read the clock and store one instant record."""
-        asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
-        tag = _tag(Kind.INSTANT, payload.type, region, place)
-        _emit(asm, [*tag, _word(payload), *_values(place)])
-
-    def store_role(self, region: Region) -> None:
-        """Write the warp's role to its slot's header."""
-        _emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
-
-    def finish(self) -> None:
-        """Write the counts and the second clock anchor."""
-        _emit(ptx_slot.finish(self.spec()), [])
+        return OpenRange(region, self._emit(ptx.start(self.spec()), []), payload)
 
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that CuTe carries."""
@@ -135,39 +103,34 @@ class Traced:
         """CuTe wraps no constants."""
         return value
 
+    def _recording(self, verb: str) -> Spec | None:
+        return state.current(self._kernel, verb)
 
-def _emit(asm: ptx.Asm, args: list[Any]) -> Any:
-    # With side effects: never dropped, merged, or moved across memory operations.
-    word = llvm.inline_asm(
-        T.i32(),
-        [arg.ir_value() for arg in args],
-        asm.code,
-        asm.constraints,
-        has_side_effects=True,
-        is_align_stack=False,
-        asm_dialect=llvm.AsmDialect.AD_ATT,
-    )
-    return Int32(word)
+    def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
+        # With side effects: never dropped, merged, or moved across memory operations.
+        word = llvm.inline_asm(
+            T.i32(),
+            [arg.ir_value() for arg in args],
+            asm.code,
+            asm.constraints,
+            has_side_effects=True,
+            is_align_stack=False,
+            asm_dialect=llvm.AsmDialect.AD_ATT,
+        )
+        return Int32(word)
 
+    def _value(self, value: Any) -> Any:
+        return Int32(value)
 
-def _values(place: Place) -> list[Any]:
-    return [Int32(value) for value in (place.where, place.index) if value is not None]
+    def _runtime_tag(self, base: int, number: Any) -> Any:
+        return Int32(number) & Int32(abi.MAX_USER_REGION) | Int32(signed(base))
 
-
-def _tag(kind: Kind, payload: PayloadType, region: Region, place: Place) -> list[Any]:
-    """Return the tag as an operand where it is known only at run time."""
-    if region.number is not None:
-        return []
-    number = Int32(region.runtime) & Int32(abi.MAX_USER_REGION)
-    return [number | Int32(signed(abi.tag(placed(kind, place), payload, 0)))]
-
-
-def _word(payload: Payload) -> Any:
-    if isinstance(payload.value, int):
-        return Int32(signed(payload.value))
-    if payload.type is PayloadType.F32:
-        return Int32(arith.bitcast(T.i32(), Float32(payload.value).ir_value()))
-    return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
+    def _word(self, payload: Payload) -> Any:
+        if isinstance(payload.value, int):
+            return Int32(signed(payload.value))
+        if payload.type is PayloadType.F32:
+            return Int32(arith.bitcast(T.i32(), Float32(payload.value).ir_value()))
+        return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
 
 
 def _type_of(value: Any, verb: str) -> PayloadType:

@@ -9,26 +9,25 @@ import triton.language as tl
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
-    Place,
     Region,
     constant_payload,
     constant_region,
     not_a_buffer,
     not_a_payload,
     not_a_region,
-    placed,
     signed,
 )
+from ikp.backends.recorder import PtxRecorder
 from ikp.backends.triton import state
 from ikp.backends.triton.context import Context, context
 from ikp.core import abi
-from ikp.core.abi import Kind, Language, PayloadType
+from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
 
 
-class Compiled:
+class Compiled(PtxRecorder):
     """The ``Dsl`` of one function that Triton traces with ``semantic``."""
 
     def __init__(self, semantic: Any) -> None:
@@ -43,17 +42,6 @@ class Compiled:
         state.begin(self._semantic, state.Recording(spec))
         language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
         self._emit(ptx_slot.init(spec, language), [prof[0], prof[1]])
-
-    def recording(self, verb: str) -> bool:
-        """Return whether this kernel records."""
-        return state.current(self._semantic, verb) is not None
-
-    def spec(self) -> Spec:
-        """Return how this kernel records."""
-        spec = state.current(self._semantic, "init")
-        if spec is None:
-            raise KernelError("this kernel does not record: its prof argument is None.")
-        return spec
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or a scalar integer tensor."""
@@ -101,26 +89,6 @@ class Compiled:
             payload = self._semantic.to_tensor(payload)
         return OpenRange(self.plain(region), self._emit(ptx.start(self.spec()), []), payload)
 
-    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
-        """Read the clock and store one range record."""
-        asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
-        tag = self._tag(Kind.RANGE, payload.type, region, place)
-        self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
-
-    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
-        """Read the clock and store one instant record."""
-        asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
-        tag = self._tag(Kind.INSTANT, payload.type, region, place)
-        self._emit(asm, [*tag, self._word(payload), *self._place(place)])
-
-    def store_role(self, region: Region) -> None:
-        """Write the warp's role to its slot's header."""
-        self._emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
-
-    def finish(self) -> None:
-        """Write the counts and the second clock anchor."""
-        self._emit(ptx_slot.finish(self.spec()), [])
-
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that Triton carries."""
         return context(ranges)
@@ -145,17 +113,17 @@ class Compiled:
             _semantic=self._semantic,
         )
 
-    def _place(self, place: Place) -> list[Any]:
-        return [self._semantic.to_tensor(v) for v in (place.where, place.index) if v is not None]
+    def _recording(self, verb: str) -> Spec | None:
+        return state.current(self._semantic, verb)
 
-    def _tag(self, kind: Kind, payload: PayloadType, region: Region, place: Place) -> list[Any]:
-        """Return the tag as an operand where it is known only at run time."""
-        if region.number is not None:
-            return []
-        base = self._semantic.to_tensor(signed(abi.tag(placed(kind, place), payload, 0)))
-        number = self._semantic.cast(region.runtime, tl.int32)
+    def _value(self, value: Any) -> Any:
+        return self._semantic.to_tensor(value)
+
+    def _runtime_tag(self, base: int, number: Any) -> Any:
+        known = self._semantic.to_tensor(signed(base))
+        number = self._semantic.cast(number, tl.int32)
         mask = self._semantic.to_tensor(abi.MAX_USER_REGION)
-        return [self._semantic.or_(self._semantic.and_(number, mask), base)]
+        return self._semantic.or_(self._semantic.and_(number, mask), known)
 
     def _word(self, payload: Payload) -> Any:
         if isinstance(payload.value, int):

@@ -681,17 +681,8 @@ def _concatenate(
     base = np.cumsum([0, *counts])
     slots = {
         name: np.concatenate([d.slots[name] for d in decoded] or [np.empty(0)])
-        for name in (
-            "block",
-            "warp",
-            "sm",
-            "role",
-            "start_ns",
-            "end_ns",
-            "attempted",
-            "kept",
-            "finished",
-        )
+        for name in Slots.__slots__
+        if name != "launch"
     }
     events = {
         name: np.concatenate([d.events[name] for d in decoded] or [np.empty(0)])

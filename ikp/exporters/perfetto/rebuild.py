@@ -15,18 +15,7 @@ from ikp.exporters.perfetto.contents import Contents, Role
 from ikp.exporters.perfetto.schema import Annotation, EventType
 from ikp.exporters.perfetto.split import DamagedError, Ints
 
-SLOT_COLUMNS = (
-    "launch",
-    "block",
-    "warp",
-    "sm",
-    "role",
-    "start_ns",
-    "end_ns",
-    "attempted",
-    "kept",
-    "finished",
-)
+SLOT_COLUMNS = Slots.__slots__
 
 
 def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:

@@ -7,11 +7,12 @@ most of what recording costs in a tight loop (docs/decisions/0003). So, within s
 
 * a store moves down to the next record's store, or to the end of its block: it leaves the gap
   between a range's end and what follows, and no order between records changes. It passes the ends
-  of MAX_PENDING ranges at most: until it is stored, a record occupies registers;
+  of MAX_PENDING ranges at most: until it is stored, a record occupies registers. It stops before a
+  wait for every MMA in flight, where the warp would stand idle, and before the clock read there;
 * a clock read moves down past arithmetic that only computes addresses, descriptors and masks for
-  the memory and matrix instructions after it, and past the fence before a group of MMAs. It never
-  crosses a memory access, barrier, MMA, label or branch, nor arithmetic that a user would call
-  work: everything that yields data;
+  the memory and matrix instructions after it, one that opens a range also past the fence before a
+  group of MMAs. It never crosses a memory access, barrier, MMA, label or branch, nor arithmetic
+  that a user would call work: everything that yields data;
 * a barrier that only records part from the same barrier before it is left out, as the compiler does
   where no record is.
 
@@ -115,6 +116,7 @@ _PURE = frozenset(
 _FLOAT = re.compile(r"\.(f16|f32|f64|bf16|f16x2|bf16x2|tf32|e4m3|e5m2)")
 _BARRIERS = ("bar.sync", "barrier.sync")
 _FENCE = "wgmma.fence"  # orders registers before the first MMA after it: no work, no wait
+_IDLE = re.compile(r"\s*wgmma\.wait_group\.sync\.aligned\s+0;")
 _BORDERS = ("bra", "brx", "call", "ret", "exit", "trap", "bar.warp", "setmaxnreg", "brkpt")
 # Instructions whose register operands are addresses, descriptors and masks; vectors are data.
 _VECTOR = re.compile(r"\{[^}]*\}")
@@ -263,11 +265,27 @@ def _sink_stores(items: list[Item]) -> None:
             item = items[after]
             if item.role in (Role.BORDER, Role.STORE) or item.writes & store.reads:
                 break
+            if _IDLE.match(item.lines[0]):
+                to = _before_clock(items, at, after)
+                break
             to = after
             ended += item.role is Role.END
             if ended == MAX_PENDING:
                 break
         items[at : to + 1] = [*items[at + 1 : to + 1], store]
+
+
+def _before_clock(items: list[Item], store: int, wait: int) -> int:
+    """Return the last item that a store may pass on its way to a wait: before its clock read.
+
+    Between that and the wait, ptxas would move the wait up and leave the store behind it.
+    """
+    at = wait - 1
+    while at > store and items[at].role in (Role.NOTE, Role.ADDRESS, Role.START):
+        if items[at].role is Role.START:
+            return at - 1
+        at -= 1
+    return wait - 1
 
 
 def _sink_clocks(items: list[Item]) -> None:
@@ -287,8 +305,10 @@ def _sink_clocks(items: list[Item]) -> None:
 
 def _may_pass(moved: list[Item], item: Item) -> bool:
     """Return whether a clock read, and a store with it, may move down past ``item``."""
-    if item.role is Role.NOTE or item.lines[0].strip().startswith(_FENCE):
+    if item.role is Role.NOTE:
         return True
+    if item.lines[0].strip().startswith(_FENCE):
+        return moved[0].role is Role.START
     writes = frozenset[str]().union(*(part.writes for part in moved))
     reads = frozenset[str]().union(*(part.reads for part in moved))
     free = not item.writes & (reads | writes) and not item.reads & writes

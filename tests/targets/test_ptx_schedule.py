@@ -248,12 +248,39 @@ def test_arithmetic_that_yields_data_is_work(use: str) -> None:
     assert order[:2] == ["clock %r1", "xor.b32 %r5, %r6, %r7;"]
 
 
-def test_a_clock_passes_the_fence_before_the_multiplications_and_their_descriptors() -> None:
-    fence, arithmetic = "wgmma.fence.sync.aligned;", "add.s64 %rd4, %rd6, 2;"
-    mma = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r30}, %rd4, %rd5, 1, 1, 1, 0, 1;"
-    lines = ["end %r1 %r2", "start %r3", fence, arithmetic, mma, "end %r3 %r4", "ret;"]
+FENCE, ARITHMETIC = "wgmma.fence.sync.aligned;", "add.s64 %rd4, %rd6, 2;"
+MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r30}, %rd4, %rd5, 1, 1, 1, 0, 1;"
+
+
+def test_a_start_passes_the_fence_before_the_multiplications_and_their_descriptors() -> None:
+    lines = ["start %r3", FENCE, ARITHMETIC, MMA, "end %r3 %r4", "ret;"]
+    assert scheduled("\n".join(lines))[:4] == [FENCE, ARITHMETIC, "clock %r3", MMA]
+
+
+def test_an_end_stays_before_the_fence() -> None:
+    lines = ["end %r1 %r2", "start %r3", FENCE, ARITHMETIC, MMA, "end %r3 %r4", "ret;"]
     order = scheduled("\n".join(lines))
-    assert order[:5] == [fence, arithmetic, "clock %r2", "clock %r3", mma]
+    assert order[:5] == ["clock %r2", FENCE, ARITHMETIC, "clock %r3", MMA]
+
+
+def test_a_store_stops_where_the_warp_waits_for_all_multiplications() -> None:
+    wait = "wgmma.wait_group.sync.aligned \t0;"
+    lines = ["end %r1 %r2", MMA, wait, "st.shared.b32 [%r5], %r6;", "ret;"]
+    assert scheduled("\n".join(lines))[1:4] == [MMA, "store %r1", wait]
+
+
+def test_it_goes_on_where_some_stay_in_flight() -> None:
+    lines = ["end %r1 %r2", MMA, "wgmma.wait_group.sync.aligned 1;", "ret;"]
+    assert scheduled("\n".join(lines))[-2:] == ["store %r1", "ret;"]
+
+
+def test_it_stays_out_of_a_range_around_that_wait() -> None:
+    wait = "wgmma.wait_group.sync.aligned 0;"
+    lines = ["end %r1 %r2", MMA, "start %r3", wait, "end %r3 %r4", "ret;"]
+    order = scheduled("\n".join(lines))
+    assert order == [
+        *("clock %r2", MMA, "store %r1", "clock %r3", wait, "clock %r4", "store %r3", "ret;")
+    ]
 
 
 BARRIER = "bar.sync \t0, 256;"

@@ -118,7 +118,8 @@ class _Rewriter(ast.NodeTransformer):
         node.body = [kept for part in node.body for kept in _listed(self.visit(part))]
         if role != "helper" and self._at_source:
             kind = "" if role == "kernel" else f"{role} "
-            self._whole(f"{kind}{self._source.name} {self._place(node)}")
+            verb = "whole" if role == "kernel" else "enter"
+            self._whole(f"{kind}{self._source.name} {self._place(node)}", verb)
         if role == "partition" and self._at_source:
             named = _statement("role", ast.Constant(self._source.name))
             node.body.insert(0, _at(named, node.body[0]))
@@ -215,13 +216,13 @@ class _Rewriter(ast.NodeTransformer):
         span = self._line(statement), self._line(statement, end=True)
         return any(lines.hold(self._source.path, *span) for lines in self._plan.lines)
 
-    def _whole(self, name: str) -> None:
+    def _whole(self, name: str, verb: str) -> None:
         """Mark the function from its top to each of its exits."""
         node = self._node
         _Exits(name).visit(node)
         if not isinstance(node.body[-1], ast.Return):
             node.body.append(_at(_statement("leave", ast.Constant(name)), node.body[-1]))
-        node.body.insert(0, _at(_statement("enter", ast.Constant(name)), node.body[0]))
+        node.body.insert(0, _at(_statement(verb, ast.Constant(name)), node.body[0]))
         self._marked.marks += 1
 
     # How it is marked.

@@ -17,9 +17,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ikp.auto import by_hand
-from ikp.auto.lines import Range
+from ikp.auto.lines import Range, assembly
+from ikp.backends.dsl import Region
+from ikp.backends.names import intern
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.targets import ptx
 
 MARK = "// ikp.scheduled"
 
@@ -138,14 +141,9 @@ class _Marker:
     def function(self, lines: list[str], top: int, place: str) -> list[str]:
         """Return the lines of a kernel, with marks; ``top`` is the line before which it begins."""
         name = re.search(r"@(\w+)\(", lines[0])
-        whole = self._range(f"{name[1] if name else 'kernel'}{place}", "    ")
-        body = self._block(lines[top:])
-        made = [*lines[:top], whole.start]
-        for line in body:
-            if line.lstrip().startswith("tt.return"):
-                made += whole.end()
-            made.append(line)
-        return made
+        region = Region(*intern(f"{name[1] if name else 'kernel'}{place}"))
+        whole = assembly("    ", "%ikp_whole", ptx.whole(region.comment))
+        return [*lines[:top], whole, *self._block(lines[top:])]
 
     def _block(self, lines: list[str]) -> list[str]:
         """Return lines with marks around the loops, partitions and operations among them."""

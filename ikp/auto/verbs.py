@@ -26,6 +26,7 @@ __all__ = [
     "range",
     "role",
     "scheduled",
+    "whole",
 ]
 
 
@@ -54,6 +55,19 @@ def closed(*values: Any, _semantic: Any = None) -> Any:
     return values[-1]
 
 
+def whole(name: Any, _semantic: Any = None) -> None:
+    """Open the range of the kernel. Compiled, it ends by itself, where the kernel does."""
+    if _semantic is None:  # interpreted
+        enter(name)
+        return
+    from ikp.backends.triton.compiled import Compiled
+
+    dsl = Compiled(_semantic)
+    _open.functions.pop(_text(name), None)
+    if dsl.recording("range"):
+        dsl.store_whole(dsl.region(name, "range"))
+
+
 def enter(name: Any, _semantic: Any = None) -> None:
     """Open the range of a whole function."""
     opening = range(name, _semantic=_semantic)
@@ -63,7 +77,8 @@ def enter(name: Any, _semantic: Any = None) -> None:
 
 def leave(name: Any, _semantic: Any = None) -> None:
     """Close the range of a function, at one of its exits."""
-    _open.functions[_text(name)].__exit__(None, None, None)
+    if opening := _open.functions.get(_text(name)):
+        opening.__exit__(None, None, None)
 
 
 def passed(value: Any, name: Any, _semantic: Any = None) -> Any:
@@ -87,7 +102,7 @@ class iteration(range):  # noqa: N801 - a verb, as `range` is
         super().__init__(name, _narrow(variable, _semantic), _semantic=_semantic)
 
 
-for _verb in (opened, closed, enter, leave, passed, scheduled):
+for _verb in (opened, closed, whole, enter, leave, passed, scheduled):
     setattr(_verb, "__triton_builtin__", True)  # noqa: B010 - functions have no such attribute
 
 

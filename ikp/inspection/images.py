@@ -10,7 +10,7 @@ from typing import Any
 
 from ikp.errors import InspectError, UsageError
 from ikp.inspection.tools import assemble
-from ikp.targets.ptx import STORE_MARK
+from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _of_folder(folder: Path) -> Iterator[Image]:
     seen: set[tuple[str, str]] = set()
     for path in sorted(folder.rglob("*.ptx"), key=_time, reverse=True):
         text = _text(path)
-        if STORE_MARK in text:
+        if STORE_MARK in text or WHOLE_MARK in text:
             key = path.stem, _target(text)
             if key not in seen:
                 seen.add(key)

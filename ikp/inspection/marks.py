@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
 from ikp.core.regions import fallback_name, merge
-from ikp.targets.ptx import STORE_MARK
+from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 
-_MARK = re.compile(rf"^\s*{re.escape(STORE_MARK)} (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
+_MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
 _TAG = re.compile(r"v4\.b32 \[\w+\], \{(0x[0-9a-f]+),")
 RUN_TIME = "(id known at run time)"
 

@@ -9,6 +9,7 @@ helpers need no help from the user. Live registers per thread, from init to the 
     ikp_base  low 32 bits of the address of the slot's first record
     ikp_lim   stop: capacity of the slot; ring: capacity - 1, an index mask;
               0 in lanes that never record
+    ikp_first the clock as ``init`` read it; used where ``whole`` asks for its range
     ikp_slot  only where records are staged in shared memory: low 32 bits of the slot's address;
               ikp_base is then the address of the warp's part of the stage
 
@@ -36,6 +37,7 @@ from ikp.core.spec import Spec
 CLOCK_MARK = "// ikp.clock"
 STORE_MARK = "// ikp.store"
 ROLE_MARK = "// ikp.role"
+WHOLE_MARK = "// ikp.whole"
 END_MARK = "// ikp.end"
 
 CLOCK_REGISTER = {ClockKind.CYCLES: "%clock", ClockKind.GLOBALTIMER: "%globaltimer_lo"}
@@ -90,11 +92,30 @@ def role(spec: Spec, number: int, comment: str) -> Asm:
     return Asm(f"{code}\nmov.u32 $0, 0;", "=r")
 
 
+def whole(comment: str) -> Asm:
+    """No operands. Asks ``finish`` for the record of a range that began where ``init`` did."""
+    return Asm(f"{WHOLE_MARK} {comment}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
+
+
 def slot_address(spec: Spec) -> str:
     """Return the instruction that makes ``slot`` the low half of the slot header's address."""
     if spec.stage:
         return "mov.u32 slot, ikp_slot;"
     return f"sub.u32 slot, ikp_base, {abi.SLOT_HEADER_BYTES};"
+
+
+def store(spec: Spec, tag: int, start: str, end: str) -> str:
+    """Return the text that stores a range whose words are in registers, and counts it."""
+    return _STORE.format(
+        where="",
+        index=_index(spec, None, where=False),
+        store=_STAGED if spec.stage else _GLOBAL,
+        tag=f"{tag:#x}",
+        start=start,
+        end=end,
+        payload="0",
+        count=_count(None, where=False),
+    )
 
 
 def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
@@ -109,6 +130,7 @@ def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
         store=_STAGED if spec.stage else _GLOBAL,
         tag=operand.get("tag", f"{record.tag:#x}" if record.tag is not None else ""),
         start=operand.get("start", "$0"),
+        end="$0",
         payload=operand["payload"],
         count=_count(operand.get("index"), record.where),
     )
@@ -137,16 +159,18 @@ def _count(given: str | None, where: bool) -> str:
 
 SHIFT = abi.RECORD_BYTES.bit_length() - 1
 
+_STORE = """{{
+.reg .pred p, w; .reg .u32 n; .reg .u64 a;
+{where}{index}
+add.u32 n, n, ikp_base;
+{store} {{{tag}, {start}, {end}, {payload}}};
+{count}
+}}"""
+
 _RECORD = f"""{CLOCK_MARK}
 mov.u32 $0, {{clock}};
 {STORE_MARK} {{comment}}
-{{{{
-.reg .pred p, w; .reg .u32 n; .reg .u64 a;
-{{where}}{{index}}
-add.u32 n, n, ikp_base;
-{{store}} {{{{{{tag}}, {{start}}, $0, {{payload}}}}}};
-{{count}}
-}}}}
+{_STORE}
 {END_MARK}"""
 
 _GLOBAL = "mov.b64 a, {n, ikp_high};\n@p st.global.v4.b32 [a],"

@@ -6,6 +6,8 @@ set. At the entry every warp of the block gets its slot. And with ``finish`` at 
 are exact and clocks have their second anchor in kernels that return early, in worker warps, and
 where the user never thought of ``ikp.finish``; an explicit one is taken out.
 
+The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too.
+
 Only kernels that ``ikp.init`` marked are touched. Functions that a kernel calls have no marks.
 """
 
@@ -15,7 +17,7 @@ import re
 
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets.ptx import END_MARK
+from ikp.targets.ptx import END_MARK, WHOLE_MARK
 from ikp.targets.ptx_lines import without_counted_lines
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
 
@@ -63,6 +65,7 @@ def _kernels(lines: list[str]) -> list[tuple[int, int]]:
 def _completed(body: list[str]) -> list[str]:
     init, rest = _cut(body, INIT_MARK)
     _, rest = _cut(rest, FINISH_MARK)
+    whole, rest = _cut(rest, WHOLE_MARK)
     mark = _MARK.match(init[0])
     if mark is None or sum(INIT_MARK in line for line in body) != 1:
         raise KernelError(
@@ -70,13 +73,21 @@ def _completed(body: list[str]) -> list[str]:
             "the "
             "kernel itself."
         )
-    finish = finish_block(_spec(init))
+    finish = _finish(_spec(init), whole)
     head = next(i for i, line in enumerate(rest) if not _HEAD.fullmatch(line))
     loads, entry = _entry(init, mark[1], mark[2], body)
     out = [*rest[:head], *loads, *entry]
     for number, line in enumerate(rest[head:]):
         out += _exit(line, finish, number)
     return out
+
+
+def _finish(spec: Spec, whole: list[str]) -> str:
+    """Return finish, with the record that a mark asks for; the mark stays, to name the region."""
+    if not whole:
+        return finish_block(spec)
+    mark = whole[0].strip()
+    return f"{mark}\n{finish_block(spec, int(mark.removeprefix(WHOLE_MARK).split()[0]))}"
 
 
 def _spec(init: list[str]) -> Spec:

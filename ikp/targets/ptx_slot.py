@@ -7,9 +7,9 @@ All others, and labels, are inside braces, so that compilers may copy a block.
 from __future__ import annotations
 
 from ikp.core import abi
-from ikp.core.abi import Language, Option, OverflowMode, SlotState
+from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.spec import Spec
-from ikp.targets.ptx import END_MARK, SHIFT, Asm, slot_address
+from ikp.targets.ptx import END_MARK, SHIFT, Asm, slot_address, store
 
 INIT_MARK = "// ikp.init"
 SPEC_MARK = "// ikp.spec"
@@ -31,6 +31,7 @@ def init(spec: Spec, language: Language = Language.OTHER) -> Asm:
         *_declarations(spec),
         "{",
         _PLACE,
+        f"cvt.u32.u64 ikp_first, {_ANCHOR[spec.clock]};",
         _CHOSEN if spec.select else _EVERY,
         _slot(spec),
         _stage(spec) if spec.stage else "",
@@ -49,8 +50,15 @@ def finish(spec: Spec) -> Asm:
     return Asm(f"{FINISH_MARK}\n{finish_block(spec)}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
 
 
-def finish_block(spec: Spec) -> str:
-    """Return the text of finish, which has neither operands nor a result."""
+def finish_block(spec: Spec, whole: int | None = None) -> str:
+    """Return the text of finish, which has neither operands nor a result.
+
+    Args:
+        spec: how the kernel records.
+        whole: a region whose range lasts from init to here. Its record takes the anchors' clocks:
+            reads of its own, at both ends of a kernel, would keep init from being mixed into the
+            prologue, and finish waiting for the kernel's last stores.
+    """
     lines = [
         "{",
         ".reg .pred p; .reg .u32 slot; .reg .u64 a, ns, clk;",
@@ -59,6 +67,7 @@ def finish_block(spec: Spec) -> str:
         "mov.b64 a, {slot, ikp_high};",
         "mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;",
         f"@p st.global.v2.b64 [a+{_SLOT['finish_ns']}], {{ns, clk}};",
+        "" if whole is None else _whole(spec, whole),
         f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",
         f"@p st.global.b32 [a+{_SLOT['state']}], {int(SlotState.FINISHED)};",
         _flush(spec.overflow) if spec.stage else "",
@@ -73,11 +82,20 @@ _HEADER = abi.SLOT_HEADER_BYTES
 _MANY = 0xFFFFFFFF  # what a product becomes that leaves 32 bits: more than a segment has bytes
 
 
+_ANCHOR = {ClockKind.CYCLES: "clk", ClockKind.GLOBALTIMER: "ns"}
+
+
+def _whole(spec: Spec, region: int) -> str:
+    tag = abi.tag(Kind.RANGE, PayloadType.NONE, region)
+    read = f".reg .u32 last; cvt.u32.u64 last, {_ANCHOR[spec.clock]};"
+    return f"{read}\n{store(spec, tag, 'ikp_first', 'last')}"
+
+
 def _declarations(spec: Spec) -> list[str]:
     if not spec.stage:
-        return [".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim;"]
+        return [".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim, ikp_first;"]
     return [
-        ".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim, ikp_slot;",
+        ".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim, ikp_first, ikp_slot;",
         f".shared .align {abi.ALIGNMENT} .b8 ikp_stage[{spec.stage}];",
     ]
 

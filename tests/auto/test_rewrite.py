@@ -40,7 +40,7 @@ def test_detail_kernel_marks_the_kernel_at_each_exit() -> None:
     line = line_of(unedited.matmul, "def matmul")
     assert names(unedited.matmul, detail="kernel") == [f"matmul @{FILE}:{line}"]
     text = marked(unedited.matmul, detail="kernel")
-    assert text.count("_ikp.enter(") == 1
+    assert text.count("_ikp.whole(") == 1
     assert text.count("_ikp.leave(") == 2
     assert re.search(r"_ikp\.leave\('[^']*'\)\n\s+return", text)
 
@@ -156,7 +156,7 @@ class _Unmarked(ast.NodeTransformer):
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         text = ast.unparse(node)
-        if text.startswith(("_ikp.init(", "_ikp.enter(", "_ikp.leave(")):
+        if text.startswith(("_ikp.init(", "_ikp.whole(", "_ikp.leave(")):
             return None
         return self.generic_visit(node)
 

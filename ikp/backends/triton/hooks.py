@@ -17,7 +17,8 @@ from triton import knobs
 from ikp.core.regions import merge
 from ikp.targets import ptx, ptx_entry, ptx_schedule, ptx_stage
 
-_REGION = re.compile(rf"(?:{ptx.STORE_MARK}|{ptx.ROLE_MARK}) (\d+) (\".*\")$", re.MULTILINE)
+_MARKS = f"{ptx.STORE_MARK}|{ptx.ROLE_MARK}|{ptx.WHOLE_MARK}"
+_REGION = re.compile(rf"(?:{_MARKS}) (\d+) (\".*\")$", re.MULTILINE)
 _loaded: set[Path] = set()
 
 SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []

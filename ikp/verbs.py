@@ -16,7 +16,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ikp.backends.dsl import Dsl, OpenRange, Payload, Region, find_place
+from ikp.backends.dsl import Dsl, OpenRange, Payload, Region, find_place, find_region
 from ikp.errors import KernelError
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -163,7 +163,8 @@ def instant(
         )
     if dsl.recording("instant"):
         payload = dsl.payload(args[1] if len(args) == 2 else None, "instant")
-        region, place = dsl.region(args[0], "instant"), find_place(dsl, where, index, "instant")
+        region = find_region(dsl, args[0], "instant")
+        place = find_place(dsl, where, index, "instant")
         if place is not None:
             dsl.store_instant(region, payload, place)
     return ctx
@@ -316,7 +317,7 @@ def _ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
 
 
 def _open(dsl: Dsl, region: Any, payload: Any, verb: str) -> OpenRange:
-    dsl.region(region, verb)  # refuse bad arguments where the range opens
+    find_region(dsl, region, verb)  # refuse bad arguments where the range opens
     return dsl.open(region, payload, dsl.payload(payload, verb))
 
 

@@ -9,7 +9,7 @@ from ikp.backends.dsl import Place, Region
 from ikp.backends.names import intern
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.spec import Spec
-from ikp.targets import ptx
+from ikp.targets import ptx, ptx_totals
 
 
 @dataclass(slots=True)
@@ -31,13 +31,17 @@ class Range:
     def end(self) -> list[str]:
         """Return the lines that store the record; each exit of a function needs its own."""
         self.ends += 1
-        kind = PayloadType.I32 if self.payload else PayloadType.NONE
-        record = Region(*intern(self.name)).record(Kind.RANGE, kind, Place())
+        start = f"%ikp_start_{self.number}"
         value = f"%ikp_end_{self.number}_{self.ends}"
+        region = Region(*intern(self.name))
+        if self.spec.totals:
+            asm = ptx_totals.end(self.spec, region.counter(Kind.RANGE), region.comment)
+            return [assembly(self.indent, value, asm, start)]
+        kind = PayloadType.I32 if self.payload else PayloadType.NONE
+        record = region.record(Kind.RANGE, kind, Place())
         payload = self.payload or f"{value}_none"
         lines = [] if self.payload else [f"{self.indent}{payload} = arith.constant 0 : i32"]
-        operands = (f"%ikp_start_{self.number}", payload)
-        return [*lines, assembly(self.indent, value, ptx.end(self.spec, record), *operands)]
+        return [*lines, assembly(self.indent, value, ptx.end(self.spec, record), start, payload)]
 
 
 def assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
@@ -59,7 +63,10 @@ def _escaped(text: str) -> Iterator[str]:
 
 def instant(spec: Spec, name: str, indent: str, number: int) -> list[str]:
     """Return the lines that record a point in time."""
-    record = Region(*intern(name)).record(Kind.INSTANT, PayloadType.NONE, Place())
-    value = f"%ikp_instant_{number}"
+    value, region = f"%ikp_instant_{number}", Region(*intern(name))
+    if spec.totals:
+        asm = ptx_totals.instant(region.counter(Kind.INSTANT), region.comment)
+        return [assembly(indent, value, asm)]
+    record = region.record(Kind.INSTANT, PayloadType.NONE, Place())
     none = f"{indent}{value}_none = arith.constant 0 : i32"
     return [none, assembly(indent, value, ptx.instant(spec, record), f"{value}_none")]

@@ -17,11 +17,15 @@ from ikp.core.regions import checked_id
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import Record, region_comment
+from ikp.targets.ptx_totals import Counter
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A region as a verb got it: ``number`` is known now, or ``runtime`` holds it at run time."""
+    """A region as a verb got it: its ``number`` where that is known now.
+
+    ``runtime`` holds the number where a compiled kernel learns it only at run time.
+    """
 
     number: int | None
     name: str = ""
@@ -42,6 +46,10 @@ class Region:
         """Return what the code of a record is generated from."""
         tag = self.fixed_tag(placed(kind, place), payload)
         return Record(tag, self.comment, place.where is not None, place.index is not None)
+
+    def counter(self, kind: Kind) -> Counter:
+        """Return what counts the region's ranges or instants where totals are kept."""
+        return Counter(kind, self.number or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +131,27 @@ def placed(kind: Kind, place: Place) -> Kind:
     return kind if place.index is None else abi.PLACED[kind]
 
 
+def find_region(dsl: Dsl, value: Any, verb: str) -> Region:
+    """Return the region that a verb's argument names.
+
+    Raises:
+        KernelError: it names none; or its number is known only at run time, and totals are kept.
+    """
+    region = dsl.region(value, verb)
+    if region.runtime is not None and dsl.spec().totals:
+        raise KernelError(
+            f"ikp.{verb} gives a region's number that is known only at run time, but the session "
+            "keeps totals (mode='totals'): those are summed up in registers, which code names when "
+            "it is compiled. Use a name or a constant, or record a timeline."
+        )
+    return region
+
+
 def find_place(dsl: Dsl, where: Any, index: Any, verb: str) -> Place | None:
     """Return where a verb stores its record; None where it never does.
 
     Raises:
-        KernelError: an argument can't be used, or the slot is a ring.
+        KernelError: an argument can't be used, the slot is a ring, or totals are kept.
     """
     where, index = dsl.plain(where), dsl.plain(index)
     if where is not None and not isinstance(where, (bool, int)):
@@ -143,6 +167,11 @@ def find_place(dsl: Dsl, where: Any, index: Any, verb: str) -> Place | None:
         condition = None
     if index is None:
         return Place(condition)
+    if dsl.spec().totals:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps totals (mode='totals'): there is no "
+            "record to put anywhere. Leave the index out, or record a timeline."
+        )
     if dsl.spec().overflow is OverflowMode.WRAP:
         raise KernelError(
             f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "

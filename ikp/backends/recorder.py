@@ -14,7 +14,8 @@ from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets import ptx, ptx_slot
+from ikp.targets import ptx, ptx_slot, ptx_totals
+from ikp.targets.ptx_totals import Counter
 
 
 class PtxRecorder(ABC):
@@ -40,6 +41,13 @@ class PtxRecorder(ABC):
     def _word(self, payload: Payload) -> Any:
         """Return the payload's 32 bits as an operand."""
 
+    def _counters(self) -> tuple[Counter, ...]:
+        """Return the counters of totals that the kernel has so far, where its adapter knows."""
+        return ()
+
+    def _counting(self, counter: Counter) -> None:  # noqa: B027 - most need not be told
+        """Note that the kernel keeps this total."""
+
     def recording(self, verb: str) -> bool:
         """Return whether this kernel records."""
         return self._recording(verb) is not None
@@ -52,13 +60,25 @@ class PtxRecorder(ABC):
         return spec
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
-        """Read the clock and store one range record."""
+        """Read the clock and store one range record, or add the range to its region's total."""
+        if self.spec().totals:
+            counter = region.counter(Kind.RANGE)
+            self._counting(counter)
+            asm = ptx_totals.end(self.spec(), counter, region.comment, place.where is not None)
+            self._emit(asm, [start, *self._place(place)])
+            return
         asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
         tag = self._tag(Kind.RANGE, payload.type, region, place)
         self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
-        """Read the clock and store one instant record."""
+        """Read the clock and store one instant record, or add the instant to its region's total."""
+        if self.spec().totals:
+            counter = region.counter(Kind.INSTANT)
+            self._counting(counter)
+            asm = ptx_totals.instant(counter, region.comment, place.where is not None)
+            self._emit(asm, self._place(place))
+            return
         asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
         tag = self._tag(Kind.INSTANT, payload.type, region, place)
         self._emit(asm, [*tag, self._word(payload), *self._place(place)])
@@ -68,8 +88,8 @@ class PtxRecorder(ABC):
         self._emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
 
     def finish(self) -> None:
-        """Write the counts and the second clock anchor."""
-        self._emit(ptx_slot.finish(self.spec()), [])
+        """Write totals, the counts and the second clock anchor."""
+        self._emit(ptx_slot.finish(self.spec(), self._counters()), [])
 
     def _place(self, place: Place) -> list[Any]:
         return [self._value(value) for value in (place.where, place.index) if value is not None]

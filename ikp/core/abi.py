@@ -69,6 +69,8 @@ SLOT_HEADER: Final = np.dtype(
     ]
 )
 RECORD: Final = np.dtype([("tag", "<u4"), ("start", "<u4"), ("end", "<u4"), ("payload", "<u4")])
+TOTAL: Final = np.dtype([("tag", "<u4"), ("ticks_low", "<u4"), ("ticks_high", "<u4"), ("count", "<u4")])
+"""What the words of a record are where it is a total; read as a record, it has no times."""
 
 LAUNCH_HEADER_BYTES: Final = LAUNCH_HEADER.itemsize
 SLOT_HEADER_BYTES: Final = SLOT_HEADER.itemsize
@@ -86,6 +88,8 @@ class Kind(IntEnum):
     INSTANT = 2
     PLACED_RANGE = 3  # the same, at an index that the kernel gave: not in the order of time
     PLACED_INSTANT = 4
+    RANGE_TOTAL = 5  # all ranges of a region: how many, and the sum of their ticks
+    INSTANT_TOTAL = 6  # all instants of a region: how many
 
 
 class PayloadType(IntEnum):
@@ -126,6 +130,7 @@ class Option(IntFlag):
 
     SELECTED = 1  # only the warps and blocks chosen in the launch header have slots
     STAGED = 2  # records were staged in shared memory
+    TOTALS = 4  # each record is the total of one region, written by finish
 
 
 class SlotState(IntEnum):
@@ -138,6 +143,9 @@ class SlotState(IntEnum):
 
 PLACED: Final = {Kind.RANGE: Kind.PLACED_RANGE, Kind.INSTANT: Kind.PLACED_INSTANT}
 """The kind of a record whose index the kernel gave."""
+
+TOTALS: Final = {Kind.RANGE: Kind.RANGE_TOTAL, Kind.INSTANT: Kind.INSTANT_TOTAL}
+"""The kind of the record that a warp has of all its ranges or instants of one region."""
 
 KIND_SHIFT: Final = 29
 PAYLOAD_SHIFT: Final = 27

@@ -6,7 +6,8 @@ set. At the entry every warp of the block gets its slot. And with ``finish`` at 
 are exact and clocks have their second anchor in kernels that return early, in worker warps, and
 where the user never thought of ``ikp.finish``; an explicit one is taken out.
 
-The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too.
+The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too. Totals are declared
+at the entry, and written at the exits: by then all regions are known.
 
 Only kernels that ``ikp.init`` marked are touched. Functions that a kernel calls have no marks.
 """
@@ -20,6 +21,7 @@ from ikp.errors import KernelError
 from ikp.targets.ptx import END_MARK, WHOLE_MARK
 from ikp.targets.ptx_lines import without_counted_lines
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
+from ikp.targets.ptx_totals import Counter, declarations, used
 
 _MARK = re.compile(rf"^\s*{INIT_MARK} (\S+) (\S+)$", re.MULTILINE)
 # A comment before assembly is the end of the head: the assembly may open a scope of its own.
@@ -73,21 +75,23 @@ def _completed(body: list[str]) -> list[str]:
             "the "
             "kernel itself."
         )
-    finish = _finish(_spec(init), whole)
+    counters = used("\n".join(body))
+    finish = _finish(_spec(init), counters, whole)
     head = next(i for i, line in enumerate(rest) if not _HEAD.fullmatch(line))
     loads, entry = _entry(init, mark[1], mark[2], body)
-    out = [*rest[:head], *loads, *entry]
+    out = [*rest[:head], *loads, *entry, *declarations(counters)]
     for number, line in enumerate(rest[head:]):
         out += _exit(line, finish, number)
     return out
 
 
-def _finish(spec: Spec, whole: list[str]) -> str:
+def _finish(spec: Spec, counters: list[Counter], whole: list[str]) -> str:
     """Return finish, with the record that a mark asks for; the mark stays, to name the region."""
     if not whole:
-        return finish_block(spec)
+        return finish_block(spec, counters)
     mark = whole[0].strip()
-    return f"{mark}\n{finish_block(spec, int(mark.removeprefix(WHOLE_MARK).split()[0]))}"
+    region = int(mark.removeprefix(WHOLE_MARK).split()[0])
+    return f"{mark}\n{finish_block(spec, counters, region)}"
 
 
 def _spec(init: list[str]) -> Spec:

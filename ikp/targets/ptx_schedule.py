@@ -130,7 +130,7 @@ def _items(lines: list[str]) -> list[Item]:
     while at < len(lines):
         location = lines[at] if lines[at].strip().startswith(LOCATION) else location
         stop = at + 1
-        if lines[at].strip().startswith(CLOCK_MARK):
+        if lines[at].strip().startswith((CLOCK_MARK, STORE_MARK)):
             while lines[stop - 1].strip() != END_MARK:
                 stop += 1
             made = _record_items(lines[at:stop])
@@ -158,15 +158,19 @@ def _lines(items: list[Item]) -> list[str]:
 
 
 def _record_items(lines: list[str]) -> list[Item]:
-    """Split a marked block into its clock read and, where it is a record, its store."""
-    stores = [i for i, line in enumerate(lines) if line.startswith(STORE_MARK)]
-    clock = lines[: stores[0]] if stores else lines[:-1]
-    word = frozenset(_REGISTER.findall(clock[1]))
+    """Split a marked block into its clock read and its store, where it has them.
+
+    A store may also be arithmetic: that of a total, which has no clock read where it only counts.
+    """
+    stores = [i for i, line in enumerate(lines) if line.strip().startswith(STORE_MARK)]
     if not stores:
-        return [Item(Role.START, lines, writes=word)]
-    store = lines[stores[0] :]
+        return [Item(Role.START, lines, writes=frozenset(_REGISTER.findall(lines[1])))]
+    clock, store = lines[: stores[0]], lines[stores[0] :]
     reads = frozenset(register for line in store for register in _REGISTER.findall(line))
-    return [Item(Role.END, clock, writes=word), Item(Role.STORE, store, reads=reads)]
+    made = [Item(Role.STORE, store, reads=reads)]
+    if clock:
+        made.insert(0, Item(Role.END, clock, writes=frozenset(_REGISTER.findall(clock[1]))))
+    return made
 
 
 def _item(line: str) -> Item:

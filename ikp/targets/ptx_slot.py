@@ -6,10 +6,13 @@ All others, and labels, are inside braces, so that compilers may copy a block.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.spec import Spec
 from ikp.targets.ptx import END_MARK, SHIFT, Asm, slot_address, store
+from ikp.targets.ptx_totals import Counter, declarations, records
 
 INIT_MARK = "// ikp.init"
 SPEC_MARK = "// ikp.spec"
@@ -17,8 +20,12 @@ SCHEDULE_MARK = "// ikp.schedule"
 FINISH_MARK = "// ikp.finish"
 
 
-def init(spec: Spec, language: Language = Language.OTHER) -> Asm:
+def init(
+    spec: Spec, language: Language = Language.OTHER, counters: Iterable[Counter] = ()
+) -> Asm:
     """Operands: the segment's address (u64), bytes for slots (u32; 0 turns recording off).
+
+    ``counters`` are those of the kernel's totals, where they are known.
 
     The block's first line repeats them for ``ikp.targets.ptx_entry``, which moves the block to the
     kernel's entry; the second has the spec, from which that makes ``finish``. The third lets
@@ -29,6 +36,7 @@ def init(spec: Spec, language: Language = Language.OTHER) -> Asm:
         f"{SPEC_MARK} {spec}",
         *([SCHEDULE_MARK] if spec.schedule else []),
         *_declarations(spec),
+        *declarations(counters),
         "{",
         _PLACE,
         f"cvt.u32.u64 ikp_first, {_ANCHOR[spec.clock]};",
@@ -45,16 +53,20 @@ def init(spec: Spec, language: Language = Language.OTHER) -> Asm:
     return Asm("\n".join(line for line in lines if line), "=r,l,r")
 
 
-def finish(spec: Spec) -> Asm:
-    """No operands. Writes the exact count and the second clock anchor to the slot header."""
-    return Asm(f"{FINISH_MARK}\n{finish_block(spec)}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
+def finish(spec: Spec, counters: Iterable[Counter] = ()) -> Asm:
+    """No operands. Writes totals, the exact count, and the second clock anchor to the header."""
+    block = finish_block(spec, counters)
+    return Asm(f"{FINISH_MARK}\n{block}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
 
 
-def finish_block(spec: Spec, whole: int | None = None) -> str:
+def finish_block(
+    spec: Spec, counters: Iterable[Counter] = (), whole: int | None = None
+) -> str:
     """Return the text of finish, which has neither operands nor a result.
 
     Args:
         spec: how the kernel records.
+        counters: the regions whose totals are to be written.
         whole: a region whose range lasts from init to here. Its record takes the anchors' clocks:
             reads of its own, at both ends of a kernel, would keep init from being mixed into the
             prologue, and finish waiting for the kernel's last stores.
@@ -66,6 +78,7 @@ def finish_block(spec: Spec, whole: int | None = None) -> str:
         slot_address(spec),
         "mov.b64 a, {slot, ikp_high};",
         "mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;",
+        records(counters),
         f"@p st.global.v2.b64 [a+{_SLOT['finish_ns']}], {{ns, clk}};",
         "" if whole is None else _whole(spec, whole),
         f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",
@@ -177,6 +190,7 @@ def _launch_header(spec: Spec, language: Language) -> str:
     staged = f"\n@first st.global.b32 [a+{_LAUNCH['stage_bytes']}], part;" if spec.stage else ""
     fixed = f"{int(spec.clock)}, {int(spec.overflow)}"
     options = Option.SELECTED * spec.select + Option.STAGED * (spec.stage > 0)
+    options |= Option.TOTALS * spec.totals
     return f"""mov.u64 a, %gridid; cvt.u32.u64 grid, a;
 or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
 mov.b64 a, {{low, ikp_high}};

@@ -7,6 +7,7 @@ around the insertion point identifies the kernel.
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 from cutlass._mlir import ir
@@ -14,10 +15,24 @@ from cutlass._mlir import ir
 from ikp.backends.dsl import init_twice, no_init
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.targets.ptx_totals import Counter
 
 KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
-_recordings: weakref.WeakKeyDictionary[Any, dict[int, Spec | None]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Recording:
+    """How a kernel records, and the totals it has so far. ``init`` is the operation of ``init``."""
+
+    spec: Spec
+    init: Any = None
+    counters: set[Counter] = field(default_factory=set)
+
+
+_recordings: weakref.WeakKeyDictionary[Any, dict[int, Recording | None]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def tracing() -> bool:
@@ -47,7 +62,7 @@ def kernel(verb: str) -> int:
     )
 
 
-def begin(kernel: int, spec: Spec | None) -> None:
+def begin(kernel: int, recording: Recording | None) -> None:
     """Remember how the kernel being traced records; None where ``prof`` was None.
 
     Raises:
@@ -56,17 +71,17 @@ def begin(kernel: int, spec: Spec | None) -> None:
     recordings = _recordings.setdefault(ir.Context.current, {})
     if kernel in recordings:
         raise init_twice()
-    if spec is not None and not _in_outermost_block():
+    if recording is not None and not _in_outermost_block():
         raise KernelError(
             "ikp.init stands in a loop or a branch that is decided at run time. A warp that does "
             "not run it would record into memory that is not its own. Call ikp.init at the top of "
             "the kernel, before any dynamic if, for or while."
         )
-    recordings[kernel] = spec
+    recordings[kernel] = recording
 
 
-def current(kernel: int, verb: str) -> Spec | None:
-    """Return the spec of the kernel being traced; None where recording is off.
+def current(kernel: int, verb: str) -> Recording | None:
+    """Return how the kernel being traced records; None where recording is off.
 
     Raises:
         KernelError: no ``init`` came before.

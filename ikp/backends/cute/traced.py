@@ -10,6 +10,7 @@ from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Uint32
+from cutlass._mlir import ir
 from cutlass._mlir.dialects import arith, llvm
 from cutlass.cutlass_dsl import T
 
@@ -33,6 +34,7 @@ from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
+from ikp.targets.ptx_totals import Counter
 
 
 def tracing() -> bool:
@@ -54,8 +56,10 @@ class Traced(PtxRecorder):
         if not isinstance(prof, Argument):
             raise not_a_buffer(type(prof).__name__)
         spec = Spec.parse(prof.spec_text)
-        state.begin(self._kernel, spec)
-        self._emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
+        recording = state.Recording(spec)
+        state.begin(self._kernel, recording)
+        word = self._emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
+        recording.init = word.ir_value().owner
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or an integer of at most 32 bits."""
@@ -104,7 +108,22 @@ class Traced(PtxRecorder):
         return value
 
     def _recording(self, verb: str) -> Spec | None:
-        return state.current(self._kernel, verb)
+        recording = state.current(self._kernel, verb)
+        return recording.spec if recording else None
+
+    def _counters(self) -> tuple[Counter, ...]:
+        recording = state.current(self._kernel, "finish")
+        return tuple(sorted(recording.counters)) if recording else ()
+
+    def _counting(self, counter: Counter) -> None:
+        # Nothing comes between CuTe's PTX and its cubin: init's own text has to declare what turns
+        # up after it. What finish writes was traced before it, in the warps that run it.
+        recording = state.current(self._kernel, "end")
+        if recording is None or counter in recording.counters:
+            return
+        recording.counters.add(counter)
+        asm = ptx_slot.init(recording.spec, Language.CUTE, self._counters())
+        recording.init.attributes["asm_string"] = ir.StringAttr.get(asm.code)
 
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
         # With side effects: never dropped, merged, or moved across memory operations.

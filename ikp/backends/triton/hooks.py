@@ -34,6 +34,11 @@ def install() -> None:
         knobs.runtime.add_stages_inspection_hook = _stages_hook(previous)
 
 
+def installed() -> bool:
+    """Return whether the hook on compilation is still there: others may replace it."""
+    return hasattr(knobs.runtime.add_stages_inspection_hook, "is_ikp")
+
+
 def loaded_names() -> dict[int, str]:
     """Return the regions named in the PTX of every kernel loaded since ``install``."""
     return merge(_names_in(path) for path in _loaded)

@@ -1,0 +1,131 @@
+"""Totals as PTX: what a region takes is summed up in registers, and written once, by ``finish``.
+
+A range that ends adds its ticks and counts itself; an instant counts itself. Nothing is stored on
+the way: a pair of verbs is two clock reads and some integer arithmetic. Each counter is a set of
+registers at function scope, named after its region, so that nothing is threaded through the DSL's
+values, and no bank of them can be too small::
+
+    ikp_sum_<region>     ranges: their ticks, 64 bits
+    ikp_count_<region>   ranges: how many
+    ikp_times_<region>   instants: how many
+
+Which counters a kernel has is known when all of it is compiled or traced. Only then can ``init``
+declare them and ``finish`` write them: ``ikp.targets.ptx_entry`` does so in the text of Triton's
+PTX, the adapter of CuTe in the operations that it has traced.
+
+Ticks of one range are 32 bits, modulo 2**32, as in a record; their sum has 64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ikp.core import abi
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.spec import Spec
+from ikp.targets.ptx import CLOCK_MARK, CLOCK_REGISTER, END_MARK, SHIFT, STORE_MARK, Asm
+
+_COUNT = {Kind.RANGE: "ikp_count", Kind.INSTANT: "ikp_times"}
+_USED = re.compile(r"\b(ikp_count|ikp_times)_(\d+)\b")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Counter:
+    """What a warp counts: the ranges of a region, or its instants."""
+
+    kind: Kind
+    region: int
+
+    @property
+    def count(self) -> str:
+        """The register that says how many there were."""
+        return f"{_COUNT[self.kind]}_{self.region}"
+
+    @property
+    def sum(self) -> str:
+        """The register that has the ticks of the ranges; instants have 0."""
+        return f"ikp_sum_{self.region}" if self.kind is Kind.RANGE else "0"
+
+    @property
+    def tag(self) -> int:
+        """The tag of the record that ``finish`` writes."""
+        return abi.tag(abi.TOTALS[self.kind], PayloadType.NONE, self.region)
+
+
+def end(spec: Spec, counter: Counter, comment: str, where: bool = False) -> Asm:
+    """Add one range to its region's total. Operands: start word, [where]."""
+    guard, test = _where(where, "$2")
+    code = f"""{CLOCK_MARK}
+mov.u32 $0, {CLOCK_REGISTER[spec.clock]};
+{STORE_MARK} {comment}
+{{
+.reg .pred w; .reg .u32 t;
+{test}sub.u32 t, $0, $1;
+{guard}mad.wide.u32 {counter.sum}, t, 1, {counter.sum};
+{guard}add.u32 {counter.count}, {counter.count}, 1;
+}}
+{END_MARK}"""
+    return Asm(code, "=&r,r,r" if where else "=&r,r")
+
+
+def instant(counter: Counter, comment: str, where: bool = False) -> Asm:
+    """Count one instant; no clock is read. Operands: [where]."""
+    guard, test = _where(where, "$1")
+    code = f"""{STORE_MARK} {comment}
+{{
+.reg .pred w;
+{test}{guard}add.u32 {counter.count}, {counter.count}, 1;
+}}
+{END_MARK}
+mov.u32 $0, 0;"""
+    return Asm(code, "=r,r" if where else "=r")
+
+
+def _where(where: bool, operand: str) -> tuple[str, str]:
+    return ("@w ", f"setp.ne.u32 w, {operand}, 0;\n") if where else ("", "")
+
+
+def used(text: str) -> tuple[Counter, ...]:
+    """Return the counters that occur in PTX."""
+    kinds = {name: kind for kind, name in _COUNT.items()}
+    found = {Counter(kinds[name], int(region)) for name, region in _USED.findall(text)}
+    return tuple(sorted(found))
+
+
+def declarations(counters: Iterable[Counter]) -> list[str]:
+    """Return the lines that declare counters and set them to 0, for the scope of the function."""
+    lines = []
+    for counter in counters:
+        lines.append(f".reg .u32 {counter.count}; mov.u32 {counter.count}, 0;")
+        if counter.kind is Kind.RANGE:
+            lines.append(f".reg .u64 {counter.sum}; mov.u64 {counter.sum}, 0;")
+    return lines
+
+
+def records(counters: Iterable[Counter]) -> str:
+    """Return the part of ``finish`` that writes the totals, one record each, as far as they fit.
+
+    A region that the warp never came by takes no record. What is written is counted anew, so that a
+    second ``finish`` adds to the first.
+    """
+    return "\n".join(_record(counter) for counter in counters)
+
+
+def _record(counter: Counter) -> str:
+    is_range = counter.kind is Kind.RANGE
+    words = f"{{{counter.tag:#x}, low, high, {counter.count}}}"
+    halves = f"mov.b64 {{low, high}}, {counter.sum};" if is_range else "mov.u32 low, 0; mov.u32 high, 0;"
+    again = f"\nmov.u64 {counter.sum}, 0;" if is_range else ""
+    return f"""{{
+.reg .pred any, fits; .reg .u32 n, low, high; .reg .u64 at;
+setp.ne.u32 any, {counter.count}, 0;
+setp.lt.and.u32 fits, ikp_cur, ikp_lim, any;
+shl.b32 n, ikp_cur, {SHIFT}; add.u32 n, n, ikp_base;
+mov.b64 at, {{n, ikp_high}};
+{halves}
+@fits st.global.v4.b32 [at], {words};
+@any add.u32 ikp_cur, ikp_cur, 1;
+mov.u32 {counter.count}, 0;{again}
+}}"""

@@ -19,7 +19,8 @@ from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, SlotSt
 from ikp.core.clock import Anchors, Axis, fit_axis
 from ikp.core.regions import fallback_name, merge
 from ikp.core.selection import EVERYTHING, MAX_WARPS, Selection
-from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Trace, make_columns
+from ikp.core.totals import find_sound, make_totals, read_totals
+from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Totals, Trace, make_columns
 from ikp.errors import DecodeError
 
 WRAP = 1 << 32
@@ -46,6 +47,7 @@ class Source:
     clock_rate_hz: float = 0.0
     regions: Mapping[int, str] | None = None  # names of user-given ids, for this launch
     selected: bool = False  # the host chose which warps and blocks record
+    totals: bool = False  # the host asked for totals
     rank: int | None = None  # of the process that launched the kernel
 
 
@@ -54,7 +56,8 @@ class _Decoded:
     launch: Launch
     slots: dict[str, Any]
     events: dict[str, Any]
-    region: NDArray[np.uint32]  # id per event
+    totals: dict[str, Any]
+    region: NDArray[np.uint32]  # id per event, then per total; a launch has only one of the two
     names: Mapping[int, str]  # of this launch's regions
 
 
@@ -78,9 +81,10 @@ def decode(
     decoded = [launch for launch in maybe if launch is not None]
     regions, indices = _index_regions(decoded)
     roles = _index_roles(decoded)
-    slots, events = _concatenate(decoded, indices)
+    slots, events, totals = _concatenate(decoded, indices)
     launches = tuple(d.launch for d in decoded)
-    return Trace(launches, regions, slots, events, dict(provenance or {}), roles)
+    facts = dict(provenance or {})
+    return Trace(launches, regions, slots, events, facts, roles, totals=totals)
 
 
 def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
@@ -90,6 +94,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     notes: list[str] = []
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     slot_bytes, warps = int(header["slot_bytes"]), int(header["warps_per_block"])
+    summed = _is_summed(header, source, notes)
     chosen = _selection(header, source, notes)
     rows = chosen.chosen_warps(warps)
     slots = chosen.count_blocks(math.prod(_triple(header["grid"]))) * len(rows)
@@ -107,25 +112,33 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     base = heads["init_ns" if clock is ClockKind.GLOBALTIMER else "init_clock"].astype(np.uint32)
     counts = _Counts(source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow)
     attempted = counts.attempted(finished, relaunches > 0)
+    if summed:  # only finish writes totals: what an unfinished slot holds is an earlier launch's
+        attempted = np.where(finished, attempted, 0)
     kept = np.minimum(attempted, capacity)
     records, row = counts.records(attempted, kept)
     placed = _placed_rows(records, row, len(kept))
     reached = attempted  # with given indices: one more than the largest
     if placed.any():
         attempted = attempted - _holes(records, row, placed)
-    records, row, kept = _valid(records, row, kept, placed, notes)
+    records, row, kept = _valid(records, row, kept, placed, summed, notes)
     if placed.any():
         records = _by_time(records, row, placed, base)
 
     timeline = _Timeline(clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
     lost_oldest = (reached > capacity) & (overflow is OverflowMode.WRAP)
-    start, end, ticks = timeline.place(records, row, lost_oldest)
     slot_start = timeline.slot_start()
     slot_end = np.maximum(timeline.slot_end(), slot_start)
+    some = slice(None) if summed else slice(0, 0)
+    totals = read_totals(records[some], row[some], timeline.rates(slot_start, slot_end))
+    if summed:
+        records, row = records[:0], row[:0]
+    start, end, ticks = timeline.place(records, row, lost_oldest)
     np.maximum.at(slot_end, row, end)
     if capacity == abi.slot_capacity(slot_bytes, overflow):  # else the stage is what is too small
         needed = needed or _needed_bytes(reached, finished, capacity, slots, overflow)
-    _note_losses(notes, source, finished, reached, kept, capacity, overflow, needed, relaunches)
+    _note_losses(
+        notes, source, finished, reached, kept, capacity, overflow, needed, relaunches, summed
+    )
     timeline.note(notes, advertised=source.clock_rate_hz > 0)
     launch = Launch(
         label=source.label,
@@ -145,6 +158,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         relaunches=relaunches,
         notes=tuple(notes),
         rank=source.rank,
+        mode="totals" if summed else "timeline",
     )
     slot_columns = {
         "block": chosen.chosen_blocks(ids // max(1, len(rows))),
@@ -168,7 +182,18 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         "payload": records["payload"],
     }
     names = merge([known, source.regions or {}])
-    return _Decoded(launch, slot_columns, event_columns, tag & abi.REGION_MASK, names)
+    ids = np.concatenate([tag & abi.REGION_MASK, totals["region"]])
+    return _Decoded(launch, slot_columns, event_columns, totals, ids, names)
+
+
+def _is_summed(header: Any, source: Source, notes: list[str]) -> bool:
+    """Return whether the kernel kept totals; tell where it did not heed the wish."""
+    summed = _has(header, Option.TOTALS)
+    if source.totals and not summed:
+        notes.append(
+            "a timeline was recorded: the code that this kernel was compiled from can't keep totals"
+        )
+    return summed
 
 
 def _selection(header: Any, source: Source, notes: list[str]) -> Selection:
@@ -248,7 +273,7 @@ def _check_launch(header: Any, size: int, where: str) -> None:
     threads = float(np.prod(block))
     possible = not _has(header, Option.SELECTED) or int(header["block_step"]) > 0
     problems = [
-        (int(header["options"]) >= 2 * Option.STAGED, f"options {int(header['options']):#x}"),
+        (int(header["options"]) >= 2 * Option.TOTALS, f"options {int(header['options']):#x}"),
         (not possible, "every 0th block"),
         (min(grid.min(), block.min()) < 1, f"an empty grid {grid} or block {block}"),
         (threads > 1024 or warps != -(-threads // 32), f"{warps} warps for {threads:g} threads"),
@@ -398,6 +423,7 @@ def _valid(
     row: NDArray[np.int64],
     kept: NDArray[np.int64],
     placed: NDArray[np.bool_],
+    summed: bool,
     notes: list[str],
 ) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
     """Drop records that no kernel can have written: unknown kinds, instants that last."""
@@ -407,6 +433,8 @@ def _valid(
     good = (kind == abi.Kind.RANGE) | (
         (kind == abi.Kind.INSTANT) & (records["start"] == records["end"])
     )
+    if summed:
+        good = find_sound(records)
     if good.all():
         return records, row, kept
     hole = placed[row] & (records["tag"] == 0)
@@ -527,6 +555,17 @@ class _Timeline:
         ticks = np.where(self.finished, self.finish_ticks, self.init_ticks)
         return self._to_ns(ticks, np.arange(len(self.sm)))
 
+    def rates(
+        self, slot_start: NDArray[np.int64], slot_end: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return ns per tick of each slot, from its init to its finish."""
+        ticks = np.where(self.finished, self.finish_ticks - self.init_ticks, 0)
+        known = ticks > 0
+        spans = (slot_end - slot_start)[known] / ticks[known]
+        rates = np.full(len(ticks), self.fit.ns_per_tick)
+        rates[known] = spans
+        return rates
+
     def note(self, notes: list[str], advertised: bool) -> None:
         """Tell what the clock can't."""
         if self.backwards.any():
@@ -565,15 +604,19 @@ def _note_losses(
     overflow: OverflowMode,
     needed: int,
     relaunches: int,
+    summed: bool,
 ) -> None:
     if int(attempted.max(initial=0)) > capacity:
         notes.append(
-            f"{int((attempted - np.minimum(attempted, capacity)).sum())} records dropped "
+            f"{int((attempted - np.minimum(attempted, capacity)).sum())} "
+            f"{'totals' if summed else 'records'} dropped "
             f"({'the oldest' if overflow is OverflowMode.WRAP else 'the latest'} of each full "
             f"slot); {_remedy(source, needed)} would have held all"
         )
     unfinished = int(np.count_nonzero(~finished))
-    if unfinished:
+    if unfinished and summed:
+        notes.append(f"{unfinished} warps never reached finish: their totals are lost")
+    elif unfinished:
         full = int(np.count_nonzero(~finished & (kept >= capacity)))
         notes.append(
             f"{unfinished} warps never reached finish: their counts are read from the records"
@@ -584,7 +627,7 @@ def _note_losses(
             f"{relaunches} earlier launches wrote to this buffer; only the last is kept"
             + (
                 ", though warps that never reached finish may show some of theirs"
-                if unfinished
+                if unfinished and not summed
                 else ""
             )
         )
@@ -676,7 +719,7 @@ def _occurring(ids: NDArray[np.uint32], known: NDArray[np.uint32]) -> NDArray[np
 
 def _concatenate(
     decoded: Sequence[_Decoded], regions: Sequence[NDArray[np.int64]]
-) -> tuple[Slots, Events]:
+) -> tuple[Slots, Events, Totals]:
     counts = [len(d.slots["block"]) for d in decoded]
     base = np.cumsum([0, *counts])
     slots = {
@@ -689,12 +732,24 @@ def _concatenate(
         for name in ("kind", "start_ns", "end_ns", "ticks", "payload_type", "payload")
     }
     rows = [d.events["slot"] + b for d, b in zip(decoded, base, strict=False)]
+    of_event = [ids[: len(r)] for ids, r in zip(regions, rows, strict=True)]
+    totals = {
+        name: np.concatenate([d.totals[name] for d in decoded] or [np.empty(0)])
+        for name in ("kind", "count", "ticks", "total_ns")
+    }
+    of_total = [ids[len(r) :] for ids, r in zip(regions, rows, strict=True)]
+    summed = [d.totals["slot"] + b for d, b in zip(decoded, base, strict=False)]
     return (
         make_columns(Slots, launch=np.repeat(np.arange(len(decoded)), counts), **slots),
         make_columns(
             Events,
             slot=np.concatenate(rows or [np.empty(0, np.int64)]),
-            region=np.concatenate([*regions] or [np.empty(0, np.int64)]),
+            region=np.concatenate(of_event or [np.empty(0, np.int64)]),
             **events,
+        ),
+        make_totals(
+            slot=np.concatenate(summed or [np.empty(0, np.int64)]),
+            region=np.concatenate(of_total or [np.empty(0, np.int64)]),
+            **totals,
         ),
     )

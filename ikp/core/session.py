@@ -38,8 +38,8 @@ from ikp.errors import (
 )
 from ikp.version import __version__
 
-DEFAULT_BUFFER_BYTES = 32 << 20
-"""Room for two million records: 240 per warp for 8192 warps."""
+DEFAULT_BUFFER_BYTES = {"timeline": 32 << 20, "totals": 8 << 20}
+"""Room for two million records, 240 per warp for 8192 warps; for 60 totals of each of those."""
 
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 """Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
@@ -74,9 +74,12 @@ class profile:
             each of several writes a file of its own: ``"x.{rank}.pftrace"``.
         force: overwrite an existing file.
         clock: ``"cycles"`` (SM cycles, finest) or ``"globaltimer"`` (one axis in ns, coarse steps).
+        mode: ``"timeline"`` records each range; ``"totals"`` only how often each region occurred in
+            each warp and how long it took in all, which costs less and needs hardly any room. Then
+            payloads are left out, and ``index=`` and region numbers known only at run time refused.
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
             latest.
-        buffer_size: default size in bytes of each buffer.
+        buffer_size: default size in bytes of each buffer. None is 32 MiB, 8 MiB for totals.
         device: torch device of the buffers; None takes the current CUDA device, or the CPU where
             there is none or Triton interprets kernels.
         backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
@@ -99,8 +102,9 @@ class profile:
         *,
         force: bool = False,
         clock: str = "cycles",
+        mode: str = "timeline",
         overflow: str = "stop",
-        buffer_size: int = DEFAULT_BUFFER_BYTES,
+        buffer_size: int | None = None,
         device: Any = None,
         backend: str | None = None,
         schedule: bool = True,
@@ -115,7 +119,9 @@ class profile:
         self._path, self._force = path, force
         self._clock = _choice(ClockKind, clock, "clock", ("cycles", "globaltimer"))
         self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
-        self._buffer_size, self._device_wish = buffer_size, device
+        self._totals = _checked_mode(mode, overflow, shared_bytes) == "totals"
+        self._buffer_size = DEFAULT_BUFFER_BYTES[mode] if buffer_size is None else buffer_size
+        self._device_wish = device
         self._backend_wish, self._schedule = backend, schedule
         self._shared_bytes = _checked_shared(shared_bytes)
         self._enabled = enabled
@@ -355,6 +361,7 @@ class profile:
             schedule=self._schedule,
             select=selection != EVERYTHING,
             stage=self._shared_bytes,
+            totals=self._totals,
             revision=revision(),
         )
 
@@ -421,7 +428,8 @@ def capture(
     """
     if attempts < 1:
         raise UsageError(f"attempts={attempts}: ikp.capture runs the function at least once.")
-    size = int(options.pop("buffer_size", DEFAULT_BUFFER_BYTES))
+    default = DEFAULT_BUFFER_BYTES.get(options.get("mode", "timeline"), 0)
+    size = int(options.pop("buffer_size", None) or default)
     runs, needed, dropped = 0, size, 0
     while runs < attempts and size <= needed <= abi.MAX_SEGMENT_BYTES:
         size, runs = needed, runs + 1
@@ -496,6 +504,22 @@ def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
     return kind[value.upper()]
 
 
+def _checked_mode(mode: Any, overflow: str, shared_bytes: int) -> str:
+    if mode not in DEFAULT_BUFFER_BYTES:
+        raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
+    if mode == "totals" and overflow == "wrap":
+        raise UsageError(
+            "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
+            "of all ranges of its region. Leave overflow out."
+        )
+    if mode == "totals" and shared_bytes:
+        raise UsageError(
+            "mode='totals' keeps its sums in registers: there are no records to stage in shared "
+            "memory. Leave shared_bytes out."
+        )
+    return str(mode)
+
+
 MAX_SHARED_BYTES = 48 << 10
 """Of static shared memory: what a kernel may have without asking the driver for more."""
 
@@ -562,6 +586,7 @@ def _read_back(segment: Segment) -> Source:
         clock_rate_hz=segment.clock_rate_hz,
         regions=segment.regions,
         selected=segment.spec.select,
+        totals=segment.spec.totals,
         rank=segment.rank,
     )
 

@@ -74,6 +74,7 @@ class Launch:
     relaunches: int = 0  # earlier launches that wrote to the same segment and were overwritten
     notes: tuple[str, ...] = ()  # what a reader must know, in words
     rank: int | None = None  # of the process that launched it, where several work together
+    mode: str = "timeline"  # "timeline": events; "totals": a total of each region of each warp
 
     @property
     def dropped(self) -> int:
@@ -119,6 +120,25 @@ class Events:
         return len(self.slot)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One row per warp and region: all its ranges, or all its instants, taken together.
+
+    Sorted by slot, region and kind, each of which occurs once. ``total_ns`` is ``ticks`` at the
+    rate that the warp's own clock had from its ``init`` to its ``finish``.
+    """
+
+    slot: Column  # int32, index into Trace.slots
+    region: Column  # int32, index into Trace.regions
+    kind: Column  # uint8, abi.Kind: ranges or instants
+    count: Column  # int64, how many
+    ticks: Column  # int64, the sum of their durations in clock ticks; instants have 0
+    total_ns: Column  # int64
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+
 _DTYPES: dict[str, Any] = {
     "start_ns": np.int64,
     "end_ns": np.int64,
@@ -129,10 +149,12 @@ _DTYPES: dict[str, Any] = {
     "kind": np.uint8,
     "payload_type": np.uint8,
     "payload": np.uint32,
+    "count": np.int64,
+    "total_ns": np.int64,
 }
 
 
-_Table = TypeVar("_Table", Slots, Events)
+_Table = TypeVar("_Table", Slots, Events, Totals)
 
 
 def make_columns(table: type[_Table], **columns: Any) -> _Table:
@@ -145,6 +167,11 @@ def make_columns(table: type[_Table], **columns: Any) -> _Table:
     )
 
 
+def no_totals() -> Totals:
+    """Return the totals of a trace that has none."""
+    return make_columns(Totals, **dict.fromkeys(Totals.__slots__, ()))
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """What was recorded in one session, with its evidence.
@@ -153,6 +180,7 @@ class Trace:
     time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
     ``ikp.role``; the first, of those that gave none, is empty. ``args`` holds further facts about
     single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds.
+    Launches of ``mode="totals"`` have no events, but ``totals``.
     """
 
     launches: tuple[Launch, ...]
@@ -162,6 +190,7 @@ class Trace:
     provenance: dict[str, str] = field(default_factory=dict)
     roles: tuple[str, ...] = ("",)
     args: Mapping[str, ArgColumn] = field(default_factory=dict)
+    totals: Totals = field(default_factory=no_totals)
 
     @property
     def dropped(self) -> int:
@@ -189,7 +218,7 @@ class Trace:
         """Return count, total, mean, p50, p99 and share per launch label and region.
 
         With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart.
+        these apart. Totals have no percentiles: those are None.
         """
         from ikp.analysis.stats import (
             stats,  # analysis reads traces: the import can't be on top
@@ -225,7 +254,10 @@ class Trace:
         view_trace(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return one row per event as a DataFrame (needs ``pip install 'ikp[pandas]'``)."""
+        """Return one row per event, or per total, as a DataFrame.
+
+        Needs ``pip install 'ikp[pandas]'``.
+        """
         from ikp.analysis.frame import to_pandas
 
         return to_pandas(self)

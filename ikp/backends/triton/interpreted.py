@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,11 +71,11 @@ class Interpreted:
     def region(self, value: Any, verb: str) -> Region:
         """Accept anything that is a string or an integer."""
         value = self.plain(value)
-        number = int(value) if isinstance(value, np.integer) else value
-        known = constant_region(number)
+        at_run_time = isinstance(value, np.integer)  # where a compiled kernel has a tensor
+        known = constant_region(int(value) if at_run_time else value)
         if known is None:
             raise not_a_region(verb, repr(value))
-        return known
+        return replace(known, runtime=value) if at_run_time else known
 
     def payload(self, value: Any, verb: str) -> Payload:
         """Accept a number of at most 32 bits."""
@@ -100,11 +101,11 @@ class Interpreted:
         return OpenRange(self.plain(region), _ticks(), self.plain(payload))
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
-        """Store one range record."""
+        """Store one range record, or add the range to its region's total."""
         self._store(Kind.RANGE, region, start, _ticks(), payload, place)
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
-        """Store one instant record."""
+        """Store one instant record, or add the instant to its region's total."""
         now = _ticks()
         self._store(Kind.INSTANT, region, now, now, payload, place)
 
@@ -135,9 +136,14 @@ class Interpreted:
     def _store(
         self, kind: Kind, region: Region, start: int, end: int, payload: Payload, place: Place
     ) -> None:
-        if place.where is None or place.where:
-            tag = region.fixed_tag(placed(kind, place), payload.type) or 0
-            self._program("end").store((tag, start, end, payload.value), place.index)
+        if place.where is not None and not place.where:
+            return
+        program = self._program("end")
+        if program.spec.totals:
+            program.add(region.counter(kind).tag, end - start & 0xFFFFFFFF)
+            return
+        tag = region.fixed_tag(placed(kind, place), payload.type) or 0
+        program.store((tag, start, end, payload.value), place.index)
 
     def _program(self, verb: str) -> _Program:
         program = self._running
@@ -157,6 +163,7 @@ class _Program:
         self.identity = interpreter_builder.grid_idx  # a fresh tuple for every program
         self.capacity = 0
         self.attempted = 0
+        self.totals: dict[int, tuple[int, int, int]] = {}  # by tag: index, count, ticks
         if prof is not None:
             self._open(prof)
 
@@ -198,7 +205,7 @@ class _Program:
         header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
         header["clock"], header["overflow"] = ClockKind.HOST, spec.overflow
         header["language"] = Language.TRITON
-        header["options"] = Option.SELECTED if spec.select else 0
+        header["options"] = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
         header["launches"] += 1
 
     def _launch(self) -> Any:
@@ -217,6 +224,17 @@ class _Program:
         self.attempted = max(self.attempted, index + 1)
         if self.spec.overflow is OverflowMode.WRAP:
             index %= self.capacity
+        self._put(index, words)
+
+    def add(self, tag: int, ticks: int) -> None:
+        """Add one range or instant to a total, whose record is written anew each time."""
+        index, count, before = self.totals.get(tag, (len(self.totals), 0, 0))
+        self.totals[tag] = index, count + 1, before + ticks
+        self.attempted = len(self.totals)
+        high, low = divmod(before + ticks, 1 << 32)
+        self._put(index, (tag, low, high, count + 1))
+
+    def _put(self, index: int, words: tuple[int, int, int, int]) -> None:
         if index < self.capacity:
             at = self.offset + abi.SLOT_HEADER_BYTES + index * abi.RECORD_BYTES
             self.memory[at : at + abi.RECORD_BYTES].view("<u4")[:] = words

@@ -1,0 +1,79 @@
+"""Totals: what a launch recorded that summed up its regions, warp by warp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core import abi
+from ikp.core.abi import Kind
+from ikp.core.trace import Totals, make_columns
+
+Ints = NDArray[np.int64]
+
+MOST_TICKS = 1 << 62
+"""A sum of ticks above this is none: it stands for a century of cycles."""
+
+
+def find_sound(records: Any) -> NDArray[np.bool_]:
+    """Tell which records are totals that a kernel can have written.
+
+    A total counts something; its ranges took less than 2**32 ticks each, its instants none.
+    """
+    kind = records["tag"] >> abi.KIND_SHIFT
+    words = _as_totals(records)
+    count, ticks = words["count"].astype(np.uint64), _ticks(words)
+    lasts = (kind == Kind.RANGE_TOTAL) & (ticks < MOST_TICKS) & (ticks >> np.uint64(32) < count)
+    return np.asarray(lasts | ((kind == Kind.INSTANT_TOTAL) & (ticks == 0) & (count > 0)))
+
+
+def read_totals(records: Any, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the columns of sound totals; ``region`` holds ids.
+
+    Args:
+        records: the totals of all slots.
+        row: the slot of each.
+        ns_per_tick: the clock's rate in each slot.
+    """
+    kind = records["tag"] >> abi.KIND_SHIFT
+    words = _as_totals(records)
+    ticks = _ticks(words).astype(np.int64)
+    total_ns = np.rint(np.minimum(ticks * ns_per_tick[row], MOST_TICKS)).astype(np.int64)
+    return {
+        "slot": row,
+        "region": records["tag"] & abi.REGION_MASK,
+        "kind": np.where(kind == Kind.RANGE_TOTAL, Kind.RANGE, Kind.INSTANT),
+        "count": words["count"],
+        "ticks": ticks,
+        "total_ns": total_ns,
+    }
+
+
+def make_totals(**columns: Any) -> Totals:
+    """Return totals in order, those of one slot, region and kind added up."""
+    keys = [np.asarray(columns[name], np.int64) for name in ("kind", "region", "slot")]
+    order = np.lexsort(keys)
+    new = np.ones(len(order), bool)
+    new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    first = np.flatnonzero(new)
+    merged = {name: np.asarray(columns[name])[order][first] for name in ("slot", "region", "kind")}
+    for name in ("count", "ticks", "total_ns"):
+        values = np.asarray(columns[name], np.int64)[order]
+        merged[name] = np.add.reduceat(values, first) if len(first) else values
+    return make_columns(Totals, **merged)
+
+
+def take_totals(totals: Totals, rows: NDArray[Any]) -> Totals:
+    """Return the given rows, ascending indices or one bool per row."""
+    return Totals(*(getattr(totals, name)[rows] for name in Totals.__slots__))
+
+
+def _as_totals(records: Any) -> Any:
+    return np.ascontiguousarray(records).view(abi.TOTAL)
+
+
+def _ticks(words: Any) -> NDArray[np.uint64]:
+    low, high = (words[name].astype(np.uint64) for name in ("ticks_low", "ticks_high"))
+    return np.asarray(low | high << np.uint64(32))

@@ -38,6 +38,7 @@ class Evidence:
     residual_sd_ns: float
     residual_max_ns: float
     notes: tuple[str, ...]
+    modes: tuple[str, ...] = ("timeline",)
 
     @property
     def dropped(self) -> int:
@@ -113,6 +114,7 @@ def _of_label(
         residual_sd_ns=max(launch.clock.residual_sd_ns for launch in launches),
         residual_max_ns=max(launch.clock.residual_max_ns for launch in launches),
         notes=_distinct(note for launch in launches for note in launch.notes),
+        modes=_distinct(launch.mode for launch in launches),
     )
 
 
@@ -127,9 +129,15 @@ def _source(evidence: Evidence) -> str:
 
 
 def _records(evidence: Evidence) -> str:
+    record = _record(evidence)
     if not evidence.dropped:
-        return f"{plural(evidence.kept, 'record')}, none dropped"
-    return f"{evidence.dropped:,} of {evidence.attempted:,} records dropped"
+        return f"{plural(evidence.kept, record)}, none dropped"
+    return f"{evidence.dropped:,} of {evidence.attempted:,} {record}s dropped"
+
+
+def _record(evidence: Evidence) -> str:
+    """Return what one record is: a total of a region, or an event."""
+    return "total" if evidence.modes == ("totals",) else "record"
 
 
 def _clock(evidence: Evidence) -> str:
@@ -146,13 +154,13 @@ def _losses(evidence: Evidence) -> list[str]:
     lines = []
     if evidence.dropped:
         lines.append(
-            f"{evidence.launch}: a warp can keep {evidence.capacity:,} records here and one "
+            f"{evidence.launch}: a warp can keep {evidence.capacity:,} {_record(evidence)}s here and one "
             f"attempted {evidence.needed:,}: the figures count only the kept ones."
         )
     if evidence.unfinished:
         lines.append(
             f"{evidence.launch}: {plural(evidence.unfinished, 'warp')} never reached finish: "
-            "what they dropped is unknown."
+            + ("their totals are lost." if "totals" in evidence.modes else "what they dropped is unknown.")
         )
     if evidence.relaunches:
         earlier = plural(evidence.relaunches, "earlier launch", "earlier launches")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ikp.core.args import ArgColumn
-from ikp.core.table import Categories, event_table
+from ikp.core.table import Categories, trace_table
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,11 +24,15 @@ def to_pandas(trace: Trace) -> pandas.DataFrame:
     ``ticks`` (of the launch's clock) and ``payload`` (float64, NaN where there is none), then the
     trace's arguments. Names are categorical.
 
+    A trace of totals has one row per total instead. Columns: those that say which warp (``launch``
+    to ``role``), ``region``, ``kind``, ``count``, ``ticks`` (the sum), ``total_ns`` and ``share``
+    (of the time that the warp ran; NaN for instants).
+
     Raises:
-        UsageError: pandas is not installed.
+        UsageError: pandas is not installed, or the trace has both events and totals.
     """
     pd = _import_pandas()
-    table = event_table(trace)
+    table = trace_table(trace)
     return pd.DataFrame({name: _series(pd, column) for name, column in table.items()})
 
 

@@ -42,6 +42,16 @@ class _Shown:
     left: bool = False
 
 
+def _spread(name: str) -> Callable[[RegionStats], str]:
+    """Return what shows one figure of how ranges differ: ``-`` where only their sum is known."""
+
+    def cell(row: RegionStats) -> str:
+        value: float | None = getattr(row, name)
+        return "-" if value is None and row.total_ns is not None else duration(value)
+
+    return cell
+
+
 def _region(row: RegionStats) -> str:
     return row.region if row.kind == "range" else f"{row.region} ({row.kind})"
 
@@ -53,10 +63,10 @@ COLUMNS = (
     _Shown("count", lambda row: f"{row.count:,}"),
     _Shown("total", lambda row: duration(row.total_ns)),
     _Shown("mean", lambda row: duration(row.mean_ns)),
-    _Shown("p50", lambda row: duration(row.p50_ns)),
-    _Shown("p99", lambda row: duration(row.p99_ns)),
-    _Shown("min", lambda row: duration(row.min_ns)),
-    _Shown("max", lambda row: duration(row.max_ns)),
+    _Shown("p50", _spread("p50_ns")),
+    _Shown("p99", _spread("p99_ns")),
+    _Shown("min", _spread("min_ns")),
+    _Shown("max", _spread("max_ns")),
     _Shown("share", lambda row: percent(row.share)),
 )
 GROUP = next(column for column in COLUMNS if column.title == "group")

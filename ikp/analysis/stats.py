@@ -34,6 +34,8 @@ SORT_KEYS = {"total": "total_ns", "mean": "mean_ns", "count": "count", "p99": "p
 class RegionStats:
     """One region in all launches of one label. Times are nanoseconds; None for instants.
 
+    Where totals were recorded and no timeline, percentiles, ``min_ns`` and ``max_ns`` are None.
+
     ``launches`` is how many launches have this label, whether or not the region occurred in each.
     ``share`` is ``total_ns`` over the residence time of the label's warps: the sum of
     ``end_ns - start_ns`` over their slots. A range inside another counts in both, so shares
@@ -159,12 +161,13 @@ def stats(trace: Trace, by: str | None = None) -> Stats:
     evidence = collect_evidence(trace)
     groups = _Groups.of(trace, [e.launch for e in evidence], by)
     rows = _range_rows(trace, groups, evidence) + _instant_rows(trace, groups, evidence)
+    rows += _total_rows(trace, groups, evidence)
     return Stats(tuple(rows), evidence, about(trace)).sorted_by("total")
 
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Which label, unit (SM, block, ...) and region name each event belongs to, as one number.
+    """Which label, unit (SM, block, ...) and region name an event or total is of, as one number.
 
     It is ``(label * len(units) + unit) * len(names) + name``; ``residence_ns`` holds the sum of the
     time that the warps of each label and unit ran.
@@ -173,6 +176,7 @@ class _Groups:
     names: list[str]
     units: list[str]
     of_event: Ints
+    of_total: Ints
     residence_ns: Ints
 
     @classmethod
@@ -182,11 +186,13 @@ class _Groups:
         label_of_launch = _codes([launch.label for launch in trace.launches], labels)
         units, unit_of_slot = _units(trace, by)
         place = label_of_launch[trace.slots.launch] * len(units) + unit_of_slot
-        of_event = place[trace.events.slot] * len(names)
-        of_event += name_of_region[trace.events.region]
+        of_event, of_total = (
+            place[rows.slot] * len(names) + name_of_region[rows.region]
+            for rows in (trace.events, trace.totals)
+        )
         spans = trace.slots.end_ns - trace.slots.start_ns
         residence = np.bincount(place, spans, len(labels) * len(units)).astype(np.int64)
-        return cls(names, units, of_event, residence)
+        return cls(names, units, of_event, of_total, residence)
 
     def split(self, group: int) -> tuple[int, str, str, int]:
         """Return the label's index, the unit, the region's name, and the residence time."""
@@ -258,6 +264,26 @@ def _instant_rows(
         label, unit, region, _ = groups.split(group)
         launch, launches, count = evidence[label].launch, evidence[label].launches, counts[group]
         rows.append(RegionStats(launch, region, "instant", launches, int(count), group=unit))
+    return rows
+
+
+def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
+    """Return rows of the totals: what was summed up has no percentiles."""
+    totals, rows = trace.totals, []
+    for kind in (Kind.RANGE, Kind.INSTANT):
+        chosen = np.flatnonzero(totals.kind == kind)
+        ids, member = np.unique(groups.of_total[chosen], return_inverse=True)
+        count, total_ns = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
+        np.add.at(count, member, totals.count[chosen])
+        np.add.at(total_ns, member, totals.total_ns[chosen])
+        for group, times, total in zip(ids.tolist(), count.tolist(), total_ns.tolist(), strict=True):
+            label, unit, region, residence_ns = groups.split(group)
+            launch, launches = evidence[label].launch, evidence[label].launches
+            row = RegionStats(launch, region, kind.name.lower(), launches, times, group=unit)
+            if kind is Kind.RANGE:
+                share = total / residence_ns if residence_ns else None
+                row = replace(row, total_ns=total, mean_ns=total / times, share=share)
+            rows.append(row)
     return rows
 
 

@@ -65,12 +65,14 @@ def _recording(trace: Trace) -> str:
 
     attempted = sum(launch.attempted for launch in trace.launches)
     kept = sum(launch.kept for launch in trace.launches)
-    text = f"{plural(attempted, 'record')}, "
+    text = f"{plural(attempted, 'total' if len(trace.totals) else 'record')}, "
     if kept == attempted:
         text += "none dropped"
     else:
         needed = max(launch.needed_bytes for launch in trace.launches)
         text += f"{attempted - kept:,} dropped: --buffer {-(-needed // MIB)} would hold them"
+    if len(trace.totals):
+        return f"{text}, of {int(trace.totals.count.sum()):,} ranges and instants."
     cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
     resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
     if not cycles or not resident:

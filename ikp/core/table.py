@@ -1,4 +1,7 @@
-"""A trace as one table, a row per event: what DataFrames, CSV and Parquet files have in common."""
+"""A trace as one table, a row per event, or per total where it has those.
+
+What DataFrames, CSV and Parquet files have in common.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.args import ArgColumn, arg_column
+from ikp.errors import UsageError
 
 if TYPE_CHECKING:
     from ikp.core.trace import Column, Trace
@@ -23,7 +27,7 @@ class Categories:
     names: list[str]
 
 
-COLUMNS = (
+WARP_COLUMNS = (
     "launch",  # index into Trace.launches
     "label",  # of the launch
     "rank",  # of the process that launched it, missing where it has none
@@ -34,6 +38,10 @@ COLUMNS = (
     "warp",  # in its block
     "sm",
     "role",  # of the warp, "" where it has none
+)
+"""The columns that say which warp a row is of."""
+COLUMNS = (
+    *WARP_COLUMNS,
     "region",
     "kind",  # "range" | "instant"
     "start_ns",  # Unix time
@@ -42,25 +50,41 @@ COLUMNS = (
     "ticks",  # of the launch's clock
     "payload",  # float64, NaN where there is none
 )
-"""The columns of every trace; its arguments follow."""
+"""The columns of every timeline; its arguments follow."""
+TOTAL_COLUMNS = (
+    *WARP_COLUMNS,
+    "region",
+    "kind",  # "range" | "instant": what was summed up
+    "count",
+    "ticks",  # of the launch's clock; 0 of instants
+    "total_ns",
+    "share",  # float64, of the time that the warp ran; NaN where there is none
+)
+"""The columns of a trace of totals."""
+
+Table = dict[str, "Column | Categories | ArgColumn"]
 
 
-def event_table(trace: Trace) -> dict[str, Column | Categories | ArgColumn]:
+def trace_table(trace: Trace) -> Table:
+    """Return the rows of a trace: its events, or its totals.
+
+    Raises:
+        UsageError: it has both.
+    """
+    if len(trace.totals) and len(trace.events):
+        raise UsageError(
+            "the trace holds events and totals, which have no columns in common: one table can't "
+            "hold both. Take the launches of one mode, with ikp.edit.select(trace, launch=...)."
+        )
+    summed = bool(trace.launches) and all(launch.mode == "totals" for launch in trace.launches)
+    return total_table(trace) if len(trace.totals) or summed else event_table(trace)
+
+
+def event_table(trace: Trace) -> Table:
     """Return ``COLUMNS`` and the trace's arguments, one row per event, in the trace's order."""
-    slots, events = trace.slots, trace.events
-    launch, block = slots.launch[events.slot], slots.block[events.slot]
-    x, y, z = _block_index(trace, launch, block)
+    events = trace.events
     columns = (
-        launch,
-        categories(launch, [each.label for each in trace.launches]),
-        _ranks(trace).take(launch),
-        block,
-        x,
-        y,
-        z,
-        slots.warp[events.slot],
-        slots.sm[events.slot],
-        categories(slots.role[events.slot], list(trace.roles)),
+        *_warp_columns(trace, events.slot),
         categories(events.region, [each.name for each in trace.regions]),
         _kinds(events.kind),
         events.start_ns,
@@ -70,6 +94,43 @@ def event_table(trace: Trace) -> dict[str, Column | Categories | ArgColumn]:
         trace.payload,
     )
     return {**dict(zip(COLUMNS, columns, strict=True)), **trace.args}
+
+
+def total_table(trace: Trace) -> Table:
+    """Return ``TOTAL_COLUMNS``, one row per total, in the trace's order."""
+    totals, slots = trace.totals, trace.slots
+    life = (slots.end_ns - slots.start_ns)[totals.slot]
+    there = (life > 0) & (totals.kind == Kind.RANGE)
+    share = np.full(len(totals), np.nan)
+    share[there] = totals.total_ns[there] / life[there]
+    columns = (
+        *_warp_columns(trace, totals.slot),
+        categories(totals.region, [each.name for each in trace.regions]),
+        _kinds(totals.kind),
+        totals.count,
+        totals.ticks,
+        totals.total_ns,
+        share,
+    )
+    return dict(zip(TOTAL_COLUMNS, columns, strict=True))
+
+
+def _warp_columns(trace: Trace, slot: Column) -> tuple[Column | Categories | ArgColumn, ...]:
+    slots = trace.slots
+    launch, block = slots.launch[slot], slots.block[slot]
+    x, y, z = _block_index(trace, launch, block)
+    return (
+        launch,
+        categories(launch, [each.label for each in trace.launches]),
+        _ranks(trace).take(launch),
+        block,
+        x,
+        y,
+        z,
+        slots.warp[slot],
+        slots.sm[slot],
+        categories(slots.role[slot], list(trace.roles)),
+    )
 
 
 def categories(index: Column, names: list[str]) -> Categories:

@@ -10,7 +10,7 @@ from ikp.core.args import ArgColumn, Scalar, arg_column
 from ikp.core.items import Instant, items
 from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
-from ikp.edit.parts import noted
+from ikp.edit.parts import noted, refuse_totals
 from ikp.errors import UsageError
 
 RESERVED = {*COLUMNS, "cycles"}
@@ -33,8 +33,9 @@ def add_args(trace: Trace, /, **args: Values) -> Trace:
 
     Raises:
         UsageError: a name is taken by a column that every trace has, or values are missing, of
-            several types, or of none that an argument can have.
+            several types, or of none that an argument can have; or the trace has totals.
     """
+    refuse_totals(trace, "add_args gives events arguments", "Add columns to trace.to_pandas().")
     columns = dict(trace.args)
     for name, values in args.items():
         if name in RESERVED or not name:

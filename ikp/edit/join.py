@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ikp.core.args import join_args
-from ikp.core.trace import Events, Region, Slots, Trace, make_columns
+from ikp.core.totals import make_totals
+from ikp.core.trace import Events, Region, Slots, Totals, Trace, make_columns
 from ikp.edit.parts import noted
 from ikp.errors import UsageError
 
@@ -30,11 +31,12 @@ def concat(traces: Iterable[Trace]) -> Trace:
         raise UsageError(f"concat joins traces, at least one, not {parts!r}.")
     regions = list(dict.fromkeys(region for part in parts for region in part.regions))
     roles = list(dict.fromkeys(["", *(role for part in parts for role in part.roles)]))
-    slots, events = [], []
+    slots, events, totals = [], [], []
     launches = warps = 0
     for part in parts:
         slots.append(_slots(part, launches, roles))
-        events.append(_events(part, warps, regions))
+        events.append(_moved(part, part.events, warps, regions))
+        totals.append(_moved(part, part.totals, warps, regions))
         launches, warps = launches + len(part.launches), warps + len(part.slots)
     return Trace(
         launches=tuple(launch for part in parts for launch in part.launches),
@@ -44,6 +46,7 @@ def concat(traces: Iterable[Trace]) -> Trace:
         provenance=_provenance([part.provenance for part in parts]),
         roles=tuple(roles),
         args=join_args([(part.args, len(part.events)) for part in parts]),
+        totals=make_totals(**_together(totals)),
     )
 
 
@@ -56,12 +59,14 @@ def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:
     }
 
 
-def _events(part: Trace, warps: int, regions: list[Region]) -> dict[str, Any]:
+def _moved(
+    part: Trace, rows: Events | Totals, warps: int, regions: list[Region]
+) -> dict[str, Any]:
     region = np.array([regions.index(one) for one in part.regions], np.int32)
-    columns = {name: getattr(part.events, name) for name in Events.__slots__}
+    columns = {name: getattr(rows, name) for name in rows.__slots__}
     return columns | {
-        "slot": part.events.slot + np.int32(warps),
-        "region": region[part.events.region] if len(region) else part.events.region,
+        "slot": rows.slot + np.int32(warps),
+        "region": region[rows.region] if len(region) else rows.region,
     }
 
 

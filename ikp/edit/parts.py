@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import take_args
-from ikp.core.trace import Events, Slots, Trace
+from ikp.core.totals import take_totals
+from ikp.core.trace import Events, Slots, Totals, Trace
+from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -25,6 +27,16 @@ def noted(trace: Trace, what: str) -> Trace:
     return replace(trace, provenance={**trace.provenance, EDITED: text})
 
 
+def refuse_totals(trace: Trace, what: str, remedy: str) -> None:
+    """Refuse what can be done to events alone.
+
+    Raises:
+        UsageError: the trace has totals.
+    """
+    if len(trace.totals):
+        raise UsageError(f"{what}, and the trace has totals of its regions, no events. {remedy}")
+
+
 def take_events(trace: Trace, rows: NDArray[Any]) -> Trace:
     """Return the trace with the given events, in the given order."""
     events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))
@@ -32,7 +44,7 @@ def take_events(trace: Trace, rows: NDArray[Any]) -> Trace:
 
 
 def take_slots(trace: Trace, chosen: Bools) -> Trace:
-    """Return the trace with the chosen slots and their events.
+    """Return the trace with the chosen slots, their events and totals.
 
     What a launch says of its records then concerns its slots that are left.
     """
@@ -41,11 +53,23 @@ def take_slots(trace: Trace, chosen: Bools) -> Trace:
     left = take_events(trace, events)
     slots = Slots(*(getattr(trace.slots, name)[chosen] for name in Slots.__slots__))
     moved = replace(left.events, slot=number[left.events.slot].astype(np.int32))
-    return _recounted(replace(left, slots=slots, events=moved), trace.slots)
+    totals = numbered_totals(take_totals(trace.totals, chosen[trace.totals.slot]), slot=number)
+    return _recounted(replace(left, slots=slots, events=moved, totals=totals), trace.slots)
+
+
+def numbered_totals(totals: Totals, **numbers: NDArray[Any]) -> Totals:
+    """Return totals whose ``slot`` or ``region`` are others: the new number of each old one."""
+    return replace(
+        totals,
+        **{
+            name: number[getattr(totals, name)].astype(np.int32)
+            for name, number in numbers.items()
+        },
+    )
 
 
 def take_launches(trace: Trace, chosen: list[int]) -> Trace:
-    """Return the trace with the chosen launches, their slots and events."""
+    """Return the trace with the chosen launches, their slots, events and totals."""
     number = np.full(len(trace.launches), -1, np.int32)
     number[chosen] = np.arange(len(chosen))
     left = take_slots(trace, number[trace.slots.launch] >= 0)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ikp.core.items import Instant, items
+from ikp.core.totals import make_totals
 from ikp.core.trace import Region, Slots, Trace
-from ikp.edit.parts import noted, take_events
+from ikp.edit.parts import noted, refuse_totals, take_events
 from ikp.errors import UsageError
 
 Renaming = Mapping[str, str] | Callable[[str], str]
@@ -51,7 +52,9 @@ def merge_regions(trace: Trace, names: Renaming) -> Trace:
     place = np.array([order.index(kept[name]) for name in new], np.int32)
     events = replace(trace.events, region=place[trace.events.region])
     regions = tuple(Region(trace.regions[i].id, new[i]) for i in order)
-    return noted(replace(trace, regions=regions, events=events), "merge_regions")
+    totals = {name: getattr(trace.totals, name) for name in trace.totals.__slots__}
+    merged = make_totals(**{**totals, "region": place[trace.totals.region]})
+    return noted(replace(trace, regions=regions, events=events, totals=merged), "merge_regions")
 
 
 def rename_launches(trace: Trace, names: Renaming) -> Trace:
@@ -113,8 +116,10 @@ def group_by(trace: Trace, by: str | Callable[[Instant], str]) -> Trace:
             returns the group of a range or an instant (ten times as slow).
 
     Raises:
-        UsageError: ``by`` is something else, or a group's name is no string.
+        UsageError: ``by`` is something else, a group's name is no string, or the trace has totals:
+            ``trace.stats(by=...)`` groups those.
     """
+    refuse_totals(trace, "group_by moves events", "Use trace.stats(by=...), or trace.to_pandas().")
     names, code = _groups(trace, by)
     slots, events = trace.slots, trace.events
     # The new slots: one for each old slot and each group that has events there.

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.trace import Trace
-from ikp.edit.parts import Bools, noted, take_events, take_launches, take_slots
+from ikp.core.totals import take_totals
+from ikp.core.trace import Events, Totals, Trace
+from ikp.edit.parts import (
+    Bools,
+    noted,
+    refuse_totals,
+    take_events,
+    take_launches,
+    take_slots,
+)
 from ikp.errors import UsageError
 
 Names = str | Iterable[str] | Callable[[str], bool]
@@ -54,21 +63,26 @@ def select(
         where: one bool per event.
 
     Raises:
-        UsageError: a condition can't be read, or nothing at all meets it.
+        UsageError: a condition can't be read, nothing at all meets it, or ``window_ns`` or
+            ``where`` is given and the trace has totals.
     """
     asked = {
         name: value
         for name, value in {**locals()}.items()
         if name not in {"trace", "asked"} and value is not None
     }
-    begin = _begin(trace)
-    found = _events(trace, region, kind, window_ns, begin, where)
+    if window_ns is not None or where is not None:
+        refuse_totals(trace, "window_ns and where choose events", "Choose regions, warps, launches.")
+    events, totals = (_rows(trace, rows, region, kind) for rows in (trace.events, trace.totals))
+    events &= _events(trace, window_ns, _begin(trace), where)
     slots = _slots(trace, role, block, warp, sm)
-    result = take_slots(take_events(trace, np.flatnonzero(found & slots[trace.events.slot])), slots)
+    chosen = take_events(trace, np.flatnonzero(events & slots[trace.events.slot]))
+    result = take_slots(replace(chosen, totals=take_totals(trace.totals, totals)), slots)
     if launch is not None or rank is not None:
         result = take_launches(result, _launches(trace, launch, rank))
-    before, after = len(trace.events), len(result.events)
-    return noted(result, f"select({_told(asked)}) kept {after} of {before} events")
+    before, after = (len(one.events) + len(one.totals) for one in (trace, result))
+    what = "totals" if len(trace.totals) else "events"
+    return noted(result, f"select({_told(asked)}) kept {after} of {before} {what}")
 
 
 def _told(asked: dict[str, Any]) -> str:
@@ -84,22 +98,28 @@ def _begin(trace: Trace) -> int:
     return int(trace.slots.start_ns.min()) if len(trace.slots) else 0
 
 
+def _rows(
+    trace: Trace, rows: Events | Totals, region: Names | None, kind: str | None
+) -> Bools:
+    """Tell which events, or totals, are of the regions and the kind."""
+    found = np.ones(len(rows), bool)
+    if region is not None:
+        found &= _named([one.name for one in trace.regions], region, "region")[rows.region]
+    if kind is not None:
+        if kind not in KINDS:
+            raise UsageError(f"kind={kind!r} is unknown: use 'range' or 'instant'.")
+        found &= rows.kind == KINDS[kind]
+    return found
+
+
 def _events(
     trace: Trace,
-    region: Names | None,
-    kind: str | None,
     window_ns: tuple[float | None, float | None] | None,
     begin: int,
     where: NDArray[Any] | None,
 ) -> Bools:
     events = trace.events
     found = np.ones(len(events), bool)
-    if region is not None:
-        found &= _named([one.name for one in trace.regions], region, "region")[events.region]
-    if kind is not None:
-        if kind not in KINDS:
-            raise UsageError(f"kind={kind!r} is unknown: use 'range' or 'instant'.")
-        found &= events.kind == KINDS[kind]
     if window_ns is not None:
         low, high = _bounds(window_ns)
         found &= (events.end_ns - begin >= low) & (events.start_ns - begin <= high)

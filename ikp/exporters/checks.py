@@ -35,7 +35,7 @@ def check(trace: Trace) -> None:
     Raises:
         ExportError: says in what.
     """
-    events, slots = trace.events, trace.slots
+    events, slots, totals = trace.events, trace.slots, trace.totals
     faults = {
         "a slot names a launch that there is not": _outside(slots.launch, 0, len(trace.launches)),
         "a slot names a role that there is not": _outside(slots.role, 0, len(trace.roles)),
@@ -54,10 +54,22 @@ def check(trace: Trace) -> None:
         ),
         "a time is negative": _outside(events.start_ns, 0, None)
         or _outside(slots.start_ns, 0, None),
+        "a total names a slot that there is not": _outside(totals.slot, 0, len(slots)),
+        "a total names a region that there is not": _outside(totals.region, 0, len(trace.regions)),
+        "a total is of neither ranges nor instants": _outside(
+            totals.kind, Kind.RANGE, Kind.INSTANT + 1
+        ),
+        "a total is negative": any(
+            _outside(values, 0, None) for values in (totals.count, totals.ticks, totals.total_ns)
+        ),
+        "totals are not sorted by slot": bool(np.any(totals.slot[1:] < totals.slot[:-1])),
         "an argument's column is not as long as the events": any(
             len(column) != len(events) for column in trace.args.values()
         ),
     }
+    if len(totals) and not any(faults.values()):
+        mixed = np.intersect1d(slots.launch[events.slot], slots.launch[totals.slot])
+        faults["a launch has both events and totals"] = bool(len(mixed))
     found = [fault for fault, there in faults.items() if there]
     if found:
         raise ExportError(

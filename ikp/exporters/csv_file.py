@@ -12,7 +12,7 @@ import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.plugins import INTERFACE
-from ikp.core.table import Categories, event_table
+from ikp.core.table import Categories, trace_table
 from ikp.exporters.checks import check
 from ikp.exporters.files import packed, replacing
 from ikp.exporters.text import Part, at_once, integers, join, reals, texts, where
@@ -37,12 +37,13 @@ class CsvExporter:
         Raises:
             ExportError: the file exists and ``force`` is false, the path can't be written, or the
                 trace contradicts itself.
+            UsageError: the trace has both events and totals.
         """
         check(trace)
-        columns = {name: _known(column) for name, column in event_table(trace).items()}
+        columns = {name: _known(column) for name, column in trace_table(trace).items()}
         with replacing(path, force=force) as file, packed(file, fspath(path)) as out:
             out.write(_fields([tuple(columns)])[0] + b"\n")
-            starts = range(0, len(trace.events), _rows(columns))
+            starts = range(0, len(trace.events) + len(trace.totals), _rows(columns))
             for low in track(starts, len(starts), f"writing {fspath(path)}"):
                 rows = slice(low, low + _rows(columns))
                 parts = [

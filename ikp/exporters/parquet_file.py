@@ -1,4 +1,4 @@
-"""Traces as Parquet (``.parquet``): one row per event, for pandas, Polars, DuckDB and Spark."""
+"""Traces as Parquet (``.parquet``): one row per event or total, for pandas, Polars, DuckDB and Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.plugins import INTERFACE
-from ikp.core.table import Categories, event_table
+from ikp.core.table import Categories, trace_table
 from ikp.exporters.checks import check
 from ikp.exporters.files import replacing
 
@@ -40,12 +40,13 @@ class ParquetExporter:
         Raises:
             ExportError: the file exists and ``force`` is false, the path can't be written, or the
                 trace contradicts itself.
+            UsageError: the trace has both events and totals.
         """
         import pyarrow as pa
         from pyarrow import parquet
 
         check(trace)
-        columns = {name: _array(pa, column) for name, column in event_table(trace).items()}
+        columns = {name: _array(pa, column) for name, column in trace_table(trace).items()}
         table = pa.table(columns).replace_schema_metadata({"ikp": json.dumps(_evidence(trace))})
         with replacing(path, force=force) as file:
             parquet.write_table(table, file, compression="zstd")

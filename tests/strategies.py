@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import arg_column
-from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Trace, make_columns
+from ikp.core.totals import make_totals
+from ikp.core.trace import (
+    ClockFit,
+    Events,
+    Launch,
+    Region,
+    Slots,
+    Totals,
+    Trace,
+    make_columns,
+)
 
 NAMES = st.one_of(
     st.sampled_from(["load", "dot", 'say "x"', "it's", "a\\b", "ранг", "測量", "🙂", "x" * 3000]),
@@ -145,6 +155,35 @@ def traces_with_args(draw: st.DrawFn) -> Trace:
     }
     args = {name: arg_column(name, values, count) for name, values in columns.items()}
     return replace(trace, args=args)
+
+
+@st.composite
+def traces_with_totals(draw: st.DrawFn, most_launches: int = 3) -> Trace:
+    """Return a trace of which some launches, or all, kept totals in place of events."""
+    trace = draw(traces(most_launches))
+    chosen = [draw(st.booleans()) for _ in trace.launches]
+    summed = np.array(chosen, bool)[trace.slots.launch]
+    keys = st.tuples(st.integers(0, len(trace.regions) - 1), st.sampled_from([1, 2]))
+    amounts = st.tuples(st.integers(1, (1 << 33) - 1), *[st.integers(0, (1 << 62) - 1)] * 2)
+    rows = [
+        (slot, region, kind, count, *((ticks, total_ns) if kind == Kind.RANGE else (0, 0)))
+        for slot in np.flatnonzero(summed).tolist()
+        for (region, kind), (count, ticks, total_ns) in draw(
+            st.dictionaries(keys, amounts, max_size=4)
+        ).items()
+    ]
+    columns = dict(zip(Totals.__slots__, np.array(rows, np.int64).reshape(-1, 6).T, strict=True))
+    return replace(
+        trace,
+        launches=tuple(
+            replace(one, mode="totals" if totals else "timeline")
+            for one, totals in zip(trace.launches, chosen, strict=True)
+        ),
+        events=Events(
+            *(getattr(trace.events, n)[~summed[trace.events.slot]] for n in Events.__slots__)
+        ),
+        totals=make_totals(**columns),
+    )
 
 
 @st.composite

@@ -153,14 +153,19 @@ def _clock(evidence: Evidence) -> str:
 def _losses(evidence: Evidence) -> list[str]:
     lines = []
     if evidence.dropped:
+        room = f"{evidence.capacity:,} {_record(evidence)}s"
         lines.append(
-            f"{evidence.launch}: a warp can keep {evidence.capacity:,} {_record(evidence)}s here and one "
-            f"attempted {evidence.needed:,}: the figures count only the kept ones."
+            f"{evidence.launch}: a warp can keep {room} here and one attempted "
+            f"{evidence.needed:,}: the figures count only the kept ones."
         )
     if evidence.unfinished:
         lines.append(
             f"{evidence.launch}: {plural(evidence.unfinished, 'warp')} never reached finish: "
-            + ("their totals are lost." if "totals" in evidence.modes else "what they dropped is unknown.")
+            + (
+                "their totals are lost."
+                if "totals" in evidence.modes
+                else "what they dropped is unknown."
+            )
         )
     if evidence.relaunches:
         earlier = plural(evidence.relaunches, "earlier launch", "earlier launches")

@@ -276,7 +276,9 @@ def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -
         count, total_ns = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
         np.add.at(count, member, totals.count[chosen])
         np.add.at(total_ns, member, totals.total_ns[chosen])
-        for group, times, total in zip(ids.tolist(), count.tolist(), total_ns.tolist(), strict=True):
+        for group, times, total in zip(
+            ids.tolist(), count.tolist(), total_ns.tolist(), strict=True
+        ):
             label, unit, region, residence_ns = groups.split(group)
             launch, launches = evidence[label].launch, evidence[label].launches
             row = RegionStats(launch, region, kind.name.lower(), launches, times, group=unit)

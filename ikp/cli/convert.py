@@ -39,9 +39,9 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.plugins import exporter_for_path
 
-    exporter = exporter_for_path(target)  # before the work of reading
+    exporter_for_path(target)  # before the work of reading
     trace = _chosen(read_trace(source), {name: given for name, given in choice.items() if given})
-    exporter.write(trace, target, force=force)
+    trace.save(target, force=force)
     click.echo(f"{target}: {len(trace.events):,} events of {len(trace.slots):,} warps.", err=True)
     _next(source, target)
 

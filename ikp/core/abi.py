@@ -69,7 +69,9 @@ SLOT_HEADER: Final = np.dtype(
     ]
 )
 RECORD: Final = np.dtype([("tag", "<u4"), ("start", "<u4"), ("end", "<u4"), ("payload", "<u4")])
-TOTAL: Final = np.dtype([("tag", "<u4"), ("ticks_low", "<u4"), ("ticks_high", "<u4"), ("count", "<u4")])
+TOTAL: Final = np.dtype(
+    [("tag", "<u4"), ("ticks_low", "<u4"), ("ticks_high", "<u4"), ("count", "<u4")]
+)
 """What the words of a record are where it is a total; read as a record, it has no times."""
 
 LAUNCH_HEADER_BYTES: Final = LAUNCH_HEADER.itemsize

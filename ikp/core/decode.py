@@ -19,7 +19,7 @@ from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, SlotSt
 from ikp.core.clock import Anchors, Axis, fit_axis
 from ikp.core.regions import fallback_name, merge
 from ikp.core.selection import EVERYTHING, MAX_WARPS, Selection
-from ikp.core.totals import find_sound, make_totals, read_totals
+from ikp.core.totals import find_sound, make_totals, split_totals
 from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Totals, Trace, make_columns
 from ikp.errors import DecodeError
 
@@ -110,10 +110,10 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     relaunches = max(0, int(header["launches"]) - 1)
 
     base = heads["init_ns" if clock is ClockKind.GLOBALTIMER else "init_clock"].astype(np.uint32)
-    counts = _Counts(source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow)
+    counts = _Counts(
+        source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow, summed
+    )
     attempted = counts.attempted(finished, relaunches > 0)
-    if summed:  # only finish writes totals: what an unfinished slot holds is an earlier launch's
-        attempted = np.where(finished, attempted, 0)
     kept = np.minimum(attempted, capacity)
     records, row = counts.records(attempted, kept)
     placed = _placed_rows(records, row, len(kept))
@@ -128,10 +128,9 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     lost_oldest = (reached > capacity) & (overflow is OverflowMode.WRAP)
     slot_start = timeline.slot_start()
     slot_end = np.maximum(timeline.slot_end(), slot_start)
-    some = slice(None) if summed else slice(0, 0)
-    totals = read_totals(records[some], row[some], timeline.rates(slot_start, slot_end))
-    if summed:
-        records, row = records[:0], row[:0]
+    totals, records, row = split_totals(
+        records, row, timeline.rates(slot_start, slot_end), summed=summed
+    )
     start, end, ticks = timeline.place(records, row, lost_oldest)
     np.maximum.at(slot_end, row, end)
     if capacity == abi.slot_capacity(slot_bytes, overflow):  # else the stage is what is too small
@@ -352,10 +351,13 @@ class _Counts:
     slot_bytes: int
     capacity: int
     overflow: OverflowMode
+    summed: bool
 
     def attempted(self, finished: NDArray[np.bool_], reused: bool) -> NDArray[np.int64]:
         """Return records attempted per slot; counted from the records where finish never ran."""
         attempted = self.reported.astype(np.int64)
+        if self.summed:  # finish alone writes totals: others are those of an earlier launch
+            return np.where(finished, attempted, 0)
         unknown = np.flatnonzero(~finished)
         step = max(1, SCAN_RECORDS // max(1, self.capacity))
         for i in range(0, len(unknown), step):

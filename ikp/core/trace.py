@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
 from ikp.core.args import ArgColumn
+from ikp.errors import ExportError
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -240,12 +241,19 @@ class Trace:
         (proton-viewer), ``.csv``, ``.parquet``, and those of installed plugins.
 
         Raises:
-            ExportError: no exporter knows the suffix, the file exists and ``force`` is false, or
-                the path can't be written.
+            ExportError: no exporter knows the suffix, the file exists and ``force`` is false, the
+                path can't be written, or the trace has totals, which a plugin's exporter writes
+                only if its attribute ``totals`` is true.
         """
         from ikp.core.plugins import exporter_for_path
 
-        exporter_for_path(path).write(self, path, force=force)
+        exporter = exporter_for_path(path)
+        if len(self.totals) and not getattr(exporter, "totals", False):
+            raise ExportError(
+                f"{path} can't hold totals: the exporter for its suffix writes events alone. Save "
+                "a .pftrace, .hatchet, .json, .csv or .parquet, or record a timeline."
+            )
+        exporter.write(self, path, force=force)
 
     def view(self) -> None:
         """Serve the trace on loopback and print the Perfetto UI address that opens it."""

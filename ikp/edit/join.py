@@ -59,9 +59,7 @@ def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:
     }
 
 
-def _moved(
-    part: Trace, rows: Events | Totals, warps: int, regions: list[Region]
-) -> dict[str, Any]:
+def _moved(part: Trace, rows: Events | Totals, warps: int, regions: list[Region]) -> dict[str, Any]:
     region = np.array([regions.index(one) for one in part.regions], np.int32)
     columns = {name: getattr(rows, name) for name in rows.__slots__}
     return columns | {

@@ -62,8 +62,7 @@ def numbered_totals(totals: Totals, **numbers: NDArray[Any]) -> Totals:
     return replace(
         totals,
         **{
-            name: number[getattr(totals, name)].astype(np.int32)
-            for name, number in numbers.items()
+            name: number[getattr(totals, name)].astype(np.int32) for name, number in numbers.items()
         },
     )
 

@@ -72,7 +72,9 @@ def select(
         if name not in {"trace", "asked"} and value is not None
     }
     if window_ns is not None or where is not None:
-        refuse_totals(trace, "window_ns and where choose events", "Choose regions, warps, launches.")
+        refuse_totals(
+            trace, "window_ns and where choose events", "Choose regions, warps, launches."
+        )
     events, totals = (_rows(trace, rows, region, kind) for rows in (trace.events, trace.totals))
     events &= _events(trace, window_ns, _begin(trace), where)
     slots = _slots(trace, role, block, warp, sm)
@@ -98,9 +100,7 @@ def _begin(trace: Trace) -> int:
     return int(trace.slots.start_ns.min()) if len(trace.slots) else 0
 
 
-def _rows(
-    trace: Trace, rows: Events | Totals, region: Names | None, kind: str | None
-) -> Bools:
+def _rows(trace: Trace, rows: Events | Totals, region: Names | None, kind: str | None) -> Bools:
     """Tell which events, or totals, are of the regions and the kind."""
     found = np.ones(len(rows), bool)
     if region is not None:

@@ -29,6 +29,7 @@ class CsvExporter:
     """
 
     interface = INTERFACE
+    totals = True
     suffixes = (".csv", ".csv.gz")
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:

@@ -1,5 +1,8 @@
 """Profiles for ``proton-viewer`` (``.hatchet``): a tree of launches and regions, with totals.
 
+Where a launch kept totals and no timeline, which range lay in which is not known: its regions stand
+side by side.
+
 Proton's operation-measurement files are such trees. ``proton-viewer -m cycles`` prints the cycles
 of all warps together, ``-m normalized_cycles`` those of one warp on average, ``-m time/us`` the
 time of all warps. The viewer adds a node's descendants to it; so that it prints what each region
@@ -21,7 +24,7 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.lanes import Stream, arrange
 from ikp.core.plugins import INTERFACE
-from ikp.core.table import categories
+from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
 from ikp.exporters.checks import check
 from ikp.exporters.files import replacing
@@ -41,6 +44,7 @@ class HatchetExporter:
     """Writes what Hatchet, and so ``proton-viewer``, reads. Instants have no place in it."""
 
     interface = INTERFACE
+    totals = True
     suffixes = (".hatchet",)
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
@@ -105,9 +109,23 @@ def _root(trace: Trace) -> dict[str, Any]:
         tree.add(
             node, np.where(in_cycles[of_slot], events.ticks, 0), events.end_ns - events.start_ns
         )
+    _add_totals(trace, tree, labels, in_cycles)
     # Averages are over the warps whose clock counts cycles.
     warps = np.bincount(labels.codes[launch], in_cycles[launch], len(labels.names))
     return _literal(tree, warps.astype(np.int64))
+
+
+def _add_totals(
+    trace: Trace, tree: _Tree, labels: Categories, in_cycles: NDArray[np.bool_]
+) -> None:
+    """Add the totals of ranges to the nodes of their regions, each right below its launch."""
+    totals = trace.totals
+    rows = np.flatnonzero(totals.kind == int(Kind.RANGE))
+    regions = categories(totals.region[rows], [one.name for one in trace.regions])
+    launch = trace.slots.launch[totals.slot[rows]]
+    label = labels.codes[launch].astype(np.int64)
+    node = tree.nodes(label, regions.codes.astype(np.int64), regions.names)
+    tree.add(node, np.where(in_cycles[launch], totals.ticks[rows], 0), totals.total_ns[rows])
 
 
 def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:

@@ -1,4 +1,4 @@
-"""Traces as Parquet (``.parquet``): one row per event or total, for pandas, Polars, DuckDB and Spark."""
+"""Traces as Parquet (``.parquet``): a row per event or total, for pandas, Polars, DuckDB, Spark."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class ParquetExporter:
     """
 
     interface = INTERFACE
+    totals = True
     suffixes = (".parquet",)
 
     def __init__(self) -> None:

@@ -20,9 +20,7 @@ SCHEDULE_MARK = "// ikp.schedule"
 FINISH_MARK = "// ikp.finish"
 
 
-def init(
-    spec: Spec, language: Language = Language.OTHER, counters: Iterable[Counter] = ()
-) -> Asm:
+def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Counter] = ()) -> Asm:
     """Operands: the segment's address (u64), bytes for slots (u32; 0 turns recording off).
 
     ``counters`` are those of the kernel's totals, where they are known.

@@ -116,7 +116,9 @@ def records(counters: Iterable[Counter]) -> str:
 def _record(counter: Counter) -> str:
     is_range = counter.kind is Kind.RANGE
     words = f"{{{counter.tag:#x}, low, high, {counter.count}}}"
-    halves = f"mov.b64 {{low, high}}, {counter.sum};" if is_range else "mov.u32 low, 0; mov.u32 high, 0;"
+    halves = (
+        f"mov.b64 {{low, high}}, {counter.sum};" if is_range else "mov.u32 low, 0; mov.u32 high, 0;"
+    )
     again = f"\nmov.u64 {counter.sum}, 0;" if is_range else ""
     return f"""{{
 .reg .pred any, fits; .reg .u32 n, low, high; .reg .u64 at;

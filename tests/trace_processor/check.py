@@ -24,6 +24,7 @@ from tests.trace_processor.found import (
 )
 from tests.trace_processor.query import columns
 from tests.trace_processor.server import open_trace
+from tests.trace_processor.totals import check_totals
 
 
 def check_trace(path: str | PathLike[str], trace: Trace) -> None:
@@ -37,6 +38,7 @@ def check_trace(path: str | PathLike[str], trace: Trace) -> None:
         check_order(processor)
         found = load(processor)
         check_events(found, trace)
+        check_totals(found, trace)
         _check_blocks(found, trace)
         _check_launches(found, trace)
         _check_roles(found, trace)

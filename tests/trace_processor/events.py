@@ -6,9 +6,10 @@ import numpy as np
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.trace import Trace
-from tests.trace_processor.found import WARP, Found
+from tests.trace_processor.found import Found
 from tests.trace_processor.nesting import MOST_NESTED, depths, parents
 from tests.trace_processor.query import Column
+from tests.trace_processor.totals import events_of
 
 ABSENT = -(1 << 62)
 KINDS = {"uint": PayloadType.U32, "int": PayloadType.I32, "real": PayloadType.F32}
@@ -16,7 +17,7 @@ KINDS = {"uint": PayloadType.U32, "int": PayloadType.I32, "real": PayloadType.F3
 
 def check_events(found: Found, trace: Trace) -> None:
     """Fail unless each event is a slice of its warp's track, with its arguments and its parent."""
-    slices = found.with_role(WARP)
+    slices = events_of(found, trace)
     rows = _found_rows(found, slices, trace)
     wanted = _wanted_rows(trace)
     assert len(rows["slot"]) == len(trace.events), (

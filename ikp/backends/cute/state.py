@@ -20,7 +20,6 @@ from ikp.targets.ptx_totals import Counter
 KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
 
-
 @dataclass(slots=True)
 class Recording:
     """How a kernel records, and the totals it has so far. ``init`` is the operation of ``init``."""

@@ -19,6 +19,7 @@ class ChromeExporter:
     """Writes Chrome JSON traces; those with ``.gz`` at the end compressed."""
 
     interface = INTERFACE
+    totals = True
     suffixes = (".json", ".json.gz", ".chrome_trace")
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:

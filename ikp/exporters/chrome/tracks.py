@@ -78,6 +78,12 @@ def event(phase: str, head: bytes, rest: dict[str, Any]) -> bytes:
     return b'{"ph":"%s",%s,%s,\n' % (phase.encode(), head, as_json(rest)[1:])
 
 
+def times(start: int, duration: int | None = None) -> bytes:
+    """Return times in ns as fields in microseconds; floats could not hold them exactly."""
+    fields = b',"ts":%d.%03d' % divmod(start, 1000)
+    return fields if duration is None else fields + b',"dur":%d.%03d' % divmod(duration, 1000)
+
+
 def as_json(value: Any) -> bytes:
     """Return a value as JSON without spaces, in UTF-8, so that Perfetto can read it too.
 

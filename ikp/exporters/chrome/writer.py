@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ikp.core.trace import Trace
 from ikp.exporters.checks import check, in_use
 from ikp.exporters.chrome.events import Events
-from ikp.exporters.chrome.tracks import Threads, as_json, event
+from ikp.exporters.chrome.totals import total_ranges
+from ikp.exporters.chrome.tracks import Threads, as_json, event, times
 from ikp.exporters.perfetto.batches import cuts
 from ikp.exporters.perfetto.blocks import steps
 from ikp.exporters.perfetto.tracks import Layout, lay_out
@@ -53,6 +54,7 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     yield from _launches(trace, layout, threads, origin)
     yield from _blocks(trace, layout, threads, origin)
     yield from _counters(trace, layout, threads, origin)
+    yield from total_ranges(trace, layout, threads, origin)
     events = Events(trace, layout, threads, bounds, origin)
     parts = cuts(bounds, EVENTS_AT_ONCE)
     for low, high in track(parts, len(parts), f"writing {name}"):
@@ -77,17 +79,11 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
         if len(blocks):
             start, end = int(blocks.start.min()), int(blocks.end.max())
         evidence = {**asdict(launch), "dropped": launch.dropped, "provenance": trace.provenance}
-        head = threads.heads[tracks.evidence] + _times(start - origin, end - start)
+        head = threads.heads[tracks.evidence] + times(start - origin, end - start)
         yield event("X", head, {"name": launch.label, "args": evidence})
         if launch.dropped > 0:
-            head = threads.heads[tracks.evidence] + _times(end - origin)
+            head = threads.heads[tracks.evidence] + times(end - origin)
             yield event("i", head, {"s": "t", "name": f"{launch.dropped} records dropped"})
-
-
-def _times(start: int, duration: int | None = None) -> bytes:
-    """Return times in ns as fields in microseconds; floats could not hold them exactly."""
-    fields = b',"ts":%d.%03d' % divmod(start, 1000)
-    return fields if duration is None else fields + b',"dur":%d.%03d' % divmod(duration, 1000)
 
 
 def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
@@ -134,9 +130,9 @@ def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
             "active warps": (tracks.warps, slots.start_ns[part.slots], last_moment[part.slots]),
         }
         for name, (uuid, start, end) in spans.items():
-            times, values = steps(start, end)
+            moments, values = steps(start, end)
             state, what = name.split()
             pid = threads.process[uuid]
             begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (pid, state.encode())
             args = b',"args":{"%s":' % what.encode()
-            yield join(begin, thousandths(times - origin), args, integers(values), b"}},\n")
+            yield join(begin, thousandths(moments - origin), args, integers(values), b"}},\n")

@@ -19,6 +19,7 @@ class PerfettoExporter:
     """Writes and reads native Perfetto traces."""
 
     interface = INTERFACE
+    totals = True
     suffixes = (".pftrace", ".perfetto-trace")
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:

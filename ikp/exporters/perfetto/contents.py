@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.abi import Kind
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.schema import (
     BOOTTIME,
@@ -104,6 +105,7 @@ class Contents:
     launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # by process id
     events: list[dict[str, NDArray[Any]]] = field(default_factory=list)
     blocks: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+    totals: list[dict[str, NDArray[Any]]] = field(default_factory=list)
 
     def add(self, data: Data, starts: Ints, sizes: Ints) -> None:
         """Add packets, in the order of the file.
@@ -154,6 +156,7 @@ class Contents:
         if np.any(role >= Role.WARP):
             own = len(evidence.to_args(self.summary or {}))
             self.events.append(_warp_events(columns, arguments, role >= Role.WARP, own))
+            self.totals.append(_total_rows(data, columns, arguments, FIRST_OWN_ARG + own))
         if np.any(role == Role.LANE):
             self.blocks.append(_block_rows(data, columns, arguments, role == Role.LANE))
 
@@ -248,6 +251,30 @@ def _block_rows(
         "kept": kept,
         "attempted": np.where(attempted == UNSET, kept, attempted),
         "finished": warps.of(Arg.FINISHED, rows, 1),
+    }
+
+
+def _total_rows(
+    data: Data, columns: dict[str, Ints], arguments: Arguments, first_region: int
+) -> dict[str, NDArray[Any]]:
+    """Return one row for each total; region i is named by argument ``first_region + i``."""
+    elements = arguments.parts.numbered(Annotation.DICT_ENTRIES)
+    elements = elements.only(arguments.name[elements.message] == Arg.TOTALS)
+    of_event = arguments.event[elements.message]
+    inner = split(data, elements.start, elements.size)
+    rows = len(of_event)
+    found = _arguments(data, inner.numbered(Annotation.DICT_ENTRIES))
+    times, cycles = found.of(Arg.INSTANTS, rows, UNSET), found.of(Arg.CYCLES, rows, UNSET)
+    ranges = times == UNSET
+    region = inner.column(Annotation.NAME_IID, rows).view(np.int64) - first_region
+    return {
+        "track": columns["track"][of_event],
+        "block": arguments.of(Arg.BLOCK, len(columns["track"]), -1)[of_event],
+        "region": region,
+        "kind": np.where(ranges, Kind.RANGE, Kind.INSTANT),
+        "count": np.where(ranges, found.of(Arg.COUNT, rows), times),
+        "ticks": np.where(cycles == UNSET, found.of(Arg.TICKS, rows), cycles),
+        "total_ns": found.of(Arg.TOTAL_NS, rows),
     }
 
 

@@ -47,6 +47,7 @@ def of_trace(trace: Trace) -> dict[str, Any]:
         "launches": len(trace.launches),
         "slots": len(trace.slots),
         "events": len(trace.events),
+        "totals": len(trace.totals) or None,
         "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
         "roles": list(trace.roles[1:]),
         "args": described(trace.args),
@@ -77,12 +78,12 @@ def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
 
 
 def size(facts: dict[str, Any], name: str) -> int:
-    """Return how many launches, slots or events :func:`of_trace` counted.
+    """Return how many launches, slots, events or totals :func:`of_trace` counted.
 
     Raises:
         DamagedError: it is missing.
     """
-    value = facts.get(name)
+    value = facts.get(name, 0 if name == "totals" else None)
     if not isinstance(value, int) or value < 0:
         raise DamagedError(f"its summary doesn't say how many {name} it holds")
     return value

@@ -11,7 +11,7 @@ from ikp.core.trace import Trace
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
-from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots
+from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
 from ikp.exporters.perfetto.schema import FORMAT, Packet
 from ikp.exporters.perfetto.split import DamagedError, Data, Ints, padded, split, whole
 
@@ -105,17 +105,25 @@ def _trace(contents: Contents) -> Trace:
         raise DamagedError("it holds no packets")
     slots, track, block = rebuild_slots(contents, evidence.size(summary, "slots"))
     args = evidence.to_args(summary)
-    count = evidence.size(summary, "events")
-    events, own = rebuild_events(contents, count, track, block, args)
     regions = evidence.to_regions(summary)
+    count = evidence.size(summary, "events")
+    events, own = rebuild_events(contents, count, len(regions), track, block, args)
+    totals = rebuild_totals(contents, evidence.size(summary, "totals"), track, block)
     roles = evidence.to_roles(summary)
     launches = evidence.size(summary, "launches")
     if sorted(contents.launches) != list(range(1, launches + 1)):
         raise DamagedError(f"it holds {len(contents.launches)} of {launches} launches")
-    tables = ((slots.launch, launches), (slots.role, len(roles)), (events.region, len(regions)))
+    tables = (
+        (slots.launch, launches),
+        (slots.role, len(roles)),
+        (events.region, len(regions)),
+        (totals.region, len(regions)),
+    )
     for rows, count in tables:
         if len(rows) and not 0 <= rows.min() <= rows.max() < count:
-            raise DamagedError("a slot or an event names a launch, role or region that is missing")
+            raise DamagedError(
+                "a slot, event or total names a launch, role or region that is missing"
+            )
     return Trace(
         launches=tuple(
             evidence.to_launch(contents.launches[pid]) for pid in range(1, launches + 1)
@@ -126,6 +134,7 @@ def _trace(contents: Contents) -> Trace:
         provenance=summary.get("provenance", {}),
         roles=roles,
         args=own,
+        totals=totals,
     )
 
 

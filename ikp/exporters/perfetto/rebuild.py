@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
-from ikp.core.trace import Events, Slots, make_columns
+from ikp.core.totals import make_totals
+from ikp.core.trace import Events, Slots, Totals, make_columns
 from ikp.exporters.perfetto.args import rebuilt
 from ikp.exporters.perfetto.contents import Contents, Role
 from ikp.exporters.perfetto.schema import Annotation, EventType
@@ -45,13 +46,36 @@ def _warp_tracks(contents: Contents, lane: Ints, warp: Ints) -> Ints:
     return _look_up((parent[uuids], rank[uuids]), uuids, (lane, warp), "a warp has no track")
 
 
+def rebuild_totals(contents: Contents, count: int, track: Ints, block: Ints) -> Totals:
+    """Return the totals. ``track`` and ``block`` are those of each slot.
+
+    Raises:
+        DamagedError: some are missing.
+    """
+    names = ("region", "kind", "count", "ticks", "total_ns")
+    rows = _together(contents.totals, (*names, "track", "block"))
+    wanted = (rows["track"], rows["block"])
+    slots = np.arange(len(track))
+    slot = _look_up((track, block), slots, wanted, "a total is of a block that is missing")
+    totals = make_totals(slot=slot, **{name: rows[name] for name in names})
+    if len(totals) != count:
+        raise DamagedError(f"it holds {len(totals)} of {count} totals")
+    return totals
+
+
 def rebuild_events(
-    contents: Contents, count: int, track: Ints, block: Ints, args: list[dict[str, str]]
+    contents: Contents,
+    count: int,
+    regions: int,
+    track: Ints,
+    block: Ints,
+    args: list[dict[str, str]],
 ) -> tuple[Events, dict[str, ArgColumn]]:
     """Return the events and their own arguments.
 
     They stand slot by slot in order of recording, which is that of their closing.
-    ``track`` and ``block`` are those of each slot, ``args`` what the file tells of the arguments.
+    ``track`` and ``block`` are those of each slot, ``args`` what the file tells of the arguments,
+    ``regions`` how many there are: the name behind theirs is that of the slices of totals.
 
     Raises:
         DamagedError: some are missing, or don't fit together.
@@ -59,6 +83,9 @@ def rebuild_events(
     own = [(f"arg {i}", f"given {i}") for i in range(len(args))]
     rows = _together(contents.events, (*_EVENT_COLUMNS, *(name for pair in own for name in pair)))
     opening, closing = _pairs(rows["track"], rows["type"])
+    first_name = _told(contents.first_name, "the table of names") if len(opening) else 0
+    events = rows["name"][opening] != first_name + regions
+    opening, closing = opening[events], closing[events]
     if len(opening) != count:
         raise DamagedError(f"it holds {len(opening)} of {count} events")
     parent = np.array(contents.tracks.parent, np.int64)
@@ -70,13 +97,12 @@ def rebuild_events(
     order = np.lexsort((closing, slot))
     opening, closing, slot = opening[order], closing[order], slot[order]
     base_ns = _told(contents.base_ns, "its clock")
-    first_name = _told(contents.first_name, "the table of names") if count else 0
     start, end = rows["time"][opening], rows["time"][closing]
     payload_type, payload = _payloads(
         rows["payload_field"][opening], rows["payload"][opening].view(np.uint64)
     )
     words = [(rows[value][opening].view(np.uint64), rows[given][opening]) for value, given in own]
-    events = make_columns(
+    made = make_columns(
         Events,
         slot=slot,
         region=rows["name"][opening] - first_name,
@@ -87,7 +113,7 @@ def rebuild_events(
         payload_type=payload_type,
         payload=payload,
     )
-    return events, rebuilt(args, words, contents.texts)
+    return made, rebuilt(args, words, contents.texts)
 
 
 _EVENT_COLUMNS = (

@@ -100,6 +100,11 @@ class Arg(IntEnum):
     ATTEMPTED = 13
     KEPT = 14
     FINISHED = 15
+    TOTALS = 16
+    COUNT = 17
+    INSTANTS = 18
+    TOTAL_NS = 19
+    SHARE = 20
 
     @property
     def label(self) -> str:
@@ -108,7 +113,8 @@ class Arg(IntEnum):
 
 
 FIRST_OWN_ARG: Final = 32
-"""Interned name of the first argument that a trace has beside those. The others follow."""
+"""Interned name of the first argument that a trace has beside those. The others follow, and then
+the regions' names where they name totals."""
 FORMAT: Final = 1
 """Version of the layout below; the reader refuses others."""
 SUMMARY: Final = "ikp trace"

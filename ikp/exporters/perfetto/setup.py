@@ -21,6 +21,7 @@ from ikp.exporters.perfetto.schema import (
     Arg,
     EventType,
 )
+from ikp.exporters.perfetto.totals import SLICE, region_arg
 from ikp.exporters.perfetto.tracks import Kind, Layout, Track
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ def _sequence_start(trace: Trace, first_name: int, args: OwnArgs) -> TracePacket
         packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.label)
     for iid, name in enumerate(trace.args, FIRST_OWN_ARG):
         packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
+    if len(trace.totals):
+        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=SLICE)
+        for iid, region in enumerate(trace.regions, region_arg(trace)):
+            name = region.name or "(no name)"
+            packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
     for iid, text in enumerate(args.texts, 1):
         packet.interned_data.debug_annotation_string_values.add(iid=iid, str=text.encode())
     return packet

@@ -16,6 +16,7 @@ from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import encode
 from ikp.exporters.perfetto.schema import BYTES, Packet, tag
 from ikp.exporters.perfetto.setup import descriptors, setup
+from ikp.exporters.perfetto.totals import total_slices
 from ikp.exporters.perfetto.tracks import lay_out
 from ikp.exporters.perfetto.varints import encoded_varint, same_size
 from ikp.progress import track
@@ -39,11 +40,12 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     used_start, used_end = in_use(trace, bounds)
     clock = Clock.over(used_start, used_end)
     layout = lay_out(trace, used_start, used_end)
-    first_name = same_size(len(trace.regions))
+    first_name = same_size(len(trace.regions) + 1)  # and that of the slices of totals
     args = OwnArgs.of(trace)
     out.write(compressed(setup(trace, layout, clock, first_name, args)))
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
     out.writelines(map(compressed, counters(trace, layout, clock)))
+    out.writelines(map(compressed, total_slices(trace, layout, clock, first_name)))
     batches = Batches(trace, layout, bounds, clock, first_name, args)
     parts = cuts(bounds, EVENTS_AT_ONCE)
     for low, high in track(parts, len(parts), f"writing {name}"):

@@ -181,8 +181,8 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         "payload": records["payload"],
     }
     names = merge([known, source.regions or {}])
-    ids = np.concatenate([tag & abi.REGION_MASK, totals["region"]])
-    return _Decoded(launch, slot_columns, event_columns, totals, ids, names)
+    regions = np.concatenate([tag & abi.REGION_MASK, totals["region"]])
+    return _Decoded(launch, slot_columns, event_columns, totals, regions, names)
 
 
 def _is_summed(header: Any, source: Source, notes: list[str]) -> bool:

@@ -126,7 +126,7 @@ class Totals:
     """One row per warp and region: all its ranges, or all its instants, taken together.
 
     Sorted by slot, region and kind, each of which occurs once. ``total_ns`` is ``ticks`` at the
-    rate that the warp's own clock had from its ``init`` to its ``finish``.
+    rate that the clock had from the warp's ``init`` to its ``finish``.
     """
 
     slot: Column  # int32, index into Trace.slots

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.core.abi import (
+    ClockKind,
+    Kind,
+    Language,
+    Option,
+    OverflowMode,
+    PayloadType,
+    SlotState,
+)
 from tests.segments import EPOCH, Launch, Record, Segment, Sm, Warp, nbytes
 
 LAUNCH_WORDS = {
@@ -63,6 +71,19 @@ def test_version_1_is_laid_out_like_this() -> None:
         "INSTANT": 2,
         "PLACED_RANGE": 3,
         "PLACED_INSTANT": 4,
+        "RANGE_TOTAL": 5,
+        "INSTANT_TOTAL": 6,
+    }
+    assert abi.field_offsets(abi.TOTAL) == {
+        "tag": 0,
+        "ticks_low": 4,
+        "ticks_high": 8,
+        "count": 12,
+    }
+    assert {option.name: option.value for option in Option} == {
+        "SELECTED": 1,
+        "STAGED": 2,
+        "TOTALS": 4,
     }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
     assert [kind.name for kind in ClockKind] == ["CYCLES", "GLOBALTIMER", "HOST"]

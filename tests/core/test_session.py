@@ -131,7 +131,10 @@ def test_buffers_are_zero_apart_and_of_the_size_asked_for(host: Host) -> None:
             buffer.data.zero_()
             host.run(buffer, Launch({(0, 0): Warp([Record(1, 2)])}))
     with ikp.profile() as prof:
-        assert prof.buffer("k").nbytes == DEFAULT_BUFFER_BYTES
+        assert prof.buffer("k").nbytes == DEFAULT_BUFFER_BYTES["timeline"]
+        prof.reset()
+    with ikp.profile(mode="totals") as prof:
+        assert prof.buffer("k").nbytes == DEFAULT_BUFFER_BYTES["totals"]
         prof.reset()
 
 

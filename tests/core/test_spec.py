@@ -19,6 +19,7 @@ SPECS = st.builds(
     schedule=st.booleans(),
     select=st.booleans(),
     stage=st.integers(0, 49152),
+    totals=st.booleans(),
     abi=st.integers(0, 2**32 - 1),
     revision=st.text("0123456789abcdef", max_size=12),
 )
@@ -33,7 +34,7 @@ def test_the_text_is_that_of_this_release() -> None:
     # Part of compile-cache keys: another text recompiles every kernel.
     text = (
         "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 select=0 stage=0 "
-        "revision=0123abcd"
+        "totals=0 revision=0123abcd"
     )
     assert str(Spec(revision="0123abcd")) == text
     assert f"abi={ABI_VERSION} " in text
@@ -47,7 +48,15 @@ def test_different_specs_print_differently(one: Spec, other: Spec) -> None:
 @pytest.mark.parametrize("field", [field.name for field in fields(Spec)])
 def test_every_field_shows(field: str) -> None:
     other = Spec(
-        ClockKind.HOST, OverflowMode.WRAP, "cpu", False, select=True, stage=16, abi=2, revision="f"
+        ClockKind.HOST,
+        OverflowMode.WRAP,
+        "cpu",
+        False,
+        select=True,
+        stage=16,
+        totals=True,
+        abi=2,
+        revision="f",
     )
     changed = replace(Spec(), **{field: getattr(other, field)})
     assert changed != Spec()

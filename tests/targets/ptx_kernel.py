@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, tag
 from ikp.core.spec import Spec
-from ikp.targets import ptx, ptx_slot
+from ikp.targets import ptx, ptx_slot, ptx_totals
 from ikp.targets.ptx import Asm, Record
+from ikp.targets.ptx_totals import Counter
 
 NO_PAYLOAD = "0"
 
@@ -24,9 +25,15 @@ class Kernel:
         *,
         select: bool = False,
         stage: int = 0,
+        totals: bool = False,
     ) -> None:
         self.spec = Spec(
-            clock=clock, overflow=overflow, schedule=schedule, select=select, stage=stage
+            clock=clock,
+            overflow=overflow,
+            schedule=schedule,
+            select=select,
+            stage=stage,
+            totals=totals,
         )
         self.lines: list[str] = []
         self._results = 0
@@ -74,6 +81,19 @@ class Kernel:
         comment = ptx.region_comment(region, name) if isinstance(region, int) else "run-time region"
         asm = ptx.instant(self.spec, Record(fixed, comment, bool(where), bool(index)))
         self._emit(asm, *operands, payload, *filter(None, (where, index)))
+
+    def count_range(self, region: int, start: str, where: str = "") -> None:
+        """Add ``end`` where totals are kept."""
+        counter = Counter(Kind.RANGE, region)
+        comment = ptx.region_comment(region, f"region {region}")
+        asm = ptx_totals.end(self.spec, counter, comment, bool(where))
+        self._emit(asm, start, *filter(None, [where]))
+
+    def count_instant(self, region: int, where: str = "") -> None:
+        """Add ``instant`` where totals are kept."""
+        comment = ptx.region_comment(region, f"region {region}")
+        asm = ptx_totals.instant(Counter(Kind.INSTANT, region), comment, bool(where))
+        self._emit(asm, *filter(None, [where]))
 
     def role(self, number: int) -> None:
         """Add ``role``."""

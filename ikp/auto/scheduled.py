@@ -141,9 +141,12 @@ class _Marker:
     def function(self, lines: list[str], top: int, place: str) -> list[str]:
         """Return the lines of a kernel, with marks; ``top`` is the line before which it begins."""
         name = re.search(r"@(\w+)\(", lines[0])
-        region = Region(*intern(f"{name[1] if name else 'kernel'}{place}"))
-        whole = assembly("    ", "%ikp_whole", ptx.whole(region.comment))
-        return [*lines[:top], whole, *self._block(lines[top:])]
+        text = f"{name[1] if name else 'kernel'}{place}"
+        body = self._block(lines[top:])
+        if self.spec.totals:
+            return [*lines[:top], *_until_return(self._range(text, "    "), body)]
+        region = Region(*intern(text))
+        return [*lines[:top], assembly("    ", "%ikp_whole", ptx.whole(region.comment)), *body]
 
     def _block(self, lines: list[str]) -> list[str]:
         """Return lines with marks around the loops, partitions and operations among them."""
@@ -205,12 +208,7 @@ class _Marker:
         if found["name"] == "default":  # its warps run the kernel as well
             return [head, *self._block(inner), last]
         whole = self._range(found["name"], found["indent"] + "  ")
-        made = [head, whole.start]
-        for line in self._block(inner):
-            if line.lstrip().startswith("ttg.warp_return"):
-                made += whole.end()
-            made.append(line)
-        return [*made, last]
+        return [head, *_until_return(whole, self._block(inner)), last]
 
     def _name(self, op: str, line: str) -> str:
         """Return a range's name; operations of one kind and line are told apart by a number."""
@@ -221,6 +219,16 @@ class _Marker:
     def _range(self, name: str, indent: str, payload: str | None = None) -> Range:
         self.number += 1
         return Range(self.spec, name, indent, self.number, payload)
+
+
+def _until_return(whole: Range, body: list[str]) -> list[str]:
+    """Return the lines of a function or partition in a range, which each exit ends."""
+    made = [whole.start]
+    for line in body:
+        if line.lstrip().startswith(("tt.return", "ttg.warp_return")):
+            made += whole.end()
+        made.append(line)
+    return made
 
 
 def _short(line: str) -> str:

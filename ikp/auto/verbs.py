@@ -64,7 +64,9 @@ def whole(name: Any, _semantic: Any = None) -> None:
 
     dsl = Compiled(_semantic)
     _open.functions.pop(_text(name), None)
-    if dsl.recording("range"):
+    if dsl.recording("range") and dsl.spec().totals:
+        enter(name, _semantic)
+    elif dsl.recording("range"):
         dsl.store_whole(dsl.region(name, "range"))
 
 

@@ -85,7 +85,7 @@ def _completed(body: list[str]) -> list[str]:
     return out
 
 
-def _finish(spec: Spec, counters: list[Counter], whole: list[str]) -> str:
+def _finish(spec: Spec, counters: tuple[Counter, ...], whole: list[str]) -> str:
     """Return finish, with the record that a mark asks for; the mark stays, to name the region."""
     if not whole:
         return finish_block(spec, counters)

@@ -57,9 +57,7 @@ def finish(spec: Spec, counters: Iterable[Counter] = ()) -> Asm:
     return Asm(f"{FINISH_MARK}\n{block}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
 
 
-def finish_block(
-    spec: Spec, counters: Iterable[Counter] = (), whole: int | None = None
-) -> str:
+def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None = None) -> str:
     """Return the text of finish, which has neither operands nor a result.
 
     Args:

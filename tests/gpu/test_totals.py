@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,10 @@ def recorded(launch: Callable[[object], None], mode: str) -> ikp.Trace:
     return prof.trace
 
 
+def named(trace: ikp.Trace, regions: Any) -> list[str]:
+    return [trace.regions[region].name for region in regions]
+
+
 @pytest.mark.parametrize("n", [0, 1, 7])
 @pytest.mark.parametrize("name", KERNELS)
 def test_warps_count_what_a_timeline_shows(name: str, n: int) -> None:
@@ -42,15 +47,9 @@ def test_warps_count_what_a_timeline_shows(name: str, n: int) -> None:
     timeline, summed = (recorded(launch, mode) for mode in ("timeline", "totals"))
     events, totals = timeline.events, summed.totals
     assert totals is not None
-    names = [region.name for region in timeline.regions]
-    shown = Counter(
-        (slot, names[region]) for slot, region in zip(events.slot, events.region, strict=True)
-    )
-    names = [region.name for region in summed.regions]
-    counted = {
-        (slot, names[region]): count
-        for slot, region, count in zip(totals.slot, totals.region, totals.count, strict=True)
-    }
+    shown = Counter(zip(events.slot, named(timeline, events.region), strict=True))
+    regions = zip(totals.slot, named(summed, totals.region), strict=True)
+    counted = dict(zip(regions, totals.count, strict=True))
     assert counted == dict(shown)
     assert summed.slots.finished.all()
     assert summed.launches[0].dropped == 0

@@ -31,13 +31,19 @@ def ikp_row(gemm: Gemm, name: str, kernel, rounds: int, trace: str | None = None
     with ikp.profile(**options) as prof:
         buffer = prof.buffer(name)
         ratios, plain = pairs(gemm, lambda: gemm.launch(kernel, buffer), rounds)
-        launch = prof.trace.launches[0]
-        ranges = len(prof.trace.events)
+        kept = _kept(prof.trace)
         prof.reset()
     if trace:
         with ikp.profile(trace, force=True, **options) as prof:
             gemm.launch(kernel, prof.buffer("gemm"))
-    return Row(name, ratios, plain, f"{ranges:,} of {launch.attempted:,} ranges")
+    return Row(name, ratios, plain, kept)
+
+
+def _kept(trace: ikp.Trace) -> str:
+    (launch,) = trace.launches
+    if launch.mode == "totals":
+        return f"{launch.kept:,} totals of {int(trace.totals.count.sum()):,} ranges"
+    return f"{len(trace.events):,} of {launch.attempted:,} ranges"
 
 
 def proton_row(mode: str, what: str, rounds: int) -> Row | str:
@@ -74,6 +80,8 @@ def main() -> None:
         ("ikp, not scheduled", {"schedule": False}),
         ("ikp, globaltimer", {"clock": "globaltimer"}),
         ("ikp, ring", {"overflow": "wrap"}),
+        ("ikp, totals", {"mode": "totals"}),
+        ("ikp, totals, not scheduled", {"mode": "totals", "schedule": False}),
     ):
         trace = args.trace if label == "ikp" else None
         rows += [

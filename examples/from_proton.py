@@ -120,14 +120,15 @@ def main(arguments: list[str] | None = None) -> None:
     """Profile the kernels that this machine can run, check their results, and write the trace."""
     parser = argparse.ArgumentParser(description="Proton's intra-kernel tutorial, in ikp.")
     parser.add_argument("out", nargs="?", type=Path, help="where to write")
-    parser.add_argument("--op-measure", action="store_true", help="write totals for proton-viewer")
+    parser.add_argument("--op-measure", action="store_true", help="no timeline: totals alone")
     parser.add_argument("--warp-sampling", action="store_true", help="record --warp-ids only")
     parser.add_argument("--warp-ids", default="0,2", help="warps of each block: 0,1,2,3")
     args = parser.parse_args(arguments)
     path = args.out or Path("proton.hatchet" if args.op_measure else "proton.pftrace")
     warps = [int(warp) for warp in args.warp_ids.split(",")] if args.warp_sampling else None
     on_gpu = torch.cuda.is_available() and not triton.knobs.runtime.interpret
-    with ikp.profile(path, force=True) as prof:
+    mode = "totals" if args.op_measure else "timeline"
+    with ikp.profile(path, force=True, mode=mode) as prof:
         add(prof, "cuda" if on_gpu else "cpu", warps=warps)
         if on_gpu and torch.cuda.get_device_capability() == (9, 0):
             matmul(prof, warps=warps)

@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Put marks where the author wrote an operation, or where the compiler moved it.",
 )
+@click.option(
+    "--mode",
+    type=click.Choice(["timeline", "totals"]),
+    default="timeline",
+    show_default=True,
+    help="Record each range, or only how often and how long in all, which costs less.",
+)
 @click.option("--kernel", metavar="REGEX", help="Only kernels whose module or name matches.")
 @click.option(
     "--launch",
@@ -64,10 +71,8 @@ if TYPE_CHECKING:
     "--buffer",
     "buffer_mib",
     type=click.IntRange(1, 2047),
-    default=32,
-    show_default=True,
     metavar="MIB",
-    help="Room for the records of one launch.",
+    help="Room for the records of one launch.  [default: 32, or 8 with --mode totals]",
 )
 @click.option(
     "--memory",
@@ -85,13 +90,14 @@ def command(
     detail: str | None,
     lines: tuple[str, ...],
     level: str,
+    mode: str,
     kernel: str | None,
     launch: str,
     blocks: str | None,
     warps: str | None,
     out: Path | None,
     force: bool,
-    buffer_mib: int,
+    buffer_mib: int | None,
     memory_mib: int,
     target: str,
     args: tuple[str, ...],
@@ -111,17 +117,18 @@ def command(
     from ikp.auto.everything import Everything
     from ikp.auto.launch import span
     from ikp.auto.plan import plan
-    from ikp.core.session import profile
+    from ikp.core.session import DEFAULT_BUFFER_BYTES, profile
 
+    room = buffer_mib * MIB if buffer_mib else DEFAULT_BUFFER_BYTES[mode]
     path = _of_rank((out or Path(f"ikp-{_stem(target)}.pftrace")).absolute())
-    session = profile(path, force=force or out is None, buffer_size=buffer_mib * MIB)
+    session = profile(path, force=force or out is None, mode=mode, buffer_size=room)
     launcher = Everything(
         plan(detail, lines, level),
         lambda: session,
         span(launch),
         _choices(blocks, warps),
         kernels=_pattern(kernel),
-        room=max(1, memory_mib // buffer_mib),
+        room=max(1, memory_mib * MIB // room),
     )
     if not as_module and not Path(target).exists():
         raise UsageError(f"no such file: {target}. For a module, write: ikp run -m {target}")

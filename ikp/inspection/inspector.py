@@ -49,14 +49,17 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
     """Return the report on the kernels of some images; see ``inspect``."""
     pattern = _pattern(name)
     kernels = []
-    seen = 0
+    seen = summed = 0
     for image in found:
         for code in parse(disassemble(image.cubin)):
             if pattern.search(code.name):
                 seen += 1
-                kernels += _kernel(code, image)
+                if marks.keeps_totals(image.ptx):
+                    summed += 1
+                else:
+                    kernels += _kernel(code, image)
     if not kernels:
-        raise InspectError(_none(seen, name, where))
+        raise InspectError(_SUMMED if summed else _none(seen, name, where))
     return Report(tuple(kernels))
 
 
@@ -235,6 +238,13 @@ def _pattern(name: str | None) -> Any:
         return re.compile(name or "")
     except re.error as error:
         raise UsageError(f"{name!r} is not a regular expression: {error}.") from error
+
+
+_SUMMED = (
+    "this kernel keeps totals (mode='totals'): it sums up clock reads in registers, and has no "
+    "record of a range by which they could be found. Inspect the same kernel compiled for a "
+    "timeline."
+)
 
 
 def _none(seen: int, name: str | None, where: str) -> str:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
 from ikp.core.regions import fallback_name, merge
 from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
+from ikp.targets.ptx_slot import SPEC_MARK
 
 _MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
 _TAG = re.compile(r"v4\.b32 \[\w+\], \{(0x[0-9a-f]+),")
+_TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
 RUN_TIME = "(id known at run time)"
 
 
@@ -46,6 +48,11 @@ def read(ptx: str) -> Marks:
             tag = int(found[1], 16)
             tags[tag] = names.get(tag & REGION_MASK) or fallback_name(tag & REGION_MASK)
     return Marks(names, tags, len(places))
+
+
+def keeps_totals(ptx: str) -> bool:
+    """Return whether a PTX text sums regions up in registers: it has no records but the sums."""
+    return _TOTALS.search(ptx) is not None
 
 
 def kind(tag: int | None, *, instant: bool) -> str:

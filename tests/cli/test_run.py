@@ -81,6 +81,16 @@ def test_a_program_runs_as_it_would_and_leaves_a_trace(tmp_path: Path) -> None:
     assert trace.provenance["marks in add"] == "level=source detail=loops"
 
 
+def test_totals_in_place_of_a_timeline(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "--mode", "totals", "prog.py")
+    assert done.returncode == 0
+    trace = ikp.load(tmp_path / "ikp-prog.pftrace")
+    assert not len(trace.events)
+    found = {row.region.partition(" @")[0]: row.count for row in trace.stats()}
+    assert found == {"add": 6, "for i": 6, "for i iteration": 24, "other": 1}
+    assert "ikp: 19 totals, none dropped, of 37 ranges and instants." in done.stderr
+
+
 @pytest.mark.tp
 def test_the_trace_loads_in_the_trace_processor(tmp_path: Path) -> None:
     start(tmp_path, "run", "--detail", "ops", "prog.py")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from ikp.inspection.opcodes import Work
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.inspection.compiled import OUT_AND_N, code
 from tests.kernels import control
+from tests.kernels.straight import straight
 
 pytestmark = pytest.mark.compiled
 
@@ -188,3 +190,14 @@ def test_inspecting_a_file_needs_no_dsl(gemm: Code, tmp_path: Path) -> None:
     script = f"import sys, ikp; ikp.inspect({str(tmp_path)!r}); print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert not {"triton", "torch", "cutlass"} & set(ran.stdout.split())
+
+
+def test_a_kernel_that_keeps_totals_is_refused_with_the_reason() -> None:
+    summed = compile_kernel(
+        straight,
+        {"x": "*i32", "p": "i32"},
+        replace(spec(), totals=True),
+        {"STORES": 1, "RECORDS": 1, "KIND": "range"},
+    )
+    with pytest.raises(ikp.InspectError, match=r"keeps totals .*compiled for a timeline"):
+        ikp.inspect(summed.compiled)

@@ -24,7 +24,10 @@ INTERFACE = 1
 
 @runtime_checkable
 class Exporter(Protocol):
-    """Writes traces in one file format. An instance of the class named by the entry point."""
+    """Writes traces in one file format. An instance of the class named by the entry point.
+
+    One that writes totals, too, has ``totals = True``; others are asked for events alone.
+    """
 
     interface: int
     suffixes: tuple[str, ...]  # (".pftrace",)

@@ -280,5 +280,6 @@ def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:
         (PayloadType.F32, "<f4"),
     ):
         chosen = types == kind
-        out[chosen] = bits[chosen].view(dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            out[chosen] = bits[chosen].view(dtype)
     return out

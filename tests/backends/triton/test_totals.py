@@ -32,7 +32,7 @@ from tests.kernels import choices, control, expected, gemm
 from tests.kernels.straight import straight
 from tests.trace_processor import check_trace
 
-PAIR = 10
+PAIR = 6
 """SASS instructions that a range may cost: clock reads and waits for them, a difference, sums."""
 STORES = 16
 MEMORY = ("STG", "ST", "STS", "STL", "LDL", "RED", "ATOMG", "ATOMS")

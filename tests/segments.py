@@ -22,6 +22,7 @@ from ikp.core.decode import Source
 EPOCH = 1_760_000_000_123_456_789
 """Unix time of 0 ns here: a present-day time, which no float64 can hold to the nanosecond."""
 WORD = (1 << 32) - 1
+TIMERS = (ClockKind.GLOBALTIMER, ClockKind.GLOBALTIMER64)
 Number = np.uint32 | np.int32 | np.float32
 
 LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
@@ -113,6 +114,14 @@ class Launch:
     def slots(self) -> int:
         return math.prod(self.grid) * self.warps_per_block
 
+    @property
+    def wide(self) -> bool:
+        return self.clock.name.endswith("64")
+
+    @property
+    def record_bytes(self) -> int:
+        return 32 if self.wide else 16
+
 
 class SlotTruth(NamedTuple):
     """A warp that ran. ``attempted`` is what the warp did, whether or not a decoder can know."""
@@ -160,9 +169,9 @@ class Truth:
         return max((slot.attempted for slot in self.slots), default=0)
 
 
-def nbytes(slots: int, records: int, spare: int = 0) -> int:
+def nbytes(slots: int, records: int, spare: int = 0, record_bytes: int = 16) -> int:
     """Return the size of a segment whose slots hold exactly ``records``."""
-    slot = abi.SLOT_HEADER_BYTES + records * abi.RECORD_BYTES
+    slot = abi.SLOT_HEADER_BYTES + records * record_bytes
     return abi.LAUNCH_HEADER_BYTES + slots * slot + spare
 
 
@@ -179,7 +188,7 @@ class Segment:
         size = (len(self.data) - abi.LAUNCH_HEADER_BYTES) // launch.slots // 16 * 16
         self._launches += 1
         self._write_launch_header(launch, size)
-        capacity = _capacity(size, launch.overflow)
+        capacity = _capacity(size, launch)
         warps = sorted(launch.warps.items()) if capacity else []
         for (block, warp), work in warps:
             slot = block * launch.warps_per_block + warp
@@ -207,7 +216,7 @@ class Segment:
         return abi.LAUNCH_HEADER_BYTES + slot * size
 
     def record_at(self, slot: int, record: int) -> int:
-        """Return the offset of a record."""
+        """Return the offset of a record, one of a 32-bit clock."""
         return self.slot_at(slot) + abi.SLOT_HEADER_BYTES + record * abi.RECORD_BYTES
 
     def _write_launch_header(self, launch: Launch, size: int) -> None:
@@ -235,9 +244,9 @@ class Segment:
         done = 0
         for record in work.records:
             if launch.overflow is OverflowMode.WRAP:
-                self._store(first + done % capacity * abi.RECORD_BYTES, launch, work, record)
+                self._store(first + done % capacity * launch.record_bytes, launch, work, record)
             elif done < capacity:
-                self._store(first + done * abi.RECORD_BYTES, launch, work, record)
+                self._store(first + done * launch.record_bytes, launch, work, record)
             done += 1
         if work.finish is not None:
             self._write_anchor(at, "finish", work.sm, work.finish)
@@ -257,16 +266,20 @@ class Segment:
         struct.pack_into("<Q", self.data, at + SLOT[f"{which}_clock"], self.device.ticks(sm, ns))
 
     def _store(self, at: int, launch: Launch, work: Warp, record: Record) -> None:
-        words = (self._clock(launch, work.sm, ns) & WORD for ns in (record.start, record.last))
+        times = [self._clock(launch, work.sm, ns) for ns in (record.start, record.last)]
+        if launch.wide:
+            struct.pack_into("<2Q2I", self.data, at, *times, abi.tag(*record.tag), record.bits)
+            return
+        words = (time & WORD for time in times)
         struct.pack_into("<4I", self.data, at, abi.tag(*record.tag), *words, record.bits)
 
     def _clock(self, launch: Launch, sm: int, ns: int) -> int:
-        timer = launch.clock is ClockKind.GLOBALTIMER
+        timer = launch.clock in TIMERS
         return self.device.timer(ns) if timer else self.device.ticks(sm, ns)
 
     def _true_ns(self, launch: Launch, ns: int) -> int:
         # What a coarse timer can't tell apart is the same time.
-        return self.device.timer(ns) if launch.clock is ClockKind.GLOBALTIMER else EPOCH + ns
+        return self.device.timer(ns) if launch.clock in TIMERS else EPOCH + ns
 
     def _slot_truth(
         self, launch: Launch, at: tuple[int, int], work: Warp, capacity: int
@@ -299,9 +312,9 @@ class Segment:
         )
 
 
-def _capacity(slot_bytes: int, overflow: OverflowMode) -> int:
-    records = max(0, slot_bytes - abi.SLOT_HEADER_BYTES) // abi.RECORD_BYTES
-    if overflow is OverflowMode.STOP:
+def _capacity(slot_bytes: int, launch: Launch) -> int:
+    records = max(0, slot_bytes - abi.SLOT_HEADER_BYTES) // launch.record_bytes
+    if launch.overflow is OverflowMode.STOP:
         return records
     ring = 1
     while 2 * ring <= records:

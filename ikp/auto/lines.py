@@ -47,11 +47,12 @@ class Range:
 def assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
     """Return one operation of inline assembly, as the IR writes it."""
     code = "".join(_escaped(asm.code))
-    types = f" : {', '.join('i32' for _ in operands)}" if operands else ""
+    result, *given = (f"i{bits}" for bits in asm.bits)
+    types = f" : {', '.join(given)}" if operands else ""
     return (
         f'{indent}{value} = tt.elementwise_inline_asm "{code}" {{constraints = '
         f'"{asm.constraints}", packed_element = 1 : i32, pure = false}}'
-        f"{' ' if operands else ''}{', '.join(operands)}{types} -> i32"
+        f"{' ' if operands else ''}{', '.join(operands)}{types} -> {result}"
     )
 
 

@@ -10,6 +10,8 @@ numbers are written nowhere else. A *segment* is the memory of one kernel launch
 
     slot   = | slot header 64 B | record 0 | record 1 | ...     one warp of one block
     record = | tag u32 | start u32 | end u32 | payload u32 |    little endian, 16 B
+             | start u64 | end u64 | tag u32 | payload u32 | 8 B reserved |
+                                                  of a 64-bit clock: 32 B
 
     tag    = | kind 31:29 | payload type 28:27 | region id 26:0 |
 
@@ -73,10 +75,21 @@ TOTAL: Final = np.dtype(
     [("tag", "<u4"), ("ticks_low", "<u4"), ("ticks_high", "<u4"), ("count", "<u4")]
 )
 """What the words of a record are where it is a total; read as a record, it has no times."""
+WIDE_RECORD: Final = np.dtype(
+    [
+        ("start", "<u8"),  # in this order, what a clock read yields is stored as it is
+        ("end", "<u8"),
+        ("tag", "<u4"),
+        ("payload", "<u4"),
+        ("reserved", "<u4", 2),  # never written: 32 bytes are one sector of memory, 24 none
+    ]
+)
+"""A record of a 64-bit clock, of the same fields."""
 
 LAUNCH_HEADER_BYTES: Final = LAUNCH_HEADER.itemsize
 SLOT_HEADER_BYTES: Final = SLOT_HEADER.itemsize
 RECORD_BYTES: Final = RECORD.itemsize
+WORD_BITS: Final = 32
 ALIGNMENT: Final = 16
 """Segments, slots and records start at multiples of this, so that each is one vector store."""
 MAX_SEGMENT_BYTES: Final = (1 << 31) - ALIGNMENT
@@ -109,6 +122,24 @@ class ClockKind(IntEnum):
     CYCLES = 0  # SM cycles (%clock): finest, each SM has its own origin
     GLOBALTIMER = 1  # nanoseconds (%globaltimer), one axis, coarse steps
     HOST = 2  # nanoseconds of the host's monotonic clock (Triton's interpreter)
+    CYCLES64 = 3  # the same three, all 64 bits of them
+    GLOBALTIMER64 = 4
+    HOST64 = 5
+
+    @property
+    def bits(self) -> int:
+        """How many bits of the clock a record holds: 32 or 64."""
+        return 64 if self >= ClockKind.CYCLES64 else 32
+
+    @property
+    def unit(self) -> ClockKind:
+        """The clock, whatever part of it a record holds."""
+        return ClockKind(self % ClockKind.CYCLES64)
+
+    @property
+    def record(self) -> StructDType:
+        """What a record of this clock is."""
+        return WIDE_RECORD if self.bits > WORD_BITS else RECORD
 
 
 class Language(IntEnum):
@@ -163,9 +194,9 @@ def tag(kind: Kind, payload_type: PayloadType, region: int) -> int:
     return kind << KIND_SHIFT | payload_type << PAYLOAD_SHIFT | (region & REGION_MASK)
 
 
-def min_slot_bytes(overflow: OverflowMode) -> int:
+def min_slot_bytes(overflow: OverflowMode, clock: ClockKind = ClockKind.CYCLES) -> int:
     """Return the size of the smallest slot that records at all."""
-    return SLOT_HEADER_BYTES + RECORD_BYTES * min_records(overflow)
+    return SLOT_HEADER_BYTES + clock.record.itemsize * min_records(overflow)
 
 
 def min_records(overflow: OverflowMode) -> int:
@@ -184,19 +215,26 @@ def field_offsets(dtype: StructDType) -> dict[str, int]:
     return offsets
 
 
-def slot_capacity(slot_bytes: int, overflow: OverflowMode) -> int:
+def slot_capacity(
+    slot_bytes: int, overflow: OverflowMode, clock: ClockKind = ClockKind.CYCLES
+) -> int:
     """Return how many records a slot of ``slot_bytes`` holds.
 
     A ring's capacity is a power of two, so that the kernel wraps with one mask.
     """
-    records = max(0, slot_bytes - SLOT_HEADER_BYTES) // RECORD_BYTES
+    records = max(0, slot_bytes - SLOT_HEADER_BYTES) // clock.record.itemsize
     if overflow is OverflowMode.WRAP and records:
         return 1 << (records.bit_length() - 1)
     return records
 
 
-def segment_bytes(slots: int, records: int, overflow: OverflowMode = OverflowMode.STOP) -> int:
+def segment_bytes(
+    slots: int,
+    records: int,
+    overflow: OverflowMode = OverflowMode.STOP,
+    clock: ClockKind = ClockKind.CYCLES,
+) -> int:
     """Return the size of a segment in which each of ``slots`` warps can keep ``records``."""
     if overflow is OverflowMode.WRAP:
         records = 1 << max(0, records - 1).bit_length()
-    return LAUNCH_HEADER_BYTES + slots * (SLOT_HEADER_BYTES + records * RECORD_BYTES)
+    return LAUNCH_HEADER_BYTES + slots * (SLOT_HEADER_BYTES + records * clock.record.itemsize)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Totals, Trac
 from ikp.errors import DecodeError
 
 WRAP = 1 << 32
-HALF_WRAP = 1 << 31
 MAX_SMS = 1 << 16
 MAX_CLOCK = 1 << 62
 """A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
@@ -98,7 +97,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     chosen = _selection(header, source, notes)
     rows = chosen.chosen_warps(warps)
     slots = chosen.count_blocks(math.prod(_triple(header["grid"]))) * len(rows)
-    capacity = _capacity(header, overflow)
+    capacity = _capacity(header, overflow, clock)
     needed, shortage = _shortage(header, source, slots, capacity)
     if shortage:
         notes.append(shortage)
@@ -109,9 +108,10 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     finished = heads["state"] == SlotState.FINISHED
     relaunches = max(0, int(header["launches"]) - 1)
 
-    base = heads["init_ns" if clock is ClockKind.GLOBALTIMER else "init_clock"].astype(np.uint32)
+    base = heads["init_ns" if clock.unit is ClockKind.GLOBALTIMER else "init_clock"]
+    base = base.astype(f"<u{clock.bits // 8}")
     counts = _Counts(
-        source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow, summed
+        source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow, summed, clock
     )
     attempted = counts.attempted(finished, relaunches > 0)
     kept = np.minimum(attempted, capacity)
@@ -133,8 +133,8 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     )
     start, end, ticks = timeline.place(records, row, lost_oldest)
     np.maximum.at(slot_end, row, end)
-    if capacity == abi.slot_capacity(slot_bytes, overflow):  # else the stage is what is too small
-        needed = needed or _needed_bytes(reached, finished, capacity, slots, overflow)
+    if capacity == abi.slot_capacity(slot_bytes, overflow, clock):  # else the stage is too small
+        needed = needed or _needed_bytes(reached, finished, capacity, slots, overflow, clock)
     _note_losses(
         notes, source, finished, reached, kept, capacity, overflow, needed, relaunches, summed
     )
@@ -210,11 +210,11 @@ def _selection(header: Any, source: Source, notes: list[str]) -> Selection:
 
 def _shortage(header: Any, source: Source, slots: int, capacity: int) -> tuple[int, str]:
     """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
-    overflow = OverflowMode(int(header["overflow"]))
+    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     if not slots:
         return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
-    if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow):
-        needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow)
+    if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow, clock):
+        needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock)
         return needed, _too_small(source, slots, needed)
     if capacity < abi.min_records(overflow):
         room = int(header["stage_bytes"])
@@ -222,12 +222,12 @@ def _shortage(header: Any, source: Source, slots: int, capacity: int) -> tuple[i
     return 0, ""
 
 
-def _capacity(header: Any, overflow: OverflowMode) -> int:
+def _capacity(header: Any, overflow: OverflowMode, clock: ClockKind) -> int:
     """Return how many records a slot can get: those it holds, or those staged for it."""
     slot_bytes = int(header["slot_bytes"])
     if _has(header, Option.STAGED):
         slot_bytes = min(slot_bytes, abi.SLOT_HEADER_BYTES + int(header["stage_bytes"]))
-    return abi.slot_capacity(slot_bytes, overflow)
+    return abi.slot_capacity(slot_bytes, overflow, clock)
 
 
 def _has(header: Any, option: Option) -> bool:
@@ -347,11 +347,12 @@ class _Counts:
     data: NDArray[np.uint8]
     ids: NDArray[np.int64]
     reported: NDArray[np.uint32]  # counts written by finish
-    base: NDArray[np.uint32]  # clock word at init
+    base: NDArray[np.unsignedinteger[Any]]  # clock word at init
     slot_bytes: int
     capacity: int
     overflow: OverflowMode
     summed: bool
+    clock: ClockKind
 
     def attempted(self, finished: NDArray[np.bool_], reused: bool) -> NDArray[np.int64]:
         """Return records attempted per slot; counted from the records where finish never ran."""
@@ -373,8 +374,7 @@ class _Counts:
         """
         if not self.capacity:
             return np.zeros(len(chosen), np.int64)
-        index = self._first()[chosen][:, None] + np.arange(self.capacity)
-        records = self._all()[index]
+        records = self._read(chosen[:, None], np.arange(self.capacity))
         empty = records["tag"] == 0
         count = np.where(empty.any(1), empty.argmax(1), self.capacity)
         placed = _is_placed(records["tag"]).any(1)
@@ -386,7 +386,7 @@ class _Counts:
             return np.asarray(count)
         base = self.base[chosen][:, None]
         step = np.diff(records["end"], axis=1, prepend=base)
-        back = (step >= HALF_WRAP) & (np.arange(self.capacity) < count[:, None])
+        back = (step >= 1 << (self.clock.bits - 1)) & (np.arange(self.capacity) < count[:, None])
         elapsed = records["end"] - base
         fall = np.zeros_like(back)
         fall[:, 1:] = elapsed[:, 1:] < elapsed[:, :-1]
@@ -401,12 +401,15 @@ class _Counts:
         back = np.where(back.any(1)[:, None], back, fall)  # a long ring spans half a turn
         return np.asarray(count + np.where(count == self.capacity, back.argmax(1), 0))
 
-    def _all(self) -> Any:
-        return self.data[: len(self.data) // abi.RECORD_BYTES * abi.RECORD_BYTES].view(abi.RECORD)
-
-    def _first(self) -> NDArray[np.int64]:
-        offset = abi.LAUNCH_HEADER_BYTES + self.ids * self.slot_bytes + abi.SLOT_HEADER_BYTES
-        return offset // abi.RECORD_BYTES
+    def _read(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Any:
+        """Return records of used slots, by their positions in them."""
+        dtype, unit = self.clock.record, abi.ALIGNMENT
+        first = abi.LAUNCH_HEADER_BYTES + self.ids * self.slot_bytes + abi.SLOT_HEADER_BYTES
+        index = (first // unit)[row] + position * (dtype.itemsize // unit)
+        # A record may begin at any unit, also one of several units.
+        starts = (len(self.data) - dtype.itemsize) // unit + 1
+        records = np.ndarray((starts,), dtype, np.ascontiguousarray(self.data), strides=(unit,))
+        return records[index]
 
     def records(
         self, attempted: NDArray[np.int64], kept: NDArray[np.int64]
@@ -417,7 +420,7 @@ class _Counts:
         if self.overflow is OverflowMode.WRAP and self.capacity:
             oldest = np.where(attempted > self.capacity, attempted % self.capacity, 0)
             position = (position + oldest[row]) % self.capacity
-        return self._all()[self._first()[row] + position], row
+        return self._read(row, position), row
 
 
 def _valid(
@@ -428,7 +431,10 @@ def _valid(
     summed: bool,
     notes: list[str],
 ) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
-    """Drop records that no kernel can have written: unknown kinds, instants that last."""
+    """Drop records that no kernel can have written: unknown kinds, instants that last.
+
+    Of 64-bit clocks, also times that no device shows, and ranges that end before they start.
+    """
     kind = records["tag"] >> abi.KIND_SHIFT
     if placed.any():
         kind = _plain_kinds(kind)
@@ -437,6 +443,8 @@ def _valid(
     )
     if summed:
         good = find_sound(records)
+    elif records.dtype == abi.WIDE_RECORD:
+        good &= (records["start"] <= records["end"]) & (records["end"] < MAX_CLOCK)
     if good.all():
         return records, row, kept
     hole = placed[row] & (records["tag"] == 0)
@@ -470,7 +478,10 @@ def _holes(records: Any, row: NDArray[np.int64], placed: NDArray[np.bool_]) -> N
 
 
 def _by_time(
-    records: Any, row: NDArray[np.int64], placed: NDArray[np.bool_], base: NDArray[np.uint32]
+    records: Any,
+    row: NDArray[np.int64],
+    placed: NDArray[np.bool_],
+    base: NDArray[np.unsignedinteger[Any]],
 ) -> Any:
     """Put the records of slots with given indices in the order of their ends."""
     elapsed = np.where(placed[row], records["end"] - base[row], 0)
@@ -487,39 +498,42 @@ class _Timeline:
         self.sm = heads["sm"].astype(np.int64)
         self.init_ns, self.finish_ns = (heads[k].astype(np.int64) for k in ("init_ns", "finish_ns"))
         init, finish = (heads[k].astype(np.int64) for k in ("init_clock", "finish_clock"))
-        if clock is ClockKind.GLOBALTIMER:
+        if clock.unit is ClockKind.GLOBALTIMER:
             init, finish = self.init_ns, self.finish_ns
         self.init_ticks, self.finish_ticks = init, finish
         self.turned = np.zeros(len(self.sm), bool)
         self.backwards = finished & (finish < init)
-        if clock is ClockKind.CYCLES:
+        if clock.unit is ClockKind.CYCLES:
             self.backwards |= finished & (self.finish_ns < self.init_ns)
         self.finished = finished = finished & ~self.backwards
-        if clock is ClockKind.CYCLES:
+        if clock.unit is ClockKind.CYCLES:
             anchors = Anchors(
                 np.concatenate([self.sm, self.sm[finished]]),
                 np.concatenate([self.init_ns, self.finish_ns[finished]]),
                 np.concatenate([init, finish[finished]]),
             )
             self.axis: Axis | None = fit_axis(anchors, nominal_hz)
-            self.fit = self.axis.fit
+            self.fit = replace(self.axis.fit, bits=clock.bits)
         else:
             self.axis = None
-            self.fit = ClockFit(clock.name.lower(), 1.0, "exact", anchors=len(init))
+            kind = clock.unit.name.lower()
+            self.fit = ClockFit(kind, 1.0, "exact", anchors=len(init), bits=clock.bits)
 
     def place(
         self, records: Any, row: NDArray[np.int64], lost_oldest: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return start and end in ns, and the duration in ticks."""
-        ticks = (records["end"] - records["start"]).astype(np.int64)  # modulo 2**32
+        ticks = (records["end"] - records["start"]).astype(np.int64)  # modulo 2**32, or exact
         end = self._unwrap(records["end"], row, lost_oldest)
         end_ns, start_ns = self._to_ns(end, row), self._to_ns(end - ticks, row)
         return np.minimum(start_ns, end_ns, out=start_ns), end_ns, ticks
 
     def _unwrap(
-        self, words: NDArray[np.uint32], row: NDArray[np.int64], lost_oldest: NDArray[np.bool_]
+        self, words: NDArray[Any], row: NDArray[np.int64], lost_oldest: NDArray[np.bool_]
     ) -> NDArray[np.int64]:
         """Extend 32-bit words to 64: within a slot records end in order, after init."""
+        if self.clock.bits > abi.WORD_BITS:
+            return words.astype(np.int64)
         since_init = words - self.init_ticks.astype(np.uint32)[row]
         elapsed: NDArray[np.int64] = since_init.astype(np.int64)
         wrapped = np.zeros(len(row), np.int64)
@@ -581,12 +595,15 @@ class _Timeline:
                 "(a warp was put aside between its two clock reads, or they were overwritten)"
             )
         late = self.finished & (self.finish_ticks - self.init_ticks >= WRAP)
+        late &= self.clock.bits == abi.WORD_BITS
         long = int(np.count_nonzero(late | self.turned))
         if long:
+            wide = "globaltimer64" if self.clock is ClockKind.GLOBALTIMER else "cycles64"
             seconds = WRAP * self.fit.ns_per_tick / 1e9
             notes.append(
                 f"{long} warps ran longer than the 32-bit clock's {seconds:.2f} s: a single "
-                "range or a gap between records longer than that is shown short by a multiple of it"
+                "range or a gap between records longer than that is shown short by a multiple of "
+                f"it; ikp.profile(clock={wide!r}) records all 64 bits"
             )
         if self.fit.rate == "nominal" and len(self.sm):
             notes.append(
@@ -654,12 +671,13 @@ def _needed_bytes(
     capacity: int,
     slots: int,
     overflow: OverflowMode,
+    clock: ClockKind,
 ) -> int:
     """Return the segment size that would have held all; twice the present one where unknown."""
     need = int(attempted.max(initial=0))
     if (~finished & (attempted >= capacity)).any():
         need = max(need, 2 * capacity)
-    return abi.segment_bytes(slots, need, overflow) if need > capacity else 0
+    return abi.segment_bytes(slots, need, overflow, clock) if need > capacity else 0
 
 
 def _language(header: Any, source: Source) -> str:

@@ -41,6 +41,9 @@ from ikp.version import __version__
 DEFAULT_BUFFER_BYTES = {"timeline": 32 << 20, "totals": 8 << 20}
 """Room for two million records, 240 per warp for 8192 warps; for 60 totals of each of those."""
 
+CLOCKS = ("cycles", "globaltimer", "cycles64", "globaltimer64")
+"""Those that a kernel can read: names of ``ClockKind``, as a user gives them."""
+
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 """Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
 
@@ -73,7 +76,10 @@ class profile:
             keeps it in ``trace`` only. ``{rank}`` in it becomes the rank of this process, so that
             each of several writes a file of its own: ``"x.{rank}.pftrace"``.
         force: overwrite an existing file.
-        clock: ``"cycles"`` (SM cycles, finest) or ``"globaltimer"`` (one axis in ns, coarse steps).
+        clock: ``"cycles"`` (SM cycles, finest) or ``"globaltimer"`` (one axis in ns, coarse steps):
+            32 bits of it in each record, so that a single range longer than 2**32 of them (about
+            2 s of cycles, 4 s of ns) is shown short. ``"cycles64"`` and ``"globaltimer64"`` record
+            all 64, in records of 32 bytes instead of 16.
         mode: ``"timeline"`` records each range; ``"totals"`` only how often each region occurred in
             each warp and how long it took in all, which costs less and needs hardly any room. Then
             payloads are left out, and ``index=`` and region numbers known only at run time refused.
@@ -117,9 +123,9 @@ class profile:
                 f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
             )
         self._path, self._force = path, force
-        self._clock = _choice(ClockKind, clock, "clock", ("cycles", "globaltimer"))
+        self._clock = _choice(ClockKind, clock, "clock", CLOCKS)
         self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
-        self._totals = _checked_mode(mode, overflow, shared_bytes) == "totals"
+        self._totals = _checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
         self._buffer_size = DEFAULT_BUFFER_BYTES[mode] if buffer_size is None else buffer_size
         self._device_wish = device
         self._backend_wish, self._schedule = backend, schedule
@@ -500,11 +506,11 @@ def _installed_backend() -> str:
 
 def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
     if value not in allowed:
-        raise UsageError(f"{name}={value!r} is unknown: use {' or '.join(map(repr, allowed))}.")
+        raise UsageError(f"{name}={value!r} is unknown: use {_either(allowed)}.")
     return kind[value.upper()]
 
 
-def _checked_mode(mode: Any, overflow: str, shared_bytes: int) -> str:
+def _checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind) -> str:
     if mode not in DEFAULT_BUFFER_BYTES:
         raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
     if mode == "totals" and overflow == "wrap":
@@ -517,7 +523,18 @@ def _checked_mode(mode: Any, overflow: str, shared_bytes: int) -> str:
             "mode='totals' keeps its sums in registers: there are no records to stage in shared "
             "memory. Leave shared_bytes out."
         )
+    if mode == "totals" and clock.bits > abi.WORD_BITS:
+        raise UsageError(
+            f"mode='totals' adds up ranges shorter than 2**32 ticks each, in sums of 64 bits: "
+            f"clock={clock.unit.name.lower()!r} does. For single ranges longer than that, leave "
+            "mode out."
+        )
     return str(mode)
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"
 
 
 MAX_SHARED_BYTES = 48 << 10

@@ -52,6 +52,7 @@ class ClockFit:
     residual_sd_ns: float = 0.0
     residual_max_ns: float = 0.0
     rate_spread: float = 0.0  # how much the rate itself changed within the launch, relative
+    bits: int = 32  # of the clock that each record holds
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class _Findings:
     def _own(self) -> set[int]:
         """The clock reads and stores of all records."""
         reads = {i for record in self.found.records for s in record.spans for i in (s.start, s.end)}
-        return reads | {record.store for record in self.found.records}
+        return reads | {at for record in self.found.records for at in record.stores}
 
     @cached_property
     def _held(self) -> dict[int, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
 _MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
-_TAG = re.compile(r"v4\.b32 \[\w+\], \{(0x[0-9a-f]+),")
+_TAG = re.compile(r"v[24]\.b32 \[[\w+]+\], \{(0x[0-9a-f]+),")
 _TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
 RUN_TIME = "(id known at run time)"
 

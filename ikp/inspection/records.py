@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ikp.core.abi import KIND_SHIFT, Kind
+from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
 from ikp.inspection.flow import Flow
+from ikp.inspection.sass import Instruction
 from ikp.inspection.trace import Origins, Tracer
 from ikp.inspection.values import Origin, words
 
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)
+_ADDRESS = re.compile(r"^(?P<base>.*\[[^\]+]+)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
+_REACH = 32
+"""Instructions between the two stores of one record, at most: they stand side by side in PTX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +30,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record store in machine code."""
+    """One record in machine code."""
 
-    store: int  # index of the instruction
+    stores: tuple[int, ...]  # indices of the instructions: one, or two with a 64-bit clock
     tag: int | None  # None: made at run time
     spans: tuple[Span, ...]
+
+    @property
+    def store(self) -> int:
+        """Index of the store of its times."""
+        return self.stores[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +47,7 @@ class Found:
     """What there is of ikp in one kernel."""
 
     records: tuple[Record, ...]
-    clocks: tuple[int, ...]  # every 32-bit clock read
+    clocks: tuple[int, ...]  # every clock read that is as wide as records have them
     unresolved: tuple[int, ...]  # stores of an end of a range whose start was not found
 
 
@@ -46,28 +56,58 @@ def find(flow: Flow) -> Found:
 
     A record is a 16-byte store of {tag, start, end, payload} whose end word comes from a clock and
     whose tag doesn't: that tells it from what init and finish write. Tag and start tell it from
-    any other such store.
+    any other such store. Of a 64-bit clock it is one of {start, end}, both from a clock, and
+    another of {tag, payload} behind it.
     """
     tracer = Tracer(flow)
-    records, unresolved = [], []
+    records, unresolved, anchors = [], [], set[int]()
+    wide = False
     for at, instruction in enumerate(flow.code.instructions):
-        if instruction.op not in _STORES or "128" not in instruction.opcode.split("."):
+        if not _stores(instruction, "128"):
             continue
-        data = instruction.operands[1] if len(instruction.operands) > 1 else "RZ"
-        if data == "RZ":
-            continue
-        tag, start, end, _ = words(data, 4)
+        stores, tag, (start, _, end, _) = (at,), "", words(instruction.operands[1], 4)
         if not _are_clocks(tracer, tracer.origins(at, (end,))):
             continue
-        tags = _tags(tracer, at, tag)
+        if not _are_clocks(tracer, tracer.origins(at, (start,))):
+            tag, start, *_ = words(instruction.operands[1], 4)
+        elif (rest := _rest(flow.code.instructions, at)) is not None:
+            stores, tag = (at, rest), words(flow.code.instructions[rest].operands[1], 2)[0]
+        tags = _tags(tracer, stores[-1], tag) if tag else set()
         if not tags:
+            anchors |= _origins(tracer, at, (start, end))
             continue
         spans = _spans(tracer, tracer.origins(at, (end, start)))
         if spans:
-            records.append(Record(at, tags.pop() if len(tags) == 1 else None, spans))
+            records.append(Record(stores, tags.pop() if len(tags) == 1 else None, spans))
+            wide |= len(stores) > 1
         else:
             unresolved.append(at)
-    return Found(tuple(records), _clocks(tracer), tuple(unresolved))
+    return Found(tuple(records), _clocks(tracer, anchors, wide=wide), tuple(unresolved))
+
+
+def _stores(instruction: Instruction, bits: str) -> bool:
+    """Tell whether an instruction stores so many bits of registers."""
+    known = instruction.op in _STORES and bits in instruction.opcode.split(".")
+    return known and len(instruction.operands) > 1 and instruction.operands[1] != "RZ"
+
+
+def _rest(instructions: tuple[Instruction, ...], at: int) -> int | None:
+    """Return the store of the tag and payload that belong to the times that ``at`` stores."""
+    base, offset = _address(instructions[at])
+    near = range(max(0, at - _REACH), min(len(instructions), at + _REACH + 1))
+    beside = [
+        other
+        for other in near
+        if _stores(instructions[other], "64")
+        and _address(instructions[other]) == (base, offset + ALIGNMENT)
+    ]
+    return min(beside, key=lambda other: abs(other - at), default=None)
+
+
+def _address(instruction: Instruction) -> tuple[str, int]:
+    """Return what an instruction's address is made of, as text, and the number in it."""
+    found = _ADDRESS.match(instruction.operands[0])
+    return (found["base"], int(found["offset"] or "0", 16)) if found else ("", 0)
 
 
 def _are_clocks(tracer: Tracer, origins: Origins) -> bool:
@@ -115,9 +155,17 @@ def _contents(origins: Origins, places: tuple[int | str, ...]) -> set[int]:
     }
 
 
-def _clocks(tracer: Tracer) -> tuple[int, ...]:
+def _origins(tracer: Tracer, at: int, places: tuple[str, ...]) -> set[int]:
+    """Return the instructions that make the words in ``places``."""
+    return {int(made) for place in places for (made,) in tracer.origins(at, (place,)).found}
+
+
+def _clocks(tracer: Tracer, anchors: set[int], *, wide: bool) -> tuple[int, ...]:
+    """Return the clock reads of records: all of 64 bits but the anchors, or all of 32."""
     return tuple(
         at
         for at, defined in enumerate(tracer.defined)
-        if len(defined) == 1 and any(d.origin is Origin.CLOCK for d in defined.values())
+        if len(defined) == 1 + wide
+        and not (wide and at in anchors)
+        and any(d.origin is Origin.CLOCK for d in defined.values())
     )

@@ -40,15 +40,25 @@ ROLE_MARK = "// ikp.role"
 WHOLE_MARK = "// ikp.whole"
 END_MARK = "// ikp.end"
 
-CLOCK_REGISTER = {ClockKind.CYCLES: "%clock", ClockKind.GLOBALTIMER: "%globaltimer_lo"}
+CLOCK_READ = {
+    ClockKind.CYCLES: "mov.u32 $0, %clock;",
+    ClockKind.GLOBALTIMER: "mov.u32 $0, %globaltimer_lo;",
+    ClockKind.CYCLES64: "mov.u64 $0, %clock64;",
+    ClockKind.GLOBALTIMER64: "mov.u64 $0, %globaltimer;",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Asm:
-    """An inline-assembly block: ``$0`` is its 32-bit result, ``$1`` and up its operands."""
+    """An inline-assembly block: ``$0`` is its result, ``$1`` and up its operands."""
 
     code: str
     constraints: str
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """How many bits the result has, and each operand: 32 or 64."""
+        return tuple(64 if one.endswith("l") else 32 for one in self.constraints.split(","))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +81,8 @@ def region_comment(region: int, name: str) -> str:
 
 
 def start(spec: Spec) -> Asm:
-    """No operands; the result is the start word."""
-    return Asm(f"{CLOCK_MARK}\nmov.u32 $0, {CLOCK_REGISTER[spec.clock]};\n{END_MARK}", "=r")
+    """No operands; the result is the start word, as wide as the clock is read."""
+    return Asm(f"{CLOCK_MARK}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", f"={_clock_word(spec)}")
 
 
 def end(spec: Spec, record: Record) -> Asm:
@@ -109,11 +119,7 @@ def store(spec: Spec, tag: int, start: str, end: str) -> str:
     return _STORE.format(
         where="",
         index=_index(spec, None, where=False),
-        store=_STAGED if spec.stage else _GLOBAL,
-        tag=f"{tag:#x}",
-        start=start,
-        end=end,
-        payload="0",
+        store=_words(spec, tag=f"{tag:#x}", start=start, end=end, payload="0"),
         count=_count(None, where=False),
     )
 
@@ -123,18 +129,37 @@ def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
     names = [name for name in [*names, "where", "index"] if wanted.get(name, True)]
     operand = {name: f"${i}" for i, name in enumerate(names, 1)}
     code = _RECORD.format(
-        clock=CLOCK_REGISTER[spec.clock],
+        clock=CLOCK_READ[spec.clock],
         comment=record.comment,
         where=f"setp.ne.u32 w, {operand['where']}, 0;\n" if record.where else "",
         index=_index(spec, operand.get("index"), record.where),
-        store=_STAGED if spec.stage else _GLOBAL,
-        tag=operand.get("tag", f"{record.tag:#x}" if record.tag is not None else ""),
-        start=operand.get("start", "$0"),
-        end="$0",
-        payload=operand["payload"],
+        store=_words(
+            spec,
+            tag=operand.get("tag", f"{record.tag:#x}" if record.tag is not None else ""),
+            start=operand.get("start", "$0"),
+            end="$0",
+            payload=operand["payload"],
+        ),
         count=_count(operand.get("index"), record.where),
     )
-    return Asm(code, ",".join(["=&r", *"r" * len(names)]))
+    word = _clock_word(spec)
+    return Asm(code, ",".join([f"=&{word}", *(word if n == "start" else "r" for n in names)]))
+
+
+def _clock_word(spec: Spec) -> str:
+    """Return the constraint of a clock word."""
+    return "l" if spec.clock.bits > abi.WORD_BITS else "r"
+
+
+def _words(spec: Spec, *, tag: str, start: str, end: str, payload: str) -> str:
+    """Return code that stores a record's words at ``n``, if ``p`` holds."""
+    space, at = ("shared", "n") if spec.stage else ("global", "a")
+    address = "" if spec.stage else "mov.b64 a, {n, ikp_high};\n"
+    if spec.clock.bits == abi.WORD_BITS:
+        return f"{address}@p st.{space}.v4.b32 [{at}], {{{tag}, {start}, {end}, {payload}}};"
+    rest = abi.field_offsets(abi.WIDE_RECORD)["tag"]
+    return f"""{address}@p st.{space}.v2.b64 [{at}], {{{start}, {end}}};
+@p st.{space}.v2.b32 [{at}+{rest}], {{{tag}, {payload}}};"""
 
 
 def _index(spec: Spec, given: str | None, where: bool) -> str:
@@ -142,9 +167,9 @@ def _index(spec: Spec, given: str | None, where: bool) -> str:
     also = (".and", ", w") if where else ("", "")
     if spec.overflow is OverflowMode.WRAP:
         bound = f"setp.ne{also[0]}.u32 p, ikp_lim, 0{also[1]};"
-        return f"{bound}\nand.b32 n, ikp_cur, ikp_lim;\nshl.b32 n, n, {SHIFT};"
+        return f"{bound}\nand.b32 n, ikp_cur, ikp_lim;\nshl.b32 n, n, {shift(spec)};"
     at = given or "ikp_cur"
-    return f"setp.lt{also[0]}.u32 p, {at}, ikp_lim{also[1]};\nshl.b32 n, {at}, {SHIFT};"
+    return f"setp.lt{also[0]}.u32 p, {at}, ikp_lim{also[1]};\nshl.b32 n, {at}, {shift(spec)};"
 
 
 def _count(given: str | None, where: bool) -> str:
@@ -157,24 +182,24 @@ def _count(given: str | None, where: bool) -> str:
     return f"{largest}\n{guard}max.u32 ikp_cur, ikp_cur, n;"
 
 
-SHIFT = abi.RECORD_BYTES.bit_length() - 1
+def shift(spec: Spec) -> int:
+    """Return by how many bits an index is shifted to become an offset in a slot."""
+    return spec.clock.record.itemsize.bit_length() - 1
+
 
 _STORE = """{{
 .reg .pred p, w; .reg .u32 n; .reg .u64 a;
 {where}{index}
 add.u32 n, n, ikp_base;
-{store} {{{tag}, {start}, {end}, {payload}}};
+{store}
 {count}
 }}"""
 
 _RECORD = f"""{CLOCK_MARK}
-mov.u32 $0, {{clock}};
+{{clock}}
 {STORE_MARK} {{comment}}
 {_STORE}
 {END_MARK}"""
-
-_GLOBAL = "mov.b64 a, {n, ikp_high};\n@p st.global.v4.b32 [a],"
-_STAGED = "@p st.shared.v4.b32 [n],"
 
 _ROLE = f"""{ROLE_MARK} {{comment}}
 {{{{

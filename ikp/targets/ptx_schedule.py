@@ -164,13 +164,18 @@ def _record_items(lines: list[str]) -> list[Item]:
     """
     stores = [i for i, line in enumerate(lines) if line.strip().startswith(STORE_MARK)]
     if not stores:
-        return [Item(Role.START, lines, writes=frozenset(_REGISTER.findall(lines[1])))]
+        return [Item(Role.START, lines, writes=_target(lines))]
     clock, store = lines[: stores[0]], lines[stores[0] :]
     reads = frozenset(register for line in store for register in _REGISTER.findall(line))
     made = [Item(Role.STORE, store, reads=reads)]
     if clock:
-        made.insert(0, Item(Role.END, clock, writes=frozenset(_REGISTER.findall(clock[1]))))
+        made.insert(0, Item(Role.END, clock, writes=_target(clock)))
     return made
+
+
+def _target(read: list[str]) -> frozenset[str]:
+    """Return the register that a marked clock read writes; ``%clock64`` looks like another."""
+    return frozenset(_REGISTER.findall(read[1])[:1])
 
 
 def _item(line: str) -> Item:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.spec import Spec
-from ikp.targets.ptx import END_MARK, SHIFT, Asm, slot_address, store
+from ikp.targets.ptx import END_MARK, Asm, shift, slot_address, store
 from ikp.targets.ptx_totals import Counter, declarations, records
 
 INIT_MARK = "// ikp.init"
@@ -37,7 +37,7 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
         *declarations(counters),
         "{",
         _PLACE,
-        f"cvt.u32.u64 ikp_first, {_ANCHOR[spec.clock]};",
+        _word(spec, "ikp_first"),
         _CHOSEN if spec.select else _EVERY,
         _slot(spec),
         _stage(spec) if spec.stage else "",
@@ -79,7 +79,7 @@ def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None
         "" if whole is None else _whole(spec, whole),
         f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",
         f"@p st.global.b32 [a+{_SLOT['state']}], {int(SlotState.FINISHED)};",
-        _flush(spec.overflow) if spec.stage else "",
+        _flush(spec) if spec.stage else "",
         "}",
     ]
     return "\n".join(line for line in lines if line)
@@ -94,17 +94,27 @@ _MANY = 0xFFFFFFFF  # what a product becomes that leaves 32 bits: more than a se
 _ANCHOR = {ClockKind.CYCLES: "clk", ClockKind.GLOBALTIMER: "ns"}
 
 
+def _word(spec: Spec, into: str) -> str:
+    """Return the instruction that takes a record's clock word from the anchor."""
+    move = "mov.u64" if spec.clock.bits > abi.WORD_BITS else "cvt.u32.u64"
+    return f"{move} {into}, {_ANCHOR[spec.clock.unit]};"
+
+
 def _whole(spec: Spec, region: int) -> str:
     tag = abi.tag(Kind.RANGE, PayloadType.NONE, region)
-    read = f".reg .u32 last; cvt.u32.u64 last, {_ANCHOR[spec.clock]};"
+    read = f".reg .u{spec.clock.bits} last; {_word(spec, 'last')}"
     return f"{read}\n{store(spec, tag, 'ikp_first', 'last')}"
 
 
 def _declarations(spec: Spec) -> list[str]:
+    wide = spec.clock.bits > abi.WORD_BITS
+    registers = "ikp_cur, ikp_high, ikp_base, ikp_lim" + ("" if wide else ", ikp_first")
+    first = [".reg .u64 ikp_first;"] if wide else []
     if not spec.stage:
-        return [".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim, ikp_first;"]
+        return [f".reg .u32 {registers};", *first]
     return [
-        ".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim, ikp_first, ikp_slot;",
+        f".reg .u32 {registers}, ikp_slot;",
+        *first,
         f".shared .align {abi.ALIGNMENT} .b8 ikp_stage[{spec.stage}];",
     ]
 
@@ -154,12 +164,12 @@ mul.wide.u32 a, blocks, rows; min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;
 def _slot(spec: Spec) -> str:
     """Return code that sets the cursor's registers; ``t`` becomes the capacity of the slot."""
     return f"""div.u32 bytes, $2, slots; and.b32 bytes, bytes, {-abi.ALIGNMENT};
-setp.ge.and.u32 ok, bytes, {abi.min_slot_bytes(spec.overflow)}, ok;
+setp.ge.and.u32 ok, bytes, {abi.min_slot_bytes(spec.overflow, spec.clock)}, ok;
 mov.b64 {{low, ikp_high}}, $1;
 mad.lo.u32 t, rank, rows, row; mad.lo.u32 slot, t, bytes, low;
 add.u32 slot, slot, {abi.LAUNCH_HEADER_BYTES};
 mov.u32 ikp_cur, 0; mov.u32 ikp_lim, 0; add.u32 ikp_base, slot, {_HEADER};
-sub.u32 t, bytes, {_HEADER}; shr.u32 t, t, {SHIFT};"""
+sub.u32 t, bytes, {_HEADER}; shr.u32 t, t, {shift(spec)};"""
 
 
 def _stage(spec: Spec) -> str:
@@ -168,7 +178,7 @@ def _stage(spec: Spec) -> str:
 mov.u32 u, {spec.stage}; div.u32 part, u, rows; and.b32 part, part, {-abi.ALIGNMENT};
 mov.u32 ikp_base, ikp_stage;
 mad.lo.u32 ikp_base, row, part, ikp_base;
-shr.u32 u, part, {SHIFT}; min.u32 t, t, u;
+shr.u32 u, part, {shift(spec)}; min.u32 t, t, u;
 setp.ge.and.u32 ok, u, {abi.min_records(spec.overflow)}, ok;"""
 
 
@@ -207,12 +217,14 @@ mov.u32 u, 0;
 @ok st.global.v2.b64 [a+{_SLOT["init_ns"]}], {{ns, clk}};"""
 
 
-def _flush(overflow: OverflowMode) -> str:
-    """Return code with which the warp copies its part of the stage to ``slot``.
+def _flush(spec: Spec) -> str:
+    """Return code with which the warp copies its part of the stage to ``slot``, 16 bytes a step.
 
     All lanes that come here together copy, where lane 0, which knows the count, is among them.
     """
-    capacity = "add.u32 most, most, 1;\n" if overflow is OverflowMode.WRAP else ""
+    capacity = "add.u32 most, most, 1;\n" if spec.overflow is OverflowMode.WRAP else ""
+    step = abi.ALIGNMENT.bit_length() - 1
+    pieces = f"shl.b32 n, n, {shift(spec) - step};\n" if shift(spec) > step else ""
     return f"""{{
 .reg .u32 mask, n, most, i, step, t; .reg .b32 v0, v1, v2, v3; .reg .pred done;
 activemask.b32 mask; and.b32 t, mask, 1; setp.eq.u32 done, t, 0;
@@ -223,13 +235,13 @@ shfl.sync.idx.b32 most, ikp_lim, 0, 31, mask;
 setp.eq.u32 done, most, 0;
 @done bra ikp_flushed;
 {capacity}min.u32 n, n, most;
-mov.u32 t, %lanemask_lt; and.b32 t, t, mask; popc.b32 i, t; popc.b32 step, mask;
+{pieces}mov.u32 t, %lanemask_lt; and.b32 t, t, mask; popc.b32 i, t; popc.b32 step, mask;
 ikp_flush:
 setp.ge.u32 done, i, n;
 @done bra ikp_flushed;
-shl.b32 t, i, {SHIFT}; add.u32 t, t, ikp_base;
+shl.b32 t, i, {step}; add.u32 t, t, ikp_base;
 ld.shared.v4.b32 {{v0, v1, v2, v3}}, [t];
-shl.b32 t, i, {SHIFT}; add.u32 t, t, slot;
+shl.b32 t, i, {step}; add.u32 t, t, slot;
 mov.b64 a, {{t, ikp_high}};
 st.global.v4.b32 [a+{_HEADER}], {{v0, v1, v2, v3}};
 add.u32 i, i, step;

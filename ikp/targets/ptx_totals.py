@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.spec import Spec
-from ikp.targets.ptx import CLOCK_MARK, CLOCK_REGISTER, END_MARK, SHIFT, STORE_MARK, Asm
+from ikp.targets.ptx import CLOCK_MARK, CLOCK_READ, END_MARK, STORE_MARK, Asm
 
 _COUNT = {Kind.RANGE: "ikp_count", Kind.INSTANT: "ikp_times"}
+_SHIFT = abi.TOTAL.itemsize.bit_length() - 1
 _USED = re.compile(r"\b(ikp_count|ikp_times)_(\d+)\b")
 
 
@@ -58,7 +59,7 @@ def end(spec: Spec, counter: Counter, comment: str, where: bool = False) -> Asm:
     """Add one range to its region's total. Operands: start word, [where]."""
     guard, test = _where(where, "$2")
     code = f"""{CLOCK_MARK}
-mov.u32 $0, {CLOCK_REGISTER[spec.clock]};
+{CLOCK_READ[spec.clock]}
 {STORE_MARK} {comment}
 {{
 .reg .pred w; .reg .u32 t;
@@ -124,7 +125,7 @@ def _record(counter: Counter) -> str:
 .reg .pred any, fits; .reg .u32 n, low, high; .reg .u64 at;
 setp.ne.u32 any, {counter.count}, 0;
 setp.lt.and.u32 fits, ikp_cur, ikp_lim, any;
-shl.b32 n, ikp_cur, {SHIFT}; add.u32 n, n, ikp_base;
+shl.b32 n, ikp_cur, {_SHIFT}; add.u32 n, n, ikp_base;
 mov.b64 at, {{n, ikp_high}};
 {halves}
 @fits st.global.v4.b32 [at], {words};

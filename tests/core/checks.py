@@ -56,7 +56,7 @@ def _assert_counts(trace: Trace, slots: list[SlotTruth]) -> None:
 
 def assert_consistent(trace: Trace) -> None:
     """Check what every trace promises, whatever the bytes were that it was decoded from."""
-    slots, events = trace.slots, trace.events
+    slots, events, launches = trace.slots, trace.events, trace.launches
     for table in (slots, events):
         lengths = {len(getattr(table, name)) for name in table.__dataclass_fields__}
         assert lengths == {len(table)}
@@ -75,7 +75,9 @@ def assert_consistent(trace: Trace) -> None:
     assert np.isin(events.payload_type, list(PayloadType)).all()
     instant = events.kind == Kind.INSTANT
     assert (events.start_ns[instant] == events.end_ns[instant]).all()
-    assert (events.ticks >= 0).all() and (events.ticks < 1 << 32).all()
+    assert (events.ticks >= 0).all()
+    bits = np.array([launch.clock.bits for launch in launches], np.int64)
+    assert (events.ticks >> bits[slots.launch[events.slot]] == 0).all()
     assert np.bincount(events.slot, minlength=len(slots)).tolist() == slots.kept.tolist()
     assert (slots.kept <= slots.attempted).all()
     for i, launch in enumerate(trace.launches):

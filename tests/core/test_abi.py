@@ -45,6 +45,7 @@ LAUNCH_WORDS = {
     "stage_bytes": 80,
     "reserved": 84,
 }
+WIDE = abi.WIDE_RECORD.itemsize
 SLOT_WORDS = {
     "init_ns": 0,
     "init_clock": 8,
@@ -66,6 +67,9 @@ def test_version_1_is_laid_out_like_this() -> None:
     assert abi.field_offsets(abi.SLOT_HEADER).items() >= SLOT_WORDS.items()
     assert set(abi.SLOT_HEADER.names or ()) == set(SLOT_WORDS)
     assert abi.field_offsets(abi.RECORD) == {"tag": 0, "start": 4, "end": 8, "payload": 12}
+    assert abi.field_offsets(abi.WIDE_RECORD) == {
+        **{"start": 0, "end": 8, "tag": 16, "payload": 20, "reserved": 24},
+    }
     assert {kind.name: kind.value for kind in Kind} == {
         "RANGE": 1,
         "INSTANT": 2,
@@ -86,14 +90,16 @@ def test_version_1_is_laid_out_like_this() -> None:
         "TOTALS": 4,
     }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
-    assert [kind.name for kind in ClockKind] == ["CYCLES", "GLOBALTIMER", "HOST"]
+    narrow = ["CYCLES", "GLOBALTIMER", "HOST"]
+    assert [kind.name for kind in ClockKind] == [*narrow, *(f"{name}64" for name in narrow)]
+    assert [kind.value for kind in ClockKind] == list(range(6))
     assert [mode.name for mode in OverflowMode] == ["STOP", "WRAP"]
     assert [language.name for language in Language] == ["OTHER", "TRITON", "GLUON", "CUTE"]
     assert [state.value for state in SlotState] == [0, 1, 3]
 
 
 def test_everything_stays_aligned_for_vector_stores() -> None:
-    for size in (abi.LAUNCH_HEADER_BYTES, abi.SLOT_HEADER_BYTES, abi.RECORD_BYTES):
+    for size in (abi.LAUNCH_HEADER_BYTES, abi.SLOT_HEADER_BYTES, abi.RECORD_BYTES, WIDE):
         assert size % abi.ALIGNMENT == 0
     assert abi.MAX_SEGMENT_BYTES % abi.ALIGNMENT == 0
     assert abi.MAX_SEGMENT_BYTES < 1 << 31
@@ -139,6 +145,15 @@ def test_a_tag_keeps_its_parts_apart(kind: Kind, payload: PayloadType, region: i
 def test_capacity(slot_bytes: int, stop: int, ring: int) -> None:
     assert abi.slot_capacity(slot_bytes, OverflowMode.STOP) == stop
     assert abi.slot_capacity(slot_bytes, OverflowMode.WRAP) == ring
+    twice = 64 + 2 * (slot_bytes - 64)  # each record takes twice the room
+    assert abi.slot_capacity(twice, OverflowMode.STOP, ClockKind.CYCLES64) == stop
+    assert abi.slot_capacity(twice, OverflowMode.WRAP, ClockKind.GLOBALTIMER64) == ring
+
+
+def test_a_clock_of_64_bits_is_the_same_clock() -> None:
+    for kind in ClockKind:
+        assert (kind.bits, kind.record.itemsize) == ((64, 32) if "64" in kind.name else (32, 16))
+        assert kind.unit.name == kind.name.removesuffix("64")
 
 
 @pytest.mark.parametrize("overflow", OverflowMode)

@@ -73,7 +73,7 @@ HEADER_FAULTS: dict[str, tuple[int, ...]] = {
     **{f"block_{axis}": (0, 32, 63, 96, 1025, 2**32 - 1) for axis in "xyz"},
     "warps_per_block": (0, 1, 3, 2**32 - 1),
     "slot_bytes": (0, 16, 64, 127, 112, 144, 2**31, 2**32 - 16),
-    "clock": (3, 2**32 - 1),
+    "clock": (6, 2**32 - 1),
     "overflow": (2, 2**32 - 1),
 }
 
@@ -194,7 +194,7 @@ def test_a_record_with_a_tag_that_can_not_be_is_left_out_and_counted(tag: int) -
     )
 
 
-@pytest.mark.parametrize("clock", ClockKind)
+@pytest.mark.parametrize("clock", [each for each in ClockKind if each.bits == 32])
 def test_a_start_before_the_beginning_of_time_is_moved_there(clock: ClockKind) -> None:
     segment, _ = valid(clock=clock)
     for slot in range(12):

@@ -26,7 +26,10 @@ def test_a_buffer_outside_the_session_is_refused(host: Host, when: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clock": "sundial"}, "clock='sundial' is unknown: use 'cycles' or 'globaltimer'"),
+        (
+            {"clock": "sundial"},
+            "clock='sundial' is unknown: use 'cycles', 'globaltimer', 'cycles64' or 'globaltimer64'",
+        ),
         ({"clock": "host"}, "clock='host' is unknown"),
         ({"clock": None}, "clock=None is unknown"),
         ({"overflow": "drop"}, "overflow='drop' is unknown: use 'stop' or 'wrap'"),

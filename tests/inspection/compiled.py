@@ -20,10 +20,15 @@ OUT_AND_N = {"out": "*i32", "n": "i32"}
 BOTH = {"LOAD": True, "DOT": True, **gemm.TILES}
 
 
-def pipelined(capability: int, schedule: bool = True, **options: Any) -> Code:
+def pipelined(
+    capability: int,
+    schedule: bool = True,
+    clock: ClockKind = ClockKind.CYCLES,
+    **options: Any,
+) -> Code:
     """Return the pipelined GEMM, with a range around its loads and one around its dot."""
     made = {**gemm.OPTIONS, **options}
-    on = spec(schedule=schedule)
+    on = spec(clock=clock, schedule=schedule)
     return compile_kernel(gemm.gemm, gemm.TYPES, on, BOTH, capability, divisible=True, **made)
 
 
@@ -47,8 +52,8 @@ def _control(name: str, capability: int = 90, **options: Any) -> Code:
     return compile_kernel(getattr(control, name), OUT_AND_N, spec(**options), capability=capability)
 
 
-def _choices(name: str, stage: int = 0) -> Code:
-    return compile_kernel(getattr(choices, name), OUT_AND_N, replace(spec(), stage=stage))
+def _choices(name: str, stage: int = 0, **options: Any) -> Code:
+    return compile_kernel(getattr(choices, name), OUT_AND_N, replace(spec(**options), stage=stage))
 
 
 def _gluon(name: str, capability: int) -> Code:
@@ -65,6 +70,14 @@ CASES: dict[str, Callable[[], Code]] = {
     "nested sm_100": lambda: _control("nested", 100),
     "nested, ring": lambda: _control("nested", overflow=OverflowMode.WRAP),
     "nested, global timer": lambda: _control("nested", clock=ClockKind.GLOBALTIMER),
+    "nested, 64 bits": lambda: _control("nested", clock=ClockKind.CYCLES64),
+    "nested, 64 bits sm_100": lambda: _control("nested", 100, clock=ClockKind.GLOBALTIMER64),
+    "overlapping, 64 bits": lambda: _control("overlapping", clock=ClockKind.CYCLES64),
+    "unrolled, 64 bits": lambda: unrolled(clock=ClockKind.CYCLES64),
+    "run-time ids, 64 bits": lambda: unrolled("run-time id", clock=ClockKind.CYCLES64),
+    "gemm sm_90, 64 bits": lambda: pipelined(90, clock=ClockKind.CYCLES64),
+    "conditions, 64 bits": lambda: _choices("conditional", clock=ClockKind.CYCLES64),
+    "indices, 64 bits, staged": lambda: _choices("placed", 1024, clock=ClockKind.CYCLES64),
     "functional": lambda: _control("functional"),
     "overlapping": lambda: _control("overlapping"),
     "overlapping sm_80": lambda: _control("overlapping", 80),

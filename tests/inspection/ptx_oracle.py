@@ -16,10 +16,14 @@ from tests.backends.sass import TOOLS
 
 _PTX_LINE = re.compile(r'File "\.nv_debug_ptx_txt", line (\d+)')
 _ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
-_CLOCK = re.compile(r"^mov\.u32 (%r\d+), %(?:clock|globaltimer_lo);")
-_MOVE = re.compile(r"^\s*mov\.[bu]32\s+(%r\d+), (%r\d+);")
+_CLOCK = re.compile(r"^mov\.u(?:32|64) (%rd?\d+), %(?:clock|globaltimer_lo|clock64|globaltimer);")
+_MOVE = re.compile(r"^\s*mov\.[bu](?:32|64)\s+(%rd?\d+), (%rd?\d+);")
 _STORE = re.compile(
     r"^@p st\.(?:global|shared)\.v4\.b32 \[[an]\], \{([^,]+), (%r\d+), (%r\d+), [^}]+\};"
+)
+_WIDE_STORE = re.compile(
+    r"^@p st\.(?:global|shared)\.v2\.b64 \[[an]\], \{(%rd\d+), (%rd\d+)\};"
+    r"\n@p st\.(?:global|shared)\.v2\.b32 \[[an]\+16\], \{([^,]+), [^}]+\};"
 )
 
 
@@ -59,9 +63,14 @@ def stores(ptx: str) -> dict[int, Stored]:
             sources[move[1]].add(move[2])
     made = {}
     for number, line in enumerate(lines, 1):
+        words = ()
         if found := _STORE.match(line.strip()):
-            tag = int(found[1], 16) if found[1].startswith("0x") else None
-            starts, ends = (_reads(found[i], clocks, sources) for i in (2, 3))
+            words = found.groups()
+        elif found := _WIDE_STORE.match("\n".join(map(str.strip, lines[number - 1 : number + 1]))):
+            words = (found[3], found[1], found[2])
+        if words:
+            tag = int(words[0], 16) if words[0].startswith("0x") else None
+            starts, ends = (_reads(word, clocks, sources) for word in words[1:])
             made[number] = Stored(tag, starts, ends)
     return made
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import cutlass
-from cutlass import Float32, Int32, Uint32
+from cutlass import Float32, Int32, Int64, Uint32
 from cutlass._mlir import ir
 from cutlass._mlir.dialects import arith, llvm
 from cutlass.cutlass_dsl import T
@@ -127,8 +127,9 @@ class Traced(PtxRecorder):
 
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
         # With side effects: never dropped, merged, or moved across memory operations.
+        word_type = Int64 if asm.bits[0] == Int64.width else Int32
         word = llvm.inline_asm(
-            T.i32(),
+            word_type.mlir_type,
             [arg.ir_value() for arg in args],
             asm.code,
             asm.constraints,
@@ -136,7 +137,7 @@ class Traced(PtxRecorder):
             is_align_stack=False,
             asm_dialect=llvm.AsmDialect.AD_ATT,
         )
-        return Int32(word)
+        return word_type(word)
 
     def _value(self, value: Any) -> Any:
         return Int32(value)

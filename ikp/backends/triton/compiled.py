@@ -117,7 +117,7 @@ class Compiled(PtxRecorder):
             asm.code,
             asm.constraints,
             args,
-            tl.int32,
+            tl.int64 if asm.bits[0] == tl.int64.primitive_bitwidth else tl.int32,
             is_pure=False,
             pack=1,
             _semantic=self._semantic,

@@ -98,15 +98,15 @@ class Interpreted:
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
-        return OpenRange(self.plain(region), _ticks(), self.plain(payload))
+        return OpenRange(self.plain(region), time.perf_counter_ns(), self.plain(payload))
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Store one range record, or add the range to its region's total."""
-        self._store(Kind.RANGE, region, start, _ticks(), payload, place)
+        self._store(Kind.RANGE, region, start, time.perf_counter_ns(), payload, place)
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Store one instant record, or add the instant to its region's total."""
-        now = _ticks()
+        now = time.perf_counter_ns()
         self._store(Kind.INSTANT, region, now, now, payload, place)
 
     def store_role(self, region: Region) -> None:
@@ -143,7 +143,7 @@ class Interpreted:
             program.add(region.counter(kind).tag, end - start & 0xFFFFFFFF)
             return
         tag = region.fixed_tag(placed(kind, place), payload.type) or 0
-        program.store((tag, start, end, payload.value), place.index)
+        program.store(tag, (start, end), payload.value, place.index)
 
     def _program(self, verb: str) -> _Program:
         program = self._running
@@ -187,10 +187,11 @@ class _Program:
         rank = chosen.rank(block)
         if rank is None or not len(chosen.chosen_warps(1)):
             return
-        if slot_bytes < abi.min_slot_bytes(spec.overflow):
+        clock = _clock(spec)
+        if slot_bytes < abi.min_slot_bytes(spec.overflow, clock):
             return
-        self.spec = spec
-        self.capacity = abi.slot_capacity(slot_bytes, spec.overflow)
+        self.spec, self.clock = spec, clock
+        self.capacity = abi.slot_capacity(slot_bytes, spec.overflow, clock)
         self.offset = abi.LAUNCH_HEADER_BYTES + rank * slot_bytes
         header = self._header()
         header[:] = 0
@@ -203,7 +204,7 @@ class _Program:
         header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
         header["grid"], header["block"] = grid, (1, 1, 1)
         header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
-        header["clock"], header["overflow"] = ClockKind.HOST, spec.overflow
+        header["clock"], header["overflow"] = _clock(spec), spec.overflow
         header["language"] = Language.TRITON
         header["options"] = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
         header["launches"] += 1
@@ -218,13 +219,13 @@ class _Program:
     def _header(self) -> Any:
         return self.memory[self.offset : self.offset + abi.SLOT_HEADER_BYTES].view(abi.SLOT_HEADER)
 
-    def store(self, words: tuple[int, int, int, int], given: int | None) -> None:
+    def store(self, tag: int, times: tuple[int, int], payload: int, given: int | None) -> None:
         """Store one record if there is room, at the next index or a given one, and count it."""
         index = self.attempted if given is None else given
         self.attempted = max(self.attempted, index + 1)
         if self.spec.overflow is OverflowMode.WRAP:
             index %= self.capacity
-        self._put(index, words)
+        self._put(index, tag, times, payload)
 
     def add(self, tag: int, ticks: int) -> None:
         """Add one range or instant to a total, whose record is written anew each time."""
@@ -232,12 +233,15 @@ class _Program:
         self.totals[tag] = index, count + 1, before + ticks
         self.attempted = len(self.totals)
         high, low = divmod(before + ticks, 1 << 32)
-        self._put(index, (tag, low, high, count + 1))
+        self._put(index, tag, (low, high), count + 1)  # a total's words are those of a record
 
-    def _put(self, index: int, words: tuple[int, int, int, int]) -> None:
+    def _put(self, index: int, tag: int, times: tuple[int, int], payload: int) -> None:
         if index < self.capacity:
-            at = self.offset + abi.SLOT_HEADER_BYTES + index * abi.RECORD_BYTES
-            self.memory[at : at + abi.RECORD_BYTES].view("<u4")[:] = words
+            dtype = self.clock.record
+            at = self.offset + abi.SLOT_HEADER_BYTES + index * dtype.itemsize
+            record = self.memory[at : at + dtype.itemsize].view(dtype)
+            record["tag"], record["payload"] = tag, payload
+            record["start"], record["end"] = (one & ((1 << self.clock.bits) - 1) for one in times)
         self.finish()  # the program may end anywhere: keep its counts exact
 
     def finish(self) -> None:
@@ -248,8 +252,9 @@ class _Program:
             header["attempted"], header["state"] = self.attempted, SlotState.FINISHED
 
 
-def _ticks() -> int:
-    return time.perf_counter_ns() & 0xFFFFFFFF
+def _clock(spec: Spec) -> ClockKind:
+    """Return the host's clock, as wide as the one that was asked for."""
+    return ClockKind.HOST64 if spec.clock.bits > abi.WORD_BITS else ClockKind.HOST
 
 
 def _anchor() -> tuple[int, int]:

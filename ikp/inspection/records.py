@@ -65,7 +65,9 @@ def find(flow: Flow) -> Found:
     for at, instruction in enumerate(flow.code.instructions):
         if not _stores(instruction, "128"):
             continue
-        stores, tag, (start, _, end, _) = (at,), "", words(instruction.operands[1], 4)
+        start, _, end, _ = words(instruction.operands[1], 4)
+        stores: tuple[int, ...] = (at,)
+        tag = ""
         if not _are_clocks(tracer, tracer.origins(at, (end,))):
             continue
         if not _are_clocks(tracer, tracer.origins(at, (start,))):

@@ -68,7 +68,11 @@ def test_version_1_is_laid_out_like_this() -> None:
     assert set(abi.SLOT_HEADER.names or ()) == set(SLOT_WORDS)
     assert abi.field_offsets(abi.RECORD) == {"tag": 0, "start": 4, "end": 8, "payload": 12}
     assert abi.field_offsets(abi.WIDE_RECORD) == {
-        **{"start": 0, "end": 8, "tag": 16, "payload": 20, "reserved": 24},
+        "start": 0,
+        "end": 8,
+        "tag": 16,
+        "payload": 20,
+        "reserved": 24,
     }
     assert {kind.name: kind.value for kind in Kind} == {
         "RANGE": 1,

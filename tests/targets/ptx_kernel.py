@@ -119,7 +119,7 @@ class Kernel:
 
     def _emit(self, asm: Asm, *operands: str, result: str = "") -> str:
         self._results += 1
-        result = result or f"%r{1000 + self._results}"
+        result = result or f"%r{'d' * (asm.bits[0] == 64)}{1000 + self._results}"
         values = [result, *operands]
         if asm.constraints.count(",") != len(operands):
             raise ValueError(f"{len(operands)} operands for {asm.constraints}")
@@ -143,7 +143,7 @@ _MODULE = """//
 {{
 	.reg .pred 	%p<100>;
 	.reg .b32 	%r<2000>;
-	.reg .b64 	%rd<100>;
+	.reg .b64 	%rd<2000>;
 {body}
 	ret;
 }}

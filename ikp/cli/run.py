@@ -13,6 +13,7 @@ import click
 
 from ikp.cli.program import Outcome, as_program, run
 from ikp.cli.run_report import MIB, report, say
+from ikp.core.abi import CLOCKS
 from ikp.core.ranks import PLACE, with_rank
 from ikp.errors import UsageError
 
@@ -58,6 +59,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Which launches of each kernel, counted from 0: 3, 3:5, :8, or : for all.",
 )
+@click.option(
+    "--clock",
+    type=click.Choice(CLOCKS),
+    default=CLOCKS[0],
+    show_default=True,
+    help="What ranges are timed with; the 64-bit ones where a range takes longer than 2 s.",
+)
 @click.option("--blocks", metavar="A:B:STEP", help="Record only these blocks of each launch.")
 @click.option("--warps", metavar="N,A-B", help="Record only these warps of each block.")
 @click.option(
@@ -93,6 +101,7 @@ def command(
     mode: str,
     kernel: str | None,
     launch: str,
+    clock: str,
     blocks: str | None,
     warps: str | None,
     out: Path | None,
@@ -121,7 +130,9 @@ def command(
 
     room = buffer_mib * MIB if buffer_mib else DEFAULT_BUFFER_BYTES[mode]
     path = _of_rank((out or Path(f"ikp-{_stem(target)}.pftrace")).absolute())
-    session = profile(path, force=force or out is None, mode=mode, buffer_size=room)
+    session = profile(
+        path, force=force or out is None, clock=clock, mode=mode, buffer_size=room
+    )
     launcher = Everything(
         plan(detail, lines, level),
         lambda: session,

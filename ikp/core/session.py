@@ -41,9 +41,6 @@ from ikp.version import __version__
 DEFAULT_BUFFER_BYTES = {"timeline": 32 << 20, "totals": 8 << 20}
 """Room for two million records, 240 per warp for 8192 warps; for 60 totals of each of those."""
 
-CLOCKS = ("cycles", "globaltimer", "cycles64", "globaltimer64")
-"""Those that a kernel can read: names of ``ClockKind``, as a user gives them."""
-
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 """Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
 
@@ -123,7 +120,7 @@ class profile:
                 f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
             )
         self._path, self._force = path, force
-        self._clock = _choice(ClockKind, clock, "clock", CLOCKS)
+        self._clock = _choice(ClockKind, clock, "clock", abi.CLOCKS)
         self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
         self._totals = _checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
         self._buffer_size = DEFAULT_BUFFER_BYTES[mode] if buffer_size is None else buffer_size

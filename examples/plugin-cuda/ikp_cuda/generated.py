@@ -36,6 +36,7 @@ _STRUCTS = {
     "LaunchHeader": abi.LAUNCH_HEADER,
     "SlotHeader": abi.SLOT_HEADER,
     "Record": abi.RECORD,
+    "WideRecord": abi.WIDE_RECORD,
 }
 _TYPES = {np.dtype("<u4"): "unsigned", np.dtype("<u8"): "unsigned long long"}
 
@@ -70,7 +71,10 @@ def _constant(name: str, value: int) -> str:
 def _choices(spec: Spec) -> Iterator[str]:
     yield _constant("CLOCK", spec.clock)
     yield _constant("OVERFLOW_MODE", spec.overflow)
-    yield _constant("MIN_SLOT_BYTES", abi.min_slot_bytes(spec.overflow))
+    yield _constant("MIN_SLOT_BYTES", abi.min_slot_bytes(spec.overflow, spec.clock))
+    wide = spec.clock.bits > abi.WORD_BITS
+    yield f"using Record = abi::{'WideRecord' if wide else 'Record'};"
+    yield f"using Ticks = unsigned {'long long' if wide else 'int'};"
 
 
 def _enum(enum: type[IntEnum]) -> Iterator[str]:

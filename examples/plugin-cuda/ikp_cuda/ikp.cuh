@@ -67,12 +67,23 @@ namespace detail {
 inline constexpr unsigned WARP = 32;
 
 // The "memory" clobbers keep loads and stores on their side of a clock read.
-__device__ __forceinline__ unsigned now() {
-  unsigned ticks;
+__device__ __forceinline__ void read(unsigned& ticks) {
   if constexpr (build::CLOCK == abi::ClockKind::CYCLES)
     asm volatile("mov.u32 %0, %%clock;" : "=r"(ticks)::"memory");
   else
     asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(ticks)::"memory");
+}
+
+__device__ __forceinline__ void read(unsigned long long& ticks) {
+  if constexpr (build::CLOCK == abi::ClockKind::CYCLES64)
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(ticks)::"memory");
+  else
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ticks)::"memory");
+}
+
+__device__ __forceinline__ build::Ticks now() {
+  build::Ticks ticks;
+  read(ticks);
   return ticks;
 }
 
@@ -94,7 +105,7 @@ __device__ __forceinline__ unsigned product(unsigned a, unsigned b) {
 }
 
 __device__ __forceinline__ unsigned limit(unsigned slot_bytes) {
-  const unsigned records = (slot_bytes - sizeof(abi::SlotHeader)) / sizeof(abi::Record);
+  const unsigned records = (slot_bytes - sizeof(abi::SlotHeader)) / sizeof(build::Record);
   if constexpr (build::OVERFLOW_MODE == abi::OverflowMode::STOP) return records;
   unsigned log2;  // the capacity of a ring is a power of two, so that wrapping is one mask
   asm("bfind.u32 %0, %1;" : "=r"(log2) : "r"(records));
@@ -102,28 +113,52 @@ __device__ __forceinline__ unsigned limit(unsigned slot_bytes) {
 }
 
 // One compare elects the recording lane and bounds the store; one add counts what was attempted.
+// %0 to %3 are the tag, the start, the end and the payload, %4 the size of a record,
+// %5 where the tag of a wide one is.
+#define IKP_STORE(index, store)                               \
+  "{\n.reg .pred p;\n.reg .u32 n;\n.reg .u64 a;\n" index      \
+  "mul.wide.u32 a, n, %4;\nadd.u64 a, a, ikp_base;\n" store   \
+  "add.u32 ikp_cur, ikp_cur, 1;\n}"
+#define IKP_STOP "mov.u32 n, ikp_cur;\nsetp.lt.u32 p, n, ikp_lim;\n"
+#define IKP_WRAP "and.b32 n, ikp_cur, ikp_lim;\nsetp.ne.u32 p, ikp_lim, 0;\n"
+#define IKP_NARROW "@p st.global.v4.b32 [a], {%0, %1, %2, %3};\n"
+#define IKP_WIDE \
+  "@p st.global.v2.b64 [a], {%1, %2};\n@p st.global.v2.b32 [a+%5], {%0, %3};\n"
+
+__device__ __forceinline__ void store(unsigned tag, unsigned start, unsigned end, unsigned bits) {
+  if constexpr (build::OVERFLOW_MODE == abi::OverflowMode::STOP)
+    asm volatile(IKP_STORE(IKP_STOP, IKP_NARROW)::"r"(tag), "r"(start), "r"(end), "r"(bits),
+                 "n"(sizeof(abi::Record))
+                 : "memory");
+  else
+    asm volatile(IKP_STORE(IKP_WRAP, IKP_NARROW)::"r"(tag), "r"(start), "r"(end), "r"(bits),
+                 "n"(sizeof(abi::Record))
+                 : "memory");
+}
+
+__device__ __forceinline__ void store(unsigned tag, unsigned long long start,
+                                      unsigned long long end, unsigned bits) {
+  if constexpr (build::OVERFLOW_MODE == abi::OverflowMode::STOP)
+    asm volatile(IKP_STORE(IKP_STOP, IKP_WIDE)::"r"(tag), "l"(start), "l"(end), "r"(bits),
+                 "n"(sizeof(abi::WideRecord)), "n"(__builtin_offsetof(abi::WideRecord, tag))
+                 : "memory");
+  else
+    asm volatile(IKP_STORE(IKP_WRAP, IKP_WIDE)::"r"(tag), "l"(start), "l"(end), "r"(bits),
+                 "n"(sizeof(abi::WideRecord)), "n"(__builtin_offsetof(abi::WideRecord, tag))
+                 : "memory");
+}
+
+#undef IKP_STORE
+#undef IKP_STOP
+#undef IKP_WRAP
+#undef IKP_NARROW
+#undef IKP_WIDE
+
 __device__ __forceinline__ void record(unsigned kind, Region region, Payload payload,
-                                       unsigned start, unsigned end) {
+                                       build::Ticks start, build::Ticks end) {
   const unsigned tag =
       kind << abi::KIND_SHIFT | payload.type << abi::PAYLOAD_SHIFT | region.id;
-  if constexpr (build::OVERFLOW_MODE == abi::OverflowMode::STOP)
-    asm volatile(
-        "{\n.reg .pred p;\n.reg .u64 a;\n"
-        "setp.lt.u32 p, ikp_cur, ikp_lim;\n"
-        "mul.wide.u32 a, ikp_cur, %4;\nadd.u64 a, a, ikp_base;\n"
-        "@p st.global.v4.b32 [a], {%0, %1, %2, %3};\n"
-        "add.u32 ikp_cur, ikp_cur, 1;\n}" ::"r"(tag),
-        "r"(start), "r"(end), "r"(payload.bits), "n"(sizeof(abi::Record))
-        : "memory");
-  else
-    asm volatile(
-        "{\n.reg .pred p;\n.reg .u32 n;\n.reg .u64 a;\n"
-        "setp.ne.u32 p, ikp_lim, 0;\nand.b32 n, ikp_cur, ikp_lim;\n"
-        "mul.wide.u32 a, n, %4;\nadd.u64 a, a, ikp_base;\n"
-        "@p st.global.v4.b32 [a], {%0, %1, %2, %3};\n"
-        "add.u32 ikp_cur, ikp_cur, 1;\n}" ::"r"(tag),
-        "r"(start), "r"(end), "r"(payload.bits), "n"(sizeof(abi::Record))
-        : "memory");
+  store(tag, start, end, payload.bits);
 }
 
 __device__ __forceinline__ unsigned grid_id() {
@@ -196,7 +231,7 @@ __device__ __forceinline__ void init(Prof prof) {
 struct Token {
   Region region;
   Payload payload;
-  unsigned start;
+  build::Ticks start;
 };
 
 [[nodiscard]] __device__ __forceinline__ Token start(Region region, Payload payload = {}) {
@@ -211,7 +246,7 @@ __device__ __forceinline__ void end(const Token& open) {
 
 __device__ __forceinline__ void instant(Region region, Payload payload = {}) {
   if constexpr (build::RECORDING) {
-    const unsigned ticks = detail::now();
+    const build::Ticks ticks = detail::now();
     detail::record(abi::Kind::INSTANT, region, payload, ticks, ticks);
   }
 }

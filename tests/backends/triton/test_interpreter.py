@@ -72,6 +72,33 @@ def test_every_program_records_what_the_kernel_says(
     assert records(trace) == [expected(name, pid, 4) for pid in range(blocks)]
 
 
+@pytest.mark.parametrize("mode", ["stop", "wrap"])
+@pytest.mark.parametrize("clock", ["cycles64", "globaltimer64"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_records_of_64_bits_say_the_same(name: str, clock: str, mode: str) -> None:
+    before = time.perf_counter_ns()
+    trace = run(name, (3,), 4, overflow=mode, clock=clock)
+    took = time.perf_counter_ns() - before
+    (launch,) = trace.launches
+    assert (launch.clock.kind, launch.clock.bits) == ("host", 64)
+    assert launch.capacity == run(name, (3,), 4, overflow=mode).launches[0].capacity // 2
+    assert (launch.dropped, launch.notes) == (0, ())
+    assert records(trace) == [expected(name, pid, 4) for pid in range(3)]
+    assert (trace.events.ticks == trace.events.end_ns - trace.events.start_ns).all()
+    assert trace.events.ticks.max() < took
+
+
+def test_a_range_of_64_bits_may_take_longer_than_32_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, hour = iter(range(7, 10**18, 3600 * 10**9)), 3600 * 10**9
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(clock))
+    trace = run("nested", (1,), 2, clock="cycles64")
+    ticks = trace.events.ticks[trace.events.kind == Kind.RANGE]
+    assert len(ticks) and ticks.min() >= hour
+    assert (ticks % hour == 0).all()
+
+
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_that_run_never_or_once(name: str, n: int) -> None:

@@ -11,6 +11,7 @@ from ikp.auto.plan import plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.backends.argument import argument
+from ikp.core.abi import ClockKind
 from ikp.core.segment import Segment
 from tests.backends.sass import spec
 
@@ -28,18 +29,24 @@ class FakeDriver:
         return GPUTarget("cuda", 90, 32)
 
 
-def buffer() -> Any:
+def buffer(clock: ClockKind = ClockKind.CYCLES) -> Any:
     """Return the argument for one launch, as a session on a GPU would."""
     import torch
 
     data = torch.zeros(4096, dtype=torch.uint8)
-    return argument(Segment("k", data, spec(), "triton", "a GPU", 0.0))
+    return argument(Segment("k", data, spec(clock=clock), "triton", "a GPU", 0.0))
 
 
-def compiled(kernel: Any, *args: Any, marks: dict[str, Any] | None = None, **options: Any) -> Any:
+def compiled(
+    kernel: Any,
+    *args: Any,
+    marks: dict[str, Any] | None = None,
+    clock: ClockKind = ClockKind.CYCLES,
+    **options: Any,
+) -> Any:
     """Return the compiled kernel, with marks or (None) without."""
     triton.runtime.driver._active = FakeDriver()
     if marks is None:
         return kernel.warmup(*args, grid=(1,), **options)
     twin = kernel_twin(kernel, plan(**marks))
-    return twin.warmup(*args, grid=(1,), **{PROF: buffer()}, **options)
+    return twin.warmup(*args, grid=(1,), **{PROF: buffer(clock)}, **options)

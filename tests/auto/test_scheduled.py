@@ -12,7 +12,9 @@ from ikp.auto import scheduled
 from ikp.auto.plan import plan
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_ptx
+from ikp.core.abi import ClockKind
 from ikp.errors import KernelError, UsageError
+from ikp.targets.ptx import STORE_MARK
 from tests.auto.compiling import FakeDriver, compiled
 from tests.kernels import unedited
 
@@ -71,6 +73,19 @@ def test_a_pipelined_matmul(detail: str, expected: set[str]) -> None:
         assert plain.asm["ptx"].count(instruction) == code.asm["ptx"].count(instruction)
     assert plain.metadata.shared == code.metadata.shared
     assert kinds(code) == expected
+
+
+def test_its_records_hold_64_bits_where_the_session_wants_them() -> None:
+    import torch
+
+    half = torch.zeros(16, dtype=torch.float16)
+    args = (half, half, half, 512, 512, 512)
+    marks = {"detail": "ops", "level": "scheduled"}
+    narrow, wide = (
+        compiled(unedited.matmul, *args, marks=marks, clock=clock, **OPTIONS).asm["ptx"]
+        for clock in (ClockKind.CYCLES, ClockKind.CYCLES64)
+    )
+    assert wide.count(STORE_MARK) == narrow.count(STORE_MARK) == wide.count("v2.b32 [a+16], {") > 3
 
 
 def test_the_copies_of_a_load_are_named_by_its_line() -> None:

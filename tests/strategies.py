@@ -97,6 +97,7 @@ def launches(draw: st.DrawFn) -> Launch:
             anchors=draw(st.integers(0, 1 << 20)),
             residual_sd_ns=draw(numbers),
             residual_max_ns=draw(numbers),
+            bits=draw(st.sampled_from([32, 32, 64])),
         ),
         overflow=draw(st.sampled_from(["stop", "wrap"])),
         capacity=draw(st.integers(0, 1 << 20)),

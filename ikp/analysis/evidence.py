@@ -66,6 +66,8 @@ def about(trace: Trace) -> tuple[str, ...]:
         )
     if "ranks" in facts:
         lines.append(f"{facts['ranks']}.")
+    if "overhead_deducted" in facts:
+        lines.append(f"recording's overhead deducted: {facts['overhead_deducted']}.")
     if "edited" in facts:
         lines.append(f"edited: {facts['edited']}.")
     return tuple(lines)

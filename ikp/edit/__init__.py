@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ikp.edit.annotate import add_args
 from ikp.edit.join import concat, shift
+from ikp.edit.overhead import deduct_overhead
 from ikp.edit.rename import (
     group_by,
     merge_regions,
@@ -25,6 +26,7 @@ from ikp.edit.select import select
 __all__ = [
     "add_args",
     "concat",
+    "deduct_overhead",
     "group_by",
     "merge_regions",
     "rename_launches",

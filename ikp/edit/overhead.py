@@ -1,0 +1,224 @@
+"""Recording's own cost, taken out of a timeline.
+
+A warp that records loses time twice per range: the clock is read when it opens, and read again and
+stored when it closes. What ``ikp.calibrate`` measured of that is deducted from the gaps between
+one point of a warp's timeline and the next, and all that the warp does later moves ahead by as
+much. A gap gives no more than it is long: no range becomes negative, and no two points change
+their order. What the gap after a record can't give is taken from those that follow, as far as the
+store of a record may be late: the pass over the PTX lets at most ``PENDING`` wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+from ikp.core.lanes import arrange
+from ikp.core.overhead import Overhead
+from ikp.core.trace import Launch, Trace
+from ikp.edit.parts import noted
+from ikp.errors import UsageError
+
+DEDUCTED = "overhead_deducted"
+"""The provenance that says what was deducted."""
+PENDING = 4
+"""Records whose stores may be late at once (``ikp.targets.ptx_schedule.MAX_PENDING``)."""
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def deduct_overhead(trace: Trace, *overheads: Overhead) -> Trace:
+    """Return the trace without what recording added to it, as far as that was measured.
+
+    Each range loses what an empty one shows and what the ranges and instants in it cost; all that
+    a warp did later moves ahead. Other warps and blocks stay where they are: that one block waited
+    for another's records is not undone. In a kernel that hides the cost behind a wait, less was
+    lost than is deducted here.
+
+    Not deducted is what left no record: ranges that were never closed, records that ``where=`` left
+    out, and those that a full slot dropped, of which only the number is known.
+
+    Args:
+        trace: the trace.
+        overheads: what ``ikp.calibrate`` measured, one for each device and clock in the trace.
+
+    Raises:
+        UsageError: overhead was deducted before, or none was measured for a launch's device and
+            clock.
+    """
+    if DEDUCTED in trace.provenance:
+        raise UsageError(
+            f"recording's overhead was deducted from this trace before "
+            f"({trace.provenance[DEDUCTED]}): deduct it once, from the trace as it was recorded."
+        )
+    of_launch = [_matching(launch, overheads) for launch in trace.launches]
+    points = _points(trace, of_launch)
+    shift = _shifts(points)
+    result = _moved(trace, points, shift)
+    text = _told(trace, result, of_launch)
+    result = replace(result, provenance={**result.provenance, DEDUCTED: text})
+    return noted(result, "deduct_overhead()")
+
+
+def clock_of(launch: Launch) -> str:
+    """Return a launch's clock as ``ikp.profile`` has it."""
+    return launch.clock.kind + ("64" if launch.clock.bits == 64 else "")
+
+
+def _matching(launch: Launch, overheads: Sequence[Overhead]) -> Overhead:
+    for overhead in overheads:
+        if not isinstance(overhead, Overhead):
+            raise UsageError(
+                f"deduct_overhead takes what ikp.calibrate returned, not {overhead!r}."
+            )
+        if (overhead.device, overhead.clock) == (launch.device, clock_of(launch)):
+            return overhead
+    known = "; ".join(f"{one.clock} on {one.device}" for one in overheads) or "nothing"
+    clock = clock_of(launch)
+    raise UsageError(
+        f"what recording {launch.label!r} cost is not known: it ran on {launch.device} with the "
+        f"clock {clock}, and measured was {known}. "
+        + (
+            "Kernels in Triton's interpreter can't be calibrated."
+            if launch.clock.kind == "host"
+            else f"Measure it on that device: ikp.calibrate(clock={clock!r})."
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """All moments of all timelines: of each slot its start, its events in order, and its end.
+
+    ``cost`` is what recording took right after each. Columns of equal length but for the last four,
+    which say at which point a slot starts and ends, and an event opens and closes.
+    """
+
+    time: Ints  # ns
+    cost: Floats  # ns
+    most: Floats  # ns that may be late at each point
+    slot_start: Ints
+    slot_end: Ints
+    opens: Ints
+    closes: Ints
+
+
+def _points(trace: Trace, of_launch: list[Overhead]) -> _Points:
+    events, slots = trace.events, trace.slots
+    order = np.lexsort((events.end_ns, events.slot))
+    slot = events.slot[order].astype(np.int64)
+    start, end = events.start_ns[order], events.end_ns[order]
+    is_range = events.kind[order] == int(Kind.RANGE)
+    # Lanes don't matter here, so no depth is too deep.
+    stream = arrange(slot, start, end, is_range, max_depth=len(slot) + 1)
+    # Each slot has two points of its own: in front of its events', and behind them.
+    opens, closes = stream.opens + 2 * slot + 1, stream.closes + 2 * slot + 1
+    of_slot = np.bincount(slot, 1 + is_range, minlength=len(slots)).astype(np.int64)
+    slot_end = np.cumsum(of_slot + 2) - 1
+    slot_start = slot_end - of_slot - 1
+    time = np.zeros(2 * len(slots) + len(stream), np.int64)
+    time[slot_start], time[slot_end] = slots.start_ns, slots.end_ns
+    time[closes] = end
+    time[opens] = start
+
+    rate = _rates(trace)
+    empty = rate * [max(0.0, one.empty_range.ticks) for one in of_launch]
+    at_end = rate * [one.at_end for one in of_launch]
+    instant = rate * [max(0.0, one.instant_inside.ticks) for one in of_launch]
+    launch = slots.launch[slot]
+    cost = np.zeros(len(time))
+    cost[closes] = np.where(is_range, at_end[launch], instant[launch])
+    cost[opens[is_range]] = empty[launch[is_range]]
+    most = np.zeros(len(time))
+    most[closes] = PENDING * np.maximum(at_end, instant)[launch]
+    most[opens] = most[closes]
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return _Points(time, cost, most, slot_start, slot_end, opens[back], closes[back])
+
+
+def _rates(trace: Trace) -> Floats:
+    """Return each launch's nanoseconds per tick."""
+    return np.array([launch.clock.ns_per_tick for launch in trace.launches], np.float64)
+
+
+def _shifts(points: _Points) -> Floats:
+    """Return by how many ns each point moves ahead."""
+    gap = np.append(np.diff(points.time), 0)
+    gap[points.slot_end] = 0
+    gap = np.maximum(gap, 0).astype(np.float64)
+    late = _late(points.cost - gap, points.most)
+    taken = np.minimum(gap, points.cost + late)
+    total: Floats = np.cumsum(taken) - taken
+    return np.asarray(total - total[_own_start(points)])
+
+
+def _own_start(points: _Points) -> Ints:
+    """Return the first point of the slot of each point."""
+    length = points.slot_end - points.slot_start + 1
+    return np.repeat(points.slot_start, length)
+
+
+def _late(excess: Floats, most: Floats) -> Floats:
+    """Return how much of earlier costs is still to be deducted at each point.
+
+    Right after point k, ``late[k] + cost[k]`` is due, the gap gives what it has, and what is left
+    is bounded: ``late[k + 1] = clip(late[k] + excess[k], 0, most[k])``. Functions of this form
+    stay so when they follow each other, ``x -> clip(x + add, low, high)``, so all of them are
+    composed at once, in as many steps as the number of points has digits. ``most`` is 0 at a
+    slot's ends: nothing passes from one to the next.
+    """
+    add, low, high = excess.copy(), np.zeros(len(excess)), most.copy()
+    step = 1
+    while step < len(add):
+        # First the function that ends ``step`` points before, then this one.
+        add[step:], low[step:], high[step:] = (
+            add[:-step] + add[step:],
+            np.clip(low[:-step] + add[step:], low[step:], high[step:]),
+            np.clip(high[:-step] + add[step:], low[step:], high[step:]),
+        )
+        step *= 2
+    after = np.clip(add, low, high)
+    return np.append([0.0], after[:-1])[: len(after)]
+
+
+def _moved(trace: Trace, points: _Points, shift: Floats) -> Trace:
+    # One rounding for all points: it can't change their order.
+    whole = np.floor(shift + 0.5).astype(np.int64)
+    events, slots = trace.events, trace.slots
+    start = events.start_ns - whole[points.opens]
+    end = events.end_ns - whole[points.closes]
+    rate = _rates(trace)[slots.launch[events.slot]]
+    lost = (shift[points.closes] - shift[points.opens]) / rate
+    ticks = np.maximum(events.ticks - np.floor(lost + 0.5).astype(np.int64), 0)
+    ticks[end == start] = 0
+    changes: dict[str, Any] = {
+        "events": replace(events, start_ns=start, end_ns=end, ticks=ticks),
+        "slots": replace(
+            slots,
+            start_ns=slots.start_ns - whole[points.slot_start],
+            end_ns=slots.end_ns - whole[points.slot_end],
+        ),
+    }
+    return replace(trace, **changes)
+
+
+def _told(trace: Trace, result: Trace, of_launch: list[Overhead]) -> str:
+    """Say what was deducted, and from how much."""
+
+    def resident(of: Trace) -> int:
+        return int((of.slots.end_ns - of.slots.start_ns).sum())
+
+    before, after = resident(trace), resident(result)
+    costs = "; ".join(dict.fromkeys(f"{one} on {one.device}" for one in of_launch)) or "nothing"
+    share = 100 * (before - after) / before if before else 0.0
+    text = f"{costs}: {before - after} of the warps' {before} ns ({share:.2f} %)"
+    if trace.dropped:
+        text += f"; not that of {trace.dropped} dropped records, whose places are not known"
+    return text

@@ -1,9 +1,9 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``role``, ``finish``. On the host: ``profile``, ``capture``, ``gather``, ``instrument``, ``load``,
-``inspect``, ``edit``. Importing this package loads neither a DSL nor numpy; each name is loaded
-when it is first used.
+``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``, ``gather``,
+``instrument``, ``load``, ``inspect``, ``edit``. Importing this package loads neither a DSL nor
+numpy; each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ikp import edit
     from ikp.auto.instrument import instrument
     from ikp.backends.argument import Argument
+    from ikp.calibration.calibrate import calibrate
+    from ikp.core.overhead import Figure, Overhead
     from ikp.core.session import capture, profile
     from ikp.core.switches import set_export
     from ikp.core.trace import Trace
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "ikp.auto.instrument": "instrument",
     "ikp.backends.argument": "Argument",
+    "ikp.calibration.calibrate": "calibrate",
+    "ikp.core.overhead": "Figure Overhead",
     "ikp.verbs": (
         "end end_async finish init instant range role start start_async"  # the verbs of a kernel
     ),
@@ -72,15 +76,18 @@ __all__ = [
     "BufferError",
     "DecodeError",
     "ExportError",
+    "Figure",
     "IkpError",
     "IkpWarning",
     "InspectError",
     "KernelError",
+    "Overhead",
     "PluginError",
     "RegionError",
     "Trace",
     "UsageError",
     "__version__",
+    "calibrate",
     "capture",
     "edit",
     "end",

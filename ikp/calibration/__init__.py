@@ -1,0 +1,1 @@
+"""What recording costs on the device at hand, measured with small kernels."""

@@ -1,0 +1,202 @@
+"""``ikp.calibrate``: what a record costs here and now."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import asdict
+from functools import cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ikp.calibration import figures
+from ikp.core import abi, switches
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.overhead import Figure, Overhead
+from ikp.core.session import profile
+from ikp.core.trace import Trace
+from ikp.errors import BufferError, IkpWarning, UsageError
+from ikp.version import __version__
+
+RANGES = 64
+"""Ranges that each warp records, with up to ``figures.MANY`` records in each."""
+FEWEST = 8
+LAUNCHES = 2
+"""Launches of each kernel: the last one counts, when code and clocks are warm."""
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def calibrate(
+    *,
+    device: Any = None,
+    clock: str = "cycles",
+    overflow: str = "stop",
+    schedule: bool = True,
+    shared_bytes: int = 0,
+    blocks: int = 1,
+    warps: int = 1,
+    cache: str | PathLike[str] | None = None,
+) -> Overhead:
+    """Measure what recording costs on a GPU: it runs Triton kernels that do nothing but record.
+
+    Where warps share an SM, a record costs each of them more than one that is alone: give
+    ``blocks`` and ``warps`` to measure that. By default one warp runs, and what it pays is the
+    least that any warp pays.
+
+    Args:
+        device: torch device; None takes the current CUDA device.
+        clock: as for ``ikp.profile``; so are ``overflow``, ``schedule`` and ``shared_bytes``.
+        overflow: when a slot is full.
+        schedule: let the compiler hook place clock reads and stores.
+        shared_bytes: stage records in so many bytes of shared memory per block.
+        blocks: blocks of the kernels.
+        warps: warps per block, a power of two up to 32.
+        cache: a JSON file that keeps what was measured. What it has for this device, driver,
+            Triton, ikp and way of recording is returned without measuring; else it is added.
+
+    Raises:
+        BufferError: there is no GPU.
+        UsageError: an option can't be used, or the file is none of these.
+        PluginError: Triton is not installed.
+    """
+    options: dict[str, Any] = {
+        "device": _cuda(device),
+        "clock": clock,
+        "overflow": overflow,
+        "schedule": schedule,
+        "shared_bytes": shared_bytes,
+    }
+    key = _key(options, blocks, warps)
+    known = _read(cache)
+    if key not in known:
+        trace, settings = run(options, blocks, warps)
+        measured = figures.figures(
+            trace,
+            clock=clock,
+            blocks=blocks,
+            warps=warps,
+            settings=settings,
+            versions=_versions(),
+        )
+        if cache is None:
+            return measured
+        known[key] = asdict(measured)
+        Path(cache).write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return _overhead(known[key])
+
+
+@cache
+def of_session(
+    device: str, clock: str, overflow: str, schedule: bool, shared_bytes: int
+) -> Overhead:
+    """Return what recording costs for a session's options, measured once in this process."""
+    return calibrate(
+        device=device,
+        clock=clock,
+        overflow=overflow,
+        schedule=schedule,
+        shared_bytes=shared_bytes,
+    )
+
+
+def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace, str]:
+    """Run the kernels in a session with ``options``; return what was recorded, and how."""
+    from ikp.calibration.kernels import records
+
+    if not switches.enabled():
+        raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
+    ranges = _ranges(options, warps)
+    settings = set()
+    with warnings.catch_warnings(), profile(**options) as prof:
+        # That a kernel was too short to fit its clock to ns: ticks are what is measured.
+        warnings.simplefilter("ignore", IkpWarning)
+        for kind, count in list(figures.programs()) * LAUNCHES:
+            size = _size(options, blocks * warps, ranges * (count + 1))
+            buffer = prof.buffer(figures.label(kind, count), size=size)
+            settings.add(buffer.spec_text)
+            records[(blocks,)](ranges, buffer, KIND=kind, COUNT=count, num_warps=warps)
+    return prof.trace, ", ".join(settings)
+
+
+def _size(options: dict[str, Any], slots: int, records: int) -> int:
+    overflow, clock = OverflowMode[options["overflow"].upper()], ClockKind[options["clock"].upper()]
+    return abi.segment_bytes(slots, max(2, records), overflow, clock)
+
+
+def _ranges(options: dict[str, Any], warps: int) -> int:
+    """Return how many ranges a warp records: as many as the stage holds, where there is one."""
+    for name, known in (("clock", abi.CLOCKS), ("overflow", ("stop", "wrap"))):
+        if options[name] not in known:
+            raise UsageError(f"{name}={options[name]!r} is unknown: use one of {', '.join(known)}.")
+    if not options["shared_bytes"]:
+        return RANGES
+    record = ClockKind[options["clock"].upper()].record.itemsize
+    room = int(options["shared_bytes"]) // warps // record
+    if options["overflow"] == "wrap":
+        room = 1 << max(0, room.bit_length() - 1)
+    found = min(RANGES, room // (figures.MANY + 1))
+    if found < FEWEST:
+        raise UsageError(
+            f"shared_bytes={options['shared_bytes']} is too little to calibrate with: each of "
+            f"{warps} warps needs room for {FEWEST * (figures.MANY + 1)} records."
+        )
+    return found
+
+
+def _cuda(wish: Any) -> str:
+    import torch
+
+    device = torch.device("cuda" if wish is None else wish)
+    if device.type != "cuda" or not torch.cuda.is_available():
+        raise BufferError(
+            f"recording's overhead can't be measured on {device}: that takes a CUDA device, and "
+            f"torch {'sees none' if not torch.cuda.is_available() else 'was given another'}. What "
+            "was measured elsewhere can be deducted anywhere: ikp.edit.deduct_overhead(trace, "
+            "overhead)."
+        )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return f"cuda:{index}"
+
+
+def _key(options: dict[str, Any], blocks: int, warps: int) -> str:
+    import torch
+
+    from ikp.targets.revision import revision
+
+    name = torch.cuda.get_device_name(torch.device(options["device"]))
+    how = " ".join(f"{key}={value}" for key, value in options.items())
+    return f"{name} {how} blocks={blocks} warps={warps} revision={revision()} {_versions()}"
+
+
+def _versions() -> str:
+    """Return the versions of what machine code and its speed depend on."""
+    import torch
+    import triton
+
+    driver = DRIVER.read_text().split("Kernel Module")[-1].split()[0] if DRIVER.exists() else "?"
+    return (
+        f"driver={driver} torch={torch.__version__} triton={triton.__version__} ikp={__version__}"
+    )
+
+
+def _read(path: str | PathLike[str] | None) -> dict[str, Any]:
+    if path is None or not Path(path).exists():
+        return {}
+    try:
+        known: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        for each in known.values():
+            _overhead(each)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f"{path} does not hold what ikp.calibrate measured: {error}. Name another file, or "
+            "delete it."
+        ) from error
+    return known
+
+
+def _overhead(facts: dict[str, Any]) -> Overhead:
+    found: dict[str, Any] = {
+        name: Figure(**value) if isinstance(value, dict) else value for name, value in facts.items()
+    }
+    return Overhead(**found)

@@ -13,6 +13,7 @@ from typing import Any
 from ikp.calibration import figures
 from ikp.core import abi, switches
 from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.options import CLOCKS
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.session import profile
 from ikp.core.trace import Trace
@@ -126,7 +127,7 @@ def _size(options: dict[str, Any], slots: int, records: int) -> int:
 
 def _ranges(options: dict[str, Any], warps: int) -> int:
     """Return how many ranges a warp records: as many as the stage holds, where there is one."""
-    for name, known in (("clock", abi.CLOCKS), ("overflow", ("stop", "wrap"))):
+    for name, known in (("clock", CLOCKS), ("overflow", ("stop", "wrap"))):
         if options[name] not in known:
             raise UsageError(f"{name}={options[name]!r} is unknown: use one of {', '.join(known)}.")
     if not options["shared_bytes"]:

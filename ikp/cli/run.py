@@ -13,7 +13,7 @@ import click
 
 from ikp.cli.program import Outcome, as_program, run
 from ikp.cli.run_report import MIB, report, say
-from ikp.core.abi import CLOCKS
+from ikp.core.options import CLOCKS
 from ikp.core.ranks import PLACE, with_rank
 from ikp.errors import UsageError
 

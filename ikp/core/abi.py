@@ -142,10 +142,6 @@ class ClockKind(IntEnum):
         return WIDE_RECORD if self.bits > WORD_BITS else RECORD
 
 
-CLOCKS: Final = ("cycles", "globaltimer", "cycles64", "globaltimer64")
-"""The clocks that a kernel can read, as a user gives them."""
-
-
 class Language(IntEnum):
     """What the kernel was written in."""
 

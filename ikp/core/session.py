@@ -22,6 +22,7 @@ from ikp.core import abi, plugins, switches
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.arena import Arena
 from ikp.core.decode import Source, decode, read_launch_header
+from ikp.core.options import CLOCKS
 from ikp.core.ranks import current_rank, with_rank
 from ikp.core.regions import checked_id, checked_name, merge
 from ikp.core.segment import Segment
@@ -120,7 +121,7 @@ class profile:
                 f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
             )
         self._path, self._force = path, force
-        self._clock = _choice(ClockKind, clock, "clock", abi.CLOCKS)
+        self._clock = _choice(ClockKind, clock, "clock", CLOCKS)
         self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
         self._totals = _checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
         self._buffer_size = DEFAULT_BUFFER_BYTES[mode] if buffer_size is None else buffer_size

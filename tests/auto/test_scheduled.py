@@ -85,7 +85,9 @@ def test_its_records_hold_64_bits_where_the_session_wants_them() -> None:
         compiled(unedited.matmul, *args, marks=marks, clock=clock, **OPTIONS).asm["ptx"]
         for clock in (ClockKind.CYCLES, ClockKind.CYCLES64)
     )
-    assert wide.count(STORE_MARK) == narrow.count(STORE_MARK) == wide.count("v2.b32 [a+16], {") > 3
+    assert wide.count(STORE_MARK) == narrow.count(STORE_MARK) > 3
+    # The record of the whole kernel, which finish stores, has a mark of its own.
+    assert wide.count("v2.b32 [a+16], {") == wide.count(STORE_MARK) + 1
 
 
 def test_the_copies_of_a_load_are_named_by_its_line() -> None:

@@ -11,7 +11,7 @@ import click
 from ikp.errors import IkpError
 from ikp.version import __version__
 
-COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "plugins")
+COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "calibrate", "plugins")
 """In the order of a first visit. ``ikp.cli.<name>`` holds a click command called ``command``."""
 
 HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.

@@ -23,6 +23,7 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.arena import Arena
 from ikp.core.decode import Source, decode, read_launch_header
 from ikp.core.options import CLOCKS
+from ikp.core.overhead import Overhead
 from ikp.core.ranks import current_rank, with_rank
 from ikp.core.regions import checked_id, checked_name, merge
 from ikp.core.segment import Segment
@@ -33,6 +34,7 @@ from ikp.errors import (
     BufferError,
     DecodeError,
     ExportError,
+    IkpError,
     IkpWarning,
     PluginError,
     UsageError,
@@ -92,6 +94,10 @@ class profile:
         shared_bytes: stage records in so many bytes of shared memory per block, and copy them to
             the buffer when the warp ends; a multiple of 16, at most 49152. A warp keeps what its
             part of them holds. 0 writes records straight to the buffer, which is faster.
+        deduct_overhead: True measures what recording costs on the device when the session ends
+            (once in a process) and deducts it, as ``ikp.edit.deduct_overhead`` does; so does what
+            ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
+            trace stays as it was recorded.
         enabled: False makes every buffer None.
 
     Raises:
@@ -113,6 +119,7 @@ class profile:
         backend: str | None = None,
         schedule: bool = True,
         shared_bytes: int = 0,
+        deduct_overhead: bool | Overhead = False,
         enabled: bool = True,
     ) -> None:
         if path is not None and not isinstance(path, (str, PathLike)):
@@ -128,6 +135,8 @@ class profile:
         self._device_wish = device
         self._backend_wish, self._schedule = backend, schedule
         self._shared_bytes = _checked_shared(shared_bytes)
+        self._deduct = _checked_deduction(deduct_overhead, self._totals)
+        self._undeducted = ""  # why overhead could not be deducted
         self._enabled = enabled
         self.export = True
         self.facts: dict[str, str] = {}
@@ -304,6 +313,8 @@ class profile:
         """Say what was lost. Kernels that a failure kept from running are not missed."""
         launches = self._trace.launches if self._trace else ()
         texts = [f"{each.label}: {'; '.join(each.notes)}." for each in launches if each.notes]
+        if self._undeducted:
+            texts.append(self._undeducted)
         if ended and self._silent:
             labels = ", ".join(map(repr, sorted(self._silent)))
             texts.append(
@@ -343,7 +354,30 @@ class profile:
             "copied_out_s": f"{copied - began:.4f}",
             "decoded_s": f"{time.perf_counter() - copied:.4f}",
         }
-        return replace(trace, provenance={**trace.provenance, **costs}), broken
+        trace = replace(trace, provenance={**trace.provenance, **costs})
+        return self._without_overhead(trace) if self._deduct else trace, broken
+
+    def _without_overhead(self, trace: Trace) -> Trace:
+        """Deduct what recording cost; where that isn't known, keep the trace and the reason."""
+        from ikp.calibration.calibrate import of_session
+        from ikp.edit.overhead import deduct_overhead
+
+        self._undeducted = ""
+        options = (
+            self._clock.name.lower(),
+            self._overflow.name.lower(),
+            self._schedule,
+            self._shared_bytes,
+        )
+        try:
+            if isinstance(self._deduct, Overhead):
+                return deduct_overhead(trace, self._deduct)
+            devices = sorted(_devices(self._segments))
+            return deduct_overhead(trace, *(of_session(each, *options) for each in devices))
+        except (IkpError, ImportError, RuntimeError) as error:
+            # Nothing that was recorded is lost for want of a calibration.
+            self._undeducted = f"recording's overhead was not deducted: {error}"
+            return trace
 
     def _backend_name(self, wish: str | None) -> str:
         if wish is None and self._backend_wish is None:
@@ -402,6 +436,12 @@ class profile:
             raise UsageError(
                 "shared_bytes stages records in a GPU's shared memory, and the buffer is on the "
                 "CPU. Leave shared_bytes out: the interpreter writes straight to the buffer."
+            )
+        elif self._deduct:
+            raise UsageError(
+                "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
+                "CPU, where the interpreter itself takes most of the time. Leave deduct_overhead "
+                "out."
             )
         return device
 
@@ -530,6 +570,19 @@ def _checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind)
     return str(mode)
 
 
+def _checked_deduction(wish: Any, totals: bool) -> bool | Overhead:
+    if not isinstance(wish, (bool, Overhead)):
+        raise UsageError(
+            f"deduct_overhead={wish!r} is unknown: use True, False, or what ikp.calibrate returned."
+        )
+    if wish and totals:
+        raise UsageError(
+            "mode='totals' has no timeline, and so no place at which overhead could be deducted. "
+            "Leave deduct_overhead out, or mode."
+        )
+    return wish
+
+
 def _either(names: tuple[str, ...]) -> str:
     *first, last = map(repr, names)
     return f"{', '.join(first)} or {last}"
@@ -578,6 +631,11 @@ def _check_target(path: str | PathLike[str], force: bool) -> None:
         raise ExportError(f"{target} can't be written: there is no folder {target.parent}.")
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise ExportError(f"{target} can't be written: you may not write in {target.parent}.")
+
+
+def _devices(segments: list[Segment]) -> set[str]:
+    """Return the GPUs on which the segments lie."""
+    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
 
 
 def _wait(segments: list[Segment]) -> None:

@@ -1,0 +1,64 @@
+"""``ikp calibrate``: what recording costs on this machine's GPU."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ikp.cli.plugins import aligned
+from ikp.core.options import CLOCKS
+
+if TYPE_CHECKING:
+    from ikp.core.overhead import Overhead
+
+
+@click.command("calibrate", short_help="What a record costs on this GPU.")
+@click.option("--device", help="torch device. Without it: the current CUDA device.")
+@click.option("--clock", type=click.Choice(CLOCKS), default=CLOCKS[0], show_default=True)
+@click.option("--blocks", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--warps", type=click.Choice(["1", "2", "4", "8", "16", "32"]), default="1", show_default=True
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A JSON file that keeps what was measured, and is looked into first.",
+)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
+def command(
+    device: str | None, clock: str, blocks: int, warps: str, cache: Path | None, output: str
+) -> None:
+    """Measure what recording costs: small kernels that do nothing else run on the GPU.
+
+    One warp by default, which pays the least; --blocks and --warps run more of them at once.
+    """
+    from ikp.calibration.calibrate import calibrate
+
+    found = calibrate(device=device, clock=clock, blocks=blocks, warps=int(warps), cache=cache)
+    click.echo(json.dumps(asdict(found), indent=2) if output == "json" else as_text(found))
+
+
+def as_text(overhead: Overhead) -> str:
+    """Return the figures as a table."""
+    unit = "cycles" if overhead.clock.startswith("cycles") else "ns"
+    rows = [
+        ("device", overhead.device),
+        ("clock", f"{overhead.clock}, in {unit}"),
+        ("run", f"{overhead.blocks} blocks of {overhead.warps} warps"),
+        ("an empty range shows", str(overhead.empty_range)),
+        ("a range adds to the one around it", str(overhead.range_inside)),
+        ("... nested in each other", str(overhead.nested_inside)),
+        ("an instant adds", str(overhead.instant_inside)),
+        ("versions", overhead.versions),
+    ]
+    return aligned(rows)

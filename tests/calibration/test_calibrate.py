@@ -1,0 +1,143 @@
+"""``ikp.calibrate``: its options, its file, and its kernels, which compile and are interpreted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import ikp
+from ikp.calibration import calibrate as it
+from ikp.calibration.figures import figures, programs
+from ikp.cli.main import cli
+from ikp.errors import BufferError, UsageError
+from tests.calibration.recorded import recorded
+
+OPTIONS: dict[str, Any] = {
+    "clock": "cycles", "overflow": "stop", "schedule": True, "shared_bytes": 0
+}  # fmt: skip
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Pretend that there is a GPU on which the kernels ran; return the options of each run."""
+    made: list[dict[str, Any]] = []
+
+    def run(options: dict[str, Any], blocks: int, warps: int) -> tuple[ikp.Trace, str]:
+        made.append({**options, "blocks": blocks, "warps": warps})
+        return recorded(), "a spec"
+
+    monkeypatch.setattr(it, "run", run)
+    monkeypatch.setattr(it, "_cuda", lambda _: "cuda:0")
+    monkeypatch.setattr(it, "_key", lambda options, blocks, warps: f"{options} {blocks} {warps}")
+    return made
+
+
+def test_without_a_gpu_it_says_so() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(BufferError, match="takes a CUDA device, and torch sees none"):
+        ikp.calibrate()
+    done = CliRunner().invoke(cli, ["calibrate"])
+    assert done.exit_code == 1
+    assert "can't be measured" in done.output
+
+
+def test_it_measures_each_time_without_a_file_and_once_with_one(
+    runs: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    assert ikp.calibrate(blocks=3) == ikp.calibrate(blocks=3)
+    assert len(runs) == 2 and runs[0]["blocks"] == 3
+    path = tmp_path / "overhead.json"
+    first = ikp.calibrate(cache=path)
+    assert (
+        ikp.calibrate(cache=path)
+        == first
+        == figures(recorded(), clock="cycles", settings="a spec", versions=first.versions)
+    )
+    assert len(runs) == 3
+    ikp.calibrate(clock="cycles64", cache=path)
+    assert len(runs) == 4 and len(json.loads(path.read_text())) == 2
+    assert "triton=" in first.versions and "ikp=" in first.versions
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": 3}', '{"a": {"device": "x"}}'])
+def test_another_file_is_not_overwritten(
+    runs: list[dict[str, Any]], tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"does not hold what ikp\.calibrate measured"):
+        ikp.calibrate(cache=path)
+    assert path.read_text() == text
+    assert not runs
+
+
+def test_the_command_prints_the_figures(runs: list[dict[str, Any]]) -> None:
+    done = CliRunner().invoke(cli, ["calibrate", "--clock", "cycles", "--warps", "8"])
+    assert done.exit_code == 0
+    assert "an empty range shows               11.0 (11.0 to 11.0)" in done.output
+    assert runs[0]["warps"] == 8
+    done = CliRunner().invoke(cli, ["calibrate", "--format", "json"])
+    assert json.loads(done.output) == asdict(ikp.calibrate())
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"clock": "sundial"}, "clock='sundial' is unknown"),
+        ({"overflow": "drop"}, "overflow='drop' is unknown"),
+        ({"shared_bytes": 1024}, "shared_bytes=1024 is too little"),
+    ],
+)
+def test_options_that_can_not_be_are_refused(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(UsageError, match=match):
+        it.run({**OPTIONS, **options, "device": "cpu"})
+
+
+def test_with_ikp_off_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IKP", "0")
+    with pytest.raises(UsageError, match="IKP=0 is set"):
+        it.run({**OPTIONS, "device": "cpu"})
+
+
+@pytest.mark.interp
+@pytest.mark.parametrize(
+    ("clock", "overflow"), [("cycles", "stop"), ("cycles64", "wrap"), ("globaltimer64", "stop")]
+)
+def test_the_kernels_record_what_is_measured(clock: str, overflow: str) -> None:
+    options = {**OPTIONS, "clock": clock, "overflow": overflow, "device": "cpu"}
+    trace, settings = it.run(options, blocks=2)
+    assert f"clock={clock} overflow={overflow}" in settings
+    assert trace.dropped == 0
+    assert [launch.label for launch in trace.launches] == [
+        f"{count} {kind}" for kind, count in [*programs()] * it.LAUNCHES
+    ]
+    found = figures(trace, clock=clock)
+    for figure in (found.empty_range, found.range_inside, found.nested_inside):
+        assert 0 < figure.ticks < 1e7
+    assert found.range_inside.ticks > found.instant_inside.ticks > 0
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("clock", ["CYCLES", "CYCLES64"])
+def test_the_kernels_hold_nothing_but_records(clock: str) -> None:
+    from ikp.calibration.kernels import records
+    from ikp.core.abi import ClockKind
+    from ikp.targets.ptx import CLOCK_MARK, STORE_MARK
+    from tests.backends.sass import LOCAL_MEMORY, compile_kernel, spec
+
+    for kind, count in programs():
+        code = compile_kernel(
+            records, {"n": "i32"}, spec(clock=ClockKind[clock]), {"KIND": kind, "COUNT": count},
+            num_warps=1,
+        )  # fmt: skip
+        assert code.ptx.count(STORE_MARK) == count + 1
+        reads = 1 if kind == "instants" else 2
+        assert code.ptx.count(CLOCK_MARK) == 2 + reads * count
+        assert code.count(LOCAL_MEMORY) == {}

@@ -53,6 +53,15 @@ def test_the_tutorial_of_proton(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the matmul needs a GPU of compute capability 9.0" in capsys.readouterr().out
 
 
+def test_proton_s_higher_accuracy_needs_a_gpu_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "proton.pftrace"
+    import_module("examples.from_proton").main(["--increase-accuracy", str(path)])
+    assert "left out: --increase-accuracy" in capsys.readouterr().out
+    assert "overhead_deducted" not in ikp.load(path).provenance
+
+
 def test_the_options_of_proton_s_tutorial(tmp_path: Path) -> None:
     path = tmp_path / "proton.hatchet"
     options = ["--op-measure", "--warp-sampling", "--warp-ids", "0,2"]

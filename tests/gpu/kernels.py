@@ -81,6 +81,18 @@ def spin(out, ns, prof):
     ikp.finish()
 
 
+@triton.jit
+def spin_ms(out, ms, prof):
+    """A range that lasts ``ms`` milliseconds by the global timer."""
+    ikp.init(prof)
+    start = tl.extra.cuda.globaltimer()
+    now = start
+    with ikp.range("spin"):
+        while now - start < ms.to(tl.int64) * 1000000:
+            now = tl.extra.cuda.globaltimer()
+    tl.store(out + tl.program_id(0), now - start)
+
+
 @triton.autotune(
     [triton.Config({"BLOCK": b}, num_warps=w) for b, w in ((256, 2), (1024, 8))], ["n"]
 )

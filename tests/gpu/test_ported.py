@@ -53,6 +53,14 @@ def test_the_quick_start_of_sm_profiler(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_the_tutorial_of_proton_with_increased_accuracy(tmp_path: Path) -> None:
+    from examples import from_proton
+
+    from_proton.main(["--increase-accuracy", str(tmp_path / "t.pftrace")])
+    facts = ikp.load(tmp_path / "t.pftrace").provenance
+    assert "cycles in each range" in facts["overhead_deducted"]
+
+
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_tutorial_of_proton(sampled: bool, tmp_path: Path) -> None:
     from examples import from_proton

@@ -12,11 +12,13 @@ import pytest
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.spec import Spec
 from ikp.targets import ptx
+from tests.backends.cute.dump import dump_to_temporary_folder
 from tests.backends.sass import CLOCKS, LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec
 from tests.kernels import control
 from tests.kernels.straight import straight as triton_straight
 
 pytestmark = pytest.mark.compiled
+dump_to_temporary_folder()
 
 RANGE, RUN_TIME_ID = 13, 15
 """SASS instructions that a range may cost: 10 and 12 with 32 bits."""

@@ -200,9 +200,10 @@ def _moved(trace: Trace, points: _Points, shift: Floats) -> Trace:
     start = events.start_ns - whole[points.opens]
     end = events.end_ns - whole[points.closes]
     rate = _rates(trace)[slots.launch[events.slot]]
-    lost = (shift[points.closes] - shift[points.opens]) / rate
+    lost = shift[points.closes] - shift[points.opens]
+    lost = np.divide(lost, rate, out=np.zeros_like(lost), where=rate > 0)
     ticks = np.maximum(events.ticks - np.floor(lost + 0.5).astype(np.int64), 0)
-    ticks[end == start] = 0
+    ticks[(end == start) & (lost > 0)] = 0
     changes: dict[str, Any] = {
         "events": replace(events, start_ns=start, end_ns=end, ticks=ticks),
         "slots": replace(

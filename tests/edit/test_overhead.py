@@ -165,6 +165,7 @@ def test_recording_that_cost_nothing_changes_no_time(trace: Trace) -> None:
         for name in ("start_ns", "end_ns"):
             old, new = (getattr(getattr(each, table), name) for each in (trace, result))
             assert old.tolist() == new.tolist()
+    assert result.events.ticks.tolist() == trace.events.ticks.tolist()
 
 
 def test_a_trace_gives_only_once() -> None:

@@ -25,7 +25,7 @@ _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 def _dsl(semantic: Any, verb: str) -> Dsl:
     """Return the adapter of the language whose code calls a verb."""
     if semantic is not None:
-        compiled: Dsl = _adapter("ikp.backends.triton.compiled").Compiled(semantic)
+        compiled: Dsl = _adapter("ikp.backends.triton").compiling(semantic)
         return compiled
     if "cutlass" in sys.modules:
         cute = _adapter("ikp.backends.cute.traced")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from ikp.errors import KernelError
 from ikp.verbs import init, range, role
 
 __all__ = [
@@ -60,9 +61,9 @@ def whole(name: Any, _semantic: Any = None) -> None:
     if _semantic is None:  # interpreted
         enter(name)
         return
-    from ikp.backends.triton.compiled import Compiled
+    from ikp.backends.triton import compiling
 
-    dsl = Compiled(_semantic)
+    dsl = compiling(_semantic)
     _open.functions.pop(_text(name), None)
     if dsl.recording("range") and dsl.spec().totals:
         enter(name, _semantic)
@@ -93,6 +94,11 @@ def scheduled(detail: Any, _semantic: Any = None) -> None:
     """Ask for marks after scheduling: leave a comment that ``ikp.auto.scheduled`` finds."""
     import triton.language as tl
 
+    if _semantic.builder.options.backend_name == "hip":
+        raise KernelError(
+            "level='scheduled' marks what Triton has scheduled for NVIDIA GPUs, and this kernel is "
+            "compiled for an AMD GPU. Use level='source'."
+        )
     code = f"// ikp.scheduled {_text(detail)}\nmov.u32 $0, 0;"
     tl.inline_asm_elementwise(code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic)
 

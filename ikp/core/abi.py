@@ -164,6 +164,7 @@ class Option(IntFlag):
     SELECTED = 1  # only the warps and blocks chosen in the launch header have slots
     STAGED = 2  # records were staged in shared memory
     TOTALS = 4  # each record is the total of one region, written by finish
+    LANES64 = 8  # a warp has 64 lanes, not 32 (AMD's waves)
 
 
 class SlotState(IntEnum):

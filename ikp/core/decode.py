@@ -270,12 +270,13 @@ def _check_launch(header: Any, size: int, where: str) -> None:
     blocks = math.prod(_triple(header["grid"]))
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
     threads = float(np.prod(block))
+    lanes = 64 if _has(header, Option.LANES64) else 32
     possible = not _has(header, Option.SELECTED) or int(header["block_step"]) > 0
     problems = [
-        (int(header["options"]) >= 2 * Option.TOTALS, f"options {int(header['options']):#x}"),
+        (int(header["options"]) & ~sum(Option) != 0, f"options {int(header['options']):#x}"),
         (not possible, "every 0th block"),
         (min(grid.min(), block.min()) < 1, f"an empty grid {grid} or block {block}"),
-        (threads > 1024 or warps != -(-threads // 32), f"{warps} warps for {threads:g} threads"),
+        (threads > 1024 or warps != -(-threads // lanes), f"{warps} warps for {threads:g} threads"),
         (
             possible and slot_bytes != _slot_bytes(size, *_slots(header, blocks, warps)),
             f"slots of {slot_bytes} bytes for {np.prod(grid):g} blocks of {warps} warps",

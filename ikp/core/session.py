@@ -90,7 +90,10 @@ class profile:
             there is none or Triton interprets kernels.
         backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
             one that is installed: its buffers serve Triton, Gluon and CuTe kernels alike.
-        schedule: let the compiler hook place clock reads and stores where they cost least.
+        schedule: on NVIDIA GPUs, let the compiler hook place clock reads and stores where they cost
+            least.
+        sched_barriers: on AMD GPUs, let the compiler's scheduler move nothing across a clock read:
+            a range then holds the work that was written in it. False costs less.
         shared_bytes: stage records in so many bytes of shared memory per block, and copy them to
             the buffer when the warp ends; a multiple of 16, at most 49152. A warp keeps what its
             part of them holds. 0 writes records straight to the buffer, which is faster.
@@ -118,6 +121,7 @@ class profile:
         device: Any = None,
         backend: str | None = None,
         schedule: bool = True,
+        sched_barriers: bool = True,
         shared_bytes: int = 0,
         deduct_overhead: bool | Overhead = False,
         enabled: bool = True,
@@ -134,6 +138,7 @@ class profile:
         self._buffer_size = DEFAULT_BUFFER_BYTES[mode] if buffer_size is None else buffer_size
         self._device_wish = device
         self._backend_wish, self._schedule = backend, schedule
+        self._barriers = sched_barriers
         self._shared_bytes = _checked_shared(shared_bytes)
         self._deduct = _checked_deduction(deduct_overhead, self._totals)
         self._undeducted = ""  # why overhead could not be deducted
@@ -397,6 +402,7 @@ class profile:
             overflow=self._overflow,
             device=device.type,
             schedule=self._schedule,
+            barriers=self._barriers,
             select=selection != EVERYTHING,
             stage=self._shared_bytes,
             totals=self._totals,

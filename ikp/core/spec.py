@@ -19,6 +19,7 @@ class Spec:
     overflow: OverflowMode = OverflowMode.STOP
     device: str = "cuda"  # where the segment lies: "cuda" or "cpu"
     schedule: bool = True  # let the compiler hook place clock reads and stores
+    barriers: bool = True  # on AMD GPUs, let the compiler move nothing across a clock read
     select: bool = False  # the launch header says which warps and blocks record
     stage: int = 0  # bytes of shared memory per block in which records are staged; 0: none
     totals: bool = False  # sum up each region in registers, and write its total at the end
@@ -29,7 +30,8 @@ class Spec:
         return (
             f"ikp abi={self.abi} clock={self.clock.name.lower()} "
             f"overflow={self.overflow.name.lower()} device={self.device} "
-            f"schedule={int(self.schedule)} select={int(self.select)} stage={self.stage} "
+            f"schedule={int(self.schedule)} barriers={int(self.barriers)} "
+            f"select={int(self.select)} stage={self.stage} "
             f"totals={int(self.totals)} revision={self.revision}"
         )
 
@@ -47,6 +49,7 @@ class Spec:
                 overflow=OverflowMode[values["overflow"].upper()],
                 device=values["device"],
                 schedule=values["schedule"] == "1",
+                barriers=values["barriers"] == "1",
                 select=values["select"] == "1",
                 stage=int(values["stage"]),
                 totals=values["totals"] == "1",

@@ -13,7 +13,7 @@ from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.errors import KernelError, UsageError
 from tests.auto.compiling import FakeDriver, buffer
 from tests.backends.sass import spec
@@ -52,15 +52,15 @@ def test_ir_is_written_edited_and_run(tmp_path: Path) -> None:
     path = tmp_path / "scaled.ttgir"
     lines = written(path)
     assert lines[0].startswith(by_hand.HEADER)
-    assert names_in_ptx(code(path).asm["ptx"]) == {}
+    assert names_in_code(code(path).asm["ptx"]) == {}
     place(path, lines, "scf.for", '    ikp.start "my loop"', '      ikp.instant "again"')
     lines = path.read_text().split("\n")
     (end,) = [i for i, line in enumerate(lines) if "tt.return" in line]
     lines.insert(end, '    ikp.end "my loop"')
     path.write_text("\n".join(lines))
-    assert set(names_in_ptx(code(path).asm["ptx"]).values()) == {"my loop", "again"}
+    assert set(names_in_code(code(path).asm["ptx"]).values()) == {"my loop", "again"}
     path.write_text(path.read_text().replace("again", "once more"))
-    assert set(names_in_ptx(code(path).asm["ptx"]).values()) == {"my loop", "once more"}
+    assert set(names_in_code(code(path).asm["ptx"]).values()) == {"my loop", "once more"}
 
 
 def test_another_kernel_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from tests.auto.compiling import FakeDriver, compiled
 from tests.kernels import unedited
 
@@ -47,7 +47,7 @@ def numbers() -> Any:
 
 
 def kinds(code: Any) -> set[str]:
-    return {name.partition(" @")[0] for name in names_in_ptx(code.asm["ptx"]).values()}
+    return {name.partition(" @")[0] for name in names_in_code(code.asm["ptx"]).values()}
 
 
 @DETAILS

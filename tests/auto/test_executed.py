@@ -12,7 +12,7 @@ from ikp.auto.plan import plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.decode import Source, decode
 from tests.auto.compiling import FakeDriver, buffer
@@ -43,7 +43,7 @@ def counts(kernel: Any, n: int, level: str) -> tuple[Counter[str], bytes]:
     memory = machine.memory.map(OUT, 4 * 64)
     params = [OUT, n, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.asm["ptx"], params, (1, 1, 1), (32, 1, 1))
-    names = names_in_ptx(code.asm["ptx"])
+    names = names_in_code(code.asm["ptx"])
     trace = decode([Source("k", segment)], names)
     assert trace.slots.finished.all()
     assert [launch.dropped for launch in trace.launches] == [0]

@@ -8,7 +8,7 @@ import pytest
 import triton
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from tests.auto.compiling import FakeDriver, compiled
 
 pytestmark = pytest.mark.compiled
@@ -48,7 +48,7 @@ def gemm(**marks: Any) -> Any:
 
 
 def kinds(code: Any) -> set[str]:
-    return {name.partition(" @")[0] for name in names_in_ptx(code.asm["ptx"]).values()}
+    return {name.partition(" @")[0] for name in names_in_code(code.asm["ptx"]).values()}
 
 
 EXPECTED = {

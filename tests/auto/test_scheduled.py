@@ -11,7 +11,7 @@ import triton
 from ikp.auto import scheduled
 from ikp.auto.plan import plan
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import ClockKind
 from ikp.errors import KernelError, UsageError
 from ikp.targets.ptx import STORE_MARK
@@ -45,7 +45,7 @@ def matmul(**marks: Any) -> Any:
 
 
 def names(code: Any) -> list[str]:
-    return list(names_in_ptx(code.asm["ptx"]).values())
+    return list(names_in_code(code.asm["ptx"]).values())
 
 
 def kinds(code: Any) -> set[str]:

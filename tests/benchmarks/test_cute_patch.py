@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.cute_patch import PatchError, Ranges, patch, waits
 from examples import gemm_cute
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from tests.backends.cute.compiling import prof
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING
 from tests.examples.test_cute import TENSOR_CORES, compile_gemm
@@ -142,7 +142,7 @@ def test_a_kernel_with_every_wait_in_a_range(tmp_path: Path) -> None:
     unchanged = (*TENSOR_CORES, *SYNCHRONISING, *LOCAL_MEMORY)
     assert recorded.count(unchanged) == before.count(unchanged)
     assert recorded.registers == before.registers
-    assert set(names_in_ptx(recorded.ptx).values()) == {
+    assert set(names_in_code(recorded.ptx).values()) == {
         "ring.producer_acquire",
         "ring.producer_tail",
         "ring.consumer_wait",

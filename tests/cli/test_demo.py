@@ -87,7 +87,7 @@ def test_the_kernel_compiles_for_gpus_with_all_its_regions(capability):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from ikp.backends.triton.hooks import names_in_ptx
+    from ikp.backends.triton.hooks import names_in_code
     from ikp.cli.demo_kernel import attention
     from ikp.core.spec import Spec
 
@@ -102,7 +102,7 @@ def test_the_kernel_compiles_for_gpus_with_all_its_regions(capability):
     places[attention.arg_names.index("prof"), 2] = str(Spec())
     source = ASTSource(attention, signature, constexprs=places)
     compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32))
-    assert set(names_in_ptx(compiled.asm["ptx"]).values()) == REGIONS
+    assert set(names_in_code(compiled.asm["ptx"]).values()) == REGIONS
 
 
 def test_a_file_that_exists_is_refused(tmp_path):

@@ -33,7 +33,7 @@ def test_it_parses_as_it_prints(spec: Spec) -> None:
 def test_the_text_is_that_of_this_release() -> None:
     # Part of compile-cache keys: another text recompiles every kernel.
     text = (
-        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 select=0 stage=0 "
+        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 barriers=1 select=0 stage=0 "
         "totals=0 revision=0123abcd"
     )
     assert str(Spec(revision="0123abcd")) == text
@@ -51,6 +51,7 @@ def test_every_field_shows(field: str) -> None:
         ClockKind.HOST,
         OverflowMode.WRAP,
         "cpu",
+        False,
         False,
         select=True,
         stage=16,

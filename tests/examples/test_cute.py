@@ -13,7 +13,7 @@ from cutlass import Float16
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from examples import gemm_cute
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from tests.backends.cute.compiling import compile_cute, prof
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, TOOLS, Code
 from tests.kernels.stripped import stripped
@@ -72,7 +72,7 @@ def test_off_is_the_kernel_without_ikp(tmp_path: Path) -> None:
 
 
 def test_every_wait_has_its_record_and_every_role_its_name() -> None:
-    assert set(names_in_ptx(gemm(True).ptx).values()) == REGIONS | {"producer", "consumer"}
+    assert set(names_in_code(gemm(True).ptx).values()) == REGIONS | {"producer", "consumer"}
 
 
 def test_without_a_gpu_it_says_what_it_needs(tmp_path: Path) -> None:

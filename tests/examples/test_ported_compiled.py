@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, compile_kernel, spec
 
@@ -33,21 +33,21 @@ def test_the_tilewise_copy(example: ModuleType) -> None:
     assert made.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
     assert made.count(LOCAL_MEMORY) == {}
     assert len(made.instructions) > len(plain.instructions)
-    assert names_in_ptx(made.ptx) == {}, "its regions are numbers, which the host names"
+    assert names_in_code(made.ptx) == {}, "its regions are numbers, which the host names"
 
 
 @pytest.mark.parametrize("example", ["from_sm_profiler"], indirect=True)
 def test_the_quick_start(example: ModuleType) -> None:
     types = {"x": "*fp32", "out": "*fp32"}
     made = compile_kernel(example.my_kernel, types, spec(), {"STEPS": 64, "BLOCK": 1024})
-    assert set(names_in_ptx(made.ptx).values()) == {"memory", "compute", "sync"}
+    assert set(names_in_code(made.ptx).values()) == {"memory", "compute", "sync"}
     assert made.count(LOCAL_MEMORY) == {}
 
 
 @pytest.mark.parametrize("example", ["from_proton"], indirect=True)
 def test_the_vector_addition(example: ModuleType) -> None:
     made = compile_kernel(example.add_kernel, FLOATS, spec(), {"BLOCK": 1024})
-    assert set(names_in_ptx(made.ptx).values()) == {"kernel", "load_and_add", "load_x", "load_y"}
+    assert set(names_in_code(made.ptx).values()) == {"kernel", "load_and_add", "load_x", "load_y"}
     assert made.count(SYNCHRONISING) == made.count(LOCAL_MEMORY) == {}
 
 
@@ -64,7 +64,7 @@ def test_the_matmul(example: ModuleType) -> None:
     made, plain = (
         compile_gluon(example.matmul_kernel, types, on, constants) for on in (spec(), None)
     )
-    assert set(names_in_ptx(made.ptx).values()) == {"issue TMA", "wait TMA", "wgmma", "store"}
+    assert set(names_in_code(made.ptx).values()) == {"issue TMA", "wait TMA", "wgmma", "store"}
     for opcode in ("HGMMA", "UTMALDG", "SYNCS"):
         assert made.opcodes[opcode] == plain.opcodes[opcode] > 0
     assert made.count(SYNCHRONISING) == plain.count(SYNCHRONISING)

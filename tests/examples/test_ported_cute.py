@@ -12,7 +12,7 @@ from cutlass import Float32
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from examples import from_nuggets_cute
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from tests.backends.cute.compiling import compile_cute, floats, prof
 from tests.backends.cute.test_inspect import inspected
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.compiled
 def test_nested_regions_counted_or_placed_by_index(static: bool) -> None:
     kernel = from_nuggets_cute.NestedRegions(static=static)
     made, plain = (compile_cute(kernel, floats(), on) for on in (prof(), None))
-    assert set(names_in_ptx(made.ptx).values()) == {"iteration", "compute", "store"}
+    assert set(names_in_code(made.ptx).values()) == {"iteration", "compute", "store"}
     assert made.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
     assert made.count(LOCAL_MEMORY) == {}
     found = inspected(made)
@@ -37,7 +37,7 @@ def test_a_producer_and_a_consumer() -> None:
     tensor = make_fake_compact_tensor(Float32, (4 * from_nuggets_cute.PAIR,))
     made = compile_cute(from_nuggets_cute.ProducerAndConsumer(), tensor, prof())
     names = {"produce", "consume", "producer", "consumer"}
-    assert set(names_in_ptx(made.ptx).values()) == names
+    assert set(names_in_code(made.ptx).values()) == names
     assert made.count(LOCAL_MEMORY) == {}
     found = inspected(made)
     for region in ("produce", "consume"):

@@ -1,6 +1,8 @@
-"""Triton and Gluon kernels: compiled for NVIDIA GPUs; Triton also in its CPU interpreter."""
+"""Triton and Gluon kernels: compiled for NVIDIA and AMD GPUs; Triton also interpreted."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from triton import knobs
 
@@ -10,6 +12,18 @@ from ikp.backends.triton import hooks
 from ikp.core.plugins import INTERFACE
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
+
+if TYPE_CHECKING:
+    from ikp.backends.triton.compiled import Compiled
+
+
+def compiling(semantic: Any) -> Compiled:
+    """Return the adapter of the kernel that Triton traces with ``semantic``, for its GPU."""
+    from ikp.backends.triton.compiled import Compiled
+    from ikp.backends.triton.compiled_amd import CompiledAmd
+
+    amd = semantic.builder.options.backend_name == "hip"
+    return CompiledAmd(semantic) if amd else Compiled(semantic)
 
 
 class TritonBackend:

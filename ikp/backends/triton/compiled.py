@@ -38,7 +38,7 @@ class Compiled(PtxRecorder):
         if self.plain(prof) is None:
             state.begin(self._semantic, state.Recording(None))
             return
-        spec = _spec(prof)
+        spec = self._checked(_spec(prof))
         if spec.totals and not hooks.installed():
             raise KernelError(
                 "the session keeps totals (mode='totals'), which ikp declares and writes in the "
@@ -47,7 +47,7 @@ class Compiled(PtxRecorder):
             )
         state.begin(self._semantic, state.Recording(spec))
         language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
-        self._emit(ptx_slot.init(spec, language), [prof[0], prof[1]])
+        self._emit(self._set_up(spec, language), [prof[0], prof[1]])
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or a scalar integer tensor."""
@@ -93,7 +93,7 @@ class Compiled(PtxRecorder):
         payload = self.plain(payload)
         if given.type is not PayloadType.NONE and not _is_scalar(payload):
             payload = self._semantic.to_tensor(payload)
-        return OpenRange(self.plain(region), self._emit(ptx.start(self.spec()), []), payload)
+        return OpenRange(self.plain(region), self._read_clock(), payload)
 
     def store_whole(self, region: Region) -> None:
         """Have the kernel's finish record a range from init to there."""
@@ -110,6 +110,16 @@ class Compiled(PtxRecorder):
     def plain(self, value: Any) -> Any:
         """Return the Python value of a ``tl.constexpr``."""
         return value.value if isinstance(value, tl.constexpr) else value
+
+    def _checked(self, spec: Spec) -> Spec:
+        """Return the spec, if a kernel for this GPU can record like that."""
+        return spec
+
+    def _set_up(self, spec: Spec, language: Language) -> ptx.Asm:
+        return ptx_slot.init(spec, language)
+
+    def _read_clock(self) -> Any:
+        return self._emit(ptx.start(self.spec()), [])
 
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
         # is_pure=False makes it volatile: never dropped, merged, or moved across memory operations.

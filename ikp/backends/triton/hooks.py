@@ -1,4 +1,4 @@
-"""What ``ikp`` asks of Triton's compiler: the names in loaded kernels, and a pass over their PTX.
+"""What ``ikp`` asks of Triton's compiler: the names in loaded kernels, and passes over their code.
 
 Both are Triton's own hooks, chained with whatever else is installed. They act on kernels that
 ``ikp.init`` marked, and change no other kernel's code or cache key.
@@ -15,10 +15,10 @@ from typing import Any
 from triton import knobs
 
 from ikp.core.regions import merge
-from ikp.targets import ptx, ptx_entry, ptx_schedule, ptx_stage
+from ikp.targets import amdgcn_ir, amdgcn_registers, ptx_entry, ptx_schedule, ptx_stage
 
-_MARKS = f"{ptx.STORE_MARK}|{ptx.ROLE_MARK}|{ptx.WHOLE_MARK}"
-_REGION = re.compile(rf"(?:{_MARKS}) (\d+) (\".*\")$", re.MULTILINE)
+_REGION = re.compile(r"(?://|;) ikp\.(?:store|role|whole) (\d+) (\".*\")$", re.MULTILINE)
+_TEXTS = (".ptx", ".amdgcn")
 _loaded: set[Path] = set()
 
 SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []
@@ -40,11 +40,11 @@ def installed() -> bool:
 
 
 def loaded_names() -> dict[int, str]:
-    """Return the regions named in the PTX of every kernel loaded since ``install``."""
+    """Return the regions named in the code of every kernel loaded since ``install``."""
     return merge(_names_in(path) for path in _loaded)
 
 
-def names_in_ptx(text: str) -> dict[int, str]:
+def names_in_code(text: str) -> dict[int, str]:
     """Return the regions that marks in ``text`` name, by id."""
     import json
 
@@ -54,7 +54,7 @@ def names_in_ptx(text: str) -> dict[int, str]:
 @cache
 def _names_in(path: Path) -> dict[int, str]:
     try:
-        return names_in_ptx(path.read_text())
+        return names_in_code(path.read_text())
     except FileNotFoundError:  # the cache folder was emptied meanwhile; the trace shows ids
         return {}
 
@@ -62,11 +62,11 @@ def _names_in(path: Path) -> dict[int, str]:
 def _remember(*loaded: Any) -> None:
     """Take Triton's (module, function, name, files, hash) of a kernel it has just loaded."""
     files: dict[str, str] = loaded[3]
-    _loaded.update(Path(path) for file, path in files.items() if file.endswith(".ptx"))
+    _loaded.update(Path(path) for file, path in files.items() if file.endswith(_TEXTS))
 
 
 def _stages_hook(previous: Any) -> Callable[..., Any]:
-    """Return a stages hook that works on marked PTX, after ``previous`` had its turn."""
+    """Return a stages hook that works on marked code, after ``previous`` had its turn."""
 
     def hook(*args: Any, **kwargs: Any) -> Any:
         if not args and not kwargs:  # Triton asks for a cache key; a kernel's spec is in its own
@@ -78,6 +78,9 @@ def _stages_hook(previous: Any) -> Callable[..., Any]:
             stages["ttgir"] = _passed_on(stages["ttgir"])
         if "ptx" in stages:
             stages["ptx"] = _placed(stages["ptx"])
+        if "amdgcn" in stages:
+            stages["llir"] = _completed(stages["llir"])
+            stages["amdgcn"] = _with_registers(stages["amdgcn"])
         return None
 
     hook.is_ikp = True  # type: ignore[attr-defined]
@@ -98,5 +101,22 @@ def _placed(make_ptx: Callable[..., str]) -> Callable[..., str]:
     def stage(source: Any, metadata: Any) -> str:
         text, metadata["shared"] = ptx_stage.extend(make_ptx(source, metadata), metadata["shared"])
         return ptx_schedule.schedule(ptx_entry.complete(text))
+
+    return stage
+
+
+def _completed(make_llir: Callable[..., str]) -> Callable[..., str]:
+    def stage(source: Any, metadata: Any) -> str:
+        return amdgcn_ir.complete(make_llir(source, metadata), metadata["num_warps"])
+
+    return stage
+
+
+def _with_registers(make_amdgcn: Callable[..., str]) -> Callable[..., str]:
+    def stage(source: str, metadata: Any) -> str:
+        def again(registers: int) -> str:
+            return make_amdgcn(amdgcn_ir.limited(source, registers), metadata)
+
+        return amdgcn_registers.reserve(make_amdgcn(source, metadata), again)
 
     return stage

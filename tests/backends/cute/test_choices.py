@@ -9,7 +9,7 @@ import pytest
 from cutlass import Float32, Int32, cute
 
 import ikp
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import OverflowMode
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import TARGETS, compile_cute, floats, number, prof
@@ -68,7 +68,7 @@ def test_a_wrong_choice_is_refused(kernel: object) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_choices_neither_synchronise_nor_spill(target: str) -> None:
     code = compiled(target)
-    assert set(names_in_ptx(code.ptx).values()) == {"first warp", "third", "down", "always"}
+    assert set(names_in_code(code.ptx).values()) == {"first warp", "third", "down", "always"}
     assert code.count(SYNCHRONISING) == code.count(LOCAL_MEMORY) == {}
 
 

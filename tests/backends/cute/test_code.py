@@ -13,7 +13,7 @@ from cutlass import Float32
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from ikp.backends import names
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import Kind, OverflowMode, PayloadType, tag
 from ikp.core.regions import region_id
 from ikp.targets import ptx, ptx_slot
@@ -100,7 +100,7 @@ def test_off_is_the_kernel_without_ikp(target: str) -> None:
 
 
 def test_every_place_where_a_verb_may_stand_has_its_record() -> None:
-    found = names_in_ptx(launched("control").ptx)
+    found = names_in_code(launched("control").ptx)
     assert set(found.values()) == CONTROL
     assert found == {region_id(name): name for name in CONTROL}
     assert found.items() <= names.known().items()
@@ -128,7 +128,7 @@ def test_warp_specialised_roles_keep_their_register_counts(target: str) -> None:
     assert recorded.opcodes["USETMAXREG"] == plain.opcodes["USETMAXREG"] == 2
     unwanted = SYNCHRONISING + LOCAL_MEMORY
     assert recorded.count(unwanted) == plain.count(unwanted)
-    assert set(names_in_ptx(recorded.ptx).values()) == {
+    assert set(names_in_code(recorded.ptx).values()) == {
         "produce",
         "producer",
         "consume",
@@ -155,7 +155,7 @@ def test_a_persistent_kernel_of_clusters_is_left_alone(target: str, tmp_path: Pa
     assert recorded.count(kept) == plain.count(kept)
     assert recorded.opcodes["USETMAXREG"] == 2
     assert recorded.opcodes["UCGABAR_WAIT"] == 1
-    assert names_in_ptx(recorded.ptx) == {
+    assert names_in_code(recorded.ptx) == {
         region_id(name): name for name in ("wait for cluster", "first role", "second role")
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import OverflowMode
 from ikp.core.regions import region_id
 from ikp.targets import ptx
@@ -107,7 +107,7 @@ def test_off_is_the_kernel_without_ikp(
 
 
 def test_every_place_where_a_verb_may_stand_has_its_record() -> None:
-    found = names_in_ptx(small("control").ptx)
+    found = names_in_code(small("control").ptx)
     expected = {"outer", "flight", "loop", "helper", "nested", "then", "while", "unrolled"}
     assert found == {region_id(name): name for name in expected}
 
@@ -115,7 +115,7 @@ def test_every_place_where_a_verb_may_stand_has_its_record() -> None:
 @pytest.mark.parametrize("capability", SPECIALISING)
 def test_workers_find_their_slots_set_up_at_the_entry(capability: int) -> None:
     code = small("specialised", True, capability)
-    assert set(names_in_ptx(code.ptx).values()) == {"default", "one", "two"}
+    assert set(names_in_code(code.ptx).values()) == {"default", "one", "two"}
     lines = entry_of(code)
     declared = next(i for i, line in enumerate(lines) if ".reg .u32 ikp_cur" in line)
     first_branch = next(i for i, line in enumerate(lines) if re.search(r"\bbra\b|\bbrx\b", line))
@@ -142,4 +142,4 @@ def test_tensor_cores_and_tma_are_as_without_ikp() -> None:
     assert recorded.registers == off.registers
     assert recorded.opcodes["USETMAXREG"] == off.opcodes["USETMAXREG"]
     names = {"wait empty", "issue TMA", "wait full", "wgmma", "store", "producer", "consumer"}
-    assert set(names_in_ptx(recorded.ptx).values()) == names
+    assert set(names_in_code(recorded.ptx).values()) == names

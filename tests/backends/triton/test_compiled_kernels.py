@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, PayloadType
 from ikp.core.decode import Source, decode
@@ -30,7 +30,7 @@ def run(code: Code, grid: Dim, n: int, warps: int, slot_records: int = 64) -> Tr
     machine.memory.map(OUT, 4 * blocks)
     params = [OUT, n, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.ptx, params, grid, (32 * warps, 1, 1))
-    return decode([Source("k", segment)], names_in_ptx(code.ptx))
+    return decode([Source("k", segment)], names_in_code(code.ptx))
 
 
 def records(trace: Trace) -> list[list[Record]]:
@@ -91,7 +91,7 @@ def test_each_payload_has_the_type_and_value_it_was_given() -> None:
     machine.memory.map(FLOATS, 4).view(np.float32)[:] = 1.25
     params = [INTS, FLOATS, SEGMENT, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.ptx, params)
-    trace = decode([Source("k", segment)], names_in_ptx(code.ptx))
+    trace = decode([Source("k", segment)], names_in_code(code.ptx))
     found = {
         trace.regions[region].name: (None if np.isnan(value) else value, PayloadType(kind).name)
         for region, value, kind in zip(

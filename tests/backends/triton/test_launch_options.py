@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 
 import ikp
 from ikp.backends.argument import argument
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.decode import Source, decode
 from ikp.core.segment import Segment
@@ -37,7 +37,9 @@ def test_any_number_of_warps(warps: int) -> None:
     recorded = compile_kernel(control.nested, OUT_AND_N, spec(), num_warps=warps)
     assert recorded.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
     assert recorded.count(LOCAL_MEMORY) == {}
-    assert set(names_in_ptx(recorded.ptx).values()) == {name for name, _ in KERNELS["nested"](0, 4)}
+    assert set(names_in_code(recorded.ptx).values()) == {
+        name for name, _ in KERNELS["nested"](0, 4)
+    }
     assert f".reqntid {32 * warps}" in recorded.ptx
 
 
@@ -49,7 +51,7 @@ def test_a_block_of_1024_threads_has_32_slots() -> None:
     machine.memory.map(0x7E00_0000_0000, 8)
     params = [0x7E00_0000_0000, 3, 0x7F00_0000_0000, size - abi.LAUNCH_HEADER_BYTES, 0, 0]
     machine.launch(code.ptx, params, (2, 1, 1), (1024, 1, 1))
-    trace = decode([Source("k", segment)], names_in_ptx(code.ptx))
+    trace = decode([Source("k", segment)], names_in_code(code.ptx))
     assert len(trace.slots) == 64
     assert trace.slots.attempted.tolist() == [2] * 32 + [1] * 32
     assert np.array_equal(trace.slots.warp, np.tile(np.arange(32), 2))
@@ -60,7 +62,7 @@ def test_clusters_of_two_blocks() -> None:
     recorded = compile_kernel(control.nested, OUT_AND_N, spec(), num_ctas=2)
     assert recorded.compiled.metadata.num_ctas == 2
     assert recorded.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
-    assert len(names_in_ptx(recorded.ptx)) == len({name for name, _ in KERNELS["nested"](0, 4)})
+    assert len(names_in_code(recorded.ptx)) == len({name for name, _ in KERNELS["nested"](0, 4)})
 
 
 class FakeDriver:
@@ -101,9 +103,9 @@ def numbers() -> Any:
 @pytest.mark.usefixtures("gpu")
 def test_a_launch_takes_what_the_session_hands_out() -> None:
     kernel = wrapped.scale.warmup(numbers(), 256, buffer(), 64, True, "launched", grid=(4,))
-    assert list(names_in_ptx(kernel.asm["ptx"]).values()) == ["launched"]
+    assert list(names_in_code(kernel.asm["ptx"]).values()) == ["launched"]
     off = wrapped.scale.warmup(numbers(), 256, None, 64, True, "launched", grid=(4,))
-    assert names_in_ptx(off.asm["ptx"]) == {}
+    assert names_in_code(off.asm["ptx"]) == {}
     assert "%clock" not in off.asm["ptx"]
 
 
@@ -134,7 +136,7 @@ def test_another_buffer_of_the_same_session_is_not_compiled_again() -> None:
 @pytest.mark.parametrize("n", [256, 250])
 def test_a_kernel_with_heuristics(n: int) -> None:
     kernel = wrapped.heuristic.warmup(numbers(), n, buffer(), BLOCK=64, NAME="heuristic", grid=(4,))
-    assert list(names_in_ptx(kernel.asm["ptx"]).values()) == ["heuristic"]
+    assert list(names_in_code(kernel.asm["ptx"]).values()) == ["heuristic"]
     assert (kernel.asm["ptx"].count("setp.lt.s32") > 0) == (n % 64 != 0)
 
 
@@ -143,4 +145,4 @@ def test_an_autotuned_kernel() -> None:
     kernels = wrapped.autotuned.warmup(numbers(), 256, buffer(), NAME="autotuned", grid=(4,))
     assert [kernel.metadata.num_warps for kernel in kernels] == [1, 4]
     for kernel in kernels:
-        assert list(names_in_ptx(kernel.asm["ptx"]).values()) == ["autotuned"]
+        assert list(names_in_code(kernel.asm["ptx"]).values()) == ["autotuned"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from triton import knobs
 
 from ikp.backends.triton import TritonBackend, hooks
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.regions import region_id
 from ikp.errors import RegionError
 from ikp.targets.ptx import STORE_MARK, region_comment
@@ -47,7 +47,7 @@ def compiled_ptx(name: str) -> str:
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_any_name_comes_through_the_compiler(name: str) -> None:
     ptx = compiled_ptx(name)
-    assert names_in_ptx(ptx) == {region_id(name): name}
+    assert names_in_code(ptx) == {region_id(name): name}
     assert all(ord(character) < 128 for character in ptx)
     (mark,) = (line for line in ptx.split("\n") if line.startswith(STORE_MARK))
     assert f"0x{(1 << 29) | (2 << 27) | region_id(name):x}" in ptx
@@ -60,13 +60,13 @@ def test_marks_read_back_as_written(names: list[str]) -> None:
     text = "\n{\nst.global [a];\n}\n".join(["// begin", *lines, f"{STORE_MARK} run-time region"])
     assert text.isascii()
     assert "$" not in text  # LLVM would read it as an operand
-    assert names_in_ptx(text) == dict(enumerate(names))
+    assert names_in_code(text) == dict(enumerate(names))
 
 
 def test_two_names_of_one_id_in_a_kernel_are_told() -> None:
     text = f'{STORE_MARK} 5 "a"\n{STORE_MARK} 5 "b"'
     with pytest.raises(RegionError, match="the regions 'a' and 'b' share the id 0x5"):
-        names_in_ptx(text)
+        names_in_code(text)
 
 
 SCRIPT = """
@@ -184,4 +184,4 @@ def test_without_the_hook_a_kernel_still_records(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
     ptx = compiled_ptx("without the hook")
     assert ptx.count("%globaltimer") == 1
-    assert names_in_ptx(ptx) == {region_id("without the hook"): "without the hook"}
+    assert names_in_code(ptx) == {region_id("without the hook"): "without the hook"}

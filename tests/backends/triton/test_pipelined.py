@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import triton
 
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import OverflowMode
 from tests.backends.sass import (
     CAPABILITIES,
@@ -79,7 +79,7 @@ def test_the_pipeline_is_unchanged(
     assert recorded.count(SYNCHRONISING) == plain.count(SYNCHRONISING)
     assert recorded.count(LOCAL_MEMORY) == plain.count(LOCAL_MEMORY) == {}
     assert blocks_per_sm(recorded.registers) == blocks_per_sm(plain.registers)
-    names = set(names_in_ptx(recorded.ptx).values())
+    names = set(names_in_code(recorded.ptx).values())
     assert names == {name for name, on in (("load", load), ("dot", dot)) if on}
     records = recorded.ptx.count("// ikp.store")  # twice as many where an iteration was peeled off
     assert records in {load + dot, 2 * (load + dot)}

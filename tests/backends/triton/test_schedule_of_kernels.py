@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import OverflowMode
 from ikp.targets.ptx_schedule import schedule
 from ikp.targets.ptx_slot import SCHEDULE_MARK
@@ -56,7 +56,7 @@ def test_the_order_stays_valid(name: str) -> None:
     before, after = texts(name)
     assert check_rearranged(before, after), "nothing was moved"
     assert empty_ranges(after) <= empty_ranges(before)
-    assert names_in_ptx(after) == names_in_ptx(before)
+    assert names_in_code(after) == names_in_code(before)
 
 
 def instructions(ptx: str) -> list[str]:

@@ -22,7 +22,6 @@ LIMIT = MOST - len(NAMES) - 1
 
 _FREE = re.compile(r"(\.amdhsa_next_free_sgpr\s+)(.*)")
 _COUNT = re.compile(r"(\.sgpr_count:\s+)(\d+)")
-_NUMBERED = re.compile(r"(\.set \S+\.numbered_sgpr, )\d+")
 
 
 def reserve(text: str, compile_again: Callable[[int], str]) -> str:
@@ -43,8 +42,8 @@ def reserve(text: str, compile_again: Callable[[int], str]) -> str:
         first = _first_free(text)
     if first + len(NAMES) > MOST:
         raise KernelError(
-            f"no room to record: the kernel takes {first} scalar registers of {MOST}, also when "
-            f"told to leave {len(NAMES)}. Record a smaller kernel, or fewer of its run-time payloads."
+            f"no room to record: the kernel takes {first} of {MOST} scalar registers, also when "
+            f"told to leave {len(NAMES)}. Split it, or give it None for the buffer."
         )
     return _numbered(text, first)
 
@@ -54,9 +53,9 @@ def _first_free(text: str) -> int:
     found = _FREE.search(text)
     if found is None or not found[2].strip().isdigit():
         raise KernelError(
-            "this kernel calls functions that its compiler did not inline, and what scalar "
-            "registers they take is not known yet where ikp needs to know. Leave out noinline=True, "
-            "tl.device_print and tl.device_assert, or give the kernel None for the buffer."
+            "this kernel calls functions that its compiler did not inline, and what registers they "
+            "take is not known here. Leave out tl.device_print and tl.device_assert, or give the "
+            "kernel None for the buffer."
         )
     return -(-int(found[2]) // 2) * 2
 
@@ -67,5 +66,4 @@ def _numbered(text: str, first: int) -> str:
     before = int(_FREE.search(text)[2])  # type: ignore[index]
     text = _FREE.sub(rf"\g<1>{taken}", text)
     text = _COUNT.sub(lambda found: f"{found[1]}{int(found[2]) + taken - before}", text)
-    text = _NUMBERED.sub(rf"\g<1>{taken}", text)
     return symbols + text

@@ -208,7 +208,13 @@ class _Wave:
             source = it.operands[1]
             assert isinstance(source, Register)
             self._passed(self._vector_written, source, LANE_READ, it)
-        run_vector(self, it)
+        if it.name == "v_writelane_b32":  # a scalar register kept in a lane
+            where, value, at = it.operands
+            assert isinstance(where, Register)
+            column = self.vectors.setdefault(where.first, np.zeros(LANES, np.uint32))
+            column[self.read(at)] = self.read(value)
+        else:
+            run_vector(self, it)
         into = it.operands[0]
         if isinstance(into, Register) and into.file in {"s", "v"}:
             written = self._vector_written if into.file == "v" else self._scalar_written

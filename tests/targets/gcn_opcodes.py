@@ -177,6 +177,10 @@ _VECTOR: dict[str, Callable[..., Any]] = {
 def run_vector(wave: Any, it: Instruction) -> None:
     """Run a vector instruction that does not access memory."""
     into, words = it.operands[0], 2 if it.name.endswith("64") else 1
+    if it.name == "v_readlane_b32":
+        assert isinstance(it.operands[1], Register)
+        wave.write(into, wave.lane(it.operands[1], wave.read(it.operands[2])))
+        return
     if it.name == "v_readfirstlane_b32":
         source = it.operands[1]
         assert isinstance(source, Register)

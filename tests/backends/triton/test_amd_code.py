@@ -15,6 +15,7 @@ from triton import knobs
 
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.spec import Spec
 from tests.backends.amd import (
     ARCHITECTURES,
     CLOCKS,
@@ -24,7 +25,7 @@ from tests.backends.amd import (
     compile_amd,
 )
 from tests.backends.sass import spec
-from tests.kernels import choices, control, gemm, straight
+from tests.kernels import amd, choices, control, gemm, straight
 from tests.kernels.stripped import stripped
 
 pytestmark = pytest.mark.compiled
@@ -248,3 +249,26 @@ def test_a_hook_that_was_taken_away_stops_the_compilation(
     with pytest.raises(RuntimeError):
         compile_amd(choices.conditional, OUT_AND_N, spec(), num_warps=2)
     assert "another tool has replaced the hook" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "prof", "message"),
+    [
+        ("scheduled", spec(), "level='scheduled' marks.*Use level='source'"),
+        ("passed_on", spec(), "is not the kernel's own argument"),
+        ("kept", replace(spec(), totals=True), "Record a timeline"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_what_can(name: str, prof: Spec, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        compile_amd(getattr(amd, name), OUT_AND_N, prof)
+
+
+@ARCHS
+def test_functions_that_a_kernel_calls_leave_the_registers_alone(arch: str) -> None:
+    made = compile_amd(amd.calling, OUT_AND_N, spec(), arch=arch)
+    assert made.opcodes["s_swappc_b64"] == 1
+    first = int(re.findall(r"\.set ikp_low, (\d+)", made.text)[0])
+    used = re.findall(r"\bs(?:\[(?:\d+:)?)?(\d+)\b", "\n".join(made.lines))
+    assert max(map(int, used)) < first
+    assert "ikp" not in made.text.partition("; @calling")[0].partition("\t.amdgcn_target")[2]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from triton import knobs
 
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
@@ -15,6 +16,7 @@ from ikp.core.decode import Source, decode
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
+from ikp.targets import amdgcn_registers
 from tests.backends.amd import ARCHITECTURES, AmdCode, compile_amd
 from tests.backends.sass import spec
 from tests.backends.triton.test_compiled_kernels import (
@@ -25,7 +27,7 @@ from tests.backends.triton.test_compiled_kernels import (
     SEGMENT,
     records,
 )
-from tests.kernels import choices, control
+from tests.kernels import amd, choices, control
 from tests.kernels.expected import KERNELS, PAYLOADS
 from tests.targets.gcn_machine import GcnMachine
 from tests.targets.ptx_machine import Dim
@@ -276,3 +278,30 @@ def test_the_machine_sees_missing_waits_and_states(old: str, new: str, fault: st
 
 def replace_text(code: AmdCode, text: str) -> AmdCode:
     return AmdCode(SimpleNamespace(asm={"amdgcn": text}))  # type: ignore[arg-type]
+
+
+@ARCHS
+@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda c: c.name)
+def test_the_range_of_a_kernel_lasts_from_init_to_each_exit(arch: str, clock: ClockKind) -> None:
+    code = compile_amd(amd.kept, OUT_AND_N, spec(clock=clock), arch=arch, num_warps=1)
+    trace = run(code, (3, 1, 1), 4, 1)
+    both = [("store", 0.0), ("all of it", None)]
+    assert records(trace) == [both, [("all of it", None)], [("store", 2.0), ("all of it", None)]]
+    events = trace.events
+    for slot in (0, 2):
+        inner, outer = np.flatnonzero(events.slot == slot)
+        assert events.start_ns[outer] <= events.start_ns[inner]
+        assert events.end_ns[inner] <= events.end_ns[outer]
+
+
+def test_a_kernel_with_fewer_registers_for_itself_records_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = compiled("functional", spec(), "gfx942", 1).fact(".amdhsa_next_free_sgpr")
+    monkeypatch.setattr(amdgcn_registers, "MOST", usual - 1)
+    monkeypatch.setattr(amdgcn_registers, "LIMIT", usual - 1 - len(amdgcn_registers.NAMES) - 1)
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    code = compiled("functional", spec(), "gfx942", 1)
+    assert code.fact(".amdhsa_next_free_sgpr") < usual
+    assert code.fact(".private_segment_fixed_size") == 0
+    assert records(run(code, (1, 1, 1), 3, 1)) == [list(KERNELS["functional"](0, 3))]

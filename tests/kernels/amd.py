@@ -1,0 +1,47 @@
+"""Kernels for what is particular to AMD GPUs."""
+
+import triton
+import triton.language as tl
+
+import ikp
+from ikp.auto import verbs
+
+
+@triton.jit
+def kept(out, n, prof):
+    """Ask for the range of the whole kernel, which has two exits."""
+    ikp.init(prof)
+    verbs.whole("all of it")
+    pid = tl.program_id(0)
+    if pid == 1:
+        return
+    with ikp.range("store", pid):
+        tl.store(out + pid, n)
+
+
+@triton.jit
+def scheduled(out, n, prof):
+    """Ask for marks after the compiler's scheduling."""
+    ikp.init(prof)
+    verbs.scheduled("ops")
+    tl.store(out, n)
+
+
+@triton.jit
+def passed_on(out, n, prof):
+    """Give init what is not the kernel's own argument."""
+    ikp.init((prof[0] + 128, prof[1], prof[2]))
+    tl.store(out, n)
+
+
+@triton.jit(noinline=True)
+def apart(out, n):
+    tl.store(out, n)
+
+
+@triton.jit
+def calling(out, n, prof):
+    """Call a function that is not inlined."""
+    ikp.init(prof)
+    with ikp.range("call"):
+        apart(out, n)

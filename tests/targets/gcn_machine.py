@@ -286,7 +286,8 @@ class _Wave:
         """Return an unsigned scalar operand; ``bits`` is its size where it is a constant."""
         if isinstance(operand, Register):
             if operand.file in {"exec", "vcc"}:
-                return int(getattr(self, operand.file))
+                whole = int(getattr(self, operand.file))
+                return whole >> 32 * operand.first & (1 << 32 * operand.count) - 1
             if operand.file != "s":
                 raise FaultError(f"{operand} is no scalar")
             numbers = range(operand.first, operand.first + operand.count)
@@ -305,7 +306,9 @@ class _Wave:
         """Write a scalar result."""
         assert isinstance(operand, Register)
         if operand.file in {"exec", "vcc"}:
-            setattr(self, operand.file, value & ALL)
+            mask = (1 << 32 * operand.count) - 1 << 32 * operand.first
+            kept = getattr(self, operand.file) & ~mask
+            setattr(self, operand.file, kept | value << 32 * operand.first & mask)
             return
         if operand.file != "s":
             raise FaultError(f"{operand} is no scalar")

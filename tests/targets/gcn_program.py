@@ -86,8 +86,9 @@ class Program:
             first = self._number(found[2] or found[3])
             last = self._number(found[4]) if found[4] else first
             return Register(found[1], first, last - first + 1)
-        if word in {"vcc", "exec", "scc", "m0"}:
-            return Register(word, 0, 2)
+        name, _, half = word.partition("_")
+        if name in {"vcc", "exec"}:
+            return Register(name, 1, 1) if half == "hi" else Register(name, 0, 1 if half else 2)
         try:
             return int(word, 0)
         except ValueError:

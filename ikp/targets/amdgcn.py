@@ -3,7 +3,7 @@
 Triton's language has neither a value of four words nor the clock as something that its compiler
 knows. So a verb is one line of assembly here, a mark with its operands, and a pass over the LLVM IR
 puts in its place what LLVM understands: the clock as an intrinsic, whose wait LLVM places, a record
-as a vector, whose moves LLVM schedules, and the store of it as assembly (docs/decisions/0013).
+as a vector, whose moves LLVM schedules, and the store of it as assembly (docs/decisions/0015).
 A mark does not assemble: where another tool has taken the hook away, compilation stops.
 
 What ``init`` leaves for the other verbs is in scalar registers that nothing else uses, one set per

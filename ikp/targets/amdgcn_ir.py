@@ -166,7 +166,7 @@ class _Kernel:
 
     def _argument(self, value: str) -> str:
         """Return the kernel's parameter that ``value`` is, or the constant."""
-        frozen = dict(found.groups() for found in map(_FROZEN.match, self._body) if found)
+        frozen = {found[1]: found[2] for found in map(_FROZEN.match, self._body) if found}
         value = frozen.get(value, value)
         if value.startswith("%") and value not in _PARAMETER.findall(self._body[0]):
             raise KernelError(

@@ -51,8 +51,8 @@ def _of_triton(kernel: Any, asm: Mapping[str, Any]) -> Image:
     if "cubin" not in asm:
         raise InspectError(
             f"this kernel has no machine code for an NVIDIA GPU (it has: {', '.join(asm)}). "
-            "ikp inspect reads cubins only. Of a kernel for an AMD GPU, compiled.asm['amdgcn'] shows "
-            "the instructions: a range lies between two s_memtime, and its store is named."
+            "ikp inspect reads cubins only. Of a kernel for an AMD GPU, compiled.asm['amdgcn'] "
+            "shows the instructions: a range lies between two s_memtime, and its store is named."
         )
     name = getattr(kernel, "name", "") or "a compiled kernel"
     return Image(bytes(asm["cubin"]), str(asm.get("ptx", "")), str(name))

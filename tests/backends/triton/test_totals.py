@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import Kind
 from ikp.core.regions import region_id
 from ikp.core.spec import Spec
@@ -249,7 +249,7 @@ def test_every_place_of_a_verb_compiles_and_keeps_its_name(name: str, capability
         getattr(control, name), {"out": "*i32", "n": "i32"}, totals(), capability=capability
     )
     wanted = {str(what) for what, _ in RECORDS[name](0, 3)}
-    assert set(names_in_ptx(made.ptx).values()) == wanted
+    assert set(names_in_code(made.ptx).values()) == wanted
     assert {counter.region for counter in ptx_totals.used(made.ptx)} == {*map(region_id, wanted)}
     assert not made.count(LOCAL_MEMORY)
     plain = compile_kernel(

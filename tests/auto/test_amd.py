@@ -23,7 +23,10 @@ OPTIONS = {"num_warps": 8, "num_stages": 1, "BM": 128, "BN": 128, "BK": 64}
 
 
 class HipDriver(FakeDriver):
-    """Tells Triton that an MI300 is there."""
+    """Tells Triton that an MI300 is there, under a number that no other test's GPU has."""
+
+    def get_current_device(self) -> int:
+        return 7
 
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("hip", "gfx942", 64)

@@ -92,6 +92,7 @@ def test_version_1_is_laid_out_like_this() -> None:
         "SELECTED": 1,
         "STAGED": 2,
         "TOTALS": 4,
+        "LANES64": 8,
     }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
     narrow = ["CYCLES", "GLOBALTIMER", "HOST"]

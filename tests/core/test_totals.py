@@ -204,8 +204,8 @@ def test_a_kernel_that_can_not_keep_totals_is_told_of() -> None:
 def test_options_that_do_not_exist_are_refused() -> None:
     segment = SummingSegment(nbytes(1, 4))
     segment.run(Launch({(0, 0): Warp()}))
-    segment.poke(LAUNCH["options"], Option.TOTALS | 8)
-    with pytest.raises(DecodeError, match="options 0xc"):
+    segment.poke(LAUNCH["options"], Option.TOTALS | 16)
+    with pytest.raises(DecodeError, match="options 0x14"):
         decode([segment.source()])
 
 

@@ -10,7 +10,7 @@ import pytest
 from cutlass import Float32, Int32, cute
 
 import ikp
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import Kind
 from ikp.core.regions import region_id
 from ikp.targets import ptx_slot, ptx_totals
@@ -93,7 +93,7 @@ def test_init_declares_what_comes_after_it(target: str) -> None:
     for counter in wanted:
         (declared,) = re.finditer(rf"\.reg \.u32 {counter.count};", code.ptx)
         assert init < declared.start() < code.ptx.index(f"add.u32 {counter.count}")
-    assert names_in_ptx(code.ptx) == {
+    assert names_in_code(code.ptx) == {
         region_id(name): name for name in ("flight", "helper", "loop", "else", "tick")
     }
     off = launched(control, target, on=False)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.backends.triton.hooks import names_in_ptx
+from ikp.backends.triton.hooks import names_in_code
 from ikp.core.regions import region_id
 from ikp.targets import ptx_totals
 from tests.backends.gluon import kernels
@@ -38,7 +38,7 @@ def test_a_range_costs_six_instructions_and_no_store(kind: str, capability: int)
 def test_every_place_of_a_verb_compiles() -> None:
     names = {"outer", "flight", "loop", "helper", "nested", "then", "while", "unrolled"}
     summed, off = (compile_gluon(kernels.control, OUT_AND_N, prof) for prof in (SUMMED, None))
-    assert set(names_in_ptx(summed.ptx).values()) == names
+    assert set(names_in_code(summed.ptx).values()) == names
     assert {each.region for each in ptx_totals.used(summed.ptx)} == {*map(region_id, names)}
     assert summed.count(SYNCHRONISING) == off.count(SYNCHRONISING)
     assert not summed.count(LOCAL_MEMORY)

@@ -130,9 +130,7 @@ def command(
 
     room = buffer_mib * MIB if buffer_mib else DEFAULT_BUFFER_BYTES[mode]
     path = _of_rank((out or Path(f"ikp-{_stem(target)}.pftrace")).absolute())
-    session = profile(
-        path, force=force or out is None, clock=clock, mode=mode, buffer_size=room
-    )
+    session = profile(path, force=force or out is None, clock=clock, mode=mode, buffer_size=room)
     launcher = Everything(
         plan(detail, lines, level),
         lambda: session,

@@ -3,7 +3,7 @@
 Triton's language has neither a value of four words nor the clock as something that its compiler
 knows. So a verb is one line of assembly here, a mark with its operands, and a pass over the LLVM IR
 puts in its place what LLVM understands: the clock as an intrinsic, whose wait LLVM places, a record
-as a vector, whose moves LLVM schedules, and the store of it as assembly (docs/decisions/0015).
+as a vector, whose moves LLVM schedules, and the store of it as assembly (docs/decisions/0016).
 A mark does not assemble: where another tool has taken the hook away, compilation stops.
 
 What ``init`` leaves for the other verbs is in scalar registers that nothing else uses, one set per
@@ -64,6 +64,13 @@ def checked(spec: Spec, arch: str) -> Spec:
             f"shared_bytes={spec.stage} stages records in shared memory, which ikp does on NVIDIA "
             f"GPUs only; this kernel is compiled for {arch}. Leave shared_bytes at 0: records then "
             "go straight to the buffer."
+        )
+    if spec.clock.bits > abi.WORD_BITS:
+        short = spec.clock.unit.name.lower()
+        raise KernelError(
+            f"clock={spec.clock.name.lower()!r} records all 64 bits of the clock, which ikp does "
+            f"on NVIDIA GPUs only; this kernel is compiled for {arch}. Use clock={short!r}: only a "
+            "single range longer than 2**32 of its ticks is then shown short."
         )
     return spec
 

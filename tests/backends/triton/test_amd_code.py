@@ -257,6 +257,7 @@ def test_a_hook_that_was_taken_away_stops_the_compilation(
         ("scheduled", spec(), "level='scheduled' marks.*Use level='source'"),
         ("passed_on", spec(), "is not the kernel's own argument"),
         ("kept", replace(spec(), totals=True), "Record a timeline"),
+        ("kept", spec(clock=ClockKind.CYCLES64), "Use clock='cycles'"),
     ],
 )
 def test_what_can_not_be_is_refused_with_what_can(name: str, prof: Spec, message: str) -> None:

@@ -19,7 +19,7 @@ import triton.language as tl
 import ikp
 from ikp.core.options import CLOCKS
 
-FIGURES = ("empty_range", "range_inside", "nested_inside", "instant_inside")
+FIGURES = ("empty_range", "range_inside", "nested_inside", "instant_inside", "range_alone")
 WARPS = 8
 STEPS = 64
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from dataclasses import asdict
 from functools import cache
@@ -39,7 +40,7 @@ def calibrate(
     warps: int = 1,
     cache: str | PathLike[str] | None = None,
 ) -> Overhead:
-    """Measure what recording costs on a GPU: it runs Triton kernels that do nothing but record.
+    """Measure what recording costs on a GPU: it runs Triton kernels with and without records.
 
     Where warps share an SM, a record costs each of them more than one that is alone: give
     ``blocks`` and ``warps`` to measure that. By default one warp runs, and what it pays is the
@@ -103,6 +104,8 @@ def of_session(
 
 def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace, str]:
     """Run the kernels in a session with ``options``; return what was recorded, and how."""
+    import torch
+
     from ikp.calibration.kernels import records
 
     if not switches.enabled():
@@ -112,11 +115,13 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
     with warnings.catch_warnings(), profile(**options) as prof:
         # That a kernel was too short to fit its clock to ns: ticks are what is measured.
         warnings.simplefilter("ignore", IkpWarning)
-        for kind, count in list(figures.programs()) * LAUNCHES:
-            size = _size(options, blocks * warps, ranges * (count + 1))
-            buffer = prof.buffer(figures.label(kind, count), size=size)
+        out = torch.empty(blocks * 32, device=options["device"])
+        for each in figures.PROGRAMS * LAUNCHES:
+            buffer = prof.buffer(
+                each.label, size=_size(options, blocks * warps, ranges * (each.count + 1))
+            )
             settings.add(buffer.spec_text)
-            records[(blocks,)](ranges, buffer, KIND=kind, COUNT=count, num_warps=warps)
+            records[(blocks,)](out, ranges, buffer, **each.constants, num_warps=warps)
     return prof.trace, ", ".join(settings)
 
 
@@ -175,7 +180,8 @@ def _versions() -> str:
     import torch
     import triton
 
-    driver = DRIVER.read_text().split("Kernel Module")[-1].split()[0] if DRIVER.exists() else "?"
+    found = re.search(r"\b\d+(\.\d+)+\b", DRIVER.read_text()) if DRIVER.exists() else None
+    driver = found[0] if found else "?"
     return (
         f"driver={driver} torch={torch.__version__} triton={triton.__version__} ikp={__version__}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,47 +12,66 @@ from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
 
-KINDS = ("side by side", "nested", "instants")
+SIDE_BY_SIDE, NESTED, INSTANTS, ALONE = "side by side", "nested", "instants", "alone"
 FEW, MANY = 4, 12
 """Records in a range. What one adds is the difference by their number: what stands at the range's
 ends, such as stores that the pass over the PTX moved out of it, is the same in both."""
+ROOTS = 4
+"""Dependent square roots in a piece of work: about 90 cycles, longer than a record takes."""
 WARM = 4
 """Of the first ranges of a warp, one in so many is left out: caches are cold."""
 
 
-def counts(kind: str) -> tuple[int, ...]:
-    """Return how many records of a kind stand in the ranges that are measured."""
-    return (0, FEW, MANY) if kind == KINDS[0] else (FEW, MANY)
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One kernel to run: so many records of a kind in each range, in the same work or in none."""
+
+    kind: str
+    count: int
+
+    @property
+    def label(self) -> str:
+        """What its launch is called."""
+        return f"{self.count} {self.kind}"
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The compile-time arguments of ``ikp.calibration.kernels.records``."""
+        works = self.kind != ALONE
+        pieces = MANY if works else self.count
+        return {
+            "KIND": self.kind,
+            "COUNT": self.count,
+            "PIECES": pieces,
+            "ROOTS": ROOTS if works else 0,
+        }
 
 
-def label(kind: str, count: int) -> str:
-    """Return what the launch of one kernel is called."""
-    return f"{count} {kind}"
-
-
-def programs() -> Iterator[tuple[str, int]]:
-    """Yield the kind and the number of records in a range, of each kernel to run."""
-    for kind in KINDS:
-        yield from ((kind, count) for count in counts(kind))
+EMPTY = Program(ALONE, 0)
+PROGRAMS = (
+    EMPTY,
+    *(Program(kind, n) for kind in (SIDE_BY_SIDE, NESTED, INSTANTS, ALONE) for n in (FEW, MANY)),
+)
 
 
 def figures(trace: Trace, **facts: Any) -> Overhead:
-    """Return what a trace of :func:`programs` says; of several launches of one, the last counts.
+    """Return what a trace of :data:`PROGRAMS` says; of several launches of one, the last counts.
 
     Raises:
         UsageError: a launch is missing, or dropped records.
     """
-    around = {label(*each): _around(trace, label(*each)) for each in programs()}
-    inside = {
-        kind: (around[label(kind, MANY)] - around[label(kind, FEW)]) / (MANY - FEW)
-        for kind in KINDS
-    }
+    around = {each: _around(trace, each.label) for each in PROGRAMS}
+
+    def inside(kind: str) -> Figure:
+        return _figure((around[Program(kind, MANY)] - around[Program(kind, FEW)]) / (MANY - FEW))
+
     return Overhead(
         device=trace.launches[0].device,
-        empty_range=_figure(around[label(KINDS[0], 0)]),
-        range_inside=_figure(inside["side by side"]),
-        nested_inside=_figure(inside["nested"]),
-        instant_inside=_figure(inside["instants"]),
+        empty_range=_figure(around[EMPTY]),
+        range_inside=inside(SIDE_BY_SIDE),
+        nested_inside=inside(NESTED),
+        instant_inside=inside(INSTANTS),
+        range_alone=inside(ALONE),
         **facts,
     )
 
@@ -75,5 +94,8 @@ def _around(trace: Trace, name: str) -> NDArray[np.float64]:
 
 
 def _figure(ticks: NDArray[np.float64]) -> Figure:
-    low, middle, high = np.percentile(ticks, [10, 50, 90])
+    """Return the mean of the middle half: outliers don't count, and a timer's steps average out."""
+    low, high = np.percentile(ticks, [10, 90])
+    quarter = len(ticks) // 4
+    middle = np.sort(ticks)[quarter : len(ticks) - quarter].mean()
     return Figure(float(middle), float(low), float(high))

@@ -1,4 +1,4 @@
-"""Kernels that do nothing but record."""
+"""Kernels that record around known work, or around none."""
 
 import triton
 import triton.language as tl
@@ -7,20 +7,49 @@ import ikp
 
 
 @triton.jit
-def records(n, prof, KIND: tl.constexpr, COUNT: tl.constexpr):
-    """Record n ranges "around", with COUNT records of KIND in each and nothing else."""
+def _work(value, ROOTS: tl.constexpr):
+    """Return the value after ROOTS square roots, each of which waits for the one before."""
+    for _ in tl.static_range(ROOTS):
+        value = tl.sqrt(value + 1.0)
+    return value
+
+
+@triton.jit
+def records(
+    out,
+    n,
+    prof,
+    KIND: tl.constexpr,
+    COUNT: tl.constexpr,
+    PIECES: tl.constexpr,
+    ROOTS: tl.constexpr,
+):
+    """Record n ranges "around", with COUNT records of KIND in each.
+
+    Each holds PIECES pieces of work twice, whether they have records or not, and stores what came
+    of it at the end.
+    """
     ctx = ikp.init(prof)
+    value = tl.zeros((32,), tl.float32) + tl.program_id(0)
     for _ in range(n):
         ctx = ikp.start(ctx, "around")
-        for _ in tl.static_range(COUNT):
-            if KIND == "side by side":
-                with ikp.range("inside"):
-                    pass
+        for piece in tl.static_range(PIECES):
+            if piece >= COUNT:
+                value = _work(value, ROOTS)
             elif KIND == "nested":
                 ctx = ikp.start(ctx, "inside")
-            else:
+                value = _work(value, ROOTS)
+            elif KIND == "instants":
                 ikp.instant("inside")
-        if KIND == "nested":
-            for _ in tl.static_range(COUNT):
+                value = _work(_work(value, ROOTS), ROOTS)
+            else:
+                with ikp.range("inside"):
+                    value = _work(value, ROOTS)
+                value = _work(value, ROOTS)
+        for piece in tl.static_range(PIECES):
+            if KIND == "nested" and piece < COUNT:
                 ctx = ikp.end(ctx, "inside")
+            if KIND == "nested" or piece >= COUNT:
+                value = _work(value, ROOTS)
         ctx = ikp.end(ctx, "around")
+    tl.store(out + tl.program_id(0) * 32 + tl.arange(0, 32), value)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def command(
     device: str | None, clock: str, blocks: int, warps: str, cache: Path | None, output: str
 ) -> None:
-    """Measure what recording costs: small kernels that do nothing else run on the GPU.
+    """Measure what recording costs: small kernels with and without records run on the GPU.
 
     One warp by default, which pays the least; --blocks and --warps run more of them at once.
     """
@@ -59,6 +59,7 @@ def as_text(overhead: Overhead) -> str:
         ("a range adds to the one around it", str(overhead.range_inside)),
         ("... nested in each other", str(overhead.nested_inside)),
         ("an instant adds", str(overhead.instant_inside)),
+        ("a range adds, and the warp has no other work", str(overhead.range_alone)),
         ("versions", overhead.versions),
     ]
     return aligned(rows)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured cost in ticks of the clock: the median, and where nine tenths of it lie between.
+    """A measured cost in ticks of the clock: the mean of the middle half of what was measured.
 
     Ticks are SM cycles, or nanoseconds of the global timer.
     """
@@ -24,10 +24,10 @@ class Figure:
 class Overhead:
     """What a record costs on one device, for one way of recording.
 
-    ``empty_range`` is what a range with nothing in it shows: of every range, so much is not the
-    user's. ``range_inside`` is what a range adds to the one around it, where ranges stand side by
-    side, ``nested_inside`` where each stands in the other; it holds an ``empty_range``.
-    ``instant_inside`` is what an instant adds.
+    ``empty_range`` is what a range with nothing in it shows. The next three are what a record adds
+    to the range around it where the warp does work besides, which hides most of a record: a range,
+    a range in which the next one stands, an instant. ``range_alone`` is what a range adds where
+    the warp has nothing else to do: the most that it can cost this warp.
     """
 
     device: str  # as in Launch.device
@@ -36,19 +36,30 @@ class Overhead:
     range_inside: Figure
     nested_inside: Figure
     instant_inside: Figure
+    range_alone: Figure
     blocks: int = 1  # of the kernels that measured it
     warps: int = 1  # per block
     settings: str = ""  # how they recorded: the text of their Spec
     versions: str = ""  # of driver, torch, Triton and ikp
 
     @property
+    def at_start(self) -> float:
+        """Ticks of a range that are not the user's: no more than it adds to the one around it."""
+        return max(0.0, min(self.empty_range.ticks, self.range_inside.ticks))
+
+    @property
     def at_end(self) -> float:
         """Ticks that a range costs after it has ended: its store, and the count."""
-        return max(0.0, self.range_inside.ticks - self.empty_range.ticks)
+        return max(0.0, self.range_inside.ticks) - self.at_start
+
+    @property
+    def at_instant(self) -> float:
+        """Ticks that an instant costs."""
+        return max(0.0, self.instant_inside.ticks)
 
     def __str__(self) -> str:
         unit = "cycles" if self.clock.startswith("cycles") else "ns"
         return (
-            f"{self.empty_range.ticks:.1f} {unit} in each range, {self.range_inside.ticks:.1f} for "
-            f"each range in it, {self.instant_inside.ticks:.1f} for each instant"
+            f"{self.at_start:.1f} {unit} in each range, {self.at_start + self.at_end:.1f} for each "
+            f"range in it, {self.at_instant:.1f} for each instant"
         )

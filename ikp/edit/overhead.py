@@ -37,9 +37,9 @@ def deduct_overhead(trace: Trace, *overheads: Overhead) -> Trace:
     """Return the trace without what recording added to it, as far as that was measured.
 
     Each range loses what an empty one shows and what the ranges and instants in it cost; all that
-    a warp did later moves ahead. Other warps and blocks stay where they are: that one block waited
-    for another's records is not undone. In a kernel that hides the cost behind a wait, less was
-    lost than is deducted here.
+    a warp did later moves ahead. What is deducted is what records add where the warp has other work
+    that hides most of them: a warp with none lost more, and keeps that in its times. Other warps
+    and blocks stay where they are: that one block waited for another's records is not undone.
 
     Not deducted is what left no record: ranges that were never closed, records that ``where=`` left
     out, and those that a full slot dropped, of which only the number is known.
@@ -133,13 +133,13 @@ def _points(trace: Trace, of_launch: list[Overhead]) -> _Points:
     time[opens] = start
 
     rate = _rates(trace)
-    empty = rate * [max(0.0, one.empty_range.ticks) for one in of_launch]
+    at_start = rate * [one.at_start for one in of_launch]
     at_end = rate * [one.at_end for one in of_launch]
-    instant = rate * [max(0.0, one.instant_inside.ticks) for one in of_launch]
+    instant = rate * [one.at_instant for one in of_launch]
     launch = slots.launch[slot]
     cost = np.zeros(len(time))
     cost[closes] = np.where(is_range, at_end[launch], instant[launch])
-    cost[opens[is_range]] = empty[launch[is_range]]
+    cost[opens[is_range]] = at_start[launch[is_range]]
     most = np.zeros(len(time))
     most[closes] = PENDING * np.maximum(at_end, instant)[launch]
     most[opens] = most[closes]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.calibration import calibrate as it
-from ikp.calibration.figures import figures, programs
+from ikp.calibration.figures import INSTANTS, PROGRAMS, figures
 from ikp.cli.main import cli
 from ikp.errors import BufferError, UsageError
 from tests.calibration.recorded import recorded
@@ -81,7 +81,10 @@ def test_another_file_is_not_overwritten(
 def test_the_command_prints_the_figures(runs: list[dict[str, Any]]) -> None:
     done = CliRunner().invoke(cli, ["calibrate", "--clock", "cycles", "--warps", "8"])
     assert done.exit_code == 0
-    assert "an empty range shows               11.0 (11.0 to 11.0)" in done.output
+    rows = [line.rsplit("  ", 1) for line in done.output.splitlines()]
+    assert ["an empty range shows", "11.0 (11.0 to 11.0)"] in [
+        [name.strip(), value.strip()] for name, value in rows
+    ]
     assert runs[0]["warps"] == 8
     done = CliRunner().invoke(cli, ["calibrate", "--format", "json"])
     assert json.loads(done.output) == asdict(ikp.calibrate())
@@ -110,34 +113,41 @@ def test_with_ikp_off_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("clock", "overflow"), [("cycles", "stop"), ("cycles64", "wrap"), ("globaltimer64", "stop")]
 )
-def test_the_kernels_record_what_is_measured(clock: str, overflow: str) -> None:
+def test_the_kernels_record_what_is_measured(
+    clock: str, overflow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(it, "RANGES", 8)
     options = {**OPTIONS, "clock": clock, "overflow": overflow, "device": "cpu"}
     trace, settings = it.run(options, blocks=2)
     assert f"clock={clock} overflow={overflow}" in settings
     assert trace.dropped == 0
     assert [launch.label for launch in trace.launches] == [
-        f"{count} {kind}" for kind, count in [*programs()] * it.LAUNCHES
+        program.label for program in PROGRAMS * it.LAUNCHES
     ]
     found = figures(trace, clock=clock)
-    for figure in (found.empty_range, found.range_inside, found.nested_inside):
+    for figure in (found.empty_range, found.range_alone):
         assert 0 < figure.ticks < 1e7
-    assert found.range_inside.ticks > found.instant_inside.ticks > 0
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["CYCLES", "CYCLES64"])
-def test_the_kernels_hold_nothing_but_records(clock: str) -> None:
+def test_the_kernels_hold_their_records_and_the_same_work(clock: str) -> None:
+    from ikp.calibration.figures import ALONE, MANY, ROOTS
     from ikp.calibration.kernels import records
     from ikp.core.abi import ClockKind
     from ikp.targets.ptx import CLOCK_MARK, STORE_MARK
     from tests.backends.sass import LOCAL_MEMORY, compile_kernel, spec
 
-    for kind, count in programs():
+    for each in PROGRAMS:
         code = compile_kernel(
-            records, {"n": "i32"}, spec(clock=ClockKind[clock]), {"KIND": kind, "COUNT": count},
+            records,
+            {"out": "*fp32", "n": "i32"},
+            spec(clock=ClockKind[clock]),
+            each.constants,
             num_warps=1,
-        )  # fmt: skip
-        assert code.ptx.count(STORE_MARK) == count + 1
-        reads = 1 if kind == "instants" else 2
-        assert code.ptx.count(CLOCK_MARK) == 2 + reads * count
+        )
+        assert code.ptx.count(STORE_MARK) == each.count + 1
+        reads = 1 if each.kind == INSTANTS else 2
+        assert code.ptx.count(CLOCK_MARK) == 2 + reads * each.count
         assert code.count(LOCAL_MEMORY) == {}
+        assert code.ptx.count("sqrt.approx") == (0 if each.kind == ALONE else 2 * MANY * ROOTS)

@@ -7,22 +7,32 @@ from dataclasses import replace
 import pytest
 
 import ikp
-from ikp.calibration.figures import figures
+from ikp.calibration.figures import (
+    ALONE,
+    INSTANTS,
+    MANY,
+    NESTED,
+    SIDE_BY_SIDE,
+    Program,
+    figures,
+)
+from ikp.core.overhead import Figure
 from ikp.core.trace import Trace
 from ikp.edit import concat, select
 from ikp.errors import UsageError
-from tests.calibration.recorded import AFTER, EMPTY, INSTANT, recorded
+from tests.calibration.recorded import AFTER, EMPTY, HIDDEN, INSTANT, WORK, recorded
 
 
 def test_each_cost_is_that_of_its_pieces() -> None:
     found = figures(recorded(), clock="cycles", blocks=1, warps=1)
-    assert found.empty_range.ticks == EMPTY
-    assert found.range_inside.ticks == found.nested_inside.ticks == EMPTY + AFTER
-    assert found.instant_inside.ticks == INSTANT
-    assert found.at_end == AFTER
+    assert found.empty_range.ticks == found.at_start == EMPTY
+    assert found.range_inside.ticks == found.nested_inside.ticks == EMPTY + HIDDEN
+    assert found.instant_inside.ticks == found.at_instant == INSTANT
+    assert found.range_alone.ticks == EMPTY + AFTER
+    assert found.at_end == HIDDEN
     assert (found.device, found.clock) == ("GPU", "cycles")
     assert str(found) == (
-        "11.0 cycles in each range, 33.0 for each range in it, 20.0 for each instant"
+        "11.0 cycles in each range, 14.0 for each range in it, 5.0 for each instant"
     )
 
 
@@ -31,15 +41,35 @@ def test_the_spread_is_told_and_cold_ranges_do_not_count() -> None:
     assert (found.empty_range.low, found.empty_range.ticks) == (EMPTY, EMPTY)
     assert found.empty_range.high == EMPTY + 8
     # Twelve records and four were slow alike: what one adds is not.
-    assert found.range_inside.low == found.range_inside.high == EMPTY + AFTER
+    assert found.range_inside.low == found.range_inside.high == EMPTY + HIDDEN
 
 
-def test_what_it_measured_is_what_it_deducts() -> None:
+def test_the_steps_of_a_timer_average_out() -> None:
+    found = figures(recorded(noise=(0, 16)), clock="globaltimer")
+    assert found.empty_range.ticks == EMPTY + 8
+
+
+@pytest.mark.parametrize("kind", [SIDE_BY_SIDE, NESTED, INSTANTS])
+def test_what_it_measured_is_what_it_deducts(kind: str) -> None:
     trace = recorded(cold=0, twice=False)
-    overhead = figures(trace, clock="cycles")
-    bare = ikp.edit.deduct_overhead(trace, overhead)
-    assert bare.events.ticks.max() <= 1  # ns and cycles are rounded apart
-    assert trace.events.ticks.max() > 300
+    bare = ikp.edit.deduct_overhead(trace, figures(trace, clock="cycles"))
+    around = select(bare, region="around", launch=Program(kind, MANY).label)
+    assert (around.events.ticks == MANY * 2 * WORK).all()
+
+
+def test_of_a_warp_that_only_records_no_more_is_deducted_than_work_would_have_hidden() -> None:
+    trace = recorded(cold=0, twice=False)
+    bare = ikp.edit.deduct_overhead(trace, figures(trace, clock="cycles"))
+    around = select(bare, region="around", launch=Program(ALONE, MANY).label)
+    assert (around.events.ticks == MANY * (AFTER - HIDDEN)).all()
+
+
+def test_no_range_gives_more_than_it_adds_to_the_one_around_it() -> None:
+    found = figures(recorded(), clock="cycles")
+    hidden = replace(found, range_inside=Figure(4.0, 4.0, 4.0))
+    assert (hidden.at_start, hidden.at_end) == (4.0, 0.0)
+    faster = replace(found, range_inside=Figure(-1.0, -1.0, -1.0))
+    assert (faster.at_start, faster.at_end) == (0.0, 0.0)
 
 
 def without(trace: Trace, label: str) -> Trace:

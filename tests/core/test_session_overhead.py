@@ -17,7 +17,7 @@ from ikp.errors import BufferError, IkpWarning, UsageError
 from tests.core.conftest import Host, work
 
 ONE, TWO = Figure(4, 4, 4), Figure(10, 10, 10)
-KNOWN = Overhead("CPU", "cycles", ONE, TWO, TWO, ONE)
+KNOWN = Overhead("CPU", "cycles", ONE, TWO, TWO, ONE, TWO)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_what_can_not_be_deducted_is_kept_and_told(
 
     monkeypatch.setattr(calibrate, "of_session", fail)
     monkeypatch.setattr(session, "_devices", lambda _: {"cuda:0"})
-    other = Overhead("another", "cycles", ONE, TWO, TWO, ONE)
+    other = Overhead("another", "cycles", ONE, TWO, TWO, ONE, TWO)
     for wish, why in ((other, "it ran on CPU"), (True, "no GPU today")):
         with pytest.warns(IkpWarning, match=f"overhead was not deducted: .*{why}"):
             trace = recorded(gpu, deduct_overhead=wish)

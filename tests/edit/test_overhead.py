@@ -35,7 +35,7 @@ def overhead(
     costs: tuple[float, float, float] = (EMPTY, EMPTY + AT_END, INSTANT),
 ) -> Overhead:
     empty, inside, instant = map(figure, costs)
-    return Overhead(device, clock, empty, inside, inside, instant)
+    return Overhead(device, clock, empty, inside, inside, instant, inside)
 
 
 def deducted(trace: Trace) -> list[tuple[int, int]]:

@@ -92,5 +92,6 @@ def test_deduction_keeps_the_time_of_work() -> None:
     out = torch.empty(8, dtype=torch.int64, device="cuda")
     with ikp.profile(deduct_overhead=True) as prof:
         kernels.spin[(8,)](out, ns, prof.buffer("spin"), num_warps=1)
+    assert DEDUCTED in prof.trace.provenance
     duration = prof.trace.events.end_ns - prof.trace.events.start_ns
     assert np.abs(duration - ns).max() < 2000

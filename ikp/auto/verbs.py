@@ -79,7 +79,10 @@ def enter(name: Any, _semantic: Any = None) -> None:
 
 
 def leave(name: Any, _semantic: Any = None) -> None:
-    """Close the range of a function, at one of its exits."""
+    """Close the range of a function, at one of its exits.
+
+    That of a compiled kernel is not open here: ``whole`` has asked the kernel's finish for it.
+    """
     if opening := _open.functions.get(_text(name)):
         opening.__exit__(None, None, None)
 

@@ -114,13 +114,18 @@ def slot_address(spec: Spec) -> str:
     return f"sub.u32 slot, ikp_base, {abi.SLOT_HEADER_BYTES};"
 
 
-def store(spec: Spec, tag: int, start: str, end: str) -> str:
-    """Return the text that stores a range whose words are in registers, and counts it."""
+def store(
+    spec: Spec, tag: int, start: str, end: str, payload: str = "0", where: str | None = None
+) -> str:
+    """Return the text that stores a record whose words are in registers, and counts it.
+
+    ``where`` is a register: the record is stored and counted only where it is not 0.
+    """
     return _STORE.format(
-        where="",
-        index=_index(spec, None, where=False),
-        store=_words(spec, tag=f"{tag:#x}", start=start, end=end, payload="0"),
-        count=_count(None, where=False),
+        where=_where(where),
+        index=_index(spec, None, where=where is not None),
+        store=_words(spec, tag=f"{tag:#x}", start=start, end=end, payload=payload),
+        count=_count(None, where=where is not None),
     )
 
 
@@ -131,7 +136,7 @@ def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
     code = _RECORD.format(
         clock=CLOCK_READ[spec.clock],
         comment=record.comment,
-        where=f"setp.ne.u32 w, {operand['where']}, 0;\n" if record.where else "",
+        where=_where(operand.get("where")),
         index=_index(spec, operand.get("index"), record.where),
         store=_words(
             spec,
@@ -144,6 +149,10 @@ def _record(spec: Spec, record: Record, names: list[str]) -> Asm:
     )
     word = _clock_word(spec)
     return Asm(code, ",".join([f"=&{word}", *(word if n == "start" else "r" for n in names)]))
+
+
+def _where(register: str | None) -> str:
+    return "" if register is None else f"setp.ne.u32 w, {register}, 0;\n"
 
 
 def _clock_word(spec: Spec) -> str:

@@ -74,7 +74,7 @@ def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None
         slot_address(spec),
         "mov.b64 a, {slot, ikp_high};",
         "mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;",
-        records(counters),
+        records(spec, counters),
         f"@p st.global.v2.b64 [a+{_SLOT['finish_ns']}], {{ns, clk}};",
         "" if whole is None else _whole(spec, whole),
         f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",

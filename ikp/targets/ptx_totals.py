@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.spec import Spec
-from ikp.targets.ptx import CLOCK_MARK, CLOCK_READ, END_MARK, STORE_MARK, Asm
+from ikp.targets.ptx import CLOCK_MARK, CLOCK_READ, END_MARK, STORE_MARK, Asm, store
 
 _COUNT = {Kind.RANGE: "ikp_count", Kind.INSTANT: "ikp_times"}
-_SHIFT = abi.TOTAL.itemsize.bit_length() - 1
 _USED = re.compile(r"\b(ikp_count|ikp_times)_(\d+)\b")
 
 
@@ -46,8 +45,8 @@ class Counter:
 
     @property
     def sum(self) -> str:
-        """The register that has the ticks of the ranges; instants have 0."""
-        return f"ikp_sum_{self.region}" if self.kind is Kind.RANGE else "0"
+        """The register that has the ticks of the ranges."""
+        return f"ikp_sum_{self.region}"
 
     @property
     def tag(self) -> int:
@@ -105,30 +104,24 @@ def declarations(counters: Iterable[Counter]) -> list[str]:
     return lines
 
 
-def records(counters: Iterable[Counter]) -> str:
+def records(spec: Spec, counters: Iterable[Counter]) -> str:
     """Return the part of ``finish`` that writes the totals, one record each, as far as they fit.
 
     A region that the warp never came by takes no record. What is written is counted anew, so that a
     second ``finish`` adds to the first.
     """
-    return "\n".join(_record(counter) for counter in counters)
+    return "\n".join(_record(spec, counter) for counter in counters)
 
 
-def _record(counter: Counter) -> str:
-    is_range = counter.kind is Kind.RANGE
-    words = f"{{{counter.tag:#x}, low, high, {counter.count}}}"
-    halves = (
-        f"mov.b64 {{low, high}}, {counter.sum};" if is_range else "mov.u32 low, 0; mov.u32 high, 0;"
-    )
-    again = f"\nmov.u64 {counter.sum}, 0;" if is_range else ""
+def _record(spec: Spec, counter: Counter) -> str:
+    def stored(low: str, high: str) -> str:
+        return store(spec, counter.tag, low, high, counter.count, where=counter.count)
+
+    if counter.kind is Kind.INSTANT:
+        return f"{stored('0', '0')}\nmov.u32 {counter.count}, 0;"
     return f"""{{
-.reg .pred any, fits; .reg .u32 n, low, high; .reg .u64 at;
-setp.ne.u32 any, {counter.count}, 0;
-setp.lt.and.u32 fits, ikp_cur, ikp_lim, any;
-shl.b32 n, ikp_cur, {_SHIFT}; add.u32 n, n, ikp_base;
-mov.b64 at, {{n, ikp_high}};
-{halves}
-@fits st.global.v4.b32 [at], {words};
-@any add.u32 ikp_cur, ikp_cur, 1;
-mov.u32 {counter.count}, 0;{again}
+.reg .u32 low, high;
+mov.b64 {{low, high}}, {counter.sum};
+{stored("low", "high")}
+mov.u32 {counter.count}, 0; mov.u64 {counter.sum}, 0;
 }}"""

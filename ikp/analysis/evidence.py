@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ikp.core.abi import WORD_BITS
-
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
 
@@ -113,18 +111,13 @@ def _of_label(
         needed=needed,
         unfinished=sum(launch.unfinished for launch in launches),
         relaunches=sum(launch.relaunches for launch in launches),
-        clock=_distinct(_clock_name(launch) for launch in launches),
+        clock=_distinct(launch.clock.name for launch in launches),
         clock_rate=_distinct(launch.clock.rate for launch in launches),
         residual_sd_ns=max(launch.clock.residual_sd_ns for launch in launches),
         residual_max_ns=max(launch.clock.residual_max_ns for launch in launches),
         notes=_distinct(note for launch in launches for note in launch.notes),
         modes=_distinct(launch.mode for launch in launches),
     )
-
-
-def _clock_name(launch: Launch) -> str:
-    """Return the clock as ``ikp.profile`` has it."""
-    return launch.clock.kind + ("64" if launch.clock.bits > WORD_BITS else "")
 
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:

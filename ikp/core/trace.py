@@ -54,6 +54,11 @@ class ClockFit:
     rate_spread: float = 0.0  # how much the rate itself changed within the launch, relative
     bits: int = 32  # of the clock that each record holds
 
+    @property
+    def name(self) -> str:
+        """The clock as ``ikp.profile`` has it: ``"cycles"``, ``"globaltimer64"``, ..."""
+        return self.kind + ("64" if self.bits == 64 else "")
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -71,21 +71,16 @@ def deduct_overhead(trace: Trace, *overheads: Overhead) -> Trace:
     return noted(result, "deduct_overhead()")
 
 
-def clock_of(launch: Launch) -> str:
-    """Return a launch's clock as ``ikp.profile`` has it."""
-    return launch.clock.kind + ("64" if launch.clock.bits == 64 else "")
-
-
 def _matching(launch: Launch, overheads: Sequence[Overhead]) -> Overhead:
     for overhead in overheads:
         if not isinstance(overhead, Overhead):
             raise UsageError(
                 f"deduct_overhead takes what ikp.calibrate returned, not {overhead!r}."
             )
-        if (overhead.device, overhead.clock) == (launch.device, clock_of(launch)):
+        if (overhead.device, overhead.clock) == (launch.device, launch.clock.name):
             return overhead
     known = "; ".join(f"{one.clock} on {one.device}" for one in overheads) or "nothing"
-    clock = clock_of(launch)
+    clock = launch.clock.name
     raise UsageError(
         f"what recording {launch.label!r} cost is not known: it ran on {launch.device} with the "
         f"clock {clock}, and measured was {known}. "

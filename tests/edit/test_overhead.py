@@ -14,7 +14,7 @@ import ikp
 from ikp.core.abi import Kind
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import ClockFit, Trace
-from ikp.edit.overhead import DEDUCTED, PENDING, _late, clock_of
+from ikp.edit.overhead import DEDUCTED, PENDING, _late
 from ikp.errors import UsageError
 from ikp.targets.ptx_schedule import MAX_PENDING
 from tests.exporters.perfetto.examples import START, warp, warps
@@ -125,7 +125,7 @@ def test_what_is_late_is_what_one_step_after_the_other_says(
 
 def costed(trace: Trace, costs: tuple[float, float, float]) -> list[Overhead]:
     """Return overheads for every launch of any clock."""
-    kinds = {(each.device, clock_of(each)) for each in trace.launches}
+    kinds = {(each.device, each.clock.name) for each in trace.launches}
     return [overhead(device, clock, costs) for device, clock in kinds]
 
 

@@ -30,11 +30,11 @@ class Everything(Launcher):
     """Launches the kernels of a whole program; what can't be marked runs plain, and is told.
 
     ``kernels`` is a pattern that a kernel's module and name must contain. ``room`` is how many
-    launches may be recorded in all, which bounds the memory of their buffers.
+    bytes the buffers of all launches may take, up to the last one, which may take more.
     """
 
     kernels: re.Pattern[str] | None = None
-    room: int = 64
+    room: int = 2 << 30
     failed: dict[str, str] = field(default_factory=dict)
     plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
 
@@ -49,7 +49,7 @@ class Everything(Launcher):
         if full_name(kernel) in self.failed:
             return self.failed[full_name(kernel)]
         reason = Launcher.reason_for_plain(self, kernel)
-        if reason is None and self.recorded.total() >= self.room:
+        if reason is None and self.taken >= self.room:
             return NO_ROOM
         return reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 import warnings
@@ -29,6 +30,8 @@ BLOCKED = (
     "ikp, mark it after those passes: level='scheduled'."
 )
 NOT_CHOSEN = "not among the chosen launches"
+TRITON_WARPS = 4
+"""Warps of a block where a launch says nothing; Triton's interpreter has one."""
 
 
 class _Tuning(threading.local):
@@ -83,6 +86,7 @@ class Launcher:
     seen: Counter[str] = field(default_factory=Counter)
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
+    taken: int = 0  # bytes of buffers
 
     def run(self, kernel: Any, plain: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Launch ``kernel`` as its own ``run(*args, grid=, warmup=, ...)`` would.
@@ -154,7 +158,7 @@ class Launcher:
         """Launch the twin that ``plan`` marks."""
         label = kernel.__name__
         twin = kernel_twin(kernel, plan)
-        prof = session.buffer(label, **self.buffer)
+        prof = session.buffer(label, **_shape(kernel, args, kwargs), **self.buffer)
         if prof is None:
             return plain(*args, **kwargs)
         _chain_hooks()
@@ -168,6 +172,7 @@ class Launcher:
         if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
             by_hand.write(Path(plan.ttgir), scheduled.without_mark(made.asm["ttgir"]))
         self.recorded[label] += 1
+        self.taken += int(prof.data.numel())
         session.facts[f"marks in {label}"] = str(plan)
         return made
 
@@ -203,6 +208,19 @@ class Warm:
             return self._launcher.run(self._kernel, plain, *args, **options)
 
         return launch
+
+
+def _shape(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return a launch's grid and warps, as ``prof.buffer`` takes them."""
+    grid = kwargs["grid"]
+    if callable(grid):
+        signature = inspect.signature(kernel.fn)
+        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        bound = signature.bind_partial(*args, **own)
+        bound.apply_defaults()
+        grid = grid(bound.arguments)
+    warps = kwargs.get("num_warps", TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
+    return {"grid": grid, "num_warps": warps}
 
 
 def full_name(kernel: Any) -> str:

@@ -80,7 +80,8 @@ if TYPE_CHECKING:
     "buffer_mib",
     type=click.IntRange(1, 2047),
     metavar="MIB",
-    help="Room for the records of one launch.  [default: 32, or 8 with --mode totals]",
+    help="Room for the records of one launch. Without it: 512 records in each warp, but 32 to "
+    "256 MiB.",
 )
 @click.option(
     "--memory",
@@ -126,18 +127,18 @@ def command(
     from ikp.auto.everything import Everything
     from ikp.auto.launch import span
     from ikp.auto.plan import plan
-    from ikp.core.session import DEFAULT_BUFFER_BYTES, profile
+    from ikp.core.session import profile
 
-    room = buffer_mib * MIB if buffer_mib else DEFAULT_BUFFER_BYTES[mode]
+    size = buffer_mib * MIB if buffer_mib else None
     path = _of_rank((out or Path(f"ikp-{_stem(target)}.pftrace")).absolute())
-    session = profile(path, force=force or out is None, clock=clock, mode=mode, buffer_size=room)
+    session = profile(path, force=force or out is None, clock=clock, mode=mode, buffer_size=size)
     launcher = Everything(
         plan(detail, lines, level),
         lambda: session,
         span(launch),
         _choices(blocks, warps),
         kernels=_pattern(kernel),
-        room=max(1, memory_mib * MIB // room),
+        room=memory_mib * MIB,
     )
     if not as_module and not Path(target).exists():
         raise UsageError(f"no such file: {target}. For a module, write: ikp run -m {target}")

@@ -28,6 +28,7 @@ from ikp.core.ranks import current_rank, with_rank
 from ikp.core.regions import checked_id, checked_name, merge
 from ikp.core.segment import Segment
 from ikp.core.selection import EVERYTHING, WORDS_AT, Selection, select
+from ikp.core.sizing import DEFAULT_BYTES, inferred, slots_of
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
 from ikp.errors import (
@@ -41,7 +42,6 @@ from ikp.errors import (
 )
 from ikp.version import __version__
 
-DEFAULT_BUFFER_BYTES = {"timeline": 32 << 20, "totals": 8 << 20}
 """Room for two million records, 240 per warp for 8192 warps; for 60 totals of each of those."""
 
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
@@ -85,7 +85,8 @@ class profile:
             payloads are left out, and ``index=`` and region numbers known only at run time refused.
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
             latest.
-        buffer_size: default size in bytes of each buffer. None is 32 MiB, 8 MiB for totals.
+        buffer_size: size in bytes of each buffer. None is 32 MiB, 8 MiB for totals, or more where
+            ``prof.buffer`` is told the launch's grid.
         device: torch device of the buffers; None takes the current CUDA device, or the CPU where
             there is none or Triton interprets kernels.
         backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
@@ -135,7 +136,7 @@ class profile:
         self._clock = _choice(ClockKind, clock, "clock", CLOCKS)
         self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
         self._totals = _checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
-        self._buffer_size = DEFAULT_BUFFER_BYTES[mode] if buffer_size is None else buffer_size
+        self._buffer_size = buffer_size
         self._device_wish = device
         self._backend_wish, self._schedule = backend, schedule
         self._barriers = sched_barriers
@@ -159,6 +160,8 @@ class profile:
         *,
         size: int | None = None,
         regions: Mapping[int, str] | None = None,
+        grid: Any = None,
+        num_warps: int | None = None,
         device: Any = None,
         warps: Iterable[int] | None = None,
         blocks: range | None = None,
@@ -175,6 +178,10 @@ class profile:
             label: what to call the launch in the trace.
             size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
                 divides it among its warps, whatever the grid.
+            grid: blocks of the launch, one to three integers. With ``num_warps``, and where no size
+                is given, the buffer gets room for 512 records in each warp (32 totals): 32 to 256
+                MiB, and at most an eighth of the device's free memory.
+            num_warps: warps of each block.
             regions: names for regions that the kernel gives as integers.
             device: torch device; None takes the session's.
             warps: record only these warps of each block, by their number in it. Their slots get
@@ -205,7 +212,7 @@ class profile:
         where = self._device(device, chosen)
         spec = self._spec(where, selection)
         arena = self._arenas.setdefault(where, Arena(where))
-        data = arena.take(self._buffer_size if size is None else size)
+        data = arena.take(self._size(spec, where, selection, size, grid, num_warps))
         if spec.select:
             _write_selection(data, selection)
         name, rate = _device_facts(where)
@@ -409,6 +416,16 @@ class profile:
             revision=revision(),
         )
 
+    def _size(
+        self, spec: Spec, device: Any, chosen: Selection, size: Any, grid: Any, num_warps: Any
+    ) -> Any:
+        """Return a buffer's size as it was given; else what suits the launch, or any."""
+        known = grid is not None or num_warps is not None
+        slots = slots_of(grid, num_warps, chosen) if known else 0
+        if size is None:
+            size = self._buffer_size
+        return inferred(spec, slots, _free_bytes(device)) if size is None else size
+
     def _device(self, wish: Any, backend: str) -> Any:
         import torch
 
@@ -478,7 +495,7 @@ def capture(
     """
     if attempts < 1:
         raise UsageError(f"attempts={attempts}: ikp.capture runs the function at least once.")
-    default = DEFAULT_BUFFER_BYTES.get(options.get("mode", "timeline"), 0)
+    default = DEFAULT_BYTES.get(options.get("mode", "timeline"), 0)
     size = int(options.pop("buffer_size", None) or default)
     runs, needed, dropped = 0, size, 0
     while runs < attempts and size <= needed <= abi.MAX_SEGMENT_BYTES:
@@ -555,7 +572,7 @@ def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
 
 
 def _checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind) -> str:
-    if mode not in DEFAULT_BUFFER_BYTES:
+    if mode not in DEFAULT_BYTES:
         raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
     if mode == "totals" and overflow == "wrap":
         raise UsageError(
@@ -668,6 +685,15 @@ def _read_back(segment: Segment) -> Source:
         totals=segment.spec.totals,
         rank=segment.rank,
     )
+
+
+def _free_bytes(device: Any) -> int | None:
+    """Return how much memory a GPU has left; None for the host."""
+    if device.type == "cpu":
+        return None
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def _device_facts(device: Any) -> tuple[str, float]:

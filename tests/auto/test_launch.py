@@ -9,7 +9,7 @@ import pytest
 
 import ikp
 from ikp.auto.everything import NO_ROOM, NOT_NAMED, Everything
-from ikp.auto.launch import NOT_CHOSEN, TUNING, Launcher, Warm, span, tuning
+from ikp.auto.launch import NOT_CHOSEN, TUNING, Launcher, Warm, _shape, span, tuning
 from ikp.auto.plan import plan
 
 
@@ -24,6 +24,7 @@ class Recording(Everything):
 
     def record(self, session: Any, kernel: Any, plain: Any, args: Any, kwargs: Any) -> Any:
         self.recorded[kernel.__name__] += 1
+        self.taken += 1
         return ("recorded", args, kwargs)
 
 
@@ -155,3 +156,16 @@ def test_the_last_session_that_is_open_is_the_current_one() -> None:
             assert current() is inner
         assert current() is outer
     assert current() is None
+
+
+def test_a_launch_tells_its_buffer_how_large_it_is() -> None:
+    def function(x: Any, n: int, BLOCK: int = 128) -> None: ...
+
+    compiled = SimpleNamespace(fn=function, cache_key="k")
+    asked = {"grid": lambda meta: (meta["n"] // meta["BLOCK"],), "num_warps": 8, "num_stages": 3}
+    assert _shape(compiled, (None,), {**asked, "n": 1024}) == {"grid": (8,), "num_warps": 8}
+    assert _shape(compiled, (), {"grid": (3, 2)}) == {"grid": (3, 2), "num_warps": 4}
+    interpreted = SimpleNamespace(fn=function)
+    assert _shape(interpreted, (None, 512), {**asked, "BLOCK": 64}) == {
+        "grid": (8,), "num_warps": 1
+    }  # fmt: skip

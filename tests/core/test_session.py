@@ -13,7 +13,7 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Segment as Buffer
-from ikp.core.session import DEFAULT_BUFFER_BYTES
+from ikp.core.sizing import DEFAULT_BYTES
 from ikp.errors import DecodeError, IkpWarning, RegionError, UsageError
 from tests.core.checks import assert_holds
 from tests.core.conftest import Host, work
@@ -131,10 +131,10 @@ def test_buffers_are_zero_apart_and_of_the_size_asked_for(host: Host) -> None:
             buffer.data.zero_()
             host.run(buffer, Launch({(0, 0): Warp([Record(1, 2)])}))
     with ikp.profile() as prof:
-        assert prof.buffer("k").nbytes == DEFAULT_BUFFER_BYTES["timeline"]
+        assert prof.buffer("k").nbytes == DEFAULT_BYTES["timeline"]
         prof.reset()
     with ikp.profile(mode="totals") as prof:
-        assert prof.buffer("k").nbytes == DEFAULT_BUFFER_BYTES["totals"]
+        assert prof.buffer("k").nbytes == DEFAULT_BYTES["totals"]
         prof.reset()
 
 

@@ -1,0 +1,66 @@
+"""How large a buffer is for which nobody gave a size."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any, Final
+
+from ikp.core import abi
+from ikp.core.selection import MAX_WARPS, Selection
+from ikp.core.spec import Spec
+from ikp.errors import UsageError
+
+DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
+"""Where nothing is known of the launch, and the least that is taken where it is."""
+RECORDS: Final = {"timeline": 512, "totals": 32}
+"""For how many records there is room in each warp of a launch that is known."""
+MOST_BYTES: Final = 256 << 20
+SHARE: Final = 8
+"""No more than this part of the device's free memory is taken without being asked for."""
+
+
+def inferred(spec: Spec, slots: int, free: int | None) -> int:
+    """Return the size in bytes of a buffer for a launch that has so many ``slots``.
+
+    ``free`` is how many bytes the device has left, where that is known. The size may be too little
+    to record anything in: the launch's own message then says how much is needed.
+    """
+    mode = "totals" if spec.totals else "timeline"
+    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock)
+    bounded = min(max(wanted, DEFAULT_BYTES[mode]), MOST_BYTES)
+    return bounded if free is None else max(min(bounded, free // SHARE), _least(spec))
+
+
+def _least(spec: Spec) -> int:
+    return abi.segment_bytes(1, 2, spec.overflow, spec.clock)
+
+
+def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
+    """Return how many warps of a launch record.
+
+    Args:
+        grid: blocks: an integer, or up to three of them.
+        num_warps: warps of each block.
+        selection: which of them record.
+
+    Raises:
+        UsageError: an argument is missing or can't be used.
+    """
+    sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    if not 1 <= len(sizes) <= 3 or not all(_is_count(size) for size in sizes):
+        raise UsageError(
+            f"grid={grid!r} is no grid: give the number of blocks, or up to three of them, as to "
+            "the launch."
+        )
+    if not _is_count(num_warps) or index(num_warps) > MAX_WARPS:
+        raise UsageError(
+            f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
+            f"{MAX_WARPS}."
+        )
+    blocks = selection.count_blocks(math.prod(index(size) for size in sizes))
+    return blocks * len(selection.chosen_warps(index(num_warps)))
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0

@@ -9,7 +9,8 @@ where the user never thought of ``ikp.finish``; an explicit one is taken out.
 The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too. Totals are declared
 at the entry, and written at the exits: by then all regions are known.
 
-Only kernels that ``ikp.init`` marked are touched. Functions that a kernel calls have no marks.
+Only kernels that ``ikp.init`` marked are touched; for functions that they call, see
+``ikp.targets.ptx_calls``.
 """
 
 from __future__ import annotations
@@ -79,10 +80,14 @@ def _completed(body: list[str]) -> list[str]:
     finish = _finish(_spec(init), counters, whole)
     head = next(i for i, line in enumerate(rest) if not _HEAD.fullmatch(line))
     loads, entry = _entry(init, mark[1], mark[2], body)
-    out = [*rest[:head], *loads, *entry, *declarations(counters)]
-    for number, line in enumerate(rest[head:]):
-        out += _exit(line, finish, number)
-    return out
+    return [
+        *rest[:head], *loads, *entry, *declarations(counters), *before_exits(rest[head:], finish)
+    ]  # fmt: skip
+
+
+def before_exits(lines: list[str], code: str) -> list[str]:
+    """Return a function's lines with ``code`` wherever it is left."""
+    return [part for number, line in enumerate(lines) for part in _exit(line, code, number)]
 
 
 def _finish(spec: Spec, counters: tuple[Counter, ...], whole: list[str]) -> str:
@@ -139,13 +144,13 @@ def _parameter(register: str, body: list[str]) -> str:
     )
 
 
-def _exit(line: str, finish: str, number: int) -> list[str]:
-    """Return a line, with finish before it where the kernel ends there."""
+def _exit(line: str, code: str, number: int) -> list[str]:
+    """Return a line, with code before it where the function ends there."""
     found = _RETURN.match(line)
     if found is None:
         return [line]
     if found["guard"] is None:
-        return [finish, line]
+        return [code, line]
     stays = "" if found["not"] else "!"
     label = f"$L__ikp_stay_{number}"
-    return [f"@{stays}{found['guard']} bra {label};", finish, "ret;", f"{label}:"]
+    return [f"@{stays}{found['guard']} bra {label};", code, "ret;", f"{label}:"]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -273,3 +274,27 @@ def test_the_trace_is_written(tmp_path: Path) -> None:
     again = ikp.load(path)
     assert again.launches == prof.trace.launches
     assert (again.events.start_ns == prof.trace.events.start_ns).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"overflow": "wrap"}, {"clock": "cycles64"}, {"shared_bytes": 4096}, {"schedule": False}],
+    ids=str,
+)
+def test_functions_that_a_kernel_calls_record_too(options: dict[str, Any]) -> None:
+    from tests.kernels import called
+
+    blocks, warps, n = 40, 4, 9
+    plain, out = (torch.zeros(blocks * 256, dtype=torch.int32, device="cuda") for _ in range(2))
+    called.calling[(blocks,)](plain, n, None, num_warps=warps)
+    with ikp.profile(**options) as prof:
+        called.calling[(blocks,)](out, n, prof.buffer("k"), num_warps=warps)
+    assert torch.equal(out, plain)
+    trace = prof.trace
+    expected = called.records(n)
+    (launch,) = trace.launches
+    assert launch.attempted == launch.kept == blocks * warps * len(expected)
+    assert launch.notes == ()
+    for _, frame in by_slot(trace):
+        payloads = [None if np.isnan(value) else value for value in frame.payload]
+        assert list(zip(frame.region, payloads, strict=True)) == expected

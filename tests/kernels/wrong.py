@@ -1,8 +1,5 @@
 """Kernels that use the verbs wrongly, one mistake each."""
 
-# Triton refuses to return from inside a with statement.
-# ruff: noqa: RET504
-
 import triton
 import triton.language as tl
 
@@ -202,16 +199,26 @@ def payload_is_a_string(x, prof):
 
 
 @triton.jit(noinline=True)
-def not_inlined(x):
-    with ikp.range("helper"):
-        y = tl.load(x) + 1
-    return y
+def begun_elsewhere(x, prof):
+    ikp.init(prof)
+    tl.store(x, 1)
 
 
 @triton.jit
-def range_in_noinline(x, prof):
+def init_in_noinline(x, prof):
+    begun_elsewhere(x, prof)
+
+
+@triton.jit(noinline=True)
+def ended_elsewhere(x):
+    tl.store(x, 1)
+    ikp.finish()
+
+
+@triton.jit
+def finish_in_noinline(x, prof):
     ikp.init(prof)
-    tl.store(x, not_inlined(x))
+    ended_elsewhere(x)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ from typing import Any
 from triton import knobs
 
 from ikp.core.regions import merge
-from ikp.targets import amdgcn_ir, amdgcn_registers, ptx_entry, ptx_schedule, ptx_stage
+from ikp.targets import amdgcn_ir, amdgcn_registers, ptx_calls, ptx_entry, ptx_schedule, ptx_stage
 
 _REGION = re.compile(r"(?://|;) ikp\.(?:store|role|whole) (\d+) (\".*\")$", re.MULTILINE)
 _TEXTS = (".ptx", ".amdgcn")
@@ -100,7 +100,7 @@ def _passed_on(make_ttgir: Callable[..., Any]) -> Callable[..., Any]:
 def _placed(make_ptx: Callable[..., str]) -> Callable[..., str]:
     def stage(source: Any, metadata: Any) -> str:
         text, metadata["shared"] = ptx_stage.extend(make_ptx(source, metadata), metadata["shared"])
-        return ptx_schedule.schedule(ptx_entry.complete(text))
+        return ptx_schedule.schedule(ptx_calls.pass_on(ptx_entry.complete(text)))
 
     return stage
 

@@ -16,6 +16,7 @@ from typing import Any
 from triton.compiler.code_generator import CodeGenerator
 
 from ikp.backends.dsl import init_twice, no_init
+from ikp.backends.triton import hooks
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
@@ -34,11 +35,13 @@ def begin(semantic: Any, recording: Recording) -> None:
     """Remember how the kernel being compiled records.
 
     Raises:
-        KernelError: the kernel has called ``init`` before.
+        KernelError: the kernel has called ``init`` before, or this is a ``noinline`` function.
     """
     options = semantic.builder.options
     if id(options) in _recordings:
         raise init_twice()
+    if recording.spec is not None and _in_noinline():
+        raise _not_in_noinline("init", "sets up the kernel that is launched", "Call it there.")
     _recordings[id(options)] = recording
     weakref.finalize(options, _recordings.pop, id(options), None)
 
@@ -47,17 +50,36 @@ def current(semantic: Any, verb: str) -> Spec | None:
     """Return the spec of the kernel being compiled; None where recording is off.
 
     Raises:
-        KernelError: no ``init`` came before, or the verb is in a ``noinline`` function.
+        KernelError: no ``init`` came before, or the verb can't be in a ``noinline`` function.
     """
     recording = _recordings.get(id(semantic.builder.options))
-    if recording is not None and recording.spec is not None and _in_noinline():
-        raise KernelError(
-            f"ikp.{verb} is used in a function marked noinline, which does not share the registers "
-            f"that ikp.init set up. Remove noinline=True, or put the range around the call."
-        )
     if recording is None:
         raise no_init(verb)
+    if recording.spec is not None and _in_noinline():
+        _check_in_noinline(semantic, verb, recording.spec)
     return recording.spec
+
+
+def _check_in_noinline(semantic: Any, verb: str, spec: Spec) -> None:
+    """Refuse what a function that is called can't do with the registers that it is handed."""
+    if verb == "finish":
+        raise _not_in_noinline(verb, "ends the kernel that is launched", "Call it there.")
+    inline = "Remove noinline=True, or put the range around the call."
+    if spec.totals:
+        reason = "can't add to the kernel's totals (mode='totals'), which are in its registers"
+        raise _not_in_noinline(verb, reason, inline)
+    if semantic.builder.options.backend_name == "hip":
+        reason = "can't be handed the kernel's registers on AMD GPUs"
+        raise _not_in_noinline(verb, reason, inline)
+    if not hooks.installed():
+        reason = (
+            "is handed the kernel's registers in the compiler's hook, which another tool has taken"
+        )
+        raise _not_in_noinline(verb, reason, inline)
+
+
+def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
+    return KernelError(f"ikp.{verb} is used in a function marked noinline, and {reason}. {remedy}")
 
 
 def _in_noinline() -> bool:

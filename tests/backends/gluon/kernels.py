@@ -93,3 +93,17 @@ def specialised(out, n, prof):
         [1, 2],
         [24, 24],
     )
+
+
+@gluon.jit(noinline=True)
+def called(out, k):
+    """Record in a function of its own."""
+    with ikp.range("called", k):
+        gl.store(out + k, k)
+
+
+@gluon.jit
+def calling(out, n, prof):
+    ikp.init(prof)
+    for k in range(n):
+        called(out, k)

@@ -1,0 +1,113 @@
+"""Verbs in functions that a kernel calls: they are handed the kernel's registers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from traceback import format_exception
+
+import pytest
+from triton import knobs
+
+from ikp.backends.triton.hooks import names_in_code
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.spec import Spec
+from ikp.inspection.inspector import report
+from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec
+from tests.inspection.compiled import image
+from tests.kernels import called
+
+pytestmark = pytest.mark.compiled
+
+TYPES = {"out": "*i32", "n": "i32"}
+SPECS = {
+    "default": spec(),
+    "ring": spec(OverflowMode.WRAP),
+    "64 bits": spec(clock=ClockKind.CYCLES64),
+    "as written": spec(schedule=False),
+    "chosen warps": replace(spec(), select=True),
+    "staged": replace(spec(), stage=1024),
+}
+RECORDING = {"early", "valued", "deeper", "silent"}
+
+
+def compiled(name: str = "default", capability: int = 90) -> Code:
+    return compile_kernel(called.calling, TYPES, SPECS[name], capability=capability)
+
+
+def functions(text: str) -> dict[str, str]:
+    """Return the parameters of each function that the PTX defines, by the helper's name."""
+    heads = re.findall(r"^\.func[^;{]*?\$_(\w+?)__Pi32\w*\(([^)]*)\)[^;{]*\{", text, re.MULTILINE)
+    return dict(heads)
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.parametrize("name", SPECS)
+def test_ptxas_takes_the_functions_and_all_regions_are_named(name: str, capability: int) -> None:
+    code = compiled(name, capability)
+    assert code.compiled.asm["cubin"]
+    names = {each for each, _ in called.records(4)}
+    assert set(names_in_code(code.ptx).values()) == names
+    assert code.count(SYNCHRONISING) == compile_kernel(
+        called.calling, TYPES, None, capability=capability
+    ).count(SYNCHRONISING)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_only_functions_that_record_or_lead_there_take_registers(name: str) -> None:
+    found = functions(compiled(name).ptx)
+    registers = 5 if name == "staged" else 4
+    assert {each for each, given in found.items() if "ikp_in" in given} == RECORDING
+    assert set(found) - RECORDING == {"quiet"}
+    assert all(found[each].count(".param .b32 ikp_in") == registers for each in RECORDING)
+
+
+def test_functions_of_gluon_kernels_take_them_too() -> None:
+    from tests.backends.gluon import kernels
+    from tests.backends.gluon.compiling import compile_gluon
+
+    code = compile_gluon(kernels.calling, TYPES, spec())
+    assert code.compiled.asm["cubin"]
+    assert [list(functions(code.ptx)), "ikp_in_3" in code.ptx] == [["called"], True]
+
+
+def test_a_kernel_whose_functions_hold_no_verbs_is_as_before() -> None:
+    from tests.kernels import amd
+
+    assert "ikp_in" not in compile_kernel(amd.calling, TYPES, spec()).ptx
+
+
+def test_no_register_is_spilled() -> None:
+    assert compiled().count(LOCAL_MEMORY) == {}
+
+
+def test_without_a_buffer_the_functions_are_those_of_the_kernel() -> None:
+    code = compile_kernel(called.calling, TYPES, None)
+    assert "ikp" not in "\n".join(line.partition("//")[0] for line in code.ptx.splitlines())
+
+
+def test_inspection_finds_each_range_where_it_is() -> None:
+    (kernel,) = report([image(compiled())])
+    assert {each.name for each in kernel.ranges} == {each for each, _ in called.records(4)}
+    assert kernel.warnings == kernel.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("on", "message"),
+    [
+        (replace(spec(), totals=True), r"can't add to the kernel's totals.*Remove noinline=True"),
+        (spec(), "the compiler's hook, which another tool has taken"),
+    ],
+)
+def test_what_a_called_function_can_not_do_is_refused(
+    monkeypatch: pytest.MonkeyPatch, on: Spec, message: str
+) -> None:
+    if not on.totals:
+        from tests.backends import sass
+
+        monkeypatch.setattr(sass, "TritonBackend", lambda: None)
+        monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - its cause is what counts
+        compile_kernel(called.calling, TYPES, on)
+    assert re.search(message, " ".join("".join(format_exception(caught.value)).split()))

@@ -45,7 +45,8 @@ def work(out, n, prof, INNER: tl.constexpr, WORK: tl.constexpr):
 def calibrated(rounds: int) -> list[str]:
     """Return the first table in Markdown."""
     sms = torch.cuda.get_device_properties().multi_processor_count
-    lines = ["| clock | running | " + " | ".join(FIGURES) + " |", "| --- " * 6 + "|"]
+    columns = ("clock", "running", *FIGURES)
+    lines = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     for clock in CLOCKS:
         for name, blocks, warps in (("one warp", 1, 1), (f"{sms} x {WARPS} warps", sms, WARPS)):
             found = [ikp.calibrate(clock=clock, blocks=blocks, warps=warps) for _ in range(rounds)]

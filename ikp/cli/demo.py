@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli.files import next_command
-from ikp.cli.serve import UI
+from ikp.cli.ui import UI
 from ikp.core.switches import KILL_SWITCH, enabled
 from ikp.errors import ExportError, UsageError
 

@@ -14,15 +14,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
+from ikp.cli.ui import HOST, PORT, UI
 from ikp.errors import UsageError
-
-UI: Final = "https://ui.perfetto.dev"
-HOST: Final = "127.0.0.1"
-PORT: Final = 9001
-"""The one port that the UI's content security policy allows."""
 
 
 class FileServer(ThreadingHTTPServer):

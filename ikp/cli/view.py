@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import webbrowser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli.files import check_file, next_command
-from ikp.cli.serve import HOST, PORT, UI, FileServer, serving
+from ikp.cli.ui import HOST, PORT, UI
 
 if TYPE_CHECKING:
+    from ikp.cli.serve import FileServer
     from ikp.core.trace import Trace
 
 
@@ -64,6 +64,10 @@ def show(path: Path, *, port: int, browser: bool, once: bool) -> None:
     Raises:
         UsageError: the port can't be had.
     """
+    import webbrowser
+
+    from ikp.cli.serve import serving
+
     with serving(path, port) as server:
         click.echo(server.ui_url)
         _explain(server, once)

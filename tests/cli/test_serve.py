@@ -3,7 +3,8 @@ from http.client import HTTPConnection
 
 import pytest
 
-from ikp.cli.serve import HOST, PORT, UI, serving
+from ikp.cli.serve import serving
+from ikp.cli.ui import HOST, PORT, UI
 from ikp.errors import UsageError
 
 CONTENT = bytes(range(256)) * 1000

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+import webbrowser
 
 import pytest
 from click.testing import CliRunner
@@ -99,7 +100,7 @@ def fetch_when_told(monkeypatch):
 
 def test_a_browser_is_opened_only_where_it_has_a_window(file, monkeypatch, no_display):
     opened = []
-    monkeypatch.setattr(view.webbrowser, "open", opened.append)
+    monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setattr(view.sys, "platform", "linux")
     fetch_when_told(monkeypatch)
     view.show(file, port=0, browser=True, once=True)

@@ -12,6 +12,7 @@ What was done stands in ``Trace.provenance["edited"]``, and so in every file wri
 from __future__ import annotations
 
 from ikp.edit.annotate import add_args
+from ikp.edit.connect import connect, span
 from ikp.edit.join import concat, shift
 from ikp.edit.overhead import deduct_overhead
 from ikp.edit.rename import (
@@ -26,6 +27,7 @@ from ikp.edit.select import select
 __all__ = [
     "add_args",
     "concat",
+    "connect",
     "deduct_overhead",
     "group_by",
     "merge_regions",
@@ -34,4 +36,5 @@ __all__ = [
     "rename_warps",
     "select",
     "shift",
+    "span",
 ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ikp.core.args import ArgColumn, Scalar, arg_column
+from ikp.core.flows import is_flow
 from ikp.core.items import Instant, items
 from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
@@ -41,6 +42,11 @@ def add_args(trace: Trace, /, **args: Values) -> Trace:
         if name in RESERVED or not name:
             raise UsageError(
                 f"an argument can't be named {name!r}: that name stands for what every event has."
+            )
+        if is_flow(name):
+            raise UsageError(
+                f"an argument can't be named {name!r}: that name stands for the arrows between "
+                "events, which ikp.edit.connect draws."
             )
         found = map(values, items(trace)) if callable(values) else values
         columns[name] = arg_column(name, found, len(trace.events))

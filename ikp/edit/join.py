@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core.args import join_args
+from ikp.core.args import Args, join_args
+from ikp.core.flows import highest, renumbered
 from ikp.core.totals import make_totals
 from ikp.core.trace import Events, Region, Slots, Totals, Trace, make_columns
 from ikp.edit.parts import noted
@@ -21,7 +22,8 @@ def concat(traces: Iterable[Trace]) -> Trace:
 
     Times stay as they are: all count Unix nanoseconds, so what ran at the same time, on other
     devices or hosts, stands side by side as far as their clocks agree. Regions and roles of one
-    name are one. Where provenances differ, all that was said is kept.
+    name are one. Where provenances differ, all that was said is kept. Arrows stay in their trace:
+    they get other numbers.
 
     Raises:
         UsageError: there is no trace, or one argument has different types in two of them.
@@ -45,9 +47,18 @@ def concat(traces: Iterable[Trace]) -> Trace:
         events=make_columns(Events, **_together(events)),
         provenance=_provenance([part.provenance for part in parts]),
         roles=tuple(roles),
-        args=join_args([(part.args, len(part.events)) for part in parts]),
+        args=join_args(_arguments(parts)),
         totals=make_totals(**_together(totals)),
     )
+
+
+def _arguments(parts: list[Trace]) -> list[tuple[Args, int]]:
+    """Return each part's arguments and number of events; no arrow goes from part to part."""
+    found, numbers = [], 0
+    for part in parts:
+        found.append((renumbered(part.args, numbers), len(part.events)))
+        numbers += highest(part.args)
+    return found
 
 
 def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:

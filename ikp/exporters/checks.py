@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
+from ikp.core.flows import is_flow
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
 
@@ -65,6 +66,11 @@ def check(trace: Trace) -> None:
         "totals are not sorted by slot": bool(np.any(totals.slot[1:] < totals.slot[:-1])),
         "an argument's column is not as long as the events": any(
             len(column) != len(events) for column in trace.args.values()
+        ),
+        "an arrow's number is no integer": any(
+            column.given.any() and column.values.dtype.kind != "i"
+            for name, column in trace.args.items()
+            if is_flow(name)
         ),
     }
     if len(totals) and not any(faults.values()):

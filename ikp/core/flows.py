@@ -1,0 +1,88 @@
+"""Arrows from one event to another, kept as arguments of both.
+
+An event that arrows start from has a number of its own, its argument ``flow_out``. An event at
+which one ends has the number of the event that it comes from as ``flow_in``; those of further
+arrows that end there are ``flow_in_2``, ``flow_in_3``, ... So arrows stay with their events
+whatever becomes of a trace, and a table of events joined with itself, ``flow_in`` with
+``flow_out``, is the table of arrows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.args import ArgColumn, Args
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+OUT: Final = "flow_out"
+IN: Final = "flow_in"
+_NAME: Final = re.compile(f"{OUT}|{IN}(_[1-9][0-9]*)?")
+
+
+def is_flow(name: str) -> bool:
+    """Tell whether an argument of this name says which events arrows join."""
+    return _NAME.fullmatch(name) is not None
+
+
+def incoming(number: int) -> str:
+    """Return the argument for the arrows that are the ``number``-th to end at their events."""
+    return IN if number == 1 else f"{IN}_{number}"
+
+
+def arrows(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the row of the event at which each arrow starts, and of that at which it ends.
+
+    An arrow of which one event is missing, because it was left out, is none.
+    """
+    nothing = np.zeros(0, np.intp)
+    if OUT not in trace.args:
+        return nothing, nothing
+    numbers, rows = _given(trace.args[OUT])
+    order = np.argsort(numbers, kind="stable")
+    numbers, rows = numbers[order], rows[order]
+    found = [(nothing, nothing)]
+    for name, column in trace.args.items():
+        if is_flow(name) and name != OUT:
+            wanted, targets = _given(column)
+            first = np.searchsorted(numbers, wanted)
+            count = np.searchsorted(numbers, wanted, "right") - first
+            found.append((rows[spread(first, count)], np.repeat(targets, count)))
+    sources, targets = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sources, targets
+
+
+def spread(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return ``count[i]`` successive numbers from each ``first[i]`` on, one list after another."""
+    before = np.cumsum(count) - count
+    return np.arange(int(count.sum())) + np.repeat(first - before, count)
+
+
+def _given(column: ArgColumn) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    rows = np.flatnonzero(column.given)
+    return column.values[rows].astype(np.int64), rows
+
+
+def highest(args: Args) -> int:
+    """Return the highest number that events have for their arrows; 0 where there are none."""
+    numbers = [_given(column)[0] for name, column in args.items() if is_flow(name)]
+    return max((int(each.max()) for each in numbers if len(each)), default=0)
+
+
+def renumbered(args: Args, by: int) -> dict[str, ArgColumn]:
+    """Return arguments with the numbers of arrows higher by as much, so that they meet no others'.
+
+    Traces that become one have numbered their arrows apart from each other.
+    """
+    return {
+        name: replace(column, values=np.where(column.given, column.values + by, 0))
+        if is_flow(name) and column.values.dtype.kind == "i"
+        else column
+        for name, column in args.items()
+    }

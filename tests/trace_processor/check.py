@@ -11,6 +11,7 @@ import numpy as np
 
 from ikp.core.trace import Launch, Trace
 from tests.trace_processor.events import check_events
+from tests.trace_processor.flows import check_flows
 from tests.trace_processor.found import (
     BLOCKS,
     LAUNCH,
@@ -31,13 +32,13 @@ def check_trace(path: str | PathLike[str], trace: Trace) -> None:
     """Fail unless the trace processor finds in the file exactly what is in ``trace``.
 
     Compared are all slices with name, start, duration, track, parent and arguments, the counters,
-    the evidence, the order of the tracks, and that nothing was lost when the file was loaded.
+    the evidence, the order of the tracks, arrows, and that nothing was lost when it was loaded.
     """
     with open_trace(path) as processor:
         check_import(processor)
         check_order(processor)
         found = load(processor)
-        check_events(found, trace)
+        check_flows(processor, check_events(found, trace), trace)
         check_totals(found, trace)
         _check_blocks(found, trace)
         _check_launches(found, trace)

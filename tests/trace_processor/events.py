@@ -15,8 +15,14 @@ ABSENT = -(1 << 62)
 KINDS = {"uint": PayloadType.U32, "int": PayloadType.I32, "real": PayloadType.F32}
 
 
-def check_events(found: Found, trace: Trace) -> None:
-    """Fail unless each event is a slice of its warp's track, with its arguments and its parent."""
+FLOWS = ("flow_out", "flow_in", "flow_in_2")
+
+
+def check_events(found: Found, trace: Trace) -> Column:
+    """Fail unless each event is a slice of its warp's track, with its arguments and its parent.
+
+    Returns the slice of each event.
+    """
     slices = events_of(found, trace)
     rows = _found_rows(found, slices, trace)
     wanted = _wanted_rows(trace)
@@ -36,6 +42,7 @@ def check_events(found: Found, trace: Trace) -> None:
     slice_of = np.empty(len(trace.events), np.int64)
     slice_of[by_wanted] = by_rows
     _check_nesting(slices, slice_of, trace)
+    return np.asarray(slices["id"][slice_of])
 
 
 def _found_rows(found: Found, slices: dict[str, Column], trace: Trace) -> dict[str, Column]:
@@ -51,6 +58,7 @@ def _found_rows(found: Found, slices: dict[str, Column], trace: Trace) -> dict[s
         "ticks": found.integers("ticks", slices, ABSENT),
         "payload type": types,
         "payload": _bits(types, payload),
+        **{name: found.integers(name, slices, 0) for name in FLOWS if name in trace.args},
     }
 
 
@@ -73,6 +81,7 @@ def _wanted_rows(trace: Trace) -> dict[str, Column]:
         "ticks": np.where(told & ~in_cycles, events.ticks, ABSENT),
         "payload type": types,
         "payload": _bits(types, numbers),
+        **{name: trace.args[name].values for name in FLOWS if name in trace.args},
     }
 
 

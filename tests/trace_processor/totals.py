@@ -21,10 +21,15 @@ def summed(trace: Trace) -> list[int]:
 
 
 def events_of(found: Found, trace: Trace) -> dict[str, Column]:
-    """Return the slices of warps that are no totals."""
+    """Return the slices of warps that are no totals, and no ends of arrows."""
     slices = found.with_role(WARP)
-    rows = ~np.isin(slices["launch"].astype(np.int64), summed(trace))
+    rows = ~np.isin(slices["launch"].astype(np.int64), summed(trace)) & ~arrow_ends(slices)
     return {name: column[rows] for name, column in slices.items()}
+
+
+def arrow_ends(slices: dict[str, Column]) -> Column:
+    """Tell which slices are there only for an arrow to end at: all events have arguments."""
+    return (slices["name"] == "arrow") & (slices["arguments"] == -1)
 
 
 def check_totals(found: Found, trace: Trace) -> None:

@@ -13,6 +13,8 @@ from ikp.core.args import ArgColumn
 from ikp.core.lanes import arrange
 from ikp.core.trace import Events as Table
 from ikp.core.trace import Trace
+from ikp.exporters.arrows import Arrows
+from ikp.exporters.chrome.flows import between, flow_lines
 from ikp.exporters.chrome.tracks import Threads, as_json, names_as_json
 from ikp.exporters.perfetto.batches import Overlaps, by_end, part
 from ikp.exporters.perfetto.tracks import Layout
@@ -42,6 +44,7 @@ class Events:
         self._blocks = integers(trace.slots.block)
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
         self._args = {name: as_json(name) for name in trace.args}
+        self._arrows = Arrows.of(trace)
         self._rows = at_once(200 + self._regions.shape[1] + sum(map(len, self._args.values())))
 
     def make(self, low: int, high: int) -> Iterator[bytes]:
@@ -62,18 +65,24 @@ class Events:
             args = {
                 name: column.take(first + order[rows]) for name, column in self._trace.args.items()
             }
-            yield self._lines(chosen, heads[known[rows]], args)
+            lines = self._lines(chosen, heads[known[rows]], args)
+            if self._arrows is None:
+                yield join(*lines)
+            else:
+                ends = [chosen.start_ns - self._origin, chosen.end_ns - self._origin]
+                more = flow_lines(self._arrows, first + order[rows], heads[known[rows]], *ends)
+                yield between(lay(*lines), more)
 
     def _heads(self, track: Ints) -> tuple[Ints, Part]:
         """Return what events begin with: a row for each, and the rows."""
         uuids, row = np.unique(track, return_inverse=True)
         return row, texts([b"%s," % self._threads.heads[uuid] for uuid in uuids.tolist()])
 
-    def _lines(self, events: Table, heads: Part, args: dict[str, ArgColumn]) -> bytes:
+    def _lines(self, events: Table, heads: Part, args: dict[str, ArgColumn]) -> list[bytes | Part]:
         slot = events.slot.astype(np.intp)
         ranges = events.kind == int(Kind.RANGE)
         duration = events.end_ns - events.start_ns
-        return join(
+        return [
             *_either(ranges, b'{"ph":"X",', b'{"ph":"i","s":"t",'),
             heads,
             b'"ts":',
@@ -87,7 +96,7 @@ class Events:
             *_payload(events),
             *(_argument(self._args[name], column) for name, column in args.items()),
             b"}},\n",
-        )
+        ]
 
     def _ticks(
         self, events: Table, slot: NDArray[np.intp], ranges: NDArray[np.bool_], duration: Ints

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.lanes import arrange
 from ikp.core.trace import Events, Trace
+from ikp.exporters.arrows import Arrows
 from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import Batch
+from ikp.exporters.perfetto.flows import Flows
 from ikp.exporters.perfetto.schema import Arg
 from ikp.exporters.perfetto.tracks import Layout, Track, distinct
 from ikp.exporters.perfetto.varints import Column, varints
@@ -53,6 +55,7 @@ class Batches:
         clock: Clock,
         first_name: int,
         args: OwnArgs,
+        arrows: Arrows | None,
     ) -> None:
         self._trace = trace
         self._layout = layout
@@ -60,6 +63,7 @@ class Batches:
         self._clock = clock
         self._overlaps = Overlaps(layout)
         self._args = args
+        self._arrows = arrows
         self._names = varints(first_name + np.arange(len(trace.regions)))
         self._blocks = varints(trace.slots.block)
         self._tracks = varints(layout.slot_track)
@@ -91,6 +95,7 @@ class Batches:
             args=self._args.messages(first + order),
             opens=stream.opens,
             closes=stream.closes,
+            flows=self._arrows and Flows.of(self._arrows, first + order),
         )
         return batch, new
 

@@ -1,6 +1,7 @@
 """Ranges and instants as packets.
 
 Every event has a packet that opens it, with its arguments; a range also has one that closes it.
+Where an arrow ends at the end of a range, an instant stands in front of that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
+from ikp.exporters.perfetto.flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto.packets import INTEGER, argument, event_type, packet
 from ikp.exporters.perfetto.schema import FIXED64, VARINT, Annotation, Arg, Event, EventType, tag
 from ikp.exporters.perfetto.shapes import Message, join
@@ -40,16 +42,65 @@ class Batch:
     opens: Ints
     closes: Ints  # the same place as ``opens`` for an instant
     args: tuple[Message, ...] = ()  # the trace's own arguments
+    flows: Flows | None = None
+
+    def take(self, rows: NDArray[np.intp]) -> Batch:
+        """Return the given events."""
+        name = self.ticks_name
+        return Batch(
+            start=self.start[rows],
+            end=self.end[rows],
+            is_range=self.is_range[rows],
+            name=self.name.take(rows),
+            block=self.block.take(rows),
+            track=self.track.take(rows),
+            ticks=self.ticks.take(rows),
+            ticks_name=name if isinstance(name, Arg) else name.take(rows),
+            payload=self.payload[rows],
+            payload_type=self.payload_type[rows],
+            opens=self.opens[rows],
+            closes=self.closes[rows],
+            args=tuple(one.take(rows) for one in self.args),
+            flows=self.flows and self.flows.take(rows),
+        )
 
 
 def encode(batch: Batch) -> NDArray[np.uint8]:
     """Return the packets of a batch, in their order."""
+    if batch.flows is not None:
+        return _with_flows(batch, batch.flows)
     opening = (_opening(batch), batch.opens)
     if batch.is_range.all():
         return join(opening, (_closing(batch.end, batch.track), batch.closes))
     rows = np.flatnonzero(batch.is_range)
     closing = _closing(batch.end[rows], batch.track.take(rows))
     return join(opening, (closing, batch.closes[rows]))
+
+
+def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
+    """Return the packets of a batch of which some events have arrows."""
+    late = np.flatnonzero(flows.late.count)
+    late = late[np.argsort(batch.closes[late])]
+    at = batch.closes[late]  # where the instants stand, and all that is behind them makes room
+    parts = [batch.take(rows) for rows in flows.alike()]
+    streams = [(_opening(part), _behind(at, part.opens)) for part in parts]
+    rows = np.flatnonzero(batch.is_range)
+    closing = _closing(batch.end[rows], batch.track.take(rows))
+    streams.append((closing, _behind(at, batch.closes[rows])))
+    instants = packet(
+        batch.end[late],
+        event_type(EventType.INSTANT),
+        tag(Event.TRACK_UUID, VARINT),
+        batch.track.take(late),
+        NAMED,
+        flows.late.take(late).column(ARRIVING),
+    )
+    return join(*streams, (instants, at + np.arange(len(at))))
+
+
+def _behind(at: Ints, places: Ints) -> Ints:
+    """Return places with room for what is put in front of those given."""
+    return places + np.searchsorted(at, places, "right")
 
 
 def _opening(batch: Batch) -> Message:
@@ -64,6 +115,7 @@ def _opening(batch: Batch) -> Message:
         batch.name,
         tag(Event.TRACK_UUID, VARINT),
         batch.track,
+        *(() if batch.flows is None else batch.flows.fields()),
     )
 
 

@@ -75,7 +75,8 @@ def rebuild_events(
 
     They stand slot by slot in order of recording, which is that of their closing.
     ``track`` and ``block`` are those of each slot, ``args`` what the file tells of the arguments,
-    ``regions`` how many there are: the name behind theirs is that of the slices of totals.
+    ``regions`` how many there are: the name behind theirs is that of the slices of totals. Instants
+    at which arrows end are no events; which arrows there are, the arguments say.
 
     Raises:
         DamagedError: some are missing, or don't fit together.
@@ -84,7 +85,8 @@ def rebuild_events(
     rows = _together(contents.events, (*_EVENT_COLUMNS, *(name for pair in own for name in pair)))
     opening, closing = _pairs(rows["track"], rows["type"])
     first_name = _told(contents.first_name, "the table of names") if len(opening) else 0
-    events = rows["name"][opening] != first_name + regions
+    name = rows["name"][opening]  # 0 where it is not interned: the ends of arrows
+    events = (name >= first_name) & (name != first_name + regions)
     opening, closing = opening[events], closing[events]
     if len(opening) != count:
         raise DamagedError(f"it holds {len(opening)} of {count} events")

@@ -48,6 +48,8 @@ class Event(IntEnum):
     TRACK_UUID = 11
     NAME = 23
     COUNTER_VALUE = 30
+    FLOW_IDS = 47
+    TERMINATING_FLOW_IDS = 48
 
 
 class EventType(IntEnum):

@@ -30,6 +30,13 @@ class Message:
     tag: bytes
     parts: tuple[bytes | Column | Message, ...]
 
+    def take(self, rows: NDArray[np.intp]) -> Message:
+        """Return the given rows of all columns, in the given order."""
+        return Message(
+            self.tag,
+            tuple(part if isinstance(part, bytes) else part.take(rows) for part in self.parts),
+        )
+
 
 def message(tag: bytes, *parts: bytes | Column | Message) -> Message:
     """Return a submessage of the given parts."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
+from ikp.exporters.arrows import Arrows
 from ikp.exporters.checks import check, in_use
 from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.batches import EVENTS_AT_ONCE, Batches, cuts
@@ -46,7 +47,7 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
     out.writelines(map(compressed, counters(trace, layout, clock)))
     out.writelines(map(compressed, total_slices(trace, layout, clock, first_name)))
-    batches = Batches(trace, layout, bounds, clock, first_name, args)
+    batches = Batches(trace, layout, bounds, clock, first_name, args, Arrows.of(trace))
     parts = cuts(bounds, EVENTS_AT_ONCE)
     for low, high in track(parts, len(parts), f"writing {name}"):
         batch, tracks = batches.make(low, high)

@@ -188,7 +188,8 @@ def _rows(trace: Trace, region: str) -> Rows:
 def _payloads(trace: Trace, rows: Rows) -> list[str]:
     values = np.unique(trace.payload[rows])
     values = values[~np.isnan(values)]
-    return [f"{one:g}" for one in values[:SHOWN].tolist()] + ["..."] * (len(values) > SHOWN)
+    some = [f"{int(one)}" if one.is_integer() else f"{one:g}" for one in values[:SHOWN].tolist()]
+    return [*some, "..."] if len(values) > SHOWN else some
 
 
 def _count(trace: Trace, region: str) -> int:

@@ -30,7 +30,7 @@ def check_flows(processor: TraceProcessor, slice_of: Column, trace: Trace) -> No
     late = np.isin(found["i"], ends["id"])
     assert not np.any(found["dur"][late]), "an arrow's end has a duration"
     assert set(found["i"][late].tolist()) == set(ends["id"].tolist()), "there are ends of no arrow"
-    target = np.where(late, found["parent"], found["i"])
+    target = np.where(late, _holders(processor, found["parent"]), found["i"])
     events = trace.events
     wanted: Counter[tuple[Arrow, int, bool]] = Counter()
     for source, to in arrows_of(trace):
@@ -45,6 +45,17 @@ def check_flows(processor: TraceProcessor, slice_of: Column, trace: Trace) -> No
         )
     )
     assert got == wanted, f"flows: found {got - wanted}, missing {wanted - got}"
+
+
+def _holders(processor: TraceProcessor, slices: Column) -> Column:
+    """Return the innermost range that each slice lies in, or is: instants stack on instants."""
+    rows = columns(processor, "select id, dur, coalesce(parent_id, -1) parent from slice")
+    parent, duration = (np.empty(len(rows["id"]) + 1, np.int64) for _ in range(2))
+    parent[rows["id"]], duration[rows["id"]] = rows["parent"], rows["dur"]
+    parent[-1], duration[-1] = -1, 1
+    while np.any(duration[slices] == 0):
+        slices = np.where(duration[slices] == 0, parent[slices], slices)
+    return slices
 
 
 def arrows_of(trace: Trace) -> list[Arrow]:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.exporters.perfetto.events import Batch, encode, widen_float
+from ikp.exporters.perfetto.flows import Flows, Ids
 from ikp.exporters.perfetto.rebuild import narrow_double
 from ikp.exporters.perfetto.schema import Arg
 from ikp.exporters.perfetto.varints import varints
@@ -100,6 +105,49 @@ def test_packets_are_the_bytes_that_the_protobuf_library_writes(
             wanted[closes[-1]] = packet(event["end"], 2, event["track"])
     found = encode(batch(events, opens, closes))
     assert found.tobytes() == TraceMessage(packet=wanted).SerializeToString()
+
+
+IDS = st.lists(st.integers(1, (1 << 64) - 1), max_size=20)
+
+
+@given(
+    st.lists(st.tuples(EVENT, IDS, IDS, IDS), min_size=1, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_packets_with_flows_are_the_bytes_that_the_protobuf_library_writes(
+    events: list[tuple[dict[str, int], list[int], list[int], list[int]]], random: object
+) -> None:
+    ranges = [event["kind"] == Kind.RANGE for event, *_ in events]
+    places = list(range(len(events) + sum(ranges)))
+    random.shuffle(places)  # type: ignore[attr-defined]
+    wanted: list[list[TracePacket]] = [[] for _ in places]
+    opens, closes = [], []
+    for (event, leaving, arriving, late), is_range in zip(events, ranges, strict=True):
+        opens.append(places.pop())
+        opened = opening(event)
+        opened.track_event.flow_ids.extend(leaving)
+        opened.track_event.terminating_flow_ids.extend(arriving)
+        wanted[opens[-1]] = [opened]
+        closes.append(places.pop() if is_range else opens[-1])
+        if is_range:
+            wanted[closes[-1]] = [packet(event["end"], 2, event["track"])]
+            if late:
+                instant = packet(event["end"], 3, event["track"])
+                instant.track_event.name = "arrow"
+                instant.track_event.terminating_flow_ids.extend(late)
+                wanted[closes[-1]].insert(0, instant)
+    made = batch([event for event, *_ in events], opens, closes)
+    late = [ids if is_range else [] for (*_, ids), is_range in zip(events, ranges, strict=True)]
+    flows = Flows(ids(one for _, one, *_ in events), ids(one for _, _, one, _ in events), ids(late))
+    found = encode(replace(made, flows=flows)).tobytes()
+    assert found == TraceMessage(packet=chain.from_iterable(wanted)).SerializeToString()
+
+
+def ids(lists: Iterable[list[int]]) -> Ids:
+    each = list(lists)
+    count = np.array([len(one) for one in each], np.int64)
+    numbers = np.array([number for one in each for number in one], np.uint64)
+    return Ids(np.repeat(np.arange(len(each)), count), numbers.view(np.int64), count)
 
 
 @given(st.lists(EVENT, min_size=1, max_size=12))

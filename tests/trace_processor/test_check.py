@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from ikp.core.abi import PayloadType
+from ikp.core.args import arg_column
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto import PerfettoExporter
 from tests.exporters.perfetto.examples import warp, warps
-from tests.trace_processor import TraceProcessorError, check_trace
+from tests.trace_processor import TraceProcessorError, check_trace, open_trace
+from tests.trace_processor.events import check_events
+from tests.trace_processor.flows import check_flows
+from tests.trace_processor.found import load
 from tests.trace_processor.nesting import parents
 
 TRACE = warps(
@@ -40,6 +44,16 @@ def without_event(row: int) -> Trace:
     return with_columns(
         "events", **{f.name: np.delete(getattr(events, f.name), row) for f in fields(events)}
     )
+
+
+def with_arrow(source: int, target: int) -> Trace:
+    count = len(TRACE.events)
+    numbers = {"flow_out": source, "flow_in": target}
+    args = {
+        name: arg_column(name, [1 if i == row else None for i in range(count)], count)
+        for name, row in numbers.items()
+    }
+    return replace(TRACE, args=args)
 
 
 START = int(TRACE.events.start_ns[1])
@@ -91,6 +105,22 @@ def test_what_is_the_same_passes(path: Path) -> None:
 def test_a_difference_is_noticed(what: str, path: Path) -> None:
     with pytest.raises(AssertionError):
         check_trace(path, DIFFERENT[what])
+
+
+@pytest.mark.tp
+@pytest.mark.parametrize("late", [False, True], ids=["at the start", "at the end"])
+def test_an_arrow_from_another_event_is_noticed(late: bool, tmp_path: Path) -> None:
+    """The file says of each event what it should, and its flow joins others."""
+    path = tmp_path / "trace.pftrace"
+    source, target, other = (0, 4, 5) if late else (1, 3, 5)
+    PerfettoExporter().write(with_arrow(source, target), path)
+    check_trace(path, with_arrow(source, target))
+    with open_trace(path) as processor:
+        found = check_events(load(processor), with_arrow(source, target))
+        check_flows(processor, found, with_arrow(source, target))
+        for wrong in (with_arrow(source, other), with_arrow(other, target), TRACE):
+            with pytest.raises(AssertionError, match="flows: found"):
+                check_flows(processor, found, wrong)
 
 
 @pytest.mark.tp

@@ -61,7 +61,8 @@ def arrows(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 def spread(first: NDArray[np.intp], count: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return ``count[i]`` successive numbers from each ``first[i]`` on, one list after another."""
     before = np.cumsum(count) - count
-    return np.arange(int(count.sum())) + np.repeat(first - before, count)
+    places: NDArray[np.intp] = np.arange(int(count.sum())) + np.repeat(first - before, count)
+    return places
 
 
 def _given(column: ArgColumn) -> tuple[NDArray[np.int64], NDArray[np.intp]]:

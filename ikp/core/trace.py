@@ -186,7 +186,8 @@ class Trace:
     ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
     time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
     ``ikp.role``; the first, of those that gave none, is empty. ``args`` holds further facts about
-    single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds.
+    single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds, and the
+    arrows that ``ikp.edit.connect`` draws.
     Launches of ``mode="totals"`` have no events, but ``totals``.
     """
 

@@ -54,7 +54,7 @@ def concat(traces: Iterable[Trace]) -> Trace:
 
 def _arguments(parts: list[Trace]) -> list[tuple[Args, int]]:
     """Return each part's arguments and number of events; no arrow goes from part to part."""
-    found, numbers = [], 0
+    found, numbers = list[tuple[Args, int]](), 0
     for part in parts:
         found.append((renumbered(part.args, numbers), len(part.events)))
         numbers += highest(part.args)

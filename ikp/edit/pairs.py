@@ -137,7 +137,8 @@ def _served(group: Ints, takes: Bools) -> Bools:
     base = -np.cumsum(new) * (len(group) + 1)
     floor = np.minimum.accumulate(np.minimum(total, 0) + base) - base
     before = np.where(new, 0, np.concatenate([[0], floor])[:-1])
-    return takes & (floor == before)
+    found: Bools = takes & (floor == before)
+    return found
 
 
 def _last_to_start(start: Ints, sources: Rows, targets: Rows) -> tuple[Rows, Rows]:

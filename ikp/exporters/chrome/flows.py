@@ -29,7 +29,13 @@ def flow_lines(
     ):
         event, number = lists.take(rows)
         place = lay(heads[event], b'"ts":', thousandths(times[event]))
-        parts = [phase, place, b',"name":"flow","cat":"flow","id":', integers(number), b"},\n"]
+        parts: list[bytes | Part] = [
+            phase,
+            place,
+            b',"name":"flow","cat":"flow","id":',
+            integers(number),
+            b"},\n",
+        ]
         if lists is arrows.late:
             parts = [b'{"ph":"i","s":"t",', place, b',"name":"%s"},\n' % ARROW, *parts]
         found.append((event, lay(*parts)))

@@ -95,7 +95,7 @@ class Batches:
             args=self._args.messages(first + order),
             opens=stream.opens,
             closes=stream.closes,
-            flows=self._arrows and Flows.of(self._arrows, first + order),
+            flows=None if self._arrows is None else Flows.of(self._arrows, first + order),
         )
         return batch, new
 

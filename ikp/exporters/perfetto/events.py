@@ -61,7 +61,7 @@ class Batch:
             opens=self.opens[rows],
             closes=self.closes[rows],
             args=tuple(one.take(rows) for one in self.args),
-            flows=self.flows and self.flows.take(rows),
+            flows=None if self.flows is None else self.flows.take(rows),
         )
 
 

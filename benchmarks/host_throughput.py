@@ -27,6 +27,7 @@ from host_segment import gemm_segment
 from ikp.core.decode import decode
 from ikp.core.lanes import arrange
 from ikp.core.trace import Trace
+from ikp.edit import connect
 from ikp.exporters.perfetto import PerfettoExporter
 
 MILLION = (1024, 64)
@@ -83,6 +84,12 @@ def measure_ours(path: Path, runs: int) -> None:
     crossing = overlapping(trace)
     crossed = repeat(lambda: exporter.write(crossing, path, force=True), 3)
     row("write, where all ranges overlap", ranges, crossed, path.stat().st_size)
+    numbered = with_payloads(trace)
+    connected = connect(numbered, "load", "dot", within="warp")
+    joining = repeat(lambda: connect(numbered, "load", "dot", within="warp"), 3)
+    row("`ikp.edit.connect`: an arrow to each second range", ranges, joining)
+    drawing = repeat(lambda: exporter.write(connected, path, force=True), 3)
+    row("write, with an arrow to each second range", ranges, drawing, path.stat().st_size)
 
 
 def measure_others(folder: Path, runs: int) -> None:
@@ -130,6 +137,17 @@ def overlapping(trace: Trace) -> Trace:
     end = np.maximum.accumulate(events.end_ns + 600 + events.slot * np.int64(1 << 40))
     end -= events.slot * np.int64(1 << 40)
     return replace(trace, events=replace(events, end_ns=end))
+
+
+def with_payloads(trace: Trace) -> Trace:
+    """Return the trace with each dot's payload that of the load in front of it."""
+    from dataclasses import replace
+
+    events = trace.events
+    dots = np.flatnonzero(events.region == [one.name for one in trace.regions].index("dot"))
+    payload, types = events.payload.copy(), events.payload_type.copy()
+    payload[dots], types[dots] = payload[dots - 1], types[dots - 1]
+    return replace(trace, events=replace(events, payload=payload, payload_type=types))
 
 
 def one_message(trace: Trace) -> bytes:

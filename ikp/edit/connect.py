@@ -26,6 +26,7 @@ Moment = Literal["start", "end"]
 
 SHOWN: Final = 6
 """Payloads that an error names as examples."""
+MOST_TICKS: Final = 1 << 62
 
 
 def connect(trace: Trace, source: str, target: str, *, within: Within = "block") -> Trace:
@@ -232,7 +233,8 @@ def _ranges(trace: Trace, like: Rows, start: Ints, end: Ints) -> Events:
     slot = events.slot[like]
     rate = np.array([launch.clock.ns_per_tick for launch in trace.launches])
     rate = rate[trace.slots.launch[slot]]
-    ticks = np.divide(end - start, rate, out=np.zeros(len(like)), where=rate > 0)
+    with np.errstate(over="ignore"):  # a trace made by hand may have any rate
+        ticks = np.divide(end - start, rate, out=np.zeros(len(like)), where=rate > 0)
     return make_columns(
         Events,
         slot=slot,
@@ -240,7 +242,7 @@ def _ranges(trace: Trace, like: Rows, start: Ints, end: Ints) -> Events:
         kind=np.full(len(like), int(Kind.RANGE)),
         start_ns=start,
         end_ns=end,
-        ticks=np.rint(ticks),
+        ticks=np.rint(np.minimum(ticks, MOST_TICKS)),
         payload_type=events.payload_type[like],
         payload=events.payload[like],
     )

@@ -34,7 +34,8 @@ class Lists:
     def of(cls, rows: NDArray[np.intp], numbers: Ints, events: int) -> Lists:
         """Sort arrows by the row of their event."""
         order = np.argsort(rows, kind="stable")
-        return cls(np.searchsorted(rows[order], np.arange(events + 1)), numbers[order])
+        count = np.bincount(rows, minlength=events)
+        return cls(np.concatenate([[0], np.cumsum(count)]), numbers[order])
 
     def take(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
         """Return the arrows of the given events: where in ``rows`` its event is, and its number."""

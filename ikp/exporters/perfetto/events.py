@@ -81,12 +81,14 @@ def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
     """Return the packets of a batch of which some events have arrows."""
     late = np.flatnonzero(flows.late.count)
     late = late[np.argsort(batch.closes[late])]
-    at = batch.closes[late]  # where the instants stand, and all that is behind them makes room
+    at = batch.closes[late]  # the instants stand there, and what is there and behind makes room
     parts = [batch.take(rows) for rows in flows.alike()]
-    streams = [(_opening(part), _behind(at, part.opens)) for part in parts]
     rows = np.flatnonzero(batch.is_range)
+    moved = np.arange(len(batch.opens) + len(rows))
+    moved += np.cumsum(np.bincount(at, minlength=len(moved)))
+    streams = [(_opening(part), moved[part.opens]) for part in parts]
     closing = _closing(batch.end[rows], batch.track.take(rows))
-    streams.append((closing, _behind(at, batch.closes[rows])))
+    streams.append((closing, moved[batch.closes[rows]]))
     instants = packet(
         batch.end[late],
         event_type(EventType.INSTANT),
@@ -96,11 +98,6 @@ def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
         flows.late.take(late).column(ARRIVING),
     )
     return join(*streams, (instants, at + np.arange(len(at))))
-
-
-def _behind(at: Ints, places: Ints) -> Ints:
-    """Return places with room for what is put in front of those given."""
-    return places + np.searchsorted(at, places, "right")
 
 
 def _opening(batch: Batch) -> Message:

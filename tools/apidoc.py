@@ -118,6 +118,8 @@ def _is_error(name: str) -> bool:
 def _public_members(item: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
     for name in (item.exports or ()) if item.is_module else ():
         member: Any = item.members[str(name)]
+        if member.is_module and name in member.members:  # a function named as its module is
+            member = member.members[str(name)]
         yield str(name), getattr(member, "final_target", member)
     for name, member in item.members.items() if item.is_class else ():
         if not name.startswith("_") and isinstance(member, griffe.Object) and member.docstring:

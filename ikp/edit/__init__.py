@@ -11,8 +11,8 @@ What was done stands in ``Trace.provenance["edited"]``, and so in every file wri
 
 from __future__ import annotations
 
+from ikp.edit.across import connect, span
 from ikp.edit.annotate import add_args
-from ikp.edit.connect import connect, span
 from ikp.edit.join import concat, shift
 from ikp.edit.overhead import deduct_overhead
 from ikp.edit.rename import (

@@ -21,7 +21,8 @@ import numpy as np
 from ikp.core import abi, plugins, switches
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.arena import Arena
-from ikp.core.decode import Source, decode, read_launch_header
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source, read_launch_header
 from ikp.core.options import CLOCKS
 from ikp.core.overhead import Overhead
 from ikp.core.ranks import current_rank, with_rank

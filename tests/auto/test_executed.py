@@ -14,7 +14,8 @@ from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
-from ikp.core.decode import Source, decode
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source
 from tests.auto.compiling import FakeDriver, buffer
 from tests.kernels import unedited
 from tests.targets.ptx_machine import Machine

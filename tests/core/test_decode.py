@@ -9,7 +9,9 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
-from ikp.core.decode import FIRST_RECORDS, Source, decode
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source
+from ikp.core.decoding.losses import FIRST_RECORDS
 from ikp.core.regions import fallback_name, region_id
 from ikp.errors import RegionError
 from tests.core.checks import assert_holds

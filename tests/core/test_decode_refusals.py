@@ -10,7 +10,8 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
-from ikp.core.decode import Source, decode
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source
 from ikp.errors import DecodeError
 from tests.core.checks import assert_consistent, assert_holds
 from tests.segments import LAUNCH, SLOT, Launch, Record, Segment, Truth, Warp, nbytes

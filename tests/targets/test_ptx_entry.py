@@ -9,7 +9,8 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decode import Source, decode
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source
 from ikp.core.trace import Trace
 from ikp.errors import KernelError
 from ikp.targets.ptx_entry import complete

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind
-from ikp.core.decode import Source, decode
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source
 from ikp.core.trace import Trace
 from ikp.targets import ptx_slot
 from ikp.targets.ptx_entry import complete

@@ -12,7 +12,8 @@ from triton import knobs
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
-from ikp.core.decode import Source, decode
+from ikp.core.decode import decode
+from ikp.core.decoding.launch import Source
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace

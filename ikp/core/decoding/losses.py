@@ -1,0 +1,97 @@
+"""What was lost, why, and what would have kept it, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core import abi
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.decoding.launch import Source
+
+FIRST_RECORDS = 64
+"""Records per warp to propose where a buffer was too small to learn how many there are."""
+
+
+def why_no_room(header: Any, source: Source, slots: int, capacity: int) -> tuple[int, str]:
+    """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
+    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
+    if not slots:
+        return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
+    if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow, clock):
+        needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock)
+        return needed, _too_small(source, slots, needed)
+    if capacity < abi.min_records(overflow):
+        room = int(header["stage_bytes"])
+        return 0, f"nothing recorded: shared_bytes leaves each warp {room} bytes, give more"
+    return 0, ""
+
+
+def note_losses(
+    notes: list[str],
+    source: Source,
+    finished: NDArray[np.bool_],
+    attempted: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    capacity: int,
+    overflow: OverflowMode,
+    needed: int,
+    relaunches: int,
+    summed: bool,
+) -> None:
+    """Tell what a launch lost, and the size that would have held all."""
+    if int(attempted.max(initial=0)) > capacity:
+        notes.append(
+            f"{int((attempted - np.minimum(attempted, capacity)).sum())} "
+            f"{'totals' if summed else 'records'} dropped "
+            f"({'the oldest' if overflow is OverflowMode.WRAP else 'the latest'} of each full "
+            f"slot); {_remedy(source, needed)} would have held all"
+        )
+    unfinished = int(np.count_nonzero(~finished))
+    if unfinished and summed:
+        notes.append(f"{unfinished} warps never reached finish: their totals are lost")
+    elif unfinished:
+        full = int(np.count_nonzero(~finished & (kept >= capacity)))
+        notes.append(
+            f"{unfinished} warps never reached finish: their counts are read from the records"
+            + (f", and {full} of them are full, so more may be lost" if full else "")
+        )
+    if relaunches:
+        notes.append(
+            f"{relaunches} earlier launches wrote to this buffer; only the last is kept"
+            + (
+                ", though warps that never reached finish may show some of theirs"
+                if unfinished and not summed
+                else ""
+            )
+        )
+
+
+def _too_small(source: Source, slots: int, needed: int) -> str:
+    return (
+        f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "
+        f"{_remedy(source, needed)} holds {FIRST_RECORDS} records per warp"
+    )
+
+
+def _remedy(source: Source, needed: int) -> str:
+    if needed > abi.MAX_SEGMENT_BYTES:
+        return f"only {needed} bytes, more than a buffer can have,"
+    return f"prof.buffer({source.label!r}, size={needed})"
+
+
+def needed_bytes(
+    attempted: NDArray[np.int64],
+    finished: NDArray[np.bool_],
+    capacity: int,
+    slots: int,
+    overflow: OverflowMode,
+    clock: ClockKind,
+) -> int:
+    """Return the segment size that would have held all; twice the present one where unknown."""
+    need = int(attempted.max(initial=0))
+    if (~finished & (attempted >= capacity)).any():
+        need = max(need, 2 * capacity)
+    return abi.segment_bytes(slots, need, overflow, clock) if need > capacity else 0

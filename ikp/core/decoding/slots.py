@@ -1,0 +1,53 @@
+"""Slot headers: which warps took part in the launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core import abi
+from ikp.core.abi import SlotState
+
+MAX_SMS = 1 << 16
+
+
+MAX_CLOCK = 1 << 62
+"""A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
+
+
+def slot_headers(data: NDArray[np.uint8], slots: int, slot_bytes: int) -> Any:
+    """Return the headers of all slots."""
+    if not slots:
+        return np.zeros(0, abi.SLOT_HEADER)
+    rows = data[abi.LAUNCH_HEADER_BYTES :][: slots * slot_bytes].reshape(slots, slot_bytes)
+    heads = np.ascontiguousarray(rows[:, : abi.SLOT_HEADER_BYTES])
+    return heads.view(abi.SLOT_HEADER).reshape(-1)
+
+
+def used_slots(heads: Any, grid_id: int, notes: list[str]) -> NDArray[np.int64]:
+    """Return the indices of slots that this launch initialised."""
+    state = heads["state"]
+    ours = (
+        ((state == SlotState.RUNNING) | (state == SlotState.FINISHED))
+        & (heads["grid_id"] == grid_id)
+        & _plausible(heads)
+    )
+    corrupt = int(np.count_nonzero((state != SlotState.UNUSED) & ~ours))
+    if corrupt:
+        notes.append(f"{corrupt} slots skipped: their headers are corrupt or of an earlier launch")
+    unused = int(np.count_nonzero(state == SlotState.UNUSED))
+    if unused:
+        notes.append(
+            f"{unused} warps never reached init (the kernel hung, failed, or exited early)"
+        )
+    return np.flatnonzero(ours)
+
+
+def _plausible(heads: Any) -> NDArray[np.bool_]:
+    """Tell which headers hold numbers that a device can have written, and columns can hold."""
+    good = (heads["sm"] < MAX_SMS) & (heads["role"] <= abi.REGION_MASK)
+    for name in ("init_ns", "init_clock", "finish_ns", "finish_clock"):
+        good &= heads[name] < MAX_CLOCK
+    return np.asarray(good)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from ikp.auto.instrument import instrument
     from ikp.backends.argument import Argument
     from ikp.calibration.calibrate import calibrate
+    from ikp.core.capture import capture
     from ikp.core.overhead import Figure, Overhead
-    from ikp.core.session import capture, profile
+    from ikp.core.session import profile
     from ikp.core.switches import set_export
     from ikp.core.trace import Trace
     from ikp.edit.ranks import gather
@@ -57,7 +58,8 @@ _HOMES = {
     "ikp.verbs": (
         "end end_async finish init instant range role start start_async"  # the verbs of a kernel
     ),
-    "ikp.core.session": "capture profile",
+    "ikp.core.capture": "capture",
+    "ikp.core.session": "profile",
     "ikp.core.switches": "set_export",
     "ikp.core.trace": "Trace",
     "ikp.edit.ranks": "gather",

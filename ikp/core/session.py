@@ -4,46 +4,49 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import platform
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-import numpy as np
 
 from ikp.core import abi, plugins, switches
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.arena import Arena
+from ikp.core.checked import (
+    check_target,
+    checked_deduction,
+    checked_mode,
+    checked_shared,
+    choice,
+    region_table,
+)
 from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source, read_launch_header
+from ikp.core.decoding.launch import read_launch_header
+from ikp.core.device import (
+    checked_device,
+    device_facts,
+    free_bytes,
+    gpus_of,
+    read_back,
+    wait,
+    write_selection,
+)
 from ikp.core.options import CLOCKS
 from ikp.core.overhead import Overhead
 from ikp.core.ranks import current_rank, with_rank
-from ikp.core.regions import checked_id, checked_name, merge
+from ikp.core.regions import checked_name, merge
 from ikp.core.segment import Segment
-from ikp.core.selection import EVERYTHING, WORDS_AT, Selection, select
-from ikp.core.sizing import DEFAULT_BYTES, inferred, slots_of
+from ikp.core.selection import EVERYTHING, Selection, select
+from ikp.core.sizing import inferred, slots_of
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
-from ikp.errors import (
-    BufferError,
-    DecodeError,
-    ExportError,
-    IkpError,
-    IkpWarning,
-    PluginError,
-    UsageError,
-)
+from ikp.errors import DecodeError, IkpError, IkpWarning, PluginError, UsageError
 from ikp.version import __version__
-
-"""Room for two million records, 240 per warp for 8192 warps; for 60 totals of each of those."""
 
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 """Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
@@ -134,15 +137,15 @@ class profile:
                 f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
             )
         self._path, self._force = path, force
-        self._clock = _choice(ClockKind, clock, "clock", CLOCKS)
-        self._overflow = _choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
-        self._totals = _checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
+        self._clock = choice(ClockKind, clock, "clock", CLOCKS)
+        self._overflow = choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
+        self._totals = checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
         self._buffer_size = buffer_size
         self._device_wish = device
         self._backend_wish, self._schedule = backend, schedule
         self._barriers = sched_barriers
-        self._shared_bytes = _checked_shared(shared_bytes)
-        self._deduct = _checked_deduction(deduct_overhead, self._totals)
+        self._shared_bytes = checked_shared(shared_bytes)
+        self._deduct = checked_deduction(deduct_overhead, self._totals)
         self._undeducted = ""  # why overhead could not be deducted
         self._enabled = enabled
         self.export = True
@@ -200,7 +203,7 @@ class profile:
             PluginError: the backend can't be loaded.
         """
         checked_name(label, "a buffer's label")
-        table = _region_table(regions)
+        table = region_table(regions)
         if not self._open:
             raise UsageError(
                 "prof.buffer was called outside the session. Call it inside: with ikp.profile() "
@@ -215,8 +218,8 @@ class profile:
         arena = self._arenas.setdefault(where, Arena(where))
         data = arena.take(self._size(spec, where, selection, size, grid, num_warps))
         if spec.select:
-            _write_selection(data, selection)
-        name, rate = _device_facts(where)
+            write_selection(data, selection)
+        name, rate = device_facts(where)
         segment = Segment(
             label=label,
             data=data,
@@ -268,7 +271,7 @@ class profile:
         self._target = None
         if self._path is not None and self._exporting():
             self._target = with_rank(self._path)  # the process group may be gone at the end
-            _check_target(self._target, self._force)
+            check_target(self._target, self._force)
         self.reset()
         self._open = True
         _entered.append(self)
@@ -348,10 +351,10 @@ class profile:
         """Read back and decode what is sound; return it, and what is wrong with the rest."""
         sources, broken = [], None
         self._silent = set()
-        _wait(self._segments)
+        wait(self._segments)
         began = time.perf_counter()
         for segment in self._segments:
-            source = _read_back(segment)
+            source = read_back(segment)
             try:
                 launched = read_launch_header(source.data, source.label) is not None
             except DecodeError as error:
@@ -385,7 +388,7 @@ class profile:
         try:
             if isinstance(self._deduct, Overhead):
                 return deduct_overhead(trace, self._deduct)
-            devices = sorted(_devices(self._segments))
+            devices = sorted(gpus_of(self._segments))
             return deduct_overhead(trace, *(of_session(each, *options) for each in devices))
         except (IkpError, ImportError, RuntimeError) as error:
             # Nothing that was recorded is lost for want of a calibration.
@@ -425,128 +428,25 @@ class profile:
         slots = slots_of(grid, num_warps, chosen) if known else 0
         if size is None:
             size = self._buffer_size
-        return inferred(spec, slots, _free_bytes(device)) if size is None else size
+        return inferred(spec, slots, free_bytes(device)) if size is None else size
 
     def _device(self, wish: Any, backend: str) -> Any:
-        import torch
-
         wish = self._device_wish if wish is None else wish
         if wish is None:
             wish = self._load_backend(backend).device_type()
-        try:
-            device = torch.device(wish)
-        except (RuntimeError, TypeError) as error:
-            raise UsageError(
-                f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
-            ) from error
-        if device.type == "cuda":
-            if not torch.cuda.is_available():
-                raise BufferError(
-                    f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
-                    "run "
-                    "kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
-                    "triton."
-                )
-            if torch.cuda.is_current_stream_capturing():
-                raise BufferError(
-                    "prof.buffer was called while a CUDA graph is being captured: take the buffer "
-                    "before the capture and pass it in."
-                )
-            if device.index is None:
-                device = torch.device("cuda", torch.cuda.current_device())
-        elif device.type != "cpu":
-            raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
-        elif self._shared_bytes:
+        device = checked_device(wish)
+        if device.type == "cpu" and self._shared_bytes:
             raise UsageError(
                 "shared_bytes stages records in a GPU's shared memory, and the buffer is on the "
                 "CPU. Leave shared_bytes out: the interpreter writes straight to the buffer."
             )
-        elif self._deduct:
+        if device.type == "cpu" and self._deduct:
             raise UsageError(
                 "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
                 "CPU, where the interpreter itself takes most of the time. Leave deduct_overhead "
                 "out."
             )
         return device
-
-
-def capture(
-    function: Callable[[profile], Any],
-    *,
-    path: str | PathLike[str] | None = None,
-    force: bool = False,
-    attempts: int = 5,
-    **options: Any,
-) -> Trace:
-    """Run ``function(prof)`` until its buffers hold every record, and return the trace.
-
-    Each buffer that dropped records is made as large as it needed (or twice as large, where that is
-    unknown) and everything runs again. So ``function`` must be safe to run more than once.
-
-    Args:
-        function: launches kernels with ``prof.buffer(label)`` and no size of its own.
-        path: where to write the final trace.
-        force: overwrite an existing file.
-        attempts: how many runs at most.
-        options: as for ``ikp.profile``.
-
-    Raises:
-        BufferError: records were still dropped after the last run; says how many.
-        ExportError: the trace can't be written.
-    """
-    if attempts < 1:
-        raise UsageError(f"attempts={attempts}: ikp.capture runs the function at least once.")
-    default = DEFAULT_BYTES.get(options.get("mode", "timeline"), 0)
-    size = int(options.pop("buffer_size", None) or default)
-    runs, needed, dropped = 0, size, 0
-    while runs < attempts and size <= needed <= abi.MAX_SEGMENT_BYTES:
-        size, runs = needed, runs + 1
-        with _Attempt(path, force=force, buffer_size=size, **options) as prof:
-            function(prof)
-        needed, dropped = _needed(prof.trace), prof.trace.dropped
-        if dropped and not needed:
-            raise BufferError(
-                f"{dropped} records were dropped because the shared memory in which they are "
-                "staged is too small, whatever the buffer's size. Give more with shared_bytes, or "
-                "leave it out."
-            )
-        if not needed:
-            for text in prof.told:
-                warnings.warn(text, IkpWarning, stacklevel=2)
-            return prof.trace
-    if needed <= size:
-        raise BufferError(
-            f"{dropped} records were dropped in buffers smaller than {size} bytes. Leave size out "
-            "of prof.buffer in what ikp.capture runs: it finds the size."
-        )
-    raise BufferError(
-        f"{dropped} records were still dropped with buffers of {size} bytes after {runs} runs; "
-        f"{needed} bytes would be needed, of at most {abi.MAX_SEGMENT_BYTES}. Record less (fewer "
-        "iterations or ranges), or keep only the latest with overflow='wrap'."
-    )
-
-
-class _Attempt(profile):
-    """A session that writes its trace only if nothing was lost, and keeps its warnings."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.told: list[str] = []
-
-    def _save(self, trace: Trace) -> None:
-        if not _needed(trace):
-            super()._save(trace)
-
-    def _tell(self, text: str, error: BaseException | None) -> None:
-        if error is None:
-            self.told.append(text)
-        else:
-            super()._tell(text, error)
-
-
-def _needed(trace: Trace) -> int:
-    """Return the size that a buffer must have to lose nothing; 0 if all were large enough."""
-    return max((launch.needed_bytes for launch in trace.launches), default=0)
 
 
 def _installed_backend() -> str:
@@ -564,147 +464,6 @@ def _installed_backend() -> str:
         "no kernel language is installed. Do: pip install 'ikp[triton]' (Triton and Gluon) or "
         "pip install 'ikp[cute]' (CuTe DSL)."
     )
-
-
-def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
-    if value not in allowed:
-        raise UsageError(f"{name}={value!r} is unknown: use {_either(allowed)}.")
-    return kind[value.upper()]
-
-
-def _checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind) -> str:
-    if mode not in DEFAULT_BYTES:
-        raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
-    if mode == "totals" and overflow == "wrap":
-        raise UsageError(
-            "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
-            "of all ranges of its region. Leave overflow out."
-        )
-    if mode == "totals" and shared_bytes:
-        raise UsageError(
-            "mode='totals' keeps its sums in registers: there are no records to stage in shared "
-            "memory. Leave shared_bytes out."
-        )
-    if mode == "totals" and clock.bits > abi.WORD_BITS:
-        raise UsageError(
-            f"mode='totals' adds up ranges shorter than 2**32 ticks each, in sums of 64 bits: "
-            f"clock={clock.unit.name.lower()!r} does. For single ranges longer than that, leave "
-            "mode out."
-        )
-    return str(mode)
-
-
-def _checked_deduction(wish: Any, totals: bool) -> bool | Overhead:
-    if not isinstance(wish, (bool, Overhead)):
-        raise UsageError(
-            f"deduct_overhead={wish!r} is unknown: use True, False, or what ikp.calibrate returned."
-        )
-    if wish and totals:
-        raise UsageError(
-            "mode='totals' has no timeline, and so no place at which overhead could be deducted. "
-            "Leave deduct_overhead out, or mode."
-        )
-    return wish
-
-
-def _either(names: tuple[str, ...]) -> str:
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} or {last}"
-
-
-MAX_SHARED_BYTES = 48 << 10
-"""Of static shared memory: what a kernel may have without asking the driver for more."""
-
-
-def _checked_shared(nbytes: Any) -> int:
-    if not isinstance(nbytes, int) or nbytes % abi.ALIGNMENT or not 0 <= nbytes <= MAX_SHARED_BYTES:
-        raise UsageError(
-            f"shared_bytes={nbytes!r} can't be used: give a multiple of {abi.ALIGNMENT} from 0 to "
-            f"{MAX_SHARED_BYTES}."
-        )
-    return nbytes
-
-
-def _write_selection(data: Any, selection: Selection) -> None:
-    """Write which warps and blocks record to the launch header, before any kernel reads it."""
-    import torch
-
-    words = torch.from_numpy(selection.words().view(np.uint8))
-    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
-    if data.is_cuda:
-        torch.cuda.current_stream(data.device).synchronize()
-
-
-def _region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
-    if not isinstance(regions, Mapping | None):
-        raise UsageError(f"regions maps numbers to names, like {{0: 'load'}}; got {regions!r}.")
-    return {checked_id(number): checked_name(name) for number, name in (regions or {}).items()}
-
-
-def _check_target(path: str | PathLike[str], force: bool) -> None:
-    """Refuse a path that can't be written, before the work is done that should end there."""
-    plugins.exporter_for_path(path)
-    target = Path(fspath(path))
-    if target.is_dir():
-        raise ExportError(f"{target} is a folder: give the name of a file in it.")
-    if target.exists() and not force:
-        raise ExportError(
-            f"{target} exists: pass force=True to overwrite it, or name another file."
-        )
-    if not target.parent.is_dir():
-        raise ExportError(f"{target} can't be written: there is no folder {target.parent}.")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ExportError(f"{target} can't be written: you may not write in {target.parent}.")
-
-
-def _devices(segments: list[Segment]) -> set[str]:
-    """Return the GPUs on which the segments lie."""
-    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
-
-
-def _wait(segments: list[Segment]) -> None:
-    """Wait for everything queued on the segments' devices."""
-    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
-        import torch
-
-        torch.cuda.synchronize(device)
-
-
-def _read_back(segment: Segment) -> Source:
-    """Copy what the kernel wrote to the host."""
-    data = segment.data
-    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
-    host = data.cpu().numpy() if head.any() else head
-    return Source(
-        label=segment.label,
-        data=host,
-        device=segment.device_name,
-        backend=segment.backend,
-        clock_rate_hz=segment.clock_rate_hz,
-        regions=segment.regions,
-        selected=segment.spec.select,
-        totals=segment.spec.totals,
-        rank=segment.rank,
-    )
-
-
-def _free_bytes(device: Any) -> int | None:
-    """Return how much memory a GPU has left; None for the host."""
-    if device.type == "cpu":
-        return None
-    import torch
-
-    return int(torch.cuda.mem_get_info(device)[0])
-
-
-def _device_facts(device: Any) -> tuple[str, float]:
-    """Return the device's name and advertised clock in Hz (0 where unknown)."""
-    if device.type == "cpu":
-        return "CPU", 0.0
-    import torch
-
-    properties = torch.cuda.get_device_properties(device)
-    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
 
 
 def _provenance(segments: list[Segment]) -> dict[str, str]:

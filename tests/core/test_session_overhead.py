@@ -50,7 +50,7 @@ def test_what_can_not_be_deducted_is_kept_and_told(
         raise BufferError("no GPU today")
 
     monkeypatch.setattr(calibrate, "of_session", fail)
-    monkeypatch.setattr(session, "_devices", lambda _: {"cuda:0"})
+    monkeypatch.setattr(session, "gpus_of", lambda _: {"cuda:0"})
     other = Overhead("another", "cycles", ONE, TWO, TWO, ONE, TWO)
     for wish, why in ((other, "it ran on CPU"), (True, "no GPU today")):
         with pytest.warns(IkpWarning, match=f"overhead was not deducted: .*{why}"):
@@ -69,7 +69,7 @@ def test_true_measures_on_each_device_with_the_session_s_options(
         return KNOWN
 
     monkeypatch.setattr(calibrate, "of_session", measured)
-    monkeypatch.setattr(session, "_devices", lambda _: {"cuda:0"})
+    monkeypatch.setattr(session, "gpus_of", lambda _: {"cuda:0"})
     trace = recorded(gpu, deduct_overhead=True, schedule=False)
     assert asked == [("cuda:0", "cycles", "stop", False, 0)]
     assert DEDUCTED in trace.provenance

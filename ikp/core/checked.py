@@ -1,0 +1,102 @@
+"""What a user gives a session, refused where it can't be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from ikp.core import abi, plugins
+from ikp.core.abi import ClockKind
+from ikp.core.overhead import Overhead
+from ikp.core.regions import checked_id, checked_name
+from ikp.core.sizing import DEFAULT_BYTES
+from ikp.errors import ExportError, UsageError
+
+
+def choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
+    """Return the member of an enum that an option names."""
+    if value not in allowed:
+        raise UsageError(f"{name}={value!r} is unknown: use {_either(allowed)}.")
+    return kind[value.upper()]
+
+
+def checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind) -> str:
+    """Return what a session keeps, if its other options go with that."""
+    if mode not in DEFAULT_BYTES:
+        raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
+    if mode == "totals" and overflow == "wrap":
+        raise UsageError(
+            "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
+            "of all ranges of its region. Leave overflow out."
+        )
+    if mode == "totals" and shared_bytes:
+        raise UsageError(
+            "mode='totals' keeps its sums in registers: there are no records to stage in shared "
+            "memory. Leave shared_bytes out."
+        )
+    if mode == "totals" and clock.bits > abi.WORD_BITS:
+        raise UsageError(
+            f"mode='totals' adds up ranges shorter than 2**32 ticks each, in sums of 64 bits: "
+            f"clock={clock.unit.name.lower()!r} does. For single ranges longer than that, leave "
+            "mode out."
+        )
+    return str(mode)
+
+
+def checked_deduction(wish: Any, totals: bool) -> bool | Overhead:
+    """Return what is to be deducted, if there is a timeline from which it can be."""
+    if not isinstance(wish, (bool, Overhead)):
+        raise UsageError(
+            f"deduct_overhead={wish!r} is unknown: use True, False, or what ikp.calibrate returned."
+        )
+    if wish and totals:
+        raise UsageError(
+            "mode='totals' has no timeline, and so no place at which overhead could be deducted. "
+            "Leave deduct_overhead out, or mode."
+        )
+    return wish
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"
+
+
+MAX_SHARED_BYTES = 48 << 10
+"""Of static shared memory: what a kernel may have without asking the driver for more."""
+
+
+def checked_shared(nbytes: Any) -> int:
+    """Return the size of a stage, if a kernel can have it."""
+    if not isinstance(nbytes, int) or nbytes % abi.ALIGNMENT or not 0 <= nbytes <= MAX_SHARED_BYTES:
+        raise UsageError(
+            f"shared_bytes={nbytes!r} can't be used: give a multiple of {abi.ALIGNMENT} from 0 to "
+            f"{MAX_SHARED_BYTES}."
+        )
+    return nbytes
+
+
+def region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
+    """Return the names that a user gives to numbers."""
+    if not isinstance(regions, Mapping | None):
+        raise UsageError(f"regions maps numbers to names, like {{0: 'load'}}; got {regions!r}.")
+    return {checked_id(number): checked_name(name) for number, name in (regions or {}).items()}
+
+
+def check_target(path: str | PathLike[str], force: bool) -> None:
+    """Refuse a path that can't be written, before the work is done that should end there."""
+    plugins.exporter_for_path(path)
+    target = Path(fspath(path))
+    if target.is_dir():
+        raise ExportError(f"{target} is a folder: give the name of a file in it.")
+    if target.exists() and not force:
+        raise ExportError(
+            f"{target} exists: pass force=True to overwrite it, or name another file."
+        )
+    if not target.parent.is_dir():
+        raise ExportError(f"{target} can't be written: there is no folder {target.parent}.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise ExportError(f"{target} can't be written: you may not write in {target.parent}.")

@@ -203,8 +203,7 @@ def not_a_region(verb: str, got: str) -> KernelError:
     """Return the error for what can't name a region."""
     return KernelError(
         f"ikp.{verb} needs a region: a string known when the kernel is compiled, or a scalar "
-        "integer "
-        f"(then name it on the host: prof.buffer(label, regions={{0: 'load'}})). Got {got}."
+        f"integer (then name it on the host: prof.buffer(label, regions={{0: 'load'}})). Got {got}."
     )
 
 
@@ -238,8 +237,7 @@ def no_init(verb: str) -> KernelError:
     """Return the error for a verb before ``init``."""
     return KernelError(
         f"ikp.{verb} comes before ikp.init. Call ikp.init(prof) once at the top of the kernel, "
-        "before "
-        f"any other verb and before any helper that uses one."
+        f"before any other verb and before any helper that uses one."
     )
 
 
@@ -247,8 +245,7 @@ def init_twice() -> KernelError:
     """Return the error for a second ``init`` in one kernel."""
     return KernelError(
         "ikp.init is called twice in one kernel. Call it once, at the top of the kernel itself, "
-        "not "
-        "in a helper that is called more than once."
+        "not in a helper that is called more than once."
     )
 
 

@@ -84,8 +84,7 @@ def load(namespace: str, name: str) -> Any:
     except MultipleMatches as error:
         raise PluginError(
             f"{namespace} has two plugins named {name!r}, from {_origins(namespace, name)}: "
-            "uninstall "
-            f"one of the packages."
+            f"uninstall one of the packages."
         ) from error
     except ImportError as error:
         raise PluginError(missing_extra(namespace, name, error)) from error

@@ -73,8 +73,7 @@ def _completed(body: list[str]) -> list[str]:
     if mark is None or sum(INIT_MARK in line for line in body) != 1:
         raise KernelError(
             "ikp.init stands more than once in the compiled kernel: call it once, at the top of "
-            "the "
-            "kernel itself."
+            "the kernel itself."
         )
     counters = used("\n".join(body))
     finish = _finish(_spec(init), counters, whole)

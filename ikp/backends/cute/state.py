@@ -56,8 +56,7 @@ def kernel(verb: str) -> int:
         owner = operation.parent
     raise KernelError(
         f"ikp.{verb} stands in host code: a @cute.jit function that launches kernels runs on the "
-        "CPU. "
-        f"Move it into the @cute.kernel function, or a function that the kernel calls."
+        f"CPU. Move it into the @cute.kernel function, or a function that the kernel calls."
     )
 
 

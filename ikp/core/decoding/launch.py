@@ -89,8 +89,7 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
     if int(header["abi"]) != abi.ABI_VERSION:
         raise DecodeError(
             f"{where} has record ABI {int(header['abi'])}, this ikp reads ABI {abi.ABI_VERSION}: "
-            "the "
-            "kernel was compiled by another ikp version. Clear the DSL's compile cache and run "
+            "the kernel was compiled by another ikp version. Clear the DSL's compile cache and run "
             "again."
         )
     _check_launch(header, len(data), where)
@@ -120,8 +119,7 @@ def _check_launch(header: Any, size: int, where: str) -> None:
     if wrong:
         raise DecodeError(
             f"{where} has a corrupt launch header: it claims {'; '.join(wrong)}. Something else "
-            "wrote "
-            f"to this memory after the kernel started."
+            f"wrote to this memory after the kernel started."
         )
 
 

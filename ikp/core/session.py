@@ -183,8 +183,8 @@ class profile:
             size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
                 divides it among its warps, whatever the grid.
             grid: blocks of the launch, one to three integers. With ``num_warps``, and where no size
-                is given, the buffer gets room for 512 records in each warp (32 totals): 32 to 256
-                MiB, and at most an eighth of the device's free memory.
+                is given, the buffer gets room for 512 records in each warp (32 totals), if that is
+                more than the default: up to 256 MiB, and an eighth of the device's free memory.
             num_warps: warps of each block.
             regions: names for regions that the kernel gives as integers.
             device: torch device; None takes the session's.
@@ -428,7 +428,7 @@ class profile:
         slots = slots_of(grid, num_warps, chosen) if known else 0
         if size is None:
             size = self._buffer_size
-        return inferred(spec, slots, free_bytes(device)) if size is None else size
+        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
 
     def _device(self, wish: Any, backend: str) -> Any:
         wish = self._device_wish if wish is None else wish

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from operator import index
 from typing import Any, Final
 
@@ -17,23 +18,22 @@ RECORDS: Final = {"timeline": 512, "totals": 32}
 """For how many records there is room in each warp of a launch that is known."""
 MOST_BYTES: Final = 256 << 20
 SHARE: Final = 8
-"""No more than this part of the device's free memory is taken without being asked for."""
+"""Beyond the default, no more than this part of the device's free memory is taken unasked."""
 
 
-def inferred(spec: Spec, slots: int, free: int | None) -> int:
+def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
     """Return the size in bytes of a buffer for a launch that has so many ``slots``.
 
-    ``free`` is how many bytes the device has left, where that is known. The size may be too little
-    to record anything in: the launch's own message then says how much is needed.
+    ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
+    more than the default is wanted: the answer takes its time, and there may be many launches.
     """
     mode = "totals" if spec.totals else "timeline"
     wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock)
-    bounded = min(max(wanted, DEFAULT_BYTES[mode]), MOST_BYTES)
-    return bounded if free is None else max(min(bounded, free // SHARE), _least(spec))
-
-
-def _least(spec: Spec) -> int:
-    return abi.segment_bytes(1, 2, spec.overflow, spec.clock)
+    if wanted <= DEFAULT_BYTES[mode]:
+        return DEFAULT_BYTES[mode]
+    free = free_bytes()
+    most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
+    return max(DEFAULT_BYTES[mode], min(wanted, most))
 
 
 def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:

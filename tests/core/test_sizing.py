@@ -30,7 +30,7 @@ SPECS = [
 @pytest.mark.parametrize("spec", SPECS)
 def test_each_warp_of_a_known_launch_has_room(spec: Spec) -> None:
     slots = 20_000
-    size = inferred(spec, slots, 1 << 40)
+    size = inferred(spec, slots, lambda: 1 << 40)
     per_slot = (size - abi.LAUNCH_HEADER_BYTES) // slots
     mode = "totals" if spec.totals else "timeline"
     fits = abi.slot_capacity(per_slot, spec.overflow, spec.clock)
@@ -38,20 +38,26 @@ def test_each_warp_of_a_known_launch_has_room(spec: Spec) -> None:
 
 
 @given(st.sampled_from(SPECS), st.integers(0, 1 << 40), st.none() | st.integers(0, 1 << 40))
-def test_a_size_is_always_one_that_a_buffer_can_have(
+def test_a_size_is_the_default_or_what_bounds_leave_of_more(
     spec: Spec, slots: int, free: int | None
 ) -> None:
-    size = inferred(spec, slots, free)
-    smallest = abi.LAUNCH_HEADER_BYTES + abi.min_slot_bytes(spec.overflow, spec.clock)
-    assert smallest <= size <= MOST_BYTES
-    if free is not None and free // SHARE > size:
-        assert size >= DEFAULT_BYTES["totals" if spec.totals else "timeline"]
+    size = inferred(spec, slots, lambda: free)
+    default = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
+    assert default <= size <= MOST_BYTES
+    assert size == default or free is None or size <= free // SHARE
 
 
-def test_of_little_memory_an_eighth_is_taken() -> None:
-    assert inferred(SPEC, 0, None) == DEFAULT_BYTES["timeline"]
-    assert inferred(SPEC, 0, 80 << 20) == 10 << 20
-    assert inferred(SPEC, 1 << 20, 400 << 20) == 50 << 20
+def test_of_little_memory_an_eighth_is_taken_but_the_default_always() -> None:
+    assert inferred(SPEC, 1 << 20, lambda: 400 << 20) == 50 << 20
+    assert inferred(SPEC, 1 << 20, lambda: 80 << 20) == DEFAULT_BYTES["timeline"]
+    assert inferred(SPEC, 1 << 20, lambda: None) == MOST_BYTES
+
+
+def test_the_device_is_not_asked_where_the_default_will_do() -> None:
+    def ask() -> int:
+        raise AssertionError
+
+    assert inferred(SPEC, 100, ask) == DEFAULT_BYTES["timeline"]
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,12 @@ class _Function:
 
 def pass_on(text: str) -> str:
     """Return the PTX, where functions with verbs in them have the registers of their caller."""
+    spec = _SPEC.search(text)
+    if spec is None:
+        return text
     functions = [_Function(head, _stop(head)) for head in _HEAD.finditer(text)]
     recording = _recording([each for each in functions if not each.is_kernel])
-    spec = _SPEC.search(text)
-    if not recording or spec is None:
+    if not recording:
         return text
     rewriting = _Rewriting(Spec.parse(spec[1]), recording)
     made, at = [], 0

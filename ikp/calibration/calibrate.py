@@ -14,7 +14,8 @@ from typing import Any
 from ikp.calibration import figures
 from ikp.core import abi, switches
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.options import CLOCKS
+from ikp.core.checked import checked_shared, choice
+from ikp.core.options import CLOCKS, OVERFLOWS
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.session import profile
 from ikp.core.trace import Trace
@@ -110,42 +111,33 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
 
     if not switches.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
-    ranges = _ranges(options, warps)
+    clock = choice(ClockKind, options["clock"], "clock", CLOCKS)
+    overflow = choice(OverflowMode, options["overflow"], "overflow", OVERFLOWS)
+    ranges = _ranges(checked_shared(options["shared_bytes"]), warps, overflow, clock)
     settings = set()
     with warnings.catch_warnings(), profile(**options) as prof:
         # That a kernel was too short to fit its clock to ns: ticks are what is measured.
         warnings.simplefilter("ignore", IkpWarning)
         out = torch.empty(blocks * 32, device=options["device"])
         for each in figures.PROGRAMS * LAUNCHES:
-            buffer = prof.buffer(
-                each.label, size=_size(options, blocks * warps, ranges * (each.count + 1))
-            )
+            count = ranges * (each.count + 1)
+            size = abi.segment_bytes(blocks * warps, count, overflow, clock)
+            buffer = prof.buffer(each.label, size=size)
             settings.add(buffer.spec_text)
             records[(blocks,)](out, ranges, buffer, **each.constants, num_warps=warps)
     return prof.trace, ", ".join(settings)
 
 
-def _size(options: dict[str, Any], slots: int, records: int) -> int:
-    overflow, clock = OverflowMode[options["overflow"].upper()], ClockKind[options["clock"].upper()]
-    return abi.segment_bytes(slots, max(2, records), overflow, clock)
-
-
-def _ranges(options: dict[str, Any], warps: int) -> int:
+def _ranges(shared_bytes: int, warps: int, overflow: OverflowMode, clock: ClockKind) -> int:
     """Return how many ranges a warp records: as many as the stage holds, where there is one."""
-    for name, known in (("clock", CLOCKS), ("overflow", ("stop", "wrap"))):
-        if options[name] not in known:
-            raise UsageError(f"{name}={options[name]!r} is unknown: use one of {', '.join(known)}.")
-    if not options["shared_bytes"]:
+    if not shared_bytes:
         return RANGES
-    record = ClockKind[options["clock"].upper()].record.itemsize
-    room = int(options["shared_bytes"]) // warps // record
-    if options["overflow"] == "wrap":
-        room = 1 << max(0, room.bit_length() - 1)
-    found = min(RANGES, room // (figures.MANY + 1))
+    part = abi.SLOT_HEADER_BYTES + shared_bytes // warps
+    found = min(RANGES, abi.slot_capacity(part, overflow, clock) // (figures.MANY + 1))
     if found < FEWEST:
         raise UsageError(
-            f"shared_bytes={options['shared_bytes']} is too little to calibrate with: each of "
-            f"{warps} warps needs room for {FEWEST * (figures.MANY + 1)} records."
+            f"shared_bytes={shared_bytes} is too little to calibrate with: each of {warps} warps "
+            f"needs room for {FEWEST * (figures.MANY + 1)} records."
         )
     return found
 

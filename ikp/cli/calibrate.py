@@ -50,10 +50,9 @@ def command(
 
 def as_text(overhead: Overhead) -> str:
     """Return the figures as a table."""
-    unit = "cycles" if overhead.clock.startswith("cycles") else "ns"
     rows = [
         ("device", overhead.device),
-        ("clock", f"{overhead.clock}, in {unit}"),
+        ("clock", f"{overhead.clock}, in {overhead.unit}"),
         ("run", f"{overhead.blocks} blocks of {overhead.warps} warps"),
         ("an empty range shows", str(overhead.empty_range)),
         ("a range adds to the one around it", str(overhead.range_inside)),

@@ -6,3 +6,5 @@ from typing import Final
 
 CLOCKS: Final = ("cycles", "globaltimer", "cycles64", "globaltimer64")
 """The clocks that a kernel can read: names of ``ikp.core.abi.ClockKind``."""
+OVERFLOWS: Final = ("stop", "wrap")
+"""What becomes of records when a slot is full: names of ``ikp.core.abi.OverflowMode``."""

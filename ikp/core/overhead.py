@@ -43,6 +43,11 @@ class Overhead:
     versions: str = ""  # of driver, torch, Triton and ikp
 
     @property
+    def unit(self) -> str:
+        """What ticks are: "cycles", or "ns"."""
+        return "cycles" if self.clock.startswith("cycles") else "ns"
+
+    @property
     def at_start(self) -> float:
         """Ticks of a range that are not the user's: no more than it adds to the one around it."""
         return max(0.0, min(self.empty_range.ticks, self.range_inside.ticks))
@@ -58,8 +63,8 @@ class Overhead:
         return max(0.0, self.instant_inside.ticks)
 
     def __str__(self) -> str:
-        unit = "cycles" if self.clock.startswith("cycles") else "ns"
+        whole = self.at_start + self.at_end
         return (
-            f"{self.at_start:.1f} {unit} in each range, {self.at_start + self.at_end:.1f} for each "
-            f"range in it, {self.at_instant:.1f} for each instant"
+            f"{self.at_start:.1f} {self.unit} in each range, {whole:.1f} for each range in it, "
+            f"{self.at_instant:.1f} for each instant"
         )

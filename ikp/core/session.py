@@ -36,7 +36,7 @@ from ikp.core.device import (
     wait,
     write_selection,
 )
-from ikp.core.options import CLOCKS
+from ikp.core.options import CLOCKS, OVERFLOWS
 from ikp.core.overhead import Overhead
 from ikp.core.ranks import current_rank, with_rank
 from ikp.core.regions import checked_name, merge
@@ -138,7 +138,7 @@ class profile:
             )
         self._path, self._force = path, force
         self._clock = choice(ClockKind, clock, "clock", CLOCKS)
-        self._overflow = choice(OverflowMode, overflow, "overflow", ("stop", "wrap"))
+        self._overflow = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
         self._totals = checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
         self._buffer_size = buffer_size
         self._device_wish = device

@@ -57,7 +57,7 @@ def connect(trace: Trace, source: str, target: str, *, within: Within = "block")
             two events belong together, or too many share a payload; or the trace has totals.
     """
     refuse_totals(trace, "connect joins events", "Record a timeline.")
-    sources, targets = _pairs(trace, source, target, within)
+    sources, targets, counts = _pairs(trace, source, target, within)
     distinct, which = np.unique(sources, return_inverse=True)
     column = _column(trace, OUT)
     values, given = column.values.copy(), column.given.copy()
@@ -70,7 +70,7 @@ def connect(trace: Trace, source: str, target: str, *, within: Within = "block")
     arriving[targets], there[targets] = values[distinct][which], True
     args = {**trace.args, OUT: ArgColumn(values, given), name: ArgColumn(arriving, there)}
     told = f"connect({source!r}, {target!r}, within={within!r}) drew {len(sources)} arrows"
-    told += f" from {len(distinct)} of {_count(trace, source)} to {_count(trace, target)} events"
+    told += f" from {len(distinct)} of {counts[0]} to {counts[1]} events"
     return noted(replace(trace, args=args), told)
 
 
@@ -118,7 +118,7 @@ def span(
     _check("begin_at", begin_at, moments)
     _check("end_at", end_at, moments)
     _check("until", until, ("first", "last"))
-    sources, targets = _pairs(trace, begin, end, within)
+    sources, targets, (count, _) = _pairs(trace, begin, end, within)
     stop = moments[end_at][targets]
     order = np.lexsort((stop if until == "first" else -stop, sources))
     sources, stop = sources[order], stop[order]
@@ -131,15 +131,16 @@ def span(
             "it began: choose other moments, with begin_at= and end_at=."
         )
     made = _ranges(trace, sources, moments[begin_at][sources], stop)
-    count = _count(trace, begin)
     options = f"within={within!r}, begin_at={begin_at!r}, end_at={end_at!r}, until={until!r}"
     told = f"span({name!r}, {begin!r}, {end!r}, {options}) made {len(sources)} ranges"
     told += f"; {count - len(sources)} of {count} {begin!r} had no end"
     return noted(_inserted(replace(trace, regions=(*trace.regions, region)), made), told)
 
 
-def _pairs(trace: Trace, source: str, target: str, within: str) -> tuple[Rows, Rows]:
-    """Return the rows of events that belong together.
+def _pairs(
+    trace: Trace, source: str, target: str, within: str
+) -> tuple[Rows, Rows, tuple[int, int]]:
+    """Return the rows of events that belong together, and how many there are of each region.
 
     Raises:
         UsageError: there are none, or none that could.
@@ -148,8 +149,8 @@ def _pairs(trace: Trace, source: str, target: str, within: str) -> tuple[Rows, R
     if source == target:
         raise UsageError(f"{source!r} can't be joined with itself: name two regions.")
     rows = _rows(trace, source), _rows(trace, target)
-    found = pairs(trace, *rows, within)
-    if not len(found[0]):
+    sources, targets = pairs(trace, *rows, within)
+    if not len(sources):
         some = [", ".join(_payloads(trace, each)) for each in rows]
         raise UsageError(
             f"no {source!r} and {target!r} belong together: none with one payload, in one {within}"
@@ -157,7 +158,7 @@ def _pairs(trace: Trace, source: str, target: str, within: str) -> tuple[Rows, R
             f"{some[1]}. Record the same in both, or look further, with within= one of "
             f"{', '.join(map(repr, WITHIN))}."
         )
-    return found
+    return sources, targets, (len(rows[0]), len(rows[1]))
 
 
 def _check(what: str, value: str, known: Iterable[str]) -> None:
@@ -191,10 +192,6 @@ def _payloads(trace: Trace, rows: Rows) -> list[str]:
     values = values[~np.isnan(values)]
     some = [f"{int(one)}" if one.is_integer() else f"{one:g}" for one in values[:SHOWN].tolist()]
     return [*some, "..."] if len(values) > SHOWN else some
-
-
-def _count(trace: Trace, region: str) -> int:
-    return len(_rows(trace, region))
 
 
 def _column(trace: Trace, name: str) -> ArgColumn:

@@ -128,15 +128,19 @@ class Code:
         return int(self.compiled.metadata.shared)
 
     @cached_property
-    def instructions(self) -> tuple[str, ...]:
-        """The SASS instructions, without the padding at the end."""
+    def sass(self) -> str:
+        """The machine code as cuobjdump prints it, with addresses."""
         with tempfile.TemporaryDirectory() as folder:
             cubin = Path(folder) / "kernel.cubin"
             cubin.write_bytes(self.compiled.asm["cubin"])
-            text = subprocess.run(
+            return subprocess.run(
                 [TOOLS / "cuobjdump", "-sass", cubin], check=True, capture_output=True, text=True
             ).stdout
-        return tuple(i for i in _INSTRUCTION.findall(text) if opcode(i) != "NOP")
+
+    @cached_property
+    def instructions(self) -> tuple[str, ...]:
+        """The SASS instructions, without the padding at the end."""
+        return tuple(i for i in _INSTRUCTION.findall(self.sass) if opcode(i) != "NOP")
 
     @cached_property
     def opcodes(self) -> Counter[str]:

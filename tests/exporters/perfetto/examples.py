@@ -124,6 +124,16 @@ def assert_same(found: Trace, wanted: Trace) -> None:
             np.testing.assert_array_equal(one, other, f"{table}.{field.name}")
 
 
+def assert_canonical(path: Path) -> None:
+    """Check that every byte of a file is as the protobuf library writes it."""
+    packets = inflated(path)
+    # Shortest numbers, fields in order, nothing unknown: else parsing and writing changes bytes.
+    message = TraceMessage.FromString(packets)
+    for packet in message.packet:
+        packet.DiscardUnknownFields()
+    assert message.SerializeToString() == packets
+
+
 def inflated(path: Path) -> bytes:
     """Return a file's packets without compression, read by the protobuf library and zlib."""
     outer = TraceMessage.FromString(path.read_bytes())

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ROWS = 10
 MIB = 1 << 20
-RECORD_CYCLES = 53
-"""A range in a full GPU: two clock reads and a store, the measured upper bound."""
+RECORD_CYCLES = {32: 53, 64: 68}
+"""The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
 
 
 def report(session: profile, launcher: Everything, path: Path) -> None:
@@ -77,11 +77,12 @@ def _recording(trace: Trace) -> str:
     resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
     if not cycles or not resident:
         return text + "."
-    spent = attempted * RECORD_CYCLES * cycles[0].clock.ns_per_tick
+    each = RECORD_CYCLES[cycles[0].clock.bits]
+    spent = attempted * each * cycles[0].clock.ns_per_tick
     share = min(1.0, spent / resident)
     return (
         f"{text}; writing them took at most about {100 * share:.1f} % of the warps' time "
-        f"({RECORD_CYCLES} cycles each)."
+        f"({each} cycles each)."
     )
 
 

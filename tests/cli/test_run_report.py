@@ -1,0 +1,28 @@
+"""The line under ``ikp run``'s table: what was lost, and how much of the time recording took."""
+
+from dataclasses import replace
+
+import pytest
+
+from ikp.cli.run_report import _recording
+from tests.exporters.perfetto.examples import CYCLES, warp
+
+
+@pytest.mark.parametrize(("bits", "cycles"), [(32, 53), (64, 68)])
+def test_the_share_is_bounded_by_what_a_record_of_the_clock_can_take(bits, cycles):
+    made = warp((100, 150), (200, 300), clock=replace(CYCLES, bits=bits))  # half a ns per cycle
+    launches = tuple(replace(each, attempted=2, kept=2) for each in made.launches)
+    text = _recording(replace(made, launches=launches))
+    (slot,) = made.slots.end_ns - made.slots.start_ns
+    assert text == (
+        f"2 records, none dropped; writing them took at most about "
+        f"{100 * 2 * cycles * 0.5 / slot:.1f} % of the warps' time ({cycles} cycles each)."
+    )
+
+
+def test_dropped_records_come_with_the_option_that_would_hold_them():
+    made = warp((100, 150), clock=CYCLES)
+    lost = tuple(
+        replace(each, attempted=9, kept=1, needed_bytes=(3 << 20) + 1) for each in made.launches
+    )
+    assert "8 dropped: --buffer 4 would hold them" in _recording(replace(made, launches=lost))

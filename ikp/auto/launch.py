@@ -158,7 +158,7 @@ class Launcher:
         """Launch the twin that ``plan`` marks."""
         label = kernel.__name__
         twin = kernel_twin(kernel, plan)
-        prof = session.buffer(label, **_shape(kernel, args, kwargs), **self.buffer)
+        prof = session.buffer(label, **{**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
         _chain_hooks()

@@ -11,6 +11,7 @@ import pytest
 
 import ikp
 from ikp.auto import launch
+from ikp.core.sizing import MOST_BYTES
 from tests.kernels import control, unedited
 from tests.trace_processor import check_trace
 
@@ -115,6 +116,14 @@ def test_the_innermost_session_records_and_a_given_one_goes_before() -> None:
         matmul(marked)
         matmul(ikp.instrument(unedited.matmul, prof=outer))
     assert [len(session.trace.launches) for session in (outer, inner)] == [1, 1]
+
+
+def test_options_of_the_buffer_go_before_what_the_launch_tells() -> None:
+    marked = ikp.instrument(unedited.matmul, grid=(1 << 15,), num_warps=2)
+    with ikp.profile() as prof:
+        matmul(marked)
+    (launch,) = prof.trace.launches
+    assert launch.segment_bytes == MOST_BYTES
 
 
 def test_chosen_launches() -> None:

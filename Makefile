@@ -5,7 +5,8 @@ PYTHON ?= python3
 JOBS ?= 2
 PYTEST_ARGS ?=
 
-PINS := pyproject.toml ikp/version.py
+PROJECT := pyproject.toml ikp/version.py
+DEMO := .venv/.demo-installed
 NEWEST := .venv/.installed
 OLDEST := .venv-oldest/.installed
 
@@ -20,7 +21,7 @@ help: ## Show this list
 
 install: $(NEWEST) ## Install ikp and its tools into .venv, editable, at pinned versions
 
-demo: $(NEWEST) ## Profile a kernel without a GPU: a table, and a trace for the Perfetto UI
+demo: $(DEMO) ## Profile a kernel, with or without a GPU: a table, and a trace for the Perfetto UI
 	.venv/bin/ikp demo
 
 test: test-newest test-interp test-oldest test-oldest-interp ## Run every test that needs no GPU
@@ -53,18 +54,24 @@ clean: ## Remove the environments, caches and builds
 	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(NEWEST): $(PINS) constraints.txt
-	$(call install,.venv,constraints.txt,dev)
+# The demo needs no more than a user does; the tools to work on ikp come on top, when they are asked for.
+$(DEMO): $(PROJECT) requirements-newest.txt
+	$(call install,.venv,requirements-newest.txt,triton)
 
-$(OLDEST): $(PINS) constraints-oldest.txt
-	$(call install,.venv-oldest,constraints-oldest.txt,test)
+$(NEWEST): $(PROJECT) requirements-newest.txt
+	$(call install,.venv,requirements-newest.txt,dev)
+	@touch $(DEMO)
 
-# $(call install,folder,constraints,extra): the build backend comes first, pinned like the rest, so
-# that pip builds with it and not with one of its own choice in a hidden environment. Byte-compiling
-# all of torch would take longer than the rest; Python compiles what is imported, when it is.
+$(OLDEST): $(PROJECT) requirements-oldest.txt
+	$(call install,.venv-oldest,requirements-oldest.txt,test)
+
+# $(call install,folder,pins,extra): the build backend comes first, pinned like the rest, so that pip
+# builds with it and not with one of its own choice in a hidden environment. Byte-compiling all of
+# torch would take longer than the rest; Python compiles what is imported, when it is.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "ikp needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(1)
+	@ls $(1)/lib/python*/site-packages/torch >/dev/null 2>&1 || echo "Installing torch and Triton into $(1). With torch's wheel for Linux comes CUDA: 3 GB to download and 6 GB of disk, unless pip finds a CPU build. This takes minutes, once."
 	$(1)/bin/python -m pip install -q --no-compile -c $(2) hatchling editables
 	$(1)/bin/python -m pip install -q --no-compile -c $(2) --no-build-isolation -e '.[$(3)]'
 	$(1)/bin/python -m pip check

@@ -100,6 +100,15 @@ def compile_kernel(
     return Code(triton.compile(made, target=target, options=options))
 
 
+def verbs_in(text: str) -> list[str]:
+    """Return what ikp has put into PTX: its names and its marks.
+
+    A ``.file`` line holds the path of the checkout, whatever that is called.
+    """
+    code = "\n".join(line for line in text.splitlines() if not line.strip().startswith(".file"))
+    return re.findall(r"\bikp_\w+|//\s*ikp\.\w+", code)
+
+
 @dataclass(frozen=True)
 class Code:
     """A compiled kernel, and its machine code once it is asked for."""

@@ -85,12 +85,18 @@ def normal(name: str) -> str:
 
 
 def pins(file: str) -> dict[str, str]:
+    """Return each package's pin; of two for different Pythons, the older's, which stands first."""
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    found: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith("#"):
+            name, version = line.partition(";")[0].split("==")
+            found.setdefault(name, version)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("file", "extra"), [("constraints.txt", "dev"), ("constraints-oldest.txt", "test")]
+    ("file", "extra"), [("requirements-newest.txt", "dev"), ("requirements-oldest.txt", "test")]
 )
 def test_what_make_installs_is_pinned(file: str, extra: str) -> None:
     dependencies = {normal(re.split(r"[<>=]", line)[0]) for line in project()["dependencies"]}
@@ -99,10 +105,28 @@ def test_what_make_installs_is_pinned(file: str, extra: str) -> None:
 
 def test_the_oldest_pins_are_the_promised_bounds() -> None:
     """A bound that no run has tried is a guess. Dependencies of users only: tools may be newer."""
+    project_bounds = ["triton>=3.6", "torch>=2.10", "pandas>=2", "pyarrow>=14"]
     promises = dict(
         re.match(r"([\w-]+)>=([\d.]+)", line).groups()  # type: ignore[union-attr]
-        for line in [*project()["dependencies"], "triton>=3.6", "pandas>=2", "pyarrow>=14"]
+        for line in [*project()["dependencies"], *project_bounds]
     )
-    oldest = pins("constraints-oldest.txt")
+    oldest = pins("requirements-oldest.txt")
     for name, bound in promises.items():
         assert re.fullmatch(re.escape(bound) + r"(\.0)*", oldest[name]), f"{name} {oldest[name]}"
+
+
+def test_torch_and_triton_are_of_one_release() -> None:
+    """Torch's wheel for Linux names one Triton: pip refuses any other beside it."""
+    named = [re.match(r"triton==([\d.]+)", line) for line in metadata.requires("torch") or ()]
+    assert {each[1] for each in named if each} <= {metadata.version("triton")}
+
+
+def test_the_demo_installs_no_tools() -> None:
+    """What `make demo` installs is what the demo needs: minutes and gigabytes count."""
+    steps = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "-e '.[triton]'" in steps.stdout, steps.stderr
+    assert "[dev]" not in steps.stdout
+    tools = {"hypothesis", "mypy", "nvidia-cutlass-dsl", "pytest", "viztracer"}
+    assert tools & required("triton") == set()

@@ -13,7 +13,7 @@ from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.spec import Spec
 from ikp.inspection.inspector import report
-from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec
+from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec, verbs_in
 from tests.inspection.compiled import image
 from tests.kernels import called
 
@@ -83,7 +83,8 @@ def test_no_register_is_spilled() -> None:
 
 def test_without_a_buffer_the_functions_are_those_of_the_kernel() -> None:
     code = compile_kernel(called.calling, TYPES, None)
-    assert "ikp" not in "\n".join(line.partition("//")[0] for line in code.ptx.splitlines())
+    assert verbs_in(code.ptx) == []
+    assert {"ikp_cur", "// ikp.store"} <= set(verbs_in(compiled().ptx))
 
 
 def test_inspection_finds_each_range_where_it_is() -> None:

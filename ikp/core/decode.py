@@ -21,6 +21,7 @@ from ikp.core.decoding.launch import (
     capacity_of,
     is_summed,
     language_of,
+    note_differences,
     read_launch_header,
     selection_of,
     triple,
@@ -32,6 +33,12 @@ from ikp.core.decoding.timeline import NOMINAL_HZ, Timeline
 from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals, split_totals
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace, make_columns
+
+
+BEHIND = (
+    "there is something behind the last slot: the grid in the launch header is not the kernel's, or "
+    "something else wrote to the segment"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     notes: list[str] = []
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     slot_bytes, warps = int(header["slot_bytes"]), int(header["warps_per_block"])
+    note_differences(header, source, notes)
     summed = is_summed(header, source, notes)
     chosen = selection_of(header, source, notes)
     rows = chosen.chosen_warps(warps)
@@ -87,24 +95,30 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         notes.append(shortage)
         slots = capacity = 0
     heads = slot_headers(source.data, slots, slot_bytes)
-    ids = used_slots(heads, int(header["grid_id"]), notes)
+    relaunches = max(0, int(header["launches"]) - 1)
+    ids = used_slots(heads, int(header["grid_id"]), not relaunches, notes)
     heads = heads[ids]
     finished = heads["state"] == SlotState.FINISHED
-    relaunches = max(0, int(header["launches"]) - 1)
+    if (
+        slots
+        and not relaunches
+        and source.data[abi.LAUNCH_HEADER_BYTES + slots * slot_bytes :].any()
+    ):
+        notes.append(BEHIND)
 
     base = heads["init_ns" if clock.unit is ClockKind.GLOBALTIMER else "init_clock"]
     base = base.astype(f"<u{clock.bits // 8}")
     counts = Counts(
         source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow, summed, clock
     )
-    attempted = counts.attempted(finished, relaunches > 0)
+    attempted = counts.attempted(finished, relaunches > 0, notes)
     kept = np.minimum(attempted, capacity)
     records, row = counts.records(attempted, kept)
     placed = placed_rows(records, row, len(kept))
     reached = attempted  # with given indices: one more than the largest
     if placed.any():
         attempted = attempted - holes(records, row, placed)
-    records, row, kept = sound_only(records, row, kept, placed, summed, notes)
+    records, row, kept = sound_only(records, row, kept, placed, reached > capacity, summed, notes)
     if placed.any():
         records = by_time(records, row, placed, base)
 

@@ -84,6 +84,8 @@ def read_back(segment: Segment) -> Source:
         regions=segment.regions,
         selected=segment.spec.select,
         totals=segment.spec.totals,
+        clock=segment.spec.clock,
+        overflow=segment.spec.overflow,
         rank=segment.rank,
     )
 

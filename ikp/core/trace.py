@@ -96,7 +96,7 @@ class Slots:
     """
 
     launch: Column  # int32, index into Trace.launches
-    block: Column  # int32, linear block id: x + grid_x * (y + grid_y * z)
+    block: Column  # int64, linear block id: x + grid_x * (y + grid_y * z)
     warp: Column  # int32, warp in block
     sm: Column  # int32
     role: Column  # int32, index into Trace.roles
@@ -150,6 +150,7 @@ _DTYPES: dict[str, Any] = {
     "start_ns": np.int64,
     "end_ns": np.int64,
     "ticks": np.int64,
+    "block": np.int64,  # a grid may have 2**32
     "attempted": np.int64,
     "kept": np.int64,
     "finished": np.bool_,

@@ -146,12 +146,96 @@ def test_a_slot_with_a_header_that_can_not_be_is_left_out_and_counted(
     )
 
 
-def test_a_slot_marked_unused_counts_as_one_that_never_ran() -> None:
+def test_a_slot_that_is_zero_counts_as_one_that_never_ran() -> None:
+    segment, truth = valid()
+    at = segment.slot_at(3)
+    segment.data[at : at + abi.SLOT_HEADER_BYTES] = bytes(abi.SLOT_HEADER_BYTES)
+    trace = decode([segment.source()])
+    assert_holds(trace, without(truth, 3))
+    assert "1 warps never reached init" in trace.launches[0].notes[0]
+
+
+def test_a_slot_marked_unused_is_not_one_that_never_ran() -> None:
     segment, truth = valid()
     segment.poke(segment.slot_at(3) + SLOT["state"], 0)
     trace = decode([segment.source()])
     assert_holds(trace, without(truth, 3))
-    assert "1 warps never reached init" in trace.launches[0].notes[0]
+    assert trace.launches[0].notes[0].startswith("1 slots skipped: their headers are corrupt")
+
+
+def test_a_count_below_the_records_that_are_there_is_told() -> None:
+    segment, _ = valid()
+    at = segment.slot_at(4) + SLOT["attempted"]  # holds 3
+    for count in (0, 2):
+        segment.poke(at, count)
+        trace = decode([segment.source()])
+        assert trace.slots.kept[4] == count
+        assert "1 warps hold records behind where their count ends" in trace.launches[0].notes[0]
+
+
+@pytest.mark.parametrize("overflow", OverflowMode)
+def test_a_hole_in_what_an_unfinished_warp_recorded_is_told(overflow: OverflowMode) -> None:
+    segment, _ = valid(overflow, finish=None)
+    segment.poke(segment.record_at(6, 1), 0)
+    trace = decode([segment.source()])
+    assert trace.slots.kept[6] == 1
+    assert "1 warps hold records behind where their count ends" in trace.launches[0].notes[0]
+
+
+def test_a_count_that_reaches_into_an_earlier_launch_is_told() -> None:
+    """What stands there are whole records; but they ended before the warp began."""
+    segment = Segment(nbytes(1, 5))
+    segment.run(Launch({(0, 0): Warp(STEPS, finish=10_000)}, grid_id=1))
+    segment.run(Launch({(0, 0): Warp([Record(10**8, 10**8 + 9)], 10**8, 10**8 + 50)}, grid_id=2))
+    segment.poke(segment.slot_at(0) + SLOT["attempted"], 3)
+    (launch,) = decode([segment.source()]).launches
+    assert "the last records of 1 warps ended before init or after finish" in "".join(launch.notes)
+
+
+def test_a_smaller_grid_than_the_kernel_s_is_told_where_the_sizes_agree() -> None:
+    warps = {(b, 0): Warp(STEPS[:1]) for b in range(96)}
+    segment = Segment(nbytes(96, 1, spare=80))
+    segment.run(Launch(warps, grid=(96, 1, 1)))
+    segment.poke(LAUNCH["grid_x"], 90)
+    trace = decode([segment.source()])
+    assert len(trace.slots) == 90
+    assert "there is something behind the last slot" in "".join(trace.launches[0].notes)
+
+
+def test_records_of_another_layout_than_the_session_s_are_told() -> None:
+    """As a kernel writes them that was compiled for another buffer."""
+    segment, truth = valid()
+    asked = {"overflow": OverflowMode.WRAP, "clock": ClockKind.CYCLES64}
+    trace = decode([segment.source(**asked)])
+    assert_holds(trace, truth)
+    first, second = trace.launches[0].notes[:2]
+    assert first.startswith("recorded with overflow='stop' where the session has 'wrap'")
+    assert second.startswith("recorded with a clock of 32 bits where the session has 'cycles64'")
+    same = {"overflow": OverflowMode.STOP, "clock": ClockKind.HOST}  # of the same size
+    assert not any("session" in n for n in decode([segment.source(**same)]).launches[0].notes)
+
+
+@pytest.mark.parametrize("options", [{"clock": 3}, {"overflow": 1}, {"options": 6}], ids=str)
+def test_totals_that_no_kernel_can_keep_are_refused(options: dict[str, int]) -> None:
+    segment, _ = valid()
+    for name, word in ({"options": 4} | options).items():
+        segment.poke(LAUNCH[name], word)
+    refused(segment.data, "claims .*totals where none can be kept")
+
+
+def test_block_ids_of_the_largest_grids_are_whole() -> None:
+    segment, truth = valid()
+    words = {"grid_x": (1 << 31) - 1, "grid_y": 2, "options": 1, "warps": 3}
+    words |= {"first_block": (1 << 31) + 5, "block_step": 1, "block_count": 6}
+    for name, word in words.items():
+        segment.poke(LAUNCH[name], word)
+    trace = decode([segment.source()])
+    assert_consistent(trace)
+    assert len(trace.slots) == len(truth.slots)
+    assert np.unique(trace.slots.block).tolist() == [(1 << 31) + 5 + i for i in range(6)]
+    assert {(one.block, one.warp) for one in trace.ranges()} >= {((1 << 31) + 5, 0)}
+    segment.poke(LAUNCH["grid_y"], 3)
+    refused(segment.data, "6442450941 blocks, of which a slot's number can't tell all apart")
 
 
 @pytest.mark.parametrize("field", ["finish_ns", "finish_clock"])

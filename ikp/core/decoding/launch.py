@@ -28,6 +28,8 @@ class Source:
     regions: Mapping[int, str] | None = None  # names of user-given ids, for this launch
     selected: bool = False  # the host chose which warps and blocks record
     totals: bool = False  # the host asked for totals
+    clock: ClockKind | None = None  # that the host asked for
+    overflow: OverflowMode | None = None  # that the host asked for
     rank: int | None = None  # of the process that launched the kernel
 
 
@@ -39,6 +41,24 @@ def is_summed(header: Any, source: Source, notes: list[str]) -> bool:
             "a timeline was recorded: the code that this kernel was compiled from can't keep totals"
         )
     return summed
+
+
+def note_differences(header: Any, source: Source, notes: list[str]) -> None:
+    """Tell where the layout of the records is not what the session asked for.
+
+    Which clock it is, a backend may choose: the interpreter has only the host's.
+    """
+    overflow, bits = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"])).bits
+    found = {}
+    if source.overflow not in (None, overflow):
+        found[f"overflow={overflow.name.lower()!r}"] = source.overflow.name.lower()
+    if source.clock is not None and source.clock.bits != bits:
+        found[f"a clock of {bits} bits"] = source.clock.name.lower()
+    for what, asked in found.items():
+        notes.append(
+            f"recorded with {what} where the session has {asked!r}: the kernel was compiled for "
+            "another buffer, or something else wrote to the segment"
+        )
 
 
 def selection_of(header: Any, source: Source, notes: list[str]) -> Selection:
@@ -112,8 +132,10 @@ def _check_launch(header: Any, size: int, where: str) -> None:
             possible and slot_bytes != _slot_bytes(size, *_slots(header, blocks, warps)),
             f"slots of {slot_bytes} bytes for {np.prod(grid):g} blocks of {warps} warps",
         ),
+        (blocks > MOST_BLOCKS, f"{blocks} blocks, of which a slot's number can't tell all apart"),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
+        (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
     ]
     wrong = [text for found, text in problems if found]
     if wrong:
@@ -121,6 +143,18 @@ def _check_launch(header: Any, size: int, where: str) -> None:
             f"{where} has a corrupt launch header: it claims {'; '.join(wrong)}. Something else "
             f"wrote to this memory after the kernel started."
         )
+
+
+MOST_BLOCKS = 1 << 32
+"""Kernels number blocks in 32 bits."""
+
+
+def _can_sum(header: Any) -> bool:
+    """Tell whether a kernel of these options could be compiled for totals."""
+    narrow = int(header["clock"]) < ClockKind.CYCLES64
+    return (
+        narrow and int(header["overflow"]) == OverflowMode.STOP and not _has(header, Option.STAGED)
+    )
 
 
 def _slots(header: Any, blocks: int, warps: int) -> tuple[int, int]:

@@ -31,19 +31,37 @@ class Counts:
     summed: bool
     clock: ClockKind
 
-    def attempted(self, finished: NDArray[np.bool_], reused: bool) -> NDArray[np.int64]:
-        """Return records attempted per slot; counted from the records where finish never ran."""
+    def attempted(
+        self, finished: NDArray[np.bool_], reused: bool, notes: list[str]
+    ) -> NDArray[np.int64]:
+        """Return records attempted per slot; counted from the records where finish never ran.
+
+        Memory that no earlier launch used is zero behind a slot's records: tell where it isn't.
+        """
         attempted = self.reported.astype(np.int64)
         if self.summed:  # finish alone writes totals: others are those of an earlier launch
-            return np.where(finished, attempted, 0)
-        unknown = np.flatnonzero(~finished)
+            attempted = np.where(finished, attempted, 0)
+        more = 0 if reused else self._with_more(np.flatnonzero(finished), attempted)
+        unknown = np.flatnonzero(~finished & (not self.summed))
         step = max(1, SCAN_RECORDS // max(1, self.capacity))
         for i in range(0, len(unknown), step):
             chosen = unknown[i : i + step]
-            attempted[chosen] = self._count(chosen, reused)
+            records = self._read(chosen[:, None], np.arange(self.capacity))
+            attempted[chosen] = self._count(records, chosen, reused)
+            more += 0 if reused else _gaps(records)
+        if more:
+            notes.append(
+                f"{more} warps hold records behind where their count ends, which are left out: "
+                "something else wrote to the segment, or they recorded after ikp.finish"
+            )
         return attempted
 
-    def _count(self, chosen: NDArray[np.int64], reused: bool) -> NDArray[np.int64]:
+    def _with_more(self, chosen: NDArray[np.int64], attempted: NDArray[np.int64]) -> int:
+        """Count slots in which there is a record just behind those that finish counted."""
+        chosen = chosen[attempted[chosen] < self.capacity]
+        return int(np.count_nonzero(~_is_empty(self._read(chosen, attempted[chosen]))))
+
+    def _count(self, records: Any, chosen: NDArray[np.int64], reused: bool) -> NDArray[np.int64]:
         """Count the leading records of slots; a full ring counts past its seam, to be put in order.
 
         Within a launch records end in order. So where the clock steps back is a ring's seam, or
@@ -51,7 +69,6 @@ class Counts:
         """
         if not self.capacity:
             return np.zeros(len(chosen), np.int64)
-        records = self._read(chosen[:, None], np.arange(self.capacity))
         empty = records["tag"] == 0
         count = np.where(empty.any(1), empty.argmax(1), self.capacity)
         placed = _is_placed(records["tag"]).any(1)
@@ -105,6 +122,7 @@ def sound_only(
     row: NDArray[np.int64],
     kept: NDArray[np.int64],
     placed: NDArray[np.bool_],
+    full: NDArray[np.bool_],
     summed: bool,
     notes: list[str],
 ) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
@@ -124,10 +142,26 @@ def sound_only(
         good &= (records["start"] <= records["end"]) & (records["end"] < MAX_CLOCK)
     if good.all():
         return records, row, kept
-    hole = placed[row] & (records["tag"] == 0)
+    hole = placed[row] & _is_empty(records)
+    last = np.cumsum(kept)[(kept > 0) & ~full] - 1
+    hole[last] = False  # the count ends with the record of the largest index
     if bad := int(np.count_nonzero(~good & ~hole)):
         notes.append(f"{bad} corrupt records skipped: something else wrote to the segment")
     return records[good], row[good], np.bincount(row[good], minlength=len(kept))
+
+
+def _gaps(records: Any) -> int:
+    """Count slots in which something stands behind no record, though no index was given."""
+    tag = records["tag"]
+    ended = np.logical_or.accumulate(tag == 0, axis=1)
+    behind = (ended & ~_is_empty(records)).any(1)
+    return int(np.count_nonzero(behind & ~_is_placed(tag).any(1)))
+
+
+def _is_empty(records: Any) -> NDArray[np.bool_]:
+    """Tell where nothing was ever written."""
+    words = np.ascontiguousarray(records).view("<u8")
+    return np.asarray(~words.reshape(*records.shape, records.dtype.itemsize // 8).any(-1))
 
 
 def placed_rows(records: Any, row: NDArray[np.int64], slots: int) -> NDArray[np.bool_]:
@@ -151,7 +185,7 @@ def plain_kinds(kind: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 def holes(records: Any, row: NDArray[np.int64], placed: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Count, per slot, the indices below the largest that the kernel gave nothing."""
-    empty = placed[row] & (records["tag"] == 0)
+    empty = placed[row] & _is_empty(records)
     return np.bincount(row[empty], minlength=len(placed))
 
 

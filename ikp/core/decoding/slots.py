@@ -26,18 +26,24 @@ def slot_headers(data: NDArray[np.uint8], slots: int, slot_bytes: int) -> Any:
     return heads.view(abi.SLOT_HEADER).reshape(-1)
 
 
-def used_slots(heads: Any, grid_id: int, notes: list[str]) -> NDArray[np.int64]:
-    """Return the indices of slots that this launch initialised."""
+def used_slots(heads: Any, grid_id: int, fresh: bool, notes: list[str]) -> NDArray[np.int64]:
+    """Return the indices of slots that this launch initialised.
+
+    ``fresh``: no earlier launch wrote here, so that a slot whose warp never came is all zero.
+    """
     state = heads["state"]
     ours = (
         ((state == SlotState.RUNNING) | (state == SlotState.FINISHED))
         & (heads["grid_id"] == grid_id)
         & _plausible(heads)
     )
-    corrupt = int(np.count_nonzero((state != SlotState.UNUSED) & ~ours))
+    empty = state == SlotState.UNUSED
+    if fresh:
+        empty &= ~heads.view(np.uint8).reshape(-1, abi.SLOT_HEADER_BYTES).any(1)
+    corrupt = int(np.count_nonzero(~empty & ~ours))
     if corrupt:
         notes.append(f"{corrupt} slots skipped: their headers are corrupt or of an earlier launch")
-    unused = int(np.count_nonzero(state == SlotState.UNUSED))
+    unused = int(np.count_nonzero(empty))
     if unused:
         notes.append(
             f"{unused} warps never reached init (the kernel hung, failed, or exited early)"

@@ -16,6 +16,10 @@ from ikp.core.trace import ClockFit
 WRAP = 1 << 32
 
 
+SLACK = 1 << 16
+"""Ticks by which a record may lie outside its warp's life before that is worth a word."""
+
+
 NOMINAL_HZ = 1.5e9
 """Clock rate assumed where neither anchors nor the device tell one; the fit says so."""
 
@@ -34,6 +38,7 @@ class Timeline:
             init, finish = self.init_ns, self.finish_ns
         self.init_ticks, self.finish_ticks = init, finish
         self.turned = np.zeros(len(self.sm), bool)
+        self.outside = np.zeros(len(self.sm), bool)
         self.backwards = finished & (finish < init)
         if clock.unit is ClockKind.CYCLES:
             self.backwards |= finished & (self.finish_ns < self.init_ns)
@@ -57,6 +62,7 @@ class Timeline:
         """Return start and end in ns, and the duration in ticks."""
         ticks = (records["end"] - records["start"]).astype(np.int64)  # modulo 2**32, or exact
         end = self._unwrap(records["end"], row, lost_oldest)
+        self._look_outside(end, row)
         end_ns, start_ns = self._to_ns(end, row), self._to_ns(end - ticks, row)
         return np.minimum(start_ns, end_ns, out=start_ns), end_ns, ticks
 
@@ -86,6 +92,14 @@ class Timeline:
             shift[late] = (self.finish_ticks - self.init_ticks - last)[late] // WRAP * WRAP
         elapsed += (self.init_ticks + shift)[row]
         return elapsed
+
+    def _look_outside(self, end: NDArray[np.int64], row: NDArray[np.int64]) -> None:
+        """See which slots' last records ended before init or after finish, which none can."""
+        last = np.flatnonzero(np.r_[row[1:] != row[:-1], np.ones(min(1, len(row)), bool)])
+        slot, end = row[last], end[last]
+        outside = end < self.init_ticks[slot] - SLACK
+        outside |= self.finished[slot] & (end > self.finish_ticks[slot] + SLACK)
+        self.outside[slot[outside]] = True
 
     def _to_ns(self, ticks: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.axis is not None:
@@ -120,6 +134,12 @@ class Timeline:
             notes.append(
                 f"the clocks of {np.count_nonzero(self.backwards)} warps ran backwards from init "
                 "to finish: when these finished is not known"
+            )
+        if self.outside.any():
+            notes.append(
+                f"the last records of {np.count_nonzero(self.outside)} warps ended before init or "
+                "after finish: something else wrote to the segment, or they recorded after "
+                "ikp.finish"
             )
         if self.axis is not None and self.axis.torn:
             notes.append(

@@ -84,6 +84,7 @@ def read_back(segment: Segment) -> Source:
         regions=segment.regions,
         selected=segment.spec.select,
         totals=segment.spec.totals,
+        selection=segment.selection if segment.spec.select else None,
         clock=segment.spec.clock,
         overflow=segment.spec.overflow,
         rank=segment.rank,

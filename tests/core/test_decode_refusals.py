@@ -12,6 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source
+from ikp.core.selection import Selection
 from ikp.errors import DecodeError
 from tests.core.checks import assert_consistent, assert_holds
 from tests.segments import LAUNCH, SLOT, Launch, Record, Segment, Truth, Warp, nbytes
@@ -309,3 +310,16 @@ def test_a_broken_segment_names_itself_among_others() -> None:
     bad.poke(0, 0xDEAD)
     with pytest.raises(DecodeError, match="the segment 'bad'"):
         decode([good.source("good"), bad.source("bad")])
+
+
+def test_a_choice_of_blocks_that_was_overwritten_is_told_and_the_session_s_taken() -> None:
+    segment, _ = valid()
+    words = {"grid_x": 24, "options": 1, "warps": 3, "block_step": 4, "block_count": 6}
+    for name, word in words.items():
+        segment.poke(LAUNCH[name], word)
+    chosen = Selection(3, 0, 4, 6)
+    right = decode([segment.source(selection=chosen)])
+    segment.poke(LAUNCH["first_block"], 2)
+    trace = decode([segment.source(selection=chosen)])
+    assert trace.slots.block.tolist() == right.slots.block.tolist()
+    assert trace.launches[0].notes[0].startswith("the choice of warps and blocks in the launch")

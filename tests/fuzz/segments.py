@@ -13,6 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source
+from ikp.core.selection import Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from tests.core.checks import assert_consistent
@@ -57,7 +58,8 @@ def _source(name: str, segment: Segment) -> Source:
     source = segment.source(name)
     head = source.data[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]
     clock, overflow = ClockKind(int(head["clock"])), OverflowMode(int(head["overflow"]))
-    return replace(source, clock=clock, overflow=overflow)
+    selection = Selection.of(head) if head["options"] & Option.SELECTED else None
+    return replace(source, clock=clock, overflow=overflow, selection=selection)
 
 
 def _recorded(
@@ -211,22 +213,27 @@ def _why_untellable(data: bytes, trace: Trace, block: int, warp: int, counts: Co
     Looks at the bytes by itself, so that the decoder is not its own judge.
     """
     launch = trace.launches[0]
+    record = abi.WIDE_RECORD if launch.clock.bits > abi.WORD_BITS else abi.RECORD
     header = np.frombuffer(data[: abi.LAUNCH_HEADER_BYTES], abi.LAUNCH_HEADER)[0]
     if header["launches"] != 1:
         return "records of an earlier launch may stand anywhere"
-    kept, had = counts.get((block, warp), (0, 0))
     order = sorted(counts)
     if (block, warp) not in order or len(order) != len(trace.slots):
         return None
-    size, wide = int(header["slot_bytes"]), launch.clock.bits == 64
-    slot = data[abi.LAUNCH_HEADER_BYTES + order.index((block, warp)) * size :][:size]
-    state = np.frombuffer(slot[: abi.SLOT_HEADER_BYTES], abi.SLOT_HEADER)["state"][0]
+    had = counts[block, warp][1]
     if had >= launch.capacity:
         return "how many were dropped stands there once"
-    step = 32 if wide else 16
-    records = [slot[64 + i * step :][:step] for i in range(launch.capacity)]
-    if any(records[had]):
+    size = int(header["slot_bytes"])
+    slot = data[abi.LAUNCH_HEADER_BYTES + order.index((block, warp)) * size :][:size]
+    head = np.frombuffer(slot[: abi.SLOT_HEADER_BYTES], abi.SLOT_HEADER)[0]
+    records = np.frombuffer(
+        slot[abi.SLOT_HEADER_BYTES :][: launch.capacity * record.itemsize], record
+    )
+    kinds = records["tag"] >> abi.KIND_SHIFT
+    if np.isin(kinds, [Kind.PLACED_RANGE, Kind.PLACED_INSTANT]).any():
+        return "where the kernel gives indices, a record that is gone is a hole"
+    if any(records[had].tobytes()):
         return None  # something is where there should be nothing
-    if state == SlotState.FINISHED:
+    if head["state"] == SlotState.FINISHED:
         return "the count and the record behind it are gone alike"
-    return None if any(map(any, records[had:])) else "the last records are gone as a whole"
+    return None if any(records[had:].tobytes()) else "the last records are gone as a whole"

@@ -28,6 +28,7 @@ class Source:
     regions: Mapping[int, str] | None = None  # names of user-given ids, for this launch
     selected: bool = False  # the host chose which warps and blocks record
     totals: bool = False  # the host asked for totals
+    selection: Selection | None = None  # that choice, as the host wrote it
     clock: ClockKind | None = None  # that the host asked for
     overflow: OverflowMode | None = None  # that the host asked for
     rank: int | None = None  # of the process that launched the kernel
@@ -65,7 +66,13 @@ def selection_of(header: Any, source: Source, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
     asked = Selection.of(header)
     if _has(header, Option.SELECTED):
-        return asked
+        if source.selection in (None, asked):
+            return asked
+        notes.append(
+            "the choice of warps and blocks in the launch header was overwritten: the session's "
+            "own is taken"
+        )
+        return source.selection
     if source.selected:
         notes.append(
             "every warp recorded: the code that this kernel was compiled from can't choose warps "
@@ -117,20 +124,19 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
 
 
 def _check_launch(header: Any, size: int, where: str) -> None:
-    grid, block = (np.asarray(header[k], np.float64) for k in ("grid", "block"))
-    blocks = math.prod(triple(header["grid"]))
+    grid, block = triple(header["grid"]), triple(header["block"])
+    blocks, threads = math.prod(grid), math.prod(block)
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
-    threads = float(np.prod(block))
     lanes = 64 if _has(header, Option.LANES64) else 32
     possible = not _has(header, Option.SELECTED) or int(header["block_step"]) > 0
     problems = [
         (int(header["options"]) & ~sum(Option) != 0, f"options {int(header['options']):#x}"),
         (not possible, "every 0th block"),
-        (min(grid.min(), block.min()) < 1, f"an empty grid {grid} or block {block}"),
-        (threads > 1024 or warps != -(-threads // lanes), f"{warps} warps for {threads:g} threads"),
+        (min(*grid, *block) < 1, f"an empty grid {grid} or block {block}"),
+        (threads > 1024 or warps != -(-threads // lanes), f"{warps} warps for {threads} threads"),
         (
             possible and slot_bytes != _slot_bytes(size, *_slots(header, blocks, warps)),
-            f"slots of {slot_bytes} bytes for {np.prod(grid):g} blocks of {warps} warps",
+            f"slots of {slot_bytes} bytes for {blocks} blocks of {warps} warps",
         ),
         (blocks > MOST_BLOCKS, f"{blocks} blocks, of which a slot's number can't tell all apart"),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),

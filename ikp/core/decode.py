@@ -34,7 +34,6 @@ from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals, split_totals
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace, make_columns
 
-
 BEHIND = (
     "there is something behind the last slot: the grid in the launch header is not the kernel's, or "
     "something else wrote to the segment"

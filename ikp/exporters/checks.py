@@ -36,8 +36,17 @@ def check(trace: Trace) -> None:
     Raises:
         ExportError: says in what.
     """
+    if found := faults(trace):
+        raise ExportError(
+            f"the trace can't be written, because it contradicts itself: {'; '.join(found)}. "
+            "ikp's own decoder never makes such a trace: repair what built or changed it."
+        )
+
+
+def faults(trace: Trace) -> list[str]:
+    """Return in what a trace contradicts itself."""
     events, slots, totals = trace.events, trace.slots, trace.totals
-    faults = {
+    found = {
         "a slot names a launch that there is not": _outside(slots.launch, 0, len(trace.launches)),
         "a slot names a role that there is not": _outside(slots.role, 0, len(trace.roles)),
         "an event names a slot that there is not": _outside(events.slot, 0, len(slots)),
@@ -73,15 +82,10 @@ def check(trace: Trace) -> None:
             if is_flow(name)
         ),
     }
-    if len(totals) and not any(faults.values()):
+    if len(totals) and not any(found.values()):
         mixed = np.intersect1d(slots.launch[events.slot], slots.launch[totals.slot])
-        faults["a launch has both events and totals"] = bool(len(mixed))
-    found = [fault for fault, there in faults.items() if there]
-    if found:
-        raise ExportError(
-            f"the trace can't be written, because it contradicts itself: {'; '.join(found)}. "
-            "ikp's own decoder never makes such a trace: repair what built or changed it."
-        )
+        found["a launch has both events and totals"] = bool(len(mixed))
+    return [fault for fault, there in found.items() if there]
 
 
 def _outside(values: NDArray[Any], low: int, high: int | None) -> bool:

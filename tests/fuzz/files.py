@@ -1,7 +1,213 @@
-"""Trace files that were damaged, or made to do damage."""
+"""Trace files that were damaged, or made to do damage: refused, or read as a trace that holds."""
 
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from random import Random
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TracePacket
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
+
+from ikp.core.trace import Trace
+from ikp.edit import add_args, concat
+from ikp.errors import ExportError
+from ikp.exporters.checks import faults
+from ikp.exporters.perfetto import PerfettoExporter
+from ikp.exporters.perfetto.schema import BYTES, Packet, tag
+from ikp.exporters.perfetto.varints import encoded_varint
+from tests.exporters.perfetto.examples import warps
+from tests.fuzz import segments
+from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
+from tests.totals import gemm
+
+NUMBERS = (-(1 << 63), -(1 << 31), -2, -1, 0, 1, 2, 127, 128, (1 << 31) - 1, 1 << 31, 1 << 32)
+NUMBERS += (10**12, 1 << 62, (1 << 63) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A trace, its file, and the packets in it."""
+
+    trace: Trace
+    content: bytes
+    packets: bytes
+
+
+@cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="ikp-fuzz-"))
+
+
+@cache
+def subjects() -> tuple[Subject, ...]:
+    """Return small files with everything that a file can hold."""
+    names = ("CYCLES STOP 1 unfinished", "GLOBALTIMER64 WRAP 3 unfinished", "chosen", "placed")
+    recorded = [one.trace for one in segments.subjects() if one.name in names]
+    overlapping = warps([[(0, 4), (2, 6), 7], [(1, 3)], []], names=["load", "dot"], notes=("n",))
+    arguments = add_args(
+        recorded[0],
+        late=lambda one: one.start_ns % 2 == 0,
+        cost=lambda one: one.start_ns / 3,
+        word=lambda one: one.region,
+    )
+    traces = [overlapping, arguments, gemm(2), concat([*recorded, gemm(1)])]
+    return tuple(_subject(trace) for trace in traces)
+
+
+def _subject(trace: Trace) -> Subject:
+    path = _folder() / "made.pftrace"
+    trace.save(path, force=True)
+    content = path.read_bytes()
+    outer = TraceMessage.FromString(content)
+    packets = b"".join(zlib.decompress(one.compressed_packets) for one in outer.packet)
+    return Subject(PerfettoExporter().read(path), content, packets)
+
+
+def in_the_file(subject: Subject, random: Random) -> bytes:
+    """Damage the file as it lies on the disk: its checksums can tell."""
+    return _damaged(subject.content, random)
+
+
+def in_the_packets(subject: Subject, random: Random) -> bytes:
+    """Damage what the checksums are made of."""
+    return _packed(_damaged(subject.packets, random), random)
+
+
+def _damaged(content: bytes, random: Random) -> bytes:
+    data = bytearray(content)
+    for _ in range(how_many(random)):
+        change = random.choice(IN_PLACE * 3 + RESIZING)
+        if len(data) > 4:
+            change(data, random, random.randrange(len(data)))
+    return bytes(data)
+
+
+def _packed(packets: bytes, random: Random) -> bytes:
+    """Return packets as a file: packed, or not."""
+    if random.random() < 0.3:
+        return packets
+    content = zlib.compress(packets, 1)
+    inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content)) + content
+    return tag(Packet.PACKET, BYTES) + encoded_varint(len(inner)) + inner
+
+
+def of_other_messages(subject: Subject, random: Random) -> bytes:
+    """Give packets another order, other numbers, or others' company; each is well formed."""
+    message = TraceMessage.FromString(subject.packets)
+    packets = list(message.packet)
+    for _ in range(how_many(random)):
+        if packets:
+            change = random.choice((_drop, _repeat, _swap, _splice, _say, _say, _say, _say))
+            change(packets, random)
+    return _packed(TraceMessage(packet=packets).SerializeToString(), random)
+
+
+def _drop(packets: list[TracePacket], random: Random) -> None:
+    del packets[random.randrange(len(packets))]
+
+
+def _repeat(packets: list[TracePacket], random: Random) -> None:
+    at = random.randrange(len(packets))
+    packets[at:at] = packets[at : at + random.choice((1, 1, 4))]
+
+
+def _swap(packets: list[TracePacket], random: Random) -> None:
+    one, other = (random.randrange(len(packets)) for _ in range(2))
+    packets[one], packets[other] = packets[other], packets[one]
+
+
+def _splice(packets: list[TracePacket], random: Random) -> None:
+    others = TraceMessage.FromString(random.choice(subjects()).packets).packet
+    first = random.randrange(len(others))
+    packets[random.randrange(len(packets)) :] = others[first : first + random.randrange(1, 9)]
+
+
+def _say(packets: list[TracePacket], random: Random) -> None:
+    """Let a packet say something else: a time, an id, an argument."""
+    packet = TracePacket.FromString(
+        packets[at := random.randrange(len(packets))].SerializeToString()
+    )
+    event, track = packet.track_event, packet.track_descriptor
+    number = random.choice(NUMBERS)
+    places: list[Callable[[], object]] = [lambda: setattr(packet, "timestamp", number % (1 << 64))]
+    if packet.HasField("track_event"):
+        places += [
+            lambda: setattr(event, "track_uuid", number % (1 << 64)),
+            lambda: setattr(event, "name_iid", number % (1 << 64)),
+        ]
+    if packet.HasField("track_descriptor"):
+        places += [
+            lambda: setattr(track, "uuid", number % (1 << 64)),
+            lambda: setattr(track, "parent_uuid", number % (1 << 64)),
+            lambda: setattr(track, "sibling_order_rank", number % (1 << 31)),
+        ]
+    for clock in packet.clock_snapshot.clocks if packet.HasField("clock_snapshot") else ():
+        places.append(lambda clock=clock: setattr(clock, "timestamp", number % (1 << 64)))  # type: ignore[misc]
+    found = list(_arguments(event.debug_annotations)) if packet.HasField("track_event") else []
+    places += [lambda one=one: _reply(one, random) for one in found]  # type: ignore[misc]
+    random.choice(places)()
+    packets[at] = packet
+
+
+def _arguments(annotations: object) -> list[DebugAnnotation]:
+    found = []
+    for one in annotations:  # type: ignore[attr-defined]
+        found += [one, *_arguments(one.dict_entries), *_arguments(one.array_values)]
+    return found
+
+
+def _reply(argument: DebugAnnotation, random: Random) -> None:
+    """Give an argument another value, or another type of value."""
+    number = random.choice(NUMBERS)
+    replies: list[Callable[[], object]] = [
+        lambda: setattr(argument, "int_value", number),
+        lambda: setattr(argument, "int_value", number),
+        lambda: setattr(argument, "uint_value", number % (1 << 64)),
+        lambda: setattr(
+            argument, "double_value", random.choice((0.5, -1e300, 1e300, float("nan")))
+        ),
+        lambda: setattr(argument, "bool_value", True),
+        lambda: setattr(argument, "string_value", random.choice(("", "x", "\0"))),
+        lambda: setattr(argument, "string_value_iid", number % (1 << 64)),
+        lambda: setattr(argument, "name", random.choice(("", "launches", "format"))),
+        lambda: argument.ClearField("dict_entries"),
+        lambda: argument.array_values.add(int_value=number),
+        lambda: argument.dict_entries.add(name="x", int_value=number),
+    ]
+    random.choice(replies)()
+
+
+KINDS = (in_the_file, in_the_packets, in_the_packets, of_other_messages, of_other_messages)
 
 
 def attempt(random: Random) -> str:
-    raise NotImplementedError
+    """Read one mutated file; return what came of it.
+
+    ``refused``: told why, and that it is this file. ``same``: as many events, slots, launches and
+    totals as before. ``forged``: others, in a file whose checksums and counts agree with what it
+    holds. ``silent``: others, in a file whose checksums are those of the old content.
+
+    Raises:
+        Exception: the reader's own fault.
+    """
+    subject = random.choice(subjects())
+    make = random.choice(KINDS)
+    path = _folder() / "mutated.pftrace"
+    path.write_bytes(make(subject, random))
+    try:
+        trace = PerfettoExporter().read(path)
+    except ExportError as error:
+        return "refused" if str(path) in str(error) else "silent"
+    assert not faults(trace)
+    if _counts(trace) == _counts(subject.trace):
+        return "same"
+    return "silent" if make is in_the_file else "forged"
+
+
+def _counts(trace: Trace) -> tuple[int, ...]:
+    return len(trace.launches), len(trace.slots), len(trace.events), len(trace.totals)

@@ -66,13 +66,16 @@ class Tracks:
     parent: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
     role: list[int] = field(default_factory=list)
+    most: int = 1 << 28
 
     def add(self, packet: TracePacket) -> None:
         """Note a track descriptor."""
         track = packet.track_descriptor
         missing = track.uuid + 1 - len(self.role)
-        if track.uuid == 0 or track.uuid > MAX_TRACK:
+        if track.uuid == 0 or track.uuid > self.most:
             raise DamagedError("a track has an impossible id")
+        if track.parent_uuid >= max(track.uuid + 1, len(self.role)):
+            raise DamagedError("a track comes before its parent")
         self.parent.extend([0] * missing)
         self.rank.extend([0] * missing)
         self.role.extend([Role.UNKNOWN] * missing)
@@ -84,13 +87,11 @@ class Tracks:
     def _below(self, parent: int) -> int:
         if not parent:
             return Role.SUMMARY
-        if parent >= len(self.role):
-            raise DamagedError("a track comes before its parent")
         return self.role[parent] + 1
 
 
-MAX_TRACK: Final = 1 << 28
-"""Track ids index a table, so a damaged file must not ask for an endless one."""
+OTHERS: Final = (Packet.TRACK_DESCRIPTOR, Packet.CLOCK_SNAPSHOT, Packet.INTERNED_DATA)
+"""Packets without events that say something that the reader wants to know."""
 
 
 @dataclass(slots=True)
@@ -114,9 +115,8 @@ class Contents:
             DamagedError: they can't be read.
         """
         packets = split(data, starts, sizes)
-        is_event = np.zeros(len(starts), bool)
-        is_event[packets.message[packets.number == Packet.TRACK_EVENT]] = True
-        for row in np.flatnonzero(~is_event).tolist():
+        others = packets.message[np.isin(packets.number, OTHERS)]
+        for row in np.unique(others).tolist():
             self._add_other(_parse(data, starts[row], sizes[row]))
         self._add_events(data, starts, sizes, packets)
 
@@ -141,14 +141,17 @@ class Contents:
         roles = np.array(self.tracks.role, np.int64)
         if len(track) and not (track.min() >= 0 and track.max() < len(roles)):
             raise DamagedError("an event is on a track that was not announced")
-        role = roles[track]
-        for row in np.flatnonzero(role <= Role.LAUNCH).tolist():
+        role, kind = roles[track], fields.column(Event.TYPE, len(time)).view(np.int64)
+        telling = (
+            (role <= Role.LAUNCH) & (kind != EventType.COUNTER) & (kind != EventType.SLICE_END)
+        )
+        for row in np.flatnonzero(telling).tolist():
             at = found.message[row]
             self._add_evidence(_parse(data, starts[at], sizes[at]))
         columns = {
             "time": time,
             "track": track,
-            "type": fields.column(Event.TYPE, len(time)).view(np.int64),
+            "type": kind,
             "name": fields.column(Event.NAME_IID, len(time)).view(np.int64),
         }
         annotations = fields.numbered(Event.DEBUG_ANNOTATIONS)

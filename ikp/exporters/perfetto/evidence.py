@@ -6,9 +6,10 @@ booleans and strings keep their type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ikp.core.trace import ClockFit, Launch, Region, Trace
 from ikp.exporters.perfetto.args import described
@@ -56,13 +57,41 @@ def of_trace(trace: Trace) -> dict[str, Any]:
 
 
 def to_args(facts: dict[str, Any]) -> list[dict[str, str]]:
-    """Return names and types of the arguments that :func:`of_trace` told of."""
-    return list(facts.get("args", ()))
+    """Return names and types of the arguments that :func:`of_trace` told of.
+
+    Raises:
+        DamagedError: something else stands there.
+    """
+    args = facts.get("args", [])
+    if not _are(args, dict) or not all(set(one) == {"name", "type"} for one in args):
+        raise DamagedError("the table of arguments is incomplete")
+    if not _are([text for one in args for text in one.values()], str):
+        raise DamagedError("the table of arguments is incomplete")
+    return list(args)
 
 
 def to_roles(facts: dict[str, Any]) -> tuple[str, ...]:
-    """Rebuild the names of roles from what :func:`of_trace` returned."""
-    return ("", *facts.get("roles", ()))
+    """Rebuild the names of roles from what :func:`of_trace` returned.
+
+    Raises:
+        DamagedError: something else stands there.
+    """
+    roles = facts.get("roles", [])
+    if not _are(roles, str):
+        raise DamagedError("the table of roles is damaged")
+    return ("", *roles)
+
+
+def to_provenance(facts: dict[str, Any]) -> dict[str, str]:
+    """Return where the trace comes from.
+
+    Raises:
+        DamagedError: something else stands there.
+    """
+    provenance = facts.get("provenance", {})
+    if not isinstance(provenance, dict) or not _are(list(provenance.values()), str):
+        raise DamagedError("the provenance is damaged")
+    return provenance
 
 
 def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
@@ -72,9 +101,13 @@ def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
         DamagedError: something is missing.
     """
     try:
-        return tuple(Region(**region) for region in facts.get("regions", ()))
-    except TypeError as error:
+        return tuple(Region(**_known(Region, dict(one))) for one in facts.get("regions", ()))
+    except (TypeError, ValueError) as error:
         raise DamagedError("the table of regions is incomplete") from error
+
+
+def _are(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(one, kind) for one in values)
 
 
 def size(facts: dict[str, Any], name: str) -> int:
@@ -89,9 +122,26 @@ def size(facts: dict[str, Any], name: str) -> int:
     return value
 
 
-def _known(kind: type[Launch | ClockFit], facts: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    return {name: value for name, value in facts.items() if name in names}
+def _known(kind: type[Launch | ClockFit | Region], facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts that ``kind`` has a field for, each of that field's type."""
+    known = {field.name: _TYPES[str(field.type)] for field in fields(kind)}
+    chosen = {name: value for name, value in facts.items() if name in known}
+    for name, value in chosen.items():
+        if not known[name](value):
+            raise TypeError(f"{name} is {value!r}")
+    return chosen
+
+
+_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
+    "str": lambda value: isinstance(value, str),
+    "int": lambda value: isinstance(value, int),
+    "float": lambda value: isinstance(value, (int, float)),
+    "int | None": lambda value: value is None or isinstance(value, int),
+    "tuple[int, int, int]": lambda value: len(value) == 3 and _are(list(value), int),
+    "tuple[str, ...]": lambda value: _are(list(value), str),
+    "ClockFit": lambda value: isinstance(value, ClockFit),
+}
+"""What a field of a type may hold."""
 
 
 def annotate(event: TrackEvent, facts: dict[str, Any]) -> None:

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
+import numpy as np
+
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
+from ikp.exporters.checks import faults
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
+from ikp.exporters.perfetto.inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
 from ikp.exporters.perfetto.schema import FORMAT, Packet
-from ikp.exporters.perfetto.split import DamagedError, Data, Ints, padded, split, whole
+from ikp.exporters.perfetto.split import DamagedError, Data, Ints, fitting, padded, split, whole
 
 
 def read(path: str | PathLike[str]) -> Trace:
@@ -43,12 +47,17 @@ def _bytes(path: str | PathLike[str]) -> bytes:
 
 
 def _contents(path: str | PathLike[str], content: bytes) -> Contents:
+    budget = Budget(path, len(content))
     contents = Contents()
-    for data, starts, sizes in _packets(content):
+    contents.tracks.most = MOST_TRACKS + TRACKS_PER_BYTE * len(content)
+    own = 0
+    for data, starts, sizes in _packets(content, budget):
         begin = 0
         if contents.summary is None:
             begin = HEAD_PACKETS
             _read_head(path, contents, data, starts[:begin], sizes[:begin])
+            own = len(evidence.to_args(contents.summary or {}))
+        budget.take(own * len(starts))  # each event gets a place for each argument
         contents.add(data, starts[begin:], sizes[begin:])
     return contents
 
@@ -71,32 +80,50 @@ def _read_head(
         )
 
 
-def _packets(content: bytes) -> Iterator[tuple[Data, Ints, Ints]]:
-    """Yield the file's packets, those packed together at once: bytes, starts and sizes."""
+def _packets(content: bytes, budget: Budget) -> Iterator[tuple[Data, Ints, Ints]]:
+    """Yield the file's packets, many at once, packed or not: bytes, starts and sizes."""
     data = padded(content)
     starts, sizes = whole(data, 0, len(content), Packet.PACKET)
-    blobs = split(data, starts, sizes).numbered(Packet.COMPRESSED_PACKETS)
-    begin = 0
-    for row, start, size in zip(
-        blobs.message.tolist(), blobs.start.tolist(), blobs.size.tolist(), strict=True
-    ):
-        if begin < row:
-            yield data, starts[begin:row], sizes[begin:row]
-        begin = row + 1
-        inflated = _inflate(content[start : start + size])
-        inner = padded(inflated)
-        yield inner, *whole(inner, 0, len(inflated), Packet.PACKET)
-    if begin < len(starts):
-        yield data, starts[begin:], sizes[begin:]
+    for rows in _parts(starts):
+        blobs = split(data, starts[rows], sizes[rows]).numbered(Packet.COMPRESSED_PACKETS)
+        begin = rows.start
+        for row, start, size in zip(
+            (rows.start + blobs.message).tolist(),
+            blobs.start.tolist(),
+            blobs.size.tolist(),
+            strict=True,
+        ):
+            if begin < row:
+                yield data, starts[begin:row], sizes[begin:row]
+            begin = row + 1
+            yield from _packed(content[start : start + size], budget)
+        if begin < rows.stop:
+            yield data, starts[begin : rows.stop], sizes[begin : rows.stop]
 
 
-def _inflate(packed: bytes) -> bytes:
-    from isal import isal_zlib
+def _parts(starts: Ints) -> Iterator[slice]:
+    """Yield the rows of packets that lie in about as many bytes as are taken apart together."""
+    low = 0
+    while low < len(starts):
+        high = int(np.searchsorted(starts, starts[low] + PIECE))
+        high = max(high, min(low + HEAD_PACKETS, len(starts)))
+        yield slice(low, high)
+        low = high
 
-    try:
-        return bytes(isal_zlib.decompress(packed, 15))
-    except isal_zlib.error as error:
-        raise DamagedError("a compressed part is damaged") from error
+
+def _packed(packed: bytes, budget: Budget) -> Iterator[tuple[Data, Ints, Ints]]:
+    """Yield the packets of one packed part; those that the file begins with, together."""
+    rest = b""
+    for piece in inflated(packed, budget):
+        rest += piece
+        data = padded(rest)
+        starts, sizes, end = fitting(data, 0, len(rest), Packet.PACKET)
+        if len(starts) >= HEAD_PACKETS:
+            yield data, starts, sizes
+            rest = rest[end:]
+    if rest:
+        data = padded(rest)
+        yield data, *whole(data, 0, len(rest), Packet.PACKET)
 
 
 def _trace(contents: Contents) -> Trace:
@@ -111,32 +138,29 @@ def _trace(contents: Contents) -> Trace:
     totals = rebuild_totals(contents, evidence.size(summary, "totals"), track, block)
     roles = evidence.to_roles(summary)
     launches = evidence.size(summary, "launches")
-    if sorted(contents.launches) != list(range(1, launches + 1)):
-        raise DamagedError(f"it holds {len(contents.launches)} of {launches} launches")
-    tables = (
-        (slots.launch, launches),
-        (slots.role, len(roles)),
-        (events.region, len(regions)),
-        (totals.region, len(regions)),
-    )
-    for rows, count in tables:
-        if len(rows) and not 0 <= rows.min() <= rows.max() < count:
-            raise DamagedError(
-                "a slot, event or total names a launch, role or region that is missing"
-            )
-    return Trace(
+    there = len(contents.launches)
+    if there != launches or not all(pid in contents.launches for pid in range(1, there + 1)):
+        raise DamagedError(f"it holds {there} of {launches} launches")
+    trace = Trace(
         launches=tuple(
             evidence.to_launch(contents.launches[pid]) for pid in range(1, launches + 1)
         ),
         regions=regions,
         slots=slots,
         events=events,
-        provenance=summary.get("provenance", {}),
+        provenance=evidence.to_provenance(summary),
         roles=roles,
         args=own,
         totals=totals,
     )
+    if wrong := faults(trace):
+        raise DamagedError("; ".join(wrong))
+    return trace
 
 
 HEAD_PACKETS = 4
 """Names, clock, the summary's track, the summary: what our files begin with."""
+MOST_TRACKS = 1 << 20
+TRACKS_PER_BYTE = 4
+"""Ids of tracks index a table, so a damaged file must not ask for an endless one. They count from
+at most twice their number, and a track takes more than half a byte of a file."""

@@ -27,12 +27,12 @@ def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:
     """
     rows = _together(contents.blocks, (*SLOT_COLUMNS, "track", "slot"))
     order = np.argsort(rows["slot"], kind="stable")
-    if not np.array_equal(rows["slot"][order], np.arange(count)):
+    if len(order) != count or not np.array_equal(rows["slot"][order], np.arange(count)):
         raise DamagedError(f"not each of its {count} slots is there once")
     rows = {name: column[order] for name, column in rows.items()}
-    base_ns = _told(contents.base_ns, "its clock")
-    rows["start_ns"] = rows["start_ns"] + base_ns
-    rows["end_ns"] = rows["end_ns"] + base_ns
+    for name in ("start_ns", "end_ns"):
+        rows[name] = _unix_times(contents, rows[name])
+    _check_range(rows, ("launch", "warp", "sm", "role"))
     slots = make_columns(Slots, **{name: rows[name] for name in SLOT_COLUMNS})
     return slots, _warp_tracks(contents, rows["track"], rows["warp"]), rows["block"]
 
@@ -54,6 +54,7 @@ def rebuild_totals(contents: Contents, count: int, track: Ints, block: Ints) -> 
     """
     names = ("region", "kind", "count", "ticks", "total_ns")
     rows = _together(contents.totals, (*names, "track", "block"))
+    _check_range(rows, ("region",))
     wanted = (rows["track"], rows["block"])
     slots = np.arange(len(track))
     slot = _look_up((track, block), slots, wanted, "a total is of a block that is missing")
@@ -98,8 +99,10 @@ def rebuild_events(
     slot = _look_up((track, block), slots, wanted, "an event is of a block that is missing")
     order = np.lexsort((closing, slot))
     opening, closing, slot = opening[order], closing[order], slot[order]
-    base_ns = _told(contents.base_ns, "its clock")
-    start, end = rows["time"][opening], rows["time"][closing]
+    times = _unix_times(contents, rows["time"])
+    start, end = times[opening], times[closing]
+    rows["name"] = rows["name"] - first_name
+    _check_range({"name": rows["name"][opening]}, ("name",))
     payload_type, payload = _payloads(
         rows["payload_field"][opening], rows["payload"][opening].view(np.uint64)
     )
@@ -107,10 +110,10 @@ def rebuild_events(
     made = make_columns(
         Events,
         slot=slot,
-        region=rows["name"][opening] - first_name,
+        region=rows["name"][opening],
         kind=np.where(rows["type"][opening] == EventType.INSTANT, Kind.INSTANT, Kind.RANGE),
-        start_ns=start + base_ns,
-        end_ns=end + base_ns,
+        start_ns=start,
+        end_ns=end,
         ticks=np.where(rows["given"][opening], rows["ticks"][opening], end - start),
         payload_type=payload_type,
         payload=payload,
@@ -135,6 +138,29 @@ def _told(value: int | None, what: str) -> int:
     if value is None:
         raise DamagedError(f"{what} is missing")
     return value
+
+
+LAST = (1 << 63) - 1
+
+
+def _unix_times(contents: Contents, times: Ints) -> Ints:
+    """Return times of the trace's clock as Unix times."""
+    base = _told(contents.base_ns, "its clock")
+    if not len(times):
+        return times
+    if (
+        not -1 << 63 <= base < 1 << 63
+        or not 0 <= int(times.min()) + base <= int(times.max()) + base <= LAST
+    ):
+        raise DamagedError("a time is before 1970, or beyond all clocks")
+    return times + base
+
+
+def _check_range(rows: dict[str, NDArray[Any]], names: tuple[str, ...]) -> None:
+    """Refuse numbers that the trace's columns can't hold."""
+    for name in names:
+        if len(rows[name]) and not -1 << 31 <= rows[name].min() <= rows[name].max() < 1 << 31:
+            raise DamagedError(f"a {name} has an impossible number")
 
 
 def _together(
@@ -172,14 +198,20 @@ def _by_depth(track: Ints, depth: Ints, rows: Ints) -> Ints:
     return rows[np.lexsort((depth[rows], track[rows]))]
 
 
+MOST_KEY = (1 << 32) + 1
+"""Above the numbers of tracks, of blocks and of warps: two make one number of 64 bits."""
+
+
 def _look_up(keys: tuple[Ints, Ints], values: Ints, wanted: tuple[Ints, Ints], fault: str) -> Ints:
     """Return the value of each wanted pair of keys.
 
     Raises:
         DamagedError: one is missing.
     """
-    width = 1 + max((int(column.max(initial=0)) for column in (keys[1], wanted[1])), default=0)
-    known, sought = keys[0] * width + keys[1], wanted[0] * width + wanted[1]
+    for column in (*keys, *wanted):
+        if len(column) and not -1 <= column.min() <= column.max() < MOST_KEY:
+            raise DamagedError(fault)
+    known, sought = ((major << 33) + minor for major, minor in (keys, wanted))
     order = np.argsort(known, kind="stable")
     at = np.searchsorted(known, sought, sorter=order)
     if len(sought) and (not len(known) or int(at.max()) == len(known)):
@@ -209,7 +241,8 @@ _TYPES = {
 
 def narrow_double(bits: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """Return the bits of float64 numbers as those of float32; a NaN keeps its bits too."""
-    with np.errstate(invalid="ignore"):  # signalling NaNs: they are put right below
+    # Signalling NaNs are put right below; what no float32 can be is infinite.
+    with np.errstate(invalid="ignore", over="ignore"):
         narrow = bits.view(np.float64).astype(np.float32).view(np.uint32)
     nan = np.isnan(bits.view(np.float64))
     sign = (bits[nan] >> np.uint64(63)) << np.uint64(31)

@@ -5,6 +5,7 @@ Knows nothing of traces, and nothing of who wrote the bytes: any valid encoding 
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,6 +92,18 @@ def split(data: Data, starts: Ints, sizes: Ints) -> Fields:
 def whole(data: Data, start: int, stop: int, number: int) -> tuple[Ints, Ints]:
     """Return where the submessages are of which ``data[start:stop]`` consists: starts and sizes.
 
+    Raises:
+        DamagedError: there is something else, or the last one is cut off.
+    """
+    starts, sizes, end = fitting(data, start, stop, number)
+    if end != stop:
+        raise DamagedError("the last packet is cut off")
+    return starts, sizes
+
+
+def fitting(data: Data, start: int, stop: int, number: int) -> tuple[Ints, Ints, int]:
+    """Return where the submessages are that ``data[start:stop]`` holds whole, and where they end.
+
     Each must be a field of the given number. One can't be found before the one in front of it is
     read: this is a plain loop.
 
@@ -99,7 +112,8 @@ def whole(data: Data, start: int, stop: int, number: int) -> tuple[Ints, Ints]:
     """
     content = data.data
     tag = number << 3 | BYTES
-    starts, sizes = [], []
+    starts, sizes = array("q"), array("q")
+    end = start
     while start < stop:
         if content[start] != tag:
             raise DamagedError("it does not consist of packets")
@@ -112,12 +126,12 @@ def whole(data: Data, start: int, stop: int, number: int) -> tuple[Ints, Ints]:
             size += (content[start] - 1) << shift
             start += 1
             shift += 7
+        if start + size > stop:
+            break
         starts.append(start)
         sizes.append(size)
-        start += size
-    if start > stop:
-        raise DamagedError("the last packet is cut off")
-    return np.array(starts, np.int64), np.array(sizes, np.int64)
+        end = start = start + size
+    return np.frombuffer(starts, np.int64), np.frombuffer(sizes, np.int64), end
 
 
 def _in_order(rounds: list[Fields]) -> Fields:

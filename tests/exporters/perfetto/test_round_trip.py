@@ -127,7 +127,7 @@ def test_a_payload_without_a_type_is_none(tmp_path: Path) -> None:
 
 def test_slots_may_stand_in_any_order(tmp_path: Path) -> None:
     trace = warps([[(0, 1)], [(2, 3), (3, 4)], [(5, 6)]])
-    slots = replace(trace.slots, block=np.array([7, 0, 3], np.int32))
+    slots = replace(trace.slots, block=np.array([7, 0, 3], np.int64))
     trace = replace(trace, slots=slots)
     assert_same(again(trace, tmp_path), trace)
 

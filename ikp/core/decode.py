@@ -34,11 +34,6 @@ from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals, split_totals
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace, make_columns
 
-BEHIND = (
-    "there is something behind the last slot: the grid in the launch header is not the kernel's, or "
-    "something else wrote to the segment"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
@@ -93,17 +88,11 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     if shortage:
         notes.append(shortage)
         slots = capacity = 0
-    heads = slot_headers(source.data, slots, slot_bytes)
     relaunches = max(0, int(header["launches"]) - 1)
+    heads = slot_headers(source.data, slots, slot_bytes, not relaunches, notes)
     ids = used_slots(heads, int(header["grid_id"]), not relaunches, notes)
     heads = heads[ids]
     finished = heads["state"] == SlotState.FINISHED
-    if (
-        slots
-        and not relaunches
-        and source.data[abi.LAUNCH_HEADER_BYTES + slots * slot_bytes :].any()
-    ):
-        notes.append(BEHIND)
 
     base = heads["init_ns" if clock.unit is ClockKind.GLOBALTIMER else "init_clock"]
     base = base.astype(f"<u{clock.bits // 8}")

@@ -232,8 +232,6 @@ def _why_untellable(data: bytes, trace: Trace, block: int, warp: int, counts: Co
     kinds = records["tag"] >> abi.KIND_SHIFT
     if np.isin(kinds, [Kind.PLACED_RANGE, Kind.PLACED_INSTANT]).any():
         return "where the kernel gives indices, a record that is gone is a hole"
-    if any(records[had].tobytes()):
-        return None  # something is where there should be nothing
-    if head["state"] == SlotState.FINISHED:
-        return "the count and the record behind it are gone alike"
-    return None if any(records[had:].tobytes()) else "the last records are gone as a whole"
+    unread = records[had : had + 1] if head["state"] == SlotState.FINISHED else records[had:]
+    # None: something is where there should be nothing.
+    return None if any(unread.tobytes()) else "the records are gone as a whole, and the count, too"

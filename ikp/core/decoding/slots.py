@@ -17,10 +17,20 @@ MAX_CLOCK = 1 << 62
 """A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
 
 
-def slot_headers(data: NDArray[np.uint8], slots: int, slot_bytes: int) -> Any:
-    """Return the headers of all slots."""
+def slot_headers(
+    data: NDArray[np.uint8], slots: int, slot_bytes: int, fresh: bool, notes: list[str]
+) -> Any:
+    """Return the headers of all slots.
+
+    ``fresh``: no earlier launch wrote here, so that all is zero behind them.
+    """
     if not slots:
         return np.zeros(0, abi.SLOT_HEADER)
+    if fresh and data[abi.LAUNCH_HEADER_BYTES + slots * slot_bytes :].any():
+        notes.append(
+            "there is something behind the last slot: the grid in the launch header is not the "
+            "kernel's, or something else wrote to the segment"
+        )
     rows = data[abi.LAUNCH_HEADER_BYTES :][: slots * slot_bytes].reshape(slots, slot_bytes)
     heads = np.ascontiguousarray(rows[:, : abi.SLOT_HEADER_BYTES])
     return heads.view(abi.SLOT_HEADER).reshape(-1)

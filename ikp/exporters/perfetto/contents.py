@@ -142,10 +142,8 @@ class Contents:
         if len(track) and not (track.min() >= 0 and track.max() < len(roles)):
             raise DamagedError("an event is on a track that was not announced")
         role, kind = roles[track], fields.column(Event.TYPE, len(time)).view(np.int64)
-        telling = (
-            (role <= Role.LAUNCH) & (kind != EventType.COUNTER) & (kind != EventType.SLICE_END)
-        )
-        for row in np.flatnonzero(telling).tolist():
+        telling = np.isin(kind, (EventType.SLICE_BEGIN, EventType.INSTANT))
+        for row in np.flatnonzero(telling & (role <= Role.LAUNCH)).tolist():
             at = found.message[row]
             self._add_evidence(_parse(data, starts[at], sizes[at]))
         columns = {

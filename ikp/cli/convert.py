@@ -37,9 +37,9 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
 
     The options choose a part; one given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
-    from ikp.core.plugins import exporter_for_path
+    from ikp.core.checked import check_target
 
-    exporter_for_path(target)  # before the work of reading
+    check_target(target, force)  # before the work of reading
     trace = _chosen(read_trace(source), {name: given for name, given in choice.items() if given})
     trace.save(target, force=force)
     click.echo(f"{target}: {len(trace.events):,} events of {len(trace.slots):,} warps.", err=True)

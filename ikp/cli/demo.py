@@ -13,8 +13,9 @@ import click
 
 from ikp.cli.files import next_command
 from ikp.cli.ui import UI
+from ikp.core.checked import check_target
 from ikp.core.switches import KILL_SWITCH, enabled
-from ikp.errors import ExportError, UsageError
+from ikp.errors import UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -54,8 +55,8 @@ def command(out: Path | None, force: bool) -> None:
     With an NVIDIA GPU the compiled kernel runs there. Without one it runs in Triton's CPU
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
-    if out is not None and out.exists() and not force:
-        raise ExportError(f"{out} exists. Give another --out, or --force to overwrite it.")
+    if out is not None:
+        check_target(out, force)
     if not enabled():
         value = os.environ[KILL_SWITCH]
         raise UsageError(f"{KILL_SWITCH}={value} in the environment turns recording off: unset it.")

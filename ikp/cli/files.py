@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def check_file(path: Path) -> None:
     """Raise ExportError unless ``path`` is a file that can be read."""
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists fails on names that are too long
         raise ExportError(f"no such file: {path}. Is the path right? `ikp demo` makes a trace.")
     if not path.is_file():
         raise ExportError(f"{path} is not a file. Give the path of one trace file.")

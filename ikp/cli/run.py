@@ -14,7 +14,7 @@ import click
 from ikp.cli.program import Outcome, as_program, run
 from ikp.cli.run_report import MIB, report, say
 from ikp.core.options import CLOCKS
-from ikp.core.ranks import PLACE, with_rank
+from ikp.core.ranks import PLACE, current_rank, with_rank
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -191,9 +191,10 @@ def _of_rank(path: Path) -> Path:
     """
     if PLACE in str(path):
         return Path(with_rank(path))
-    if os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ:
+    rank = current_rank()  # a number, whatever the environment says
+    if rank is None or os.environ.get("WORLD_SIZE", "1") == "1":
         return path
-    return path.with_name(f"{path.stem}.rank{os.environ['RANK']}{path.suffix}")
+    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:

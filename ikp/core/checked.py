@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 from ikp.core import abi, plugins
 from ikp.core.abi import ClockKind
 from ikp.core.overhead import Overhead
+from ikp.core.paths import checked_target, probe
 from ikp.core.regions import checked_id, checked_name
 from ikp.core.sizing import DEFAULT_BYTES
-from ikp.errors import ExportError, UsageError
+from ikp.errors import UsageError
 
 
 def choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
@@ -89,14 +88,4 @@ def region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
 def check_target(path: str | PathLike[str], force: bool) -> None:
     """Refuse a path that can't be written, before the work is done that should end there."""
     plugins.exporter_for_path(path)
-    target = Path(fspath(path))
-    if target.is_dir():
-        raise ExportError(f"{target} is a folder: give the name of a file in it.")
-    if target.exists() and not force:
-        raise ExportError(
-            f"{target} exists: pass force=True to overwrite it, or name another file."
-        )
-    if not target.parent.is_dir():
-        raise ExportError(f"{target} can't be written: there is no folder {target.parent}.")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise ExportError(f"{target} can't be written: you may not write in {target.parent}.")
+    probe(checked_target(path, force))

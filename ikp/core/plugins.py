@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ikp.core.paths import path_text
 from ikp.errors import ExportError, PluginError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def exporter_for_path(path: str | PathLike[str]) -> Exporter:
     Raises:
         ExportError: no exporter has it.
     """
-    name = Path(path).name
+    name = Path(path_text(path)).name
     known: list[str] = []
     broken: list[str] = []
     for plugin in names(EXPORTERS):

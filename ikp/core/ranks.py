@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, Final
 
+from ikp.core.paths import path_text
 from ikp.errors import ExportError
 
 PLACE: Final = "{rank}"
@@ -39,7 +40,7 @@ def with_rank(path: str | PathLike[str]) -> str:
     Raises:
         ExportError: it has a ``{rank}``, and this process has none.
     """
-    text = fspath(path)
+    text = path_text(path)
     if PLACE not in text:
         return text
     rank = current_rank()

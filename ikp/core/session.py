@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import platform
 import sys
 import time
@@ -45,7 +46,7 @@ from ikp.core.selection import EVERYTHING, Selection, select
 from ikp.core.sizing import inferred, slots_of
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError, IkpError, IkpWarning, PluginError, UsageError
+from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, PluginError, UsageError
 from ikp.version import __version__
 
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
@@ -270,7 +271,8 @@ class profile:
             raise UsageError("this session is already open: make a new one with ikp.profile().")
         self._target = None
         if self._path is not None and self._exporting():
-            self._target = with_rank(self._path)  # the process group may be gone at the end
+            # The process group may be gone at the end, and the program in another folder.
+            self._target = os.path.abspath(with_rank(self._path))  # noqa: PTH100 - keeps links
             check_target(self._target, self._force)
         self.reset()
         self._open = True
@@ -319,7 +321,14 @@ class profile:
 
     def _save(self, trace: Trace) -> None:
         if self._path is not None and self._exporting():
-            trace.save(self._target or with_rank(self._path), force=self._force)
+            target = self._target or with_rank(self._path)
+            try:
+                trace.save(target, force=self._force)
+            except ExportError as error:
+                raise ExportError(
+                    f"{error} What was recorded is still there: prof.trace.save(path) writes it "
+                    "elsewhere."
+                ) from error
 
     def _exporting(self) -> bool:
         recording = self._enabled and switches.enabled()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike, fspath
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ikp.core.plugins import exporter_for_path
@@ -26,7 +26,7 @@ def load(path: str | PathLike[str]) -> Trace:
             f"{fspath(path)} can't be read back: {type(exporter).__name__} only writes. ikp reads "
             ".pftrace files: give the one that it was made from."
         )
-    if not Path(path).is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
     trace: Trace = read(path)
     return trace

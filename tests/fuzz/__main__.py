@@ -51,11 +51,16 @@ def main() -> int:
     found = {kind: Counter[str]() for kind in given.kind or KINDS}
     began = time.perf_counter()
     for low in range(first, first + count, AT_ONCE):
-        for kind, outcomes in found.items():
-            outcomes += run(kind, given.seed, range(low, min(low + AT_ONCE, first + count)))
-            text = ", ".join(f"{times:,} {outcome}" for outcome, times in outcomes.most_common())
-            print(f"{outcomes.total():,} {kind}: {text} ({time.perf_counter() - began:.0f} s)")
+        numbers = range(low, min(low + AT_ONCE, first + count))
+        for kind in found:
+            found[kind].update(run(kind, given.seed, numbers))
+            _report(kind, found[kind], time.perf_counter() - began)
     return any(outcomes[fault] for outcomes in found.values() for fault in FAULTS)
+
+
+def _report(kind: str, found: Counter[str], seconds: float) -> None:
+    outcomes = ", ".join(f"{times:,} {outcome}" for outcome, times in found.most_common())
+    print(f"{found.total():,} {kind} in {seconds:.0f} s: {outcomes}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ikp.core.paths import path_text
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
 from ikp.exporters.checks import faults
@@ -29,7 +30,7 @@ def read(path: str | PathLike[str]) -> Trace:
     content = _bytes(path)
     try:
         return _trace(_contents(path, content))
-    except DamagedError as error:
+    except (DamagedError, UnicodeDecodeError) as error:
         raise ExportError(
             f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
             "(write or copy it again), or it is a file of another kind."
@@ -38,7 +39,7 @@ def read(path: str | PathLike[str]) -> Trace:
 
 def _bytes(path: str | PathLike[str]) -> bytes:
     try:
-        content = Path(path).read_bytes()
+        content = Path(path_text(path)).read_bytes()
     except OSError as error:
         raise ExportError(f"{path} can't be read: {error.strerror or error}.") from error
     if not content:

@@ -272,8 +272,9 @@ class profile:
         self._target = None
         if self._path is not None and self._exporting():
             # The process group may be gone at the end, and the program in another folder.
-            self._target = os.path.abspath(with_rank(self._path))  # noqa: PTH100 - keeps links
-            check_target(self._target, self._force)
+            target = with_rank(self._path)
+            check_target(target, self._force)
+            self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
         self.reset()
         self._open = True
         _entered.append(self)

@@ -52,9 +52,9 @@ def main() -> int:
     began = time.perf_counter()
     for low in range(first, first + count, AT_ONCE):
         numbers = range(low, min(low + AT_ONCE, first + count))
-        for kind in found:
-            found[kind].update(run(kind, given.seed, numbers))
-            _report(kind, found[kind], time.perf_counter() - began)
+        for kind, outcomes in found.items():
+            outcomes.update(run(kind, given.seed, numbers))
+            _report(kind, outcomes, time.perf_counter() - began)
     return any(outcomes[fault] for outcomes in found.values() for fault in FAULTS)
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto import PerfettoExporter
-from ikp.exporters.perfetto.schema import SUMMARY
+from ikp.exporters.perfetto import PerfettoExporter, inflate, reader
+from ikp.exporters.perfetto.schema import BYTES, SUMMARY, Packet, tag
+from ikp.exporters.perfetto.varints import encoded_varint
 from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -156,3 +159,118 @@ def test_the_deepest_nesting_is_read(path: Path) -> None:
     trace = warp(*((900 - i, 900 + i) for i in range(800)))
     PerfettoExporter().write(trace, path, force=True)
     assert_same(read(path), trace)
+
+
+# What is made to do damage
+
+
+def packed(*parts: bytes) -> bytes:
+    """Return the parts, deflated as far as it goes, as a packet that holds packets."""
+    deflater = zlib.compressobj(9)
+    content = b"".join([*map(deflater.compress, parts), deflater.flush()])
+    inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content)) + content
+    return tag(Packet.PACKET, BYTES) + encoded_varint(len(inner)) + inner
+
+
+BOMBS = {
+    "packets of nothing": [b"\x0a\x00" * (1 << 15)] * 128,
+    "one packet of zeros": [b"\x0a" + encoded_varint(8 << 20), *[bytes(1 << 20)] * 8],
+}
+
+
+@pytest.mark.parametrize("parts", BOMBS.values(), ids=BOMBS)
+def test_a_file_is_inflated_no_further_than_its_size_explains(
+    path: Path, parts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inflate, "LEAST", 1 << 18)
+    monkeypatch.setattr(inflate, "PIECE", 1 << 16)
+    with path.open("ab") as file:
+        file.write(packed(*parts))
+    size = path.stat().st_size
+    most = (8 << 20) + 32 * size
+    assert 2 * most < 80 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ExportError, match=rf"trace.pftrace has {size:,} bytes, and inflates to"
+        ):
+            read(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * most
+
+
+def test_the_environment_allows_more(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflate, "LEAST", 1000)
+    path.write_bytes(path.read_bytes() + packed(b"\x0a\x00" * (1 << 19)))
+    with pytest.raises(ExportError, match="set IKP_INFLATE_MIB to more in the environment"):
+        read(path)
+    monkeypatch.setenv("IKP_INFLATE_MIB", "4")
+    assert_same(read(path), TRACE)
+    monkeypatch.setenv("IKP_INFLATE_MIB", "a lot")
+    with pytest.raises(ExportError, match="IKP_INFLATE_MIB='a lot' in the environment is no num"):
+        read(path)
+
+
+def test_parts_larger_than_are_taken_apart_together_are_read_whole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = inflated(path)
+    for size in (50, 333, 1000):
+        monkeypatch.setattr(inflate, "PIECE", size)
+        monkeypatch.setattr(reader, "PIECE", size)
+        for file in (content, packed(content)):
+            path.write_bytes(file)
+            assert_same(read(path), TRACE)
+
+
+CLAIMS = ["launches", "slots", "events"]
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+@pytest.mark.parametrize("count", [-1, 0, 10**12, (1 << 63) - 1])
+def test_a_count_that_is_not_so_takes_no_memory(path: Path, name: str, count: int) -> None:
+    message = messages(path)
+    for packet in message.packet:
+        for annotation in packet.track_event.debug_annotations:
+            if packet.track_event.name == SUMMARY and annotation.name == name:
+                annotation.int_value = count
+    rewrite(path, message)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ExportError, match=f"{count}|doesn't say how many {name}"):
+            read(path)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_ids_of_tracks_may_not_ask_for_an_endless_table(path: Path) -> None:
+    message = messages(path)
+    message.packet.add().track_descriptor.uuid = 1 << 27
+    rewrite(path, message)
+    with pytest.raises(ExportError, match="a track has an impossible id"):
+        read(path)
+
+
+def test_arguments_that_events_have_no_room_for_are_refused(path: Path) -> None:
+    message = messages(path)
+    for packet in message.packet:
+        if packet.track_event.name == SUMMARY:
+            args = packet.track_event.debug_annotations.add(name="args")
+            for number in range(3_000):
+                entry = args.array_values.add()
+                entry.dict_entries.add(name="name", string_value=str(number))
+                entry.dict_entries.add(name="type", string_value="int")
+    message.packet.extend([message.packet[-1]] * 30_000)
+    rewrite(path, message)
+    with pytest.raises(ExportError, match="inflates to more than"):
+        read(path)
+
+
+def test_a_checksum_that_is_wrong_is_noticed(path: Path) -> None:
+    content = packed(inflated(path))
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ExportError, match="a compressed part is damaged"):
+        read(path)

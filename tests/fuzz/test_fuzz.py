@@ -1,0 +1,68 @@
+"""A small, always equal part of the fuzzers; the rest is ``python -m tests.fuzz``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import numpy as np
+import pytest
+
+from ikp.core import abi
+from ikp.core.decode import decode
+from tests.fuzz import files, segments
+from tests.fuzz.__main__ import one, run
+from tests.segments import SLOT
+
+
+@pytest.mark.parametrize(("kind", "count"), [("segments", 1000), ("files", 100)])
+def test_mutations_are_refused_told_or_harmless(kind: str, count: int) -> None:
+    found = run(kind, seed=1, numbers=range(count))
+    assert set(found) <= {"refused", "same", "told", "untellable", "forged"}
+    assert found["refused"] and found["same"]
+
+
+def test_subjects_are_whole() -> None:
+    assert {one.source.label for one in segments.subjects()} >= {"chosen", "placed", "used twice"}
+    assert all(one.trace.launches[0].kept for one in segments.subjects())
+    assert {bool(one.trace.args) for one in files.subjects()} == {False, True}
+    assert {bool(len(one.trace.totals)) for one in files.subjects()} == {False, True}
+
+
+def test_a_decoder_that_tells_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ikp.core.decoding.records.Counts._with_more", lambda *_: 0)
+    outcomes: Counter[str] = Counter()
+    for number in range(400):
+        monkeypatch.setattr(segments, "mutated", lambda random: _fewer(random))
+        outcomes[one("segments", 0, number)] += 1
+    assert outcomes["silent"] > 50
+
+
+def _fewer(random: Random) -> tuple[segments.Subject, bytes]:
+    """Return a segment of which one warp claims to have one record less."""
+    subject = random.choice([one for one in segments.subjects() if "0 unfin" in one.name])
+    data = bytearray(subject.source.data.tobytes())
+    size = int.from_bytes(data[36:40], "little")
+    at = abi.LAUNCH_HEADER_BYTES + random.randrange(4) * size + SLOT["attempted"]
+    data[at] -= 1
+    return subject, bytes(data)
+
+
+def test_a_fault_of_the_reader_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(*_: object) -> None:
+        raise OverflowError("wrong")
+
+    monkeypatch.setattr("ikp.exporters.perfetto.reader.rebuild_slots", wrong)
+    assert run("files", 0, range(40))["error"]
+    assert "error: --kind files --seed 0 --only" in capfd.readouterr().err
+
+
+def test_attempts_can_be_repeated() -> None:
+    assert segments.mutated(Random("x"))[1] == segments.mutated(Random("x"))[1]
+    subject = files.subjects()[0]
+    for make in files.KINDS:
+        assert make(subject, Random("x")) == make(subject, Random("x"))
+    source = segments.subjects()[0].source
+    assert np.array_equal(decode([source]).slots.kept, segments.subjects()[0].trace.slots.kept)

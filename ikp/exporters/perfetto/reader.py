@@ -57,7 +57,7 @@ def _contents(path: str | PathLike[str], content: bytes) -> Contents:
         if contents.summary is None:
             begin = HEAD_PACKETS
             _read_head(path, contents, data, starts[:begin], sizes[:begin])
-            own = len(evidence.to_args(contents.summary or {}))
+            own = len(evidence.to_args(contents.summary))
         budget.take(own * len(starts))  # each event gets a place for each argument
         contents.add(data, starts[begin:], sizes[begin:])
     return contents

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,8 +57,8 @@ def _contents(path: str | PathLike[str], content: bytes) -> Contents:
         begin = 0
         if contents.summary is None:
             begin = HEAD_PACKETS
-            _read_head(path, contents, data, starts[:begin], sizes[:begin])
-            own = len(evidence.to_args(contents.summary))
+            summary = _read_head(path, contents, data, starts[:begin], sizes[:begin])
+            own = len(evidence.to_args(summary))
         budget.take(own * len(starts))  # each event gets a place for each argument
         contents.add(data, starts[begin:], sizes[begin:])
     return contents
@@ -65,7 +66,7 @@ def _contents(path: str | PathLike[str], content: bytes) -> Contents:
 
 def _read_head(
     path: str | PathLike[str], contents: Contents, data: Data, starts: Ints, sizes: Ints
-) -> None:
+) -> dict[str, Any]:
     with contextlib.suppress(DamagedError):  # what is not ours may have any packets here
         contents.add(data, starts, sizes)
     if contents.summary is None:
@@ -79,6 +80,7 @@ def _read_head(
             f"{path} has version {written} of ikp's layout; this ikp reads version {FORMAT}. "
             "Read it with the version of ikp that wrote it."
         )
+    return contents.summary
 
 
 def _packets(content: bytes, budget: Budget) -> Iterator[tuple[Data, Ints, Ints]]:

@@ -323,3 +323,12 @@ def test_a_choice_of_blocks_that_was_overwritten_is_told_and_the_session_s_taken
     trace = decode([segment.source(selection=chosen)])
     assert trace.slots.block.tolist() == right.slots.block.tolist()
     assert trace.launches[0].notes[0].startswith("the choice of warps and blocks in the launch")
+
+
+def test_a_segment_to_which_only_the_host_wrote_gives_no_launch() -> None:
+    data = np.zeros(4096, np.uint8)
+    words = Selection(1, 0, 8, 6).words().view(np.uint8)
+    data[LAUNCH["warps"] :][: len(words)] = words
+    assert decode([Source("k", data)]).launches == ()
+    data[LAUNCH["grid_x"]] = 1
+    refused(data.tobytes(), "not written by ikp: it starts with 0x00000000")

@@ -207,11 +207,13 @@ def test_buffers_that_nobody_wrote_to_are_told(host: Host) -> None:
             if runs:
                 host.run(buffer, work())
         prof.buffer("off", enabled=False)
+        prof.buffer("chosen", warps=[0])  # the host writes to it
 
     with pytest.warns(IkpWarning) as caught:
         prof = session(run_some)
     (warning,) = caught
-    assert str(warning.message).startswith("nothing was recorded for 'both', 'idle': the kernel ")
+    told = "nothing was recorded for 'both', 'chosen', 'idle': the kernel never ran"
+    assert str(warning.message).startswith(told)
     assert [launch.label for launch in prof.trace.launches] == ["ran", "both"]
 
 

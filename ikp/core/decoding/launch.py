@@ -106,7 +106,7 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
             "bytes."
         )
     header = np.ascontiguousarray(data[: abi.LAUNCH_HEADER_BYTES]).view(abi.LAUNCH_HEADER)[0]
-    if int(header["magic"]) == 0 and not data[: abi.LAUNCH_HEADER_BYTES].any():
+    if not any(header[name].any() for name in OF_KERNELS):
         return None
     if int(header["magic"]) != abi.MAGIC:
         raise DecodeError(
@@ -121,6 +121,12 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
         )
     _check_launch(header, len(data), where)
     return header
+
+
+OF_KERNELS = tuple(
+    name for name in abi.LAUNCH_HEADER.names or () if name not in Selection.__slots__
+)
+"""Fields of the launch header that a kernel writes; the host writes the others."""
 
 
 def _check_launch(header: Any, size: int, where: str) -> None:

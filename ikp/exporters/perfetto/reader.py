@@ -18,7 +18,7 @@ from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
-from ikp.exporters.perfetto.schema import FORMAT, Packet
+from ikp.exporters.perfetto.schema import READABLE, Packet
 from ikp.exporters.perfetto.split import DamagedError, Data, Ints, fitting, padded, split, whole
 
 
@@ -32,10 +32,32 @@ def read(path: str | PathLike[str]) -> Trace:
     try:
         return _trace(_contents(path, content))
     except (DamagedError, UnicodeDecodeError) as error:
-        raise ExportError(
-            f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
-            "(write or copy it again), or it is a file of another kind."
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def read_head(path: str | PathLike[str]) -> Contents:
+    """Read a file up to its first events: launches, blocks, but no ranges.
+
+    Raises:
+        ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
+        ExportError: the file can't be read, or is damaged.
+    """
+    content = _bytes(path)
+    try:
+        return _contents(path, content, head=True)
+    except (DamagedError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+
+
+class ForeignError(ExportError):
+    """The file may be a good Perfetto trace, but not one that this reader knows."""
+
+
+def _damaged(path: str | PathLike[str], error: Exception) -> ExportError:
+    return ExportError(
+        f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
+        "(write or copy it again), or it is a file of another kind."
+    )
 
 
 def _bytes(path: str | PathLike[str]) -> bytes:
@@ -48,7 +70,7 @@ def _bytes(path: str | PathLike[str]) -> bytes:
     return content
 
 
-def _contents(path: str | PathLike[str], content: bytes) -> Contents:
+def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) -> Contents:
     budget = Budget(path, len(content))
     contents = Contents()
     contents.tracks.most = MOST_TRACKS + TRACKS_PER_BYTE * len(content)
@@ -61,6 +83,8 @@ def _contents(path: str | PathLike[str], content: bytes) -> Contents:
             own = len(evidence.to_args(summary))
         budget.take(own * len(starts))  # each event gets a place for each argument
         contents.add(data, starts[begin:], sizes[begin:])
+        if head and contents.events:
+            break
     return contents
 
 
@@ -70,14 +94,15 @@ def _read_head(
     with contextlib.suppress(DamagedError):  # what is not ours may have any packets here
         contents.add(data, starts, sizes)
     if contents.summary is None:
-        raise ExportError(
+        raise ForeignError(
             f"{path} is a Perfetto trace, but ikp did not write it, so it lacks what ikp needs to "
             "know of launches and blocks. Open it at https://ui.perfetto.dev."
         )
     written = contents.summary.get("format")
-    if written != FORMAT:
-        raise ExportError(
-            f"{path} has version {written} of ikp's layout; this ikp reads version {FORMAT}. "
+    if written not in READABLE:
+        known = " and ".join(map(str, READABLE))
+        raise ForeignError(
+            f"{path} has version {written} of ikp's layout; this ikp reads versions {known}. "
             "Read it with the version of ikp that wrote it."
         )
     return contents.summary
@@ -161,8 +186,8 @@ def _trace(contents: Contents) -> Trace:
     return trace
 
 
-HEAD_PACKETS = 4
-"""Names, clock, the summary's track, the summary: what our files begin with."""
+HEAD_PACKETS = 5
+"""Names, clock, the first track, the summary's, the summary: what our files begin with."""
 MOST_TRACKS = 1 << 20
 TRACKS_PER_BYTE = 4
 """Ids of tracks index a table, so a damaged file must not ask for an endless one. They count from

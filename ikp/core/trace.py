@@ -89,8 +89,17 @@ class Launch:
         return self.attempted - self.kept
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
+class _Columns:
+    """Tables of columns: compared by identity, since arrays are, and shown by their size."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,} rows of {', '.join(self.__slots__)}>"  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Slots(_Columns):
     """One row per warp of a block that ran. ``start_ns`` is its ``init``, ``end_ns`` its ``finish``
     (or the end of its last record).
     """
@@ -110,8 +119,8 @@ class Slots:
         return len(self.launch)
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Events(_Columns):
     """One row per record, slot by slot, within a slot in the order of recording (by end)."""
 
     slot: Column  # int32, index into Trace.slots
@@ -127,8 +136,8 @@ class Events:
         return len(self.slot)
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Totals(_Columns):
     """One row per warp and region: all its ranges, or all its instants, taken together.
 
     Sorted by slot, region and kind, each of which occurs once. ``total_ns`` is ``ticks`` at the
@@ -179,9 +188,11 @@ def no_totals() -> Totals:
     return make_columns(Totals, **dict.fromkeys(Totals.__slots__, ()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
     """What was recorded in one session, with its evidence.
+
+    Two traces are equal only if they are the same object: compare their columns.
 
     ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
     time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
@@ -199,6 +210,16 @@ class Trace:
     roles: tuple[str, ...] = ("",)
     args: Mapping[str, ArgColumn] = field(default_factory=dict)
     totals: Totals = field(default_factory=no_totals)
+
+    def __repr__(self) -> str:
+        from ikp.analysis.summary import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from ikp.analysis.html import trace_html
+
+        return trace_html(self)
 
     @property
     def dropped(self) -> int:
@@ -223,10 +244,10 @@ class Trace:
         return instants(self)
 
     def stats(self, by: str | None = None) -> Stats:
-        """Return count, total, mean, p50, p99 and share per launch label and region.
+        """Return counts, times, cycles, self times and shares per launch label and region.
 
         With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart. Totals have no percentiles: those are None.
+        these apart. Totals have no percentiles and no self times: those are None.
         """
         from ikp.analysis.stats import (
             stats,  # analysis reads traces: the import can't be on top
@@ -235,7 +256,7 @@ class Trace:
         return stats(self, by)
 
     def print_stats(self) -> None:
-        """Print :meth:`stats` on stdout, in colour on a terminal."""
+        """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""
         from ikp.analysis.render import show
 
         show(self.stats())

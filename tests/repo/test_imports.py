@@ -11,7 +11,7 @@ import pytest
 
 from tests.repo.tree import modules
 
-EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress")
+EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress", "ikp.terminal")
 MAY_IMPORT = {
     "ikp": EVERYWHERE,
     "ikp.core": ("ikp.core",),

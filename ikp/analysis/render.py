@@ -7,7 +7,7 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ikp import terminal
@@ -237,12 +237,12 @@ def as_json(content: Any) -> str:
     return json.dumps(content, indent=2)
 
 
-def as_csv(row_type: type, rows: Iterable[RegionStats]) -> str:
-    """Return dataclass rows as CSV with a header line."""
+def as_csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
+    """Return a header and lines as CSV; None is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(f.name for f in fields(row_type))
-    writer.writerows(astuple(row) for row in rows)
+    writer.writerow(header)
+    writer.writerows(lines)
     return out.getvalue()
 
 

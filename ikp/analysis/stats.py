@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ikp.analysis import render
@@ -70,6 +70,10 @@ class RegionStats:
     p50_cycles: float | None = None
     p95_cycles: float | None = None
     group: str = ""
+
+
+FIELDS = tuple(one.name for one in fields(RegionStats))
+"""The columns of CSV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +194,7 @@ class Stats:
 
     def to_csv(self) -> str:
         """Return the rows as CSV with a header line; an absent figure is an empty field."""
-        return render.as_csv(RegionStats, self.rows)
+        return render.as_csv(FIELDS, map(astuple, self.rows))
 
     def __str__(self) -> str:
         return render.as_text(self)

@@ -13,6 +13,7 @@ import click
 from ikp.cli import gpu
 from ikp.cli.files import next_command
 from ikp.cli.plugins import Check, Plugin, aligned, check, registered
+from ikp.terminal import printable
 from ikp.version import __version__
 
 PACKAGES = (
@@ -25,6 +26,7 @@ PACKAGES = (
     "pandas",
     "pyarrow",
 )
+LINES = "\n"
 VARIABLES = {
     "IKP": "0 turns all recording off",
     "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",
@@ -94,7 +96,7 @@ def command(output: str) -> None:
     report = examine()
     click.echo(_as_json(report) if output == "json" else _as_text(report))
     for problem in report.problems:
-        click.echo(f"broken: {problem}", err=True)
+        click.echo(f"broken: {printable(problem, keep=LINES)}", err=True)
     _next(report)
     if report.problems:
         raise SystemExit(1)
@@ -109,11 +111,11 @@ def _as_text(report: Report) -> str:
         *(_plugin_row(plugin, result) for plugin, result in report.plugins),
         *(("GPU", line) for line in report.gpus.lines()),
         *(
-            (name, found if found is not None else f"not set ({VARIABLES[name]})")
+            (name, f"{'not set' if found is None else found} ({VARIABLES[name]})")
             for name, found in report.environment.items()
         ),
     ]
-    return aligned(rows)
+    return aligned([tuple(map(printable, row)) for row in rows])
 
 
 def _plugin_row(plugin: Plugin, result: Check) -> tuple[str, str]:

@@ -7,8 +7,9 @@ lower case differ.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 
 from ikp.errors import UsageError
 from ikp.terminal import shortened
@@ -43,9 +44,13 @@ def _chosen(names: Sequence[str], patterns: list[str], what: str) -> list[bool]:
     return [name in exact or any(fnmatchcase(name, one) for one in globs) for name in names]
 
 
-def matches(pattern: str, *names: str) -> bool:
-    """Whether a pattern means something that goes by any of these names."""
-    return any(name == pattern or fnmatchcase(name, pattern) for name in names)
+def dotted(pattern: str) -> re.Pattern[str]:
+    """Return what finds a pattern in dotted names such as a kernel's ``package.module.name``.
+
+    The pattern means the whole of one, or what follows a dot: ``matmul``, ``ops.mm*``, ``*mm*``.
+    Names in code hold no wildcards, so none has to go first.
+    """
+    return re.compile(rf"\A(?:.*\.)?(?:{translate(pattern)})")
 
 
 def listed(names: Iterable[str]) -> str:

@@ -68,7 +68,7 @@ def test_json_holds_every_instruction(cache: Path) -> None:
 
 
 def test_code_lists_a_ranges_instructions(cache: Path) -> None:
-    output = invoke(cache, "--code", "^load$").stdout
+    output = invoke(cache, "--code", "load").stdout
     listing = output[output.index("start read at") :]
     assert "wait           DEPBAR.LE SB0, 0x2" in listing
     assert "gemm.py:39" in listing
@@ -78,8 +78,7 @@ def test_code_lists_a_ranges_instructions(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--code", "nothing"], "no range's name matches 'nothing': there are dot, load."),
-        (["--code", "("], "not a regular expression"),
+        (["--code", "nothing"], "no range matches 'nothing'; there are: 'dot', 'load'."),
         (["--kernel", "nothing"], "has a name that matches 'nothing'"),
     ],
 )

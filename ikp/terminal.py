@@ -110,13 +110,14 @@ def lay_out(
     room = _rooms(shape, sizes, shown, wide)
 
     def line(cells: Sequence[str]) -> str:
-        apart = wide is not None and any(width(cells[i]) > room[i] for i in shown if shape[i].name)
-        parts = [
-            _padded("" if apart and shape[i].name else cells[i], room[i], shape[i].name)
-            for i in shown
-        ]
-        names = GAP.join(cells[i] for i in shown if shape[i].name and cells[i])
-        return (f"{names}\n" if apart else "") + GAP.join(parts).rstrip()
+        names = [i for i in shown if shape[i].name]
+        parts = {i: _padded(cells[i], room[i], shape[i].name) for i in shown}
+        if wide is None or all(width(cells[i]) <= room[i] for i in names):
+            return GAP.join(parts.values()).rstrip()
+        above = [cells[i] for i in names if cells[i]]
+        apart = "\n" if width(GAP.join(above)) > wide else GAP
+        parts |= {i: " " * room[i] for i in names}
+        return f"{apart.join(above)}\n{GAP.join(parts.values()).rstrip()}"
 
     return line(titles), [line(row) for row in rows]
 

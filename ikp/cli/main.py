@@ -76,13 +76,13 @@ def _warnings_as_lines() -> Iterator[None]:
     """Print ikp's own warnings as lines, without the place in ikp's source that Python names."""
     usual = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, IkpWarning):
             click.echo(f"ikp: warning: {message}", err=True)
         else:
-            usual(message, category, *place)
+            usual(message, category, *place, **more)
 
-    warnings.showwarning = show
+    warnings.showwarning = show  # type: ignore[assignment]  # it hands the place on as it is
     try:
         yield
     finally:

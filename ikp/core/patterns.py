@@ -35,12 +35,13 @@ def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
     return chosen
 
 
-def _chosen(names: Sequence[str], patterns: list[str], what: str) -> list[bool]:
-    wrong = [one for one in patterns if not isinstance(one, str)]
-    if wrong:
-        raise UsageError(f"a {what} is chosen by a pattern like 'load*', not by {wrong[0]!r}.")
-    exact = set(patterns) & set(names)
-    globs = [one for one in patterns if one not in exact]
+def _chosen(names: Sequence[str], patterns: Sequence[object], what: str) -> list[bool]:
+    texts = [one for one in patterns if isinstance(one, str)]
+    if len(texts) < len(patterns):
+        wrong = next(one for one in patterns if not isinstance(one, str))
+        raise UsageError(f"a {what} is chosen by a pattern like 'load*', not by {wrong!r}.")
+    exact = set(texts) & set(names)
+    globs = [one for one in texts if one not in exact]
     return [name in exact or any(fnmatchcase(name, one) for one in globs) for name in names]
 
 

@@ -79,7 +79,7 @@ def _owned(slot: NDArray[Any], start: Ints, end: Ints) -> tuple[Ints, NDArray[np
     time[opens], time[closes] = start, end
     change = np.ones(2 * count, np.int8)
     change[closes] = -1
-    depth = np.cumsum(change)
+    depth = np.cumsum(change, dtype=np.int64)
     if np.array_equal(depth[opens], depth[closes] + 1):  # each one closes as the innermost
         owner = _innermost(opens, depth, change)
     else:
@@ -153,4 +153,5 @@ def _latest(
     found = np.cumsum(change > 0) - 1
     for level in reversed(range(len(most))):
         found = np.where(most[level][found] <= place, np.maximum(found - (1 << level), 0), found)
-    return by_opening[found]
+    latest: NDArray[np.intp] = by_opening[found]
+    return latest

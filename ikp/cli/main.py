@@ -82,7 +82,7 @@ def _warnings_as_lines() -> Iterator[None]:
         else:
             usual(message, category, *place, **more)
 
-    warnings.showwarning = show  # type: ignore[assignment]  # it hands the place on as it is
+    warnings.showwarning = show
     try:
         yield
     finally:

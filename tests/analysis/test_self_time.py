@@ -76,7 +76,8 @@ def test_self_times_and_the_time_in_no_range_add_up() -> None:
 
 
 def test_times_too_far_apart_to_pack_beside_the_slot() -> None:
-    made = trace([(0, 0, 0, 9), (0, 1, 0, 20), (3, 0, 5, 6)])
+    # In 64 bits, the number of the last slot would fall on that of the first.
+    made = trace([(0, 0, 0, 9), (0, 1, 0, 20), (4, 0, 5, 6)], slots=[(0, i) for i in range(5)])
     end = made.events.end_ns.copy()
     end[1] += 1 << 61
     check(replace(made, events=replace(made.events, end_ns=end)))

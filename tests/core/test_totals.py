@@ -238,7 +238,7 @@ def test_statistics_are_those_of_the_timeline_but_for_percentiles() -> None:
         assert all(one.in_no_range_ns is None for one in totals.stats(by).residence)
     text = str(totals.stats())
     (line,) = (line for line in text.split("\n") if " dot " in line)
-    assert line.split()[1:] == ["256", "57.6", "%", "-", *("230.40 us 900 ns".split()), *"-------"]
+    assert line.split()[1:] == ["256", "57.6", "%", "-", "230.40", "us", "900", "ns", *"-------"]
     assert "in no range" not in text  # nobody knows
     assert "12 totals, none dropped" in text
 

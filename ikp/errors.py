@@ -6,14 +6,14 @@ A message says what happened, where, why, and what to do about it. All derive fr
 
 from __future__ import annotations
 
-from ikp.terminal import printable
+from ikp.terminal import message
 
 
 class _Readable:
-    """A message that people read: control characters of the names in it stand as escapes."""
+    """A message that people read: the names in it neither act on a terminal nor flood it."""
 
     def __str__(self) -> str:
-        return printable(super().__str__(), keep="\n")
+        return message(super().__str__())
 
 
 class IkpError(_Readable, Exception):

@@ -15,6 +15,8 @@ from typing import IO, Final
 
 LONGEST_NAME: Final = 200
 """Characters of a name that a terminal shows."""
+LONGEST_LINE: Final = 4000
+"""Characters of a line of a message."""
 JOINERS: Final = "\u200c\u200d"
 """Control characters that scripts and emoji are written with; they do nothing to a terminal."""
 ACTING: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -40,6 +42,21 @@ def shortened(name: str) -> str:
     if len(name) <= LONGEST_NAME:
         return printable(name)
     return f"{printable(name[:LONGEST_NAME])}... ({len(name):,} characters)"
+
+
+def message(text: str) -> str:
+    """Return an error's or a warning's text as a terminal shows it: lines stay, endless ones end.
+
+    What makes a line endless is a name in it, so what stands around that is kept.
+    """
+    return "\n".join(map(_line, text.split("\n")))
+
+
+def _line(text: str) -> str:
+    if len(text) > LONGEST_LINE:
+        half = LONGEST_LINE // 2
+        text = f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
+    return printable(text)
 
 
 def columns(out: IO[str] | None = None) -> int | None:

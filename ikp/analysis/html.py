@@ -20,13 +20,12 @@ def as_html(stats: Stats) -> str:
     shown = render.columns(stats)
     head = "".join(_cell("th", one.title, one.name) for one in shown)
     body = []
-    for label in render.labels(stats):
-        text = escape(render.heading(stats, label, shortened))
+    for section in render.sections(stats):
+        text = escape(render.heading(section, shortened))
         body.append(f'<tr><th colspan="{len(shown)}"{NAME}>{text}</th></tr>')
         body += [
             f"<tr>{''.join(_cell('td', one.cell(row), one.name) for one in shown)}</tr>"
-            for row in stats.rows
-            if row.launch == label
+            for row in (stats.rows[number] for number in section.rows)
         ]
     below = [escape(line) for line in render.facts(stats, shortened)]
     below += [f"<b>{escape(line)}</b>" for line in render.warnings(stats, shortened)]

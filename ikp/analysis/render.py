@@ -7,7 +7,7 @@ import io
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ikp import terminal
@@ -100,6 +100,30 @@ Line = tuple[str, str]
 """Text and its style."""
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What a table shows of one launch label. ``rows`` are numbers of the statistics' rows."""
+
+    label: str
+    rows: list[int] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    residence: list[Residence] = field(default_factory=list)
+
+
+def sections(stats: Stats) -> list[Section]:
+    """Return the labels that have rows, and those under which nothing was recorded at all."""
+    found: dict[str, Section] = {}
+    for one in (*stats.evidence, *stats.residence, *stats.rows):
+        found.setdefault(one.launch, Section(one.launch))
+    for number, row in enumerate(stats.rows):
+        found[row.launch].rows.append(number)
+    for evidence in stats.evidence:
+        found[evidence.launch].evidence.append(evidence)
+    for residence in stats.residence:
+        found[residence.launch].residence.append(residence)
+    return [one for one in found.values() if one.rows or [e.kept for e in one.evidence] == [0]]
+
+
 def sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
     """Yield the lines of a table that fits into ``wide`` cells, and of the evidence below it.
 
@@ -111,14 +135,11 @@ def sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
     cells = [[name(c.cell(row)) if c.name else c.cell(row) for c in shown] for row in stats.rows]
     head, lines = lay_out([c.column for c in shown], cells, inner)
     yield INDENT + head, "bold"
-    yield "-" * max(map(len, [*lines, INDENT + head])) if wide is None else "-" * wide, "dim"
-    rows = list(zip(stats.rows, lines, strict=True))
-    for label in labels(stats):
-        yield from _wrapped(heading(stats, label, name), "bold", wide)
-        for row, line in rows:
-            if row.launch == label:
-                yield textwrap.indent(line, INDENT), ""
-        yield from ((INDENT + line, "") for line in _outside(stats, label, name))
+    yield "-" * (len(INDENT) + max(map(len, head.split("\n")))), "dim"
+    for section in sections(stats):
+        yield from _wrapped(heading(section, name), "bold", wide)
+        yield from ((textwrap.indent(lines[row], INDENT), "") for row in section.rows)
+        yield from ((INDENT + line, "") for line in _outside(stats, section, name))
     yield "", ""
     for line in facts(stats, name):
         yield from _wrapped(line, "dim", wide)
@@ -126,14 +147,14 @@ def sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
         yield from _wrapped(line, "yellow", wide)
 
 
-def heading(stats: Stats, label: str, name: Callable[[str], str] = printable) -> str:
+def heading(section: Section, name: Callable[[str], str] = printable) -> str:
     """Return what stands above the rows of a label: its launches as a whole."""
-    parts = [_launched(one) for one in stats.evidence if one.launch == label]
-    outside = _in_no_range([one for one in stats.residence if one.launch == label])
+    parts = [_launched(one) for one in section.evidence]
+    outside = _in_no_range(section.residence)
     if outside is not None:
-        lossy = any(one.dropped or one.unfinished for one in stats.evidence if one.launch == label)
+        lossy = any(one.dropped or one.unfinished for one in section.evidence)
         parts.append(f"{'at most ' if lossy else ''}{percent(outside)} of it in no range")
-    return f"{name(label)}: {', '.join(parts)}" if parts else name(label)
+    return f"{name(section.label)}: {', '.join(parts)}" if parts else name(section.label)
 
 
 def _launched(one: Evidence) -> str:
@@ -161,10 +182,10 @@ def _in_no_range(parts: list[Residence]) -> float | None:
     return sum(known) / whole if whole and len(known) == len(parts) else None
 
 
-def _outside(stats: Stats, label: str, name: Callable[[str], str]) -> list[str]:
+def _outside(stats: Stats, section: Section, name: Callable[[str], str]) -> list[str]:
     """Return, for groups with rows, how long their warps were in no range: a line each."""
-    groups = {row.group for row in stats.rows if row.launch == label} - {""}
-    parts = [one for one in stats.residence if one.launch == label and one.group in groups]
+    groups = {stats.rows[row].group for row in section.rows} - {""}
+    parts = [one for one in section.residence if one.group in groups]
     shares = [(one.group, _in_no_range([one])) for one in parts]
     named = [(name(group), share) for group, share in shares if share is not None]
     size = max((terminal.width(group) for group, _ in named), default=0)
@@ -172,13 +193,6 @@ def _outside(stats: Stats, label: str, name: Callable[[str], str]) -> list[str]:
         f"{group}{' ' * (size - terminal.width(group))}  {percent(share)} in no range"
         for group, share in named
     ]
-
-
-def labels(stats: Stats) -> list[str]:
-    """Return the labels that have rows, and those under which nothing was recorded at all."""
-    rows = dict.fromkeys(row.launch for row in stats.rows)
-    known = [one.launch for one in stats.evidence if one.launch in rows or not one.kept]
-    return list(dict.fromkeys([*known, *rows]))
 
 
 def _wrapped(text: str, style: str, wide: int | None) -> Iterator[Line]:

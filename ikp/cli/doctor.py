@@ -13,7 +13,7 @@ import click
 from ikp.cli import gpu
 from ikp.cli.files import next_command
 from ikp.cli.plugins import Check, Plugin, aligned, check, registered
-from ikp.terminal import printable
+from ikp.terminal import message
 from ikp.version import __version__
 
 PACKAGES = (
@@ -26,7 +26,6 @@ PACKAGES = (
     "pandas",
     "pyarrow",
 )
-LINES = "\n"
 VARIABLES = {
     "IKP": "0 turns all recording off",
     "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",
@@ -96,7 +95,7 @@ def command(output: str) -> None:
     report = examine()
     click.echo(_as_json(report) if output == "json" else _as_text(report))
     for problem in report.problems:
-        click.echo(f"broken: {printable(problem, keep=LINES)}", err=True)
+        click.echo(f"broken: {message(problem)}", err=True)
     _next(report)
     if report.problems:
         raise SystemExit(1)
@@ -115,7 +114,7 @@ def _as_text(report: Report) -> str:
             for name, found in report.environment.items()
         ),
     ]
-    return aligned([tuple(map(printable, row)) for row in rows])
+    return aligned(rows)
 
 
 def _plugin_row(plugin: Plugin, result: Check) -> tuple[str, str]:

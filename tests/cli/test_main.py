@@ -99,6 +99,13 @@ def test_an_error_shows_control_characters_and_keeps_lines():
     assert error.args == ("no \x1b[31mfile.\nFind it.",)
 
 
+def test_an_endless_name_leaves_the_message_readable():
+    text = str(ExportError(f"no region matches {'x' * 1_000_000!r}; there are: 'load'."))
+    assert len(text) < 5000
+    assert text.startswith("no region matches 'xxx") and text.endswith("there are: 'load'.")
+    assert "[... 996,0" in text
+
+
 def test_python_m_ikp_is_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "ikp", "--version"], capture_output=True, text=True, check=True

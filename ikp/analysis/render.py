@@ -121,7 +121,7 @@ def sections(stats: Stats) -> list[Section]:
         found[evidence.launch].evidence.append(evidence)
     for residence in stats.residence:
         found[residence.launch].residence.append(residence)
-    return [one for one in found.values() if one.rows or [e.kept for e in one.evidence] == [0]]
+    return [one for one in found.values() if one.rows or any(not e.kept for e in one.evidence)]
 
 
 def sheet(stats: Stats, wide: int | None) -> Iterator[Line]:

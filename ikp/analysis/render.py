@@ -113,14 +113,16 @@ class Section:
 def sections(stats: Stats) -> list[Section]:
     """Return the labels that have rows, and those under which nothing was recorded at all."""
     found: dict[str, Section] = {}
-    for one in (*stats.evidence, *stats.residence, *stats.rows):
-        found.setdefault(one.launch, Section(one.launch))
-    for number, row in enumerate(stats.rows):
-        found[row.launch].rows.append(number)
+
+    def of(label: str) -> Section:
+        return found.setdefault(label, Section(label))
+
     for evidence in stats.evidence:
-        found[evidence.launch].evidence.append(evidence)
+        of(evidence.launch).evidence.append(evidence)
     for residence in stats.residence:
-        found[residence.launch].residence.append(residence)
+        of(residence.launch).residence.append(residence)
+    for number, row in enumerate(stats.rows):
+        of(row.launch).rows.append(number)
     return [one for one in found.values() if one.rows or any(not e.kept for e in one.evidence)]
 
 

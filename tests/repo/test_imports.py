@@ -14,6 +14,7 @@ from tests.repo.tree import modules
 EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress", "ikp.terminal")
 MAY_IMPORT = {
     "ikp": EVERYWHERE,
+    "ikp.__main__": ("ikp.cli",),
     "ikp.core": ("ikp.core",),
     "ikp.targets": ("ikp.core", "ikp.targets"),
     "ikp.backends": ("ikp.core", "ikp.targets", "ikp.backends"),

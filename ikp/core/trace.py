@@ -89,17 +89,14 @@ class Launch:
         return self.attempted - self.kept
 
 
-class _Columns:
-    """Tables of columns: compared by identity, since arrays are, and shown by their size."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self):,} rows of {', '.join(self.__slots__)}>"  # type: ignore[arg-type]
+def _by_size(table: Slots | Events | Totals) -> str:
+    """Show a table of columns by its size: printing arrays says less, at length."""
+    names = ", ".join(one.name for one in fields(table))
+    return f"<{type(table).__name__}: {len(table):,} rows of {names}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Slots(_Columns):
+class Slots:
     """One row per warp of a block that ran. ``start_ns`` is its ``init``, ``end_ns`` its ``finish``
     (or the end of its last record).
     """
@@ -115,12 +112,15 @@ class Slots(_Columns):
     kept: Column  # int64
     finished: Column  # bool
 
+    def __repr__(self) -> str:
+        return _by_size(self)
+
     def __len__(self) -> int:
         return len(self.launch)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Events(_Columns):
+class Events:
     """One row per record, slot by slot, within a slot in the order of recording (by end)."""
 
     slot: Column  # int32, index into Trace.slots
@@ -132,12 +132,15 @@ class Events(_Columns):
     payload_type: Column  # uint8, abi.PayloadType
     payload: Column  # uint32, raw bits
 
+    def __repr__(self) -> str:
+        return _by_size(self)
+
     def __len__(self) -> int:
         return len(self.slot)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Totals(_Columns):
+class Totals:
     """One row per warp and region: all its ranges, or all its instants, taken together.
 
     Sorted by slot, region and kind, each of which occurs once. ``total_ns`` is ``ticks`` at the
@@ -150,6 +153,9 @@ class Totals(_Columns):
     count: Column  # int64, how many
     ticks: Column  # int64, the sum of their durations in clock ticks; instants have 0
     total_ns: Column  # int64
+
+    def __repr__(self) -> str:
+        return _by_size(self)
 
     def __len__(self) -> int:
         return len(self.slot)

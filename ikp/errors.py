@@ -6,8 +6,17 @@ A message says what happened, where, why, and what to do about it. All derive fr
 
 from __future__ import annotations
 
+from ikp.terminal import message
 
-class IkpError(Exception):
+
+class _Readable:
+    """A message that people read: the names in it neither act on a terminal nor flood it."""
+
+    def __str__(self) -> str:
+        return message(super().__str__())
+
+
+class IkpError(_Readable, Exception):
     """Base of every error raised by ``ikp``."""
 
 
@@ -43,5 +52,5 @@ class PluginError(IkpError):
     """A backend or exporter that is missing, broken, or written for another interface."""
 
 
-class IkpWarning(UserWarning):
+class IkpWarning(_Readable, UserWarning):
     """Something was lost or estimated; the trace says how much."""

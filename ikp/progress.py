@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from ikp.terminal import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -47,10 +49,11 @@ def _is_terminal() -> bool:
 
 def _show(description: str, total: int, force: bool) -> Progress:
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     console = Console(stderr=True, force_terminal=force or None)
     bar = Progress(console=console, transient=True)
-    bar.add_task(description, total=total)
+    bar.add_task(escape(printable(description)), total=total)  # names in it are no markup
     bar.start()
     return bar

@@ -22,7 +22,7 @@ RESULTS = {
     "ikp.core.args": ("ArgColumn",),
     "ikp.core.items": ("Range", "Instant"),
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
-    "ikp.analysis.stats": ("Stats", "RegionStats"),
+    "ikp.analysis.stats": ("Stats", "RegionStats", "Residence"),
     "ikp.analysis.evidence": ("Evidence",),
 }
 """What users meet through a trace, but never construct."""

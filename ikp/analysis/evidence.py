@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from math import prod
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+
+from ikp.terminal import printable
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
+
+Ints = NDArray[np.int64]
+One = TypeVar("One")
+LATEST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was recorded under one launch label, and how well.
 
-    ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``.
+    ``residence_ns`` is the sum over the label's warps of the time from ``init`` to ``finish``. A
+    launch's duration is from its first warp's ``init`` to its last one's ``finish``: the median of
+    the label's launches, the shortest and the longest. ``recordable`` is how many warps the
+    launches had, of which ``warps`` recorded. ``ghz`` is the rate of the clock, where that counts
+    SM cycles: the mean of the launches.
     ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
     records that any one warp attempted. The clock residuals are the worst of its launches.
     """
@@ -27,6 +39,13 @@ class Evidence:
     backends: tuple[str, ...]
     warps: int
     residence_ns: int
+    duration_ns: float
+    duration_min_ns: int
+    duration_max_ns: int
+    blocks: tuple[int, ...]  # of one launch, where they differ each number once
+    warps_per_block: tuple[int, ...]
+    recordable: int
+    ghz: float | None
     attempted: int
     kept: int
     capacity: int
@@ -45,13 +64,18 @@ class Evidence:
         """Records attempted but not kept, as far as known."""
         return self.attempted - self.kept
 
+    @property
+    def counts_cycles(self) -> bool:
+        """Whether all launches were timed in SM cycles."""
+        return self.ghz is not None
+
     def facts(self) -> str:
         """Return in one line what was recorded, where, and how well."""
-        return f"{self.launch}: {_source(self)}; {_records(self)}; {_clock(self)}."
+        return f"{_name(self)}: {_source(self)}; {_records(self)}; {_clock(self)}."
 
     def warnings(self) -> list[str]:
         """Return in words what was lost, and the notes of the recording; empty if all is well."""
-        return [*_losses(self), *self.notes]
+        return [*_losses(self), *map(printable, self.notes)]
 
 
 def about(trace: Trace) -> tuple[str, ...]:
@@ -68,47 +92,67 @@ def about(trace: Trace) -> tuple[str, ...]:
         lines.append(f"recording's overhead deducted: {facts['overhead_deducted']}.")
     if "edited" in facts:
         lines.append(f"edited: {facts['edited']}.")
-    return tuple(lines)
+    return tuple(map(printable, lines))
 
 
 def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
     """Return one :class:`Evidence` per launch label, in the order of the labels' first launches."""
-    count = len(trace.launches)
-    of_slot = trace.slots.launch
-    warps = np.bincount(of_slot, minlength=count)
-    # Floats sum exactly here up to 2**53 ns, which is 104 days of residence time.
-    spans = np.bincount(of_slot, trace.slots.end_ns - trace.slots.start_ns, minlength=count)
-    needed = np.zeros(count, np.int64)
-    np.maximum.at(needed, of_slot, trace.slots.attempted)
+    warps = _Warps.of(trace)
     labels: dict[str, list[int]] = {}
     for index, launch in enumerate(trace.launches):
         labels.setdefault(launch.label, []).append(index)
     return tuple(
-        _of_label(
-            label,
-            [trace.launches[i] for i in members],
-            warps=int(warps[members].sum()),
-            residence_ns=int(spans[members].sum()),
-            needed=int(needed[members].max()),
-        )
+        _of_label(label, [trace.launches[i] for i in members], warps.take(members))
         for label, members in labels.items()
     )
 
 
-def _of_label(
-    label: str, launches: list[Launch], *, warps: int, residence_ns: int, needed: int
-) -> Evidence:
+@dataclass(frozen=True, slots=True)
+class _Warps:
+    """Of the warps that recorded, by launch: how many, how long they ran, what they needed."""
+
+    count: Ints
+    residence_ns: Ints
+    duration_ns: Ints
+    needed: Ints
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Warps:
+        slots, launches = trace.slots, len(trace.launches)
+        count = np.bincount(slots.launch, minlength=launches)
+        ran, needed = np.zeros(launches, np.int64), np.zeros(launches, np.int64)
+        np.add.at(ran, slots.launch, slots.end_ns - slots.start_ns)
+        np.maximum.at(needed, slots.launch, slots.attempted)
+        first, last = np.full(launches, LATEST), np.full(launches, -LATEST)
+        np.minimum.at(first, slots.launch, slots.start_ns)
+        np.maximum.at(last, slots.launch, slots.end_ns)
+        return cls(count, ran, np.where(count > 0, last - first, 0), needed)
+
+    def take(self, launches: list[int]) -> _Warps:
+        """Return those of some launches."""
+        return _Warps(*(getattr(self, one.name)[launches] for one in fields(self)))
+
+
+def _of_label(label: str, launches: list[Launch], warps: _Warps) -> Evidence:
+    ran = warps.duration_ns[warps.count > 0] if warps.count.any() else np.zeros(1, np.int64)
     return Evidence(
         launch=label,
         launches=len(launches),
         devices=_distinct(launch.device for launch in launches),
         backends=_distinct(launch.backend for launch in launches),
-        warps=warps,
-        residence_ns=residence_ns,
+        warps=int(warps.count.sum()),
+        residence_ns=int(warps.residence_ns.sum()),
+        duration_ns=float(np.median(ran)),
+        duration_min_ns=int(ran.min()),
+        duration_max_ns=int(ran.max()),
+        blocks=_distinct(prod(launch.grid) for launch in launches),
+        warps_per_block=_distinct(launch.warps_per_block for launch in launches),
+        recordable=sum(prod(launch.grid) * launch.warps_per_block for launch in launches),
+        ghz=_ghz(launches),
         attempted=sum(launch.attempted for launch in launches),
         kept=sum(launch.kept for launch in launches),
         capacity=min(launch.capacity for launch in launches),
-        needed=needed,
+        needed=int(warps.needed.max()),
         unfinished=sum(launch.unfinished for launch in launches),
         relaunches=sum(launch.relaunches for launch in launches),
         clock=_distinct(launch.clock.name for launch in launches),
@@ -120,14 +164,25 @@ def _of_label(
     )
 
 
-def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+def _ghz(launches: list[Launch]) -> float | None:
+    if any(launch.clock.kind != "cycles" for launch in launches):
+        return None
+    return sum(1 / launch.clock.ns_per_tick for launch in launches) / len(launches)
+
+
+def _distinct(values: Iterable[One]) -> tuple[One, ...]:
     return tuple(dict.fromkeys(values))
 
 
 def _source(evidence: Evidence) -> str:
     backends = "/".join(evidence.backends)
     launches = plural(evidence.launches, f"{backends} launch", f"{backends} launches")
-    return f"{launches}, {plural(evidence.warps, 'warp')} on {' + '.join(evidence.devices)}"
+    devices = printable(" + ".join(evidence.devices))
+    return f"{launches}, {plural(evidence.warps, 'warp')} on {devices}"
+
+
+def _name(evidence: Evidence) -> str:
+    return printable(evidence.launch)
 
 
 def _records(evidence: Evidence) -> str:
@@ -157,12 +212,12 @@ def _losses(evidence: Evidence) -> list[str]:
     if evidence.dropped:
         room = f"{evidence.capacity:,} {_record(evidence)}s"
         lines.append(
-            f"{evidence.launch}: a warp can keep {room} here and one attempted "
+            f"{_name(evidence)}: a warp can keep {room} here and one attempted "
             f"{evidence.needed:,}: the figures count only the kept ones."
         )
     if evidence.unfinished:
         lines.append(
-            f"{evidence.launch}: {plural(evidence.unfinished, 'warp')} never reached finish: "
+            f"{_name(evidence)}: {plural(evidence.unfinished, 'warp')} never reached finish: "
             + (
                 "their totals are lost."
                 if "totals" in evidence.modes
@@ -172,7 +227,7 @@ def _losses(evidence: Evidence) -> list[str]:
     if evidence.relaunches:
         earlier = plural(evidence.relaunches, "earlier launch", "earlier launches")
         lines.append(
-            f"{evidence.launch}: the records of {earlier} in the same buffer were overwritten."
+            f"{_name(evidence)}: the records of {earlier} in the same buffer were overwritten."
         )
     return lines
 

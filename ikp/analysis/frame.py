@@ -20,13 +20,16 @@ def to_pandas(trace: Trace) -> pandas.DataFrame:
     Columns: ``launch`` (index into ``trace.launches``), ``label``, ``rank``
     (missing where there is none), ``block`` (linear), ``block_x``,
     ``block_y``, ``block_z``, ``warp`` (in its block), ``sm``, ``role``, ``region``, ``kind``
-    (``"range"`` or ``"instant"``), ``start_ns``, ``end_ns`` and ``dur_ns`` (Unix nanoseconds),
-    ``ticks`` (of the launch's clock) and ``payload`` (float64, NaN where there is none), then the
-    trace's arguments. Names are categorical.
+    (``"range"`` or ``"instant"``), ``start_ns``, ``end_ns`` (Unix nanoseconds), ``dur_ns``
+    (nanoseconds), ``ticks`` (how long it took, in the unit that ``clock`` says), ``clock``
+    (``"cycles"`` of the SM, or ``"globaltimer"`` or ``"host"``, which both count nanoseconds) and
+    ``payload`` (float64, NaN where there is none), then the trace's arguments. Names are
+    categorical.
 
     A trace of totals has one row per total instead. Columns: those that say which warp (``launch``
-    to ``role``), ``region``, ``kind``, ``count``, ``ticks`` (the sum), ``total_ns`` and ``share``
-    (of the time that the warp ran; NaN for instants).
+    to ``role``), ``region``, ``kind``, ``count``, ``ticks`` (the sum, in the unit that ``clock``
+    says), ``clock``, ``total_ns`` (nanoseconds) and ``share`` (of the time that the warp ran, from
+    0 to 1; NaN for instants).
 
     Raises:
         UsageError: pandas is not installed, or the trace has both events and totals.
@@ -63,7 +66,9 @@ def _argument(pd: Any, column: ArgColumn) -> Any:
         texts = values.astype(object)
         texts[~column.given] = None
         return pd.array(texts, dtype="string")
-    dtype = {"i": "Int64", "f": "Float64", "b": "boolean"}[values.dtype.kind]
+    dtype = {"int32": "Int32", "int64": "Int64", "float64": "Float64", "bool": "boolean"}[
+        str(values.dtype)
+    ]
     made = pd.array(values, dtype=dtype)
     made[~column.given] = pd.NA
     return made

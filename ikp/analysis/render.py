@@ -1,19 +1,23 @@
-"""A :class:`~ikp.analysis.stats.Stats` as text, CSV, JSON or a rich table."""
+"""A :class:`~ikp.analysis.stats.Stats` as text, CSV, JSON or for rich."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, fields
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from ikp import terminal
+from ikp.analysis.evidence import Evidence
+from ikp.terminal import Column, lay_out, printable, shortened
 
-    from ikp.analysis.stats import RegionStats, Stats
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+    from ikp.analysis.stats import RegionStats, Residence, Stats
 
 UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
@@ -33,21 +37,33 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
+def cycles(count: float | None) -> str:
+    """Return ``"1,014"``, or nothing where there are none."""
+    return "" if count is None else f"{count:,.0f}"
+
+
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """One column of the table that people read."""
+class Shown:
+    """One column of the table that people read. What ``spare`` says goes first goes least."""
 
     title: str
     cell: Callable[[RegionStats], str]
-    left: bool = False
+    spare: int = 0
+    name: bool = False
+
+    @property
+    def column(self) -> Column:
+        """What lays it out."""
+        return Column(self.title, self.spare, self.name)
 
 
-def _spread(name: str) -> Callable[[RegionStats], str]:
-    """Return what shows one figure of how ranges differ: ``-`` where only their sum is known."""
+def _spread(name: str, text: Callable[[float | None], str]) -> Callable[[RegionStats], str]:
+    """Return what shows one figure of single ranges: ``-`` where only their sum is known."""
+    whole = "total_ns" if name.endswith("_ns") else "total_cycles"
 
     def cell(row: RegionStats) -> str:
         value: float | None = getattr(row, name)
-        return "-" if value is None and row.total_ns is not None else duration(value)
+        return "-" if value is None and getattr(row, whole) is not None else text(value)
 
     return cell
 
@@ -57,98 +73,220 @@ def _region(row: RegionStats) -> str:
 
 
 COLUMNS = (
-    _Shown("launch", lambda row: row.launch, left=True),
-    _Shown("region", _region, left=True),
-    _Shown("group", lambda row: row.group, left=True),
-    _Shown("count", lambda row: f"{row.count:,}"),
-    _Shown("total", lambda row: duration(row.total_ns)),
-    _Shown("mean", lambda row: duration(row.mean_ns)),
-    _Shown("p50", _spread("p50_ns")),
-    _Shown("p99", _spread("p99_ns")),
-    _Shown("min", _spread("min_ns")),
-    _Shown("max", _spread("max_ns")),
-    _Shown("share", lambda row: percent(row.share)),
+    Shown("region", _region, name=True),
+    Shown("group", lambda row: row.group, name=True),
+    Shown("count", lambda row: f"{row.count:,}"),
+    Shown("share", lambda row: percent(row.share)),
+    Shown("self", _spread("self_share", percent)),
+    Shown("total", lambda row: duration(row.total_ns), spare=6),
+    Shown("mean", lambda row: duration(row.mean_ns), spare=5),
+    Shown("p50", _spread("p50_ns", duration)),
+    Shown("p95", _spread("p95_ns", duration), spare=2),
+    Shown("p99", _spread("p99_ns", duration), spare=4),
+    Shown("min", _spread("min_ns", duration), spare=8),
+    Shown("max", _spread("max_ns", duration), spare=7),
+    Shown("p50 cycles", _spread("p50_cycles", cycles), spare=1),
+    Shown("p95 cycles", _spread("p95_cycles", cycles), spare=3),
 )
-GROUP = next(column for column in COLUMNS if column.title == "group")
-SHARE_NOTE = (
-    "share: of the time the launch's warps ran, from init to finish; nested ranges overlap."
-)
+NOTES = {
+    "share": "share: of the time the launch's warps ran, from init to finish; nested ranges "
+    "overlap.",
+    "self": "self: the same, less the ranges that opened inside; adds up to 100 % with the time in "
+    "no range.",
+}
+INDENT = "  "
+
+Line = tuple[str, str]
+"""Text and its style."""
 
 
-def as_text(stats: Stats) -> str:
-    """Return an aligned table of plain text, followed by the evidence."""
-    columns = _columns(stats)
-    cells = [[c.title for c in columns], *_cells(stats)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(map(_padded, line, widths, columns)).rstrip() for line in cells]
-    lines.insert(1, "-" * max(map(len, lines)))
-    return "\n".join([*lines, "", *facts(stats), *warnings(stats)])
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What a table shows of one launch label. ``rows`` are numbers of the statistics' rows."""
+
+    label: str
+    rows: list[int] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+    residence: list[Residence] = field(default_factory=list)
+
+
+def sections(stats: Stats) -> list[Section]:
+    """Return the labels that have rows, and those under which nothing was recorded at all."""
+    found: dict[str, Section] = {}
+
+    def of(label: str) -> Section:
+        return found.setdefault(label, Section(label))
+
+    for evidence in stats.evidence:
+        of(evidence.launch).evidence.append(evidence)
+    for residence in stats.residence:
+        of(residence.launch).residence.append(residence)
+    for number, row in enumerate(stats.rows):
+        of(row.launch).rows.append(number)
+    return [one for one in found.values() if one.rows or any(not e.kept for e in one.evidence)]
+
+
+def sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
+    """Yield the lines of a table that fits into ``wide`` cells, and of the evidence below it.
+
+    Each launch label has a line of its own above its rows. Without a width nothing is left out.
+    """
+    name = printable if wide is None else shortened
+    shown = columns(stats)
+    inner = None if wide is None else wide - len(INDENT)
+    cells = [[name(c.cell(row)) if c.name else c.cell(row) for c in shown] for row in stats.rows]
+    head, lines = lay_out([c.column for c in shown], cells, inner)
+    yield INDENT + head, "bold"
+    yield "-" * (len(INDENT) + max(map(len, head.split("\n")))), "dim"
+    for section in sections(stats):
+        yield from _wrapped(heading(section, name), "bold", wide)
+        yield from ((textwrap.indent(lines[row], INDENT), "") for row in section.rows)
+        yield from ((INDENT + line, "") for line in _outside(stats, section, name))
+    yield "", ""
+    for line in facts(stats, name):
+        yield from _wrapped(line, "dim", wide)
+    for line in warnings(stats, name):
+        yield from _wrapped(line, "yellow", wide)
+
+
+def heading(section: Section, name: Callable[[str], str] = printable) -> str:
+    """Return what stands above the rows of a label: its launches as a whole."""
+    parts = [_launched(one) for one in section.evidence]
+    outside = _in_no_range(section.residence)
+    if outside is not None:
+        lossy = any(one.dropped or one.unfinished for one in section.evidence)
+        parts.append(f"{'at most ' if lossy else ''}{percent(outside)} of it in no range")
+    return f"{name(section.label)}: {', '.join(parts)}" if parts else name(section.label)
+
+
+def _launched(one: Evidence) -> str:
+    took = duration(one.duration_ns)
+    if one.launches > 1:
+        least, most = duration(one.duration_min_ns), duration(one.duration_max_ns)
+        took = f"{one.launches:,} launches of {took} ({least} to {most})"
+    blocks = f"{_numbers(one.blocks)} block{'' if one.blocks == (1,) else 's'}"
+    warps = f"{_numbers(one.warps_per_block)} warp{'' if one.warps_per_block == (1,) else 's'}"
+    rate = f"{one.ghz:.2f} GHz, " if one.ghz else ""
+    ran = f"{duration(one.residence_ns)} of warp time"
+    if one.warps < one.recordable:
+        ran += f" ({one.warps:,} of {one.recordable:,} warps recorded)"
+    return f"{took}, {blocks} of {warps}, {rate}{ran}"
+
+
+def _numbers(values: tuple[int, ...]) -> str:
+    least, most = min(values), max(values)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _in_no_range(parts: list[Residence]) -> float | None:
+    known = [one.in_no_range_ns for one in parts if one.in_no_range_ns is not None]
+    whole = sum(one.residence_ns for one in parts)
+    return sum(known) / whole if whole and len(known) == len(parts) else None
+
+
+def _outside(stats: Stats, section: Section, name: Callable[[str], str]) -> list[str]:
+    """Return, for groups with rows, how long their warps were in no range: a line each."""
+    groups = {stats.rows[row].group for row in section.rows} - {""}
+    parts = [one for one in section.residence if one.group in groups]
+    shares = [(one.group, _in_no_range([one])) for one in parts]
+    named = [(name(group), share) for group, share in shares if share is not None]
+    size = max((terminal.width(group) for group, _ in named), default=0)
+    return [
+        f"{group}{' ' * (size - terminal.width(group))}  {percent(share)} in no range"
+        for group, share in named
+    ]
+
+
+def _wrapped(text: str, style: str, wide: int | None) -> Iterator[Line]:
+    lines = [text]
+    if wide is not None:
+        lines = textwrap.wrap(
+            text,
+            max(20, wide),
+            subsequent_indent=INDENT,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    yield from ((line, style) for line in lines or [""])
+
+
+def as_text(stats: Stats, wide: int | None = None) -> str:
+    """Return an aligned table of plain text, followed by the evidence.
+
+    Without ``wide``, it fits the terminal that stdout is; elsewhere it is as wide as it gets.
+    """
+    wide = wide or terminal.columns()
+    return "\n".join(line for line, _ in sheet(stats, wide)).rstrip("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rich:
+    """What rich prints: the same lines, in colour, as wide as its console is."""
+
+    stats: Stats
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        for line, style in sheet(self.stats, options.max_width):
+            yield Text(line, style, overflow="fold")
 
 
 def as_rich(stats: Stats) -> RenderableType:
-    """Return a rich table, followed by the evidence."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(header_style="bold", pad_edge=False, box=None)
-    for column in _columns(stats):
-        table.add_column(
-            column.title, justify="left" if column.left else "right", no_wrap=not column.left
-        )
-    for line in _cells(stats):
-        table.add_row(*map(Text, line))
-    return Group(
-        table,
-        Text(),
-        *(Text(line, style="dim") for line in facts(stats)),
-        *(Text(line, style="yellow") for line in warnings(stats)),
-    )
+    """Return what rich prints in colour."""
+    return _Rich(stats)
 
 
 def show(stats: Stats) -> None:
     """Print a table in colour on a terminal, and as aligned plain text elsewhere."""
-    if not sys.stdout.isatty():
-        sys.stdout.write(f"{as_text(stats)}\n")
+    wide = terminal.columns()
+    if wide is None:
+        terminal.write(f"{as_text(stats)}\n")
         return
     from rich.console import Console
 
-    Console().print(stats)
+    Console(width=wide, highlight=False).print(stats)
 
 
-def as_json(content: dict[str, Any]) -> str:
+def as_json(content: Any) -> str:
     """Return ``content`` as indented JSON."""
     return json.dumps(content, indent=2)
 
 
-def as_csv(row_type: type, rows: Iterable[RegionStats]) -> str:
-    """Return dataclass rows as CSV with a header line."""
+def as_csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
+    """Return a header and lines as CSV; None is an empty field."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(f.name for f in fields(row_type))
-    writer.writerows(astuple(row) for row in rows)
+    writer.writerow(header)
+    writer.writerows(lines)
     return out.getvalue()
 
 
-def facts(stats: Stats) -> list[str]:
-    """Return the lines under the table: what the share is of, and what was recorded."""
-    lines = [SHARE_NOTE] if any(row.share is not None for row in stats.rows) else []
-    return [*lines, *(evidence.facts() for evidence in stats.evidence), *stats.about]
+def facts(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]:
+    """Yield the lines under the table: what the shares are of, and what was recorded."""
+    if any(row.share is not None for row in stats.rows):
+        yield NOTES["share"]
+    if any(row.self_share is not None for row in stats.rows):
+        yield NOTES["self"]
+    yield from (_named(one, name).facts() for one in stats.evidence)
+    yield from stats.about
 
 
-def warnings(stats: Stats) -> list[str]:
-    """Return the lines that say what was lost."""
-    return [line for evidence in stats.evidence for line in evidence.warnings()]
+def warnings(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]:
+    """Yield the lines that say what was lost."""
+    for one in stats.evidence:
+        yield from _named(one, name).warnings()
 
 
-def _cells(stats: Stats) -> list[list[str]]:
-    return [[column.cell(row) for column in _columns(stats)] for row in stats.rows]
+def _named(one: Evidence, name: Callable[[str], str]) -> Evidence:
+    return replace(one, launch=name(one.launch))
 
 
-def _columns(stats: Stats) -> list[_Shown]:
-    grouped = any(row.group for row in stats.rows)
-    return [column for column in COLUMNS if grouped or column is not GROUP]
-
-
-def _padded(cell: str, width: int, column: _Shown) -> str:
-    return cell.ljust(width) if column.left else cell.rjust(width)
+def columns(stats: Stats) -> list[Shown]:
+    """Return the columns in which anything stands."""
+    absent = set()
+    if not any(row.group for row in stats.rows):
+        absent.add("group")
+    if not any(row.total_cycles is not None for row in stats.rows):
+        absent |= {"p50 cycles", "p95 cycles"}
+    return [column for column in COLUMNS if column.title not in absent]

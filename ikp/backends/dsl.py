@@ -252,9 +252,8 @@ def init_twice() -> KernelError:
 def not_a_buffer(got: str) -> KernelError:
     """Return the error for a ``prof`` that is not what the session handed out."""
     return KernelError(
-        "ikp.init takes what prof.buffer(label) returned, or None. Pass that object to the "
-        "kernel as "
-        f"it is; this kernel got {got}."
+        "ikp.init takes what prof.buffer(label) returned, or None. Pass that object to the kernel "
+        f"as it is; this kernel got {got}."
     )
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ikp.cli.files import next_command, read_trace
+from ikp.cli.parts import choosing, given
+from ikp.terminal import printable
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -17,33 +19,27 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite OUT if it exists.")
-@click.option("--region", metavar="GLOB", multiple=True, help="Only regions named so: load*.")
-@click.option("--launch", metavar="GLOB", multiple=True, help="Only launches labelled so.")
-@click.option("--role", metavar="GLOB", multiple=True, help="Only warps of this role.")
-@click.option("--block", type=int, multiple=True, help="Only this block, by its linear id.")
-@click.option("--warp", type=int, multiple=True, help="Only this warp of each block.")
-@click.option("--sm", type=int, multiple=True, help="Only this SM.")
-@click.option(
-    "--kind", type=click.Choice(["range", "instant"]), help="Only ranges, or only instants."
-)
+@choosing
 def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     """Write the trace in IN, a .pftrace, to OUT, in the format of its suffix.
 
     \b
     .pftrace            Perfetto, all of the trace; the one format that ikp reads
     .json, .json.gz     Chrome trace, for chrome://tracing and Perfetto
-    .hatchet            for proton-viewer -m cycles and -m normalized_cycles
+    .hatchet            for proton-viewer -m time/us, and -m cycles where the clock counts them
     .csv, .parquet      a table with a row per event
 
-    The options choose a part; one given several times means any of them.
+    The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
+    given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.checked import check_target
 
     check_target(target, force)  # before the work of reading
-    trace = _chosen(read_trace(source), {name: given for name, given in choice.items() if given})
+    trace = _chosen(read_trace(source), given(choice))
     trace.save(target, force=force)
-    click.echo(f"{target}: {len(trace.events):,} events of {len(trace.slots):,} warps.", err=True)
-    _next(source, target)
+    rows = f"{len(trace.totals):,} totals" if len(trace.totals) else f"{len(trace.events):,} events"
+    click.echo(f"{printable(str(target))}: {rows} of {len(trace.slots):,} warps.", err=True)
+    _next(source, target, trace)
 
 
 def _chosen(trace: Trace, choice: dict[str, Any]) -> Trace:
@@ -52,11 +48,15 @@ def _chosen(trace: Trace, choice: dict[str, Any]) -> Trace:
     return select(trace, **choice) if choice else trace
 
 
-def _next(source: Path, target: Path) -> None:
+def _next(source: Path, target: Path, trace: Trace) -> None:
     """Name the command that shows the new file."""
     name = target.name
     if name.endswith(".hatchet"):
-        next_command("proton-viewer", "-m", "normalized_cycles", target, why="cycles of a warp")
+        # A file without cycles has no such column, and the viewer refuses to show it.
+        if any(trace.launches[i].clock.kind == "cycles" for i in set(trace.slots.launch.tolist())):
+            next_command("proton-viewer", "-m", "normalized_cycles", target, why="cycles of a warp")
+        else:
+            next_command("proton-viewer", "-m", "time/us", target, why="time of all warps")
     elif name.endswith((".pftrace", ".perfetto-trace", ".json", ".json.gz")):
         next_command("ikp", "view", target, why="the timeline, in your browser")
     else:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli.files import next_command
+from ikp.cli.gpu import interpreted
 from ikp.cli.ui import UI
 from ikp.core.checked import check_target
 from ikp.core.switches import KILL_SWITCH, enabled
 from ikp.errors import UsageError
+from ikp.terminal import printable
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 DEFAULT = Path("ikp-demo.pftrace")
 BLOCK, DIM = 64, 64
 LOG2_E = 1 / math.log(2)
-TRUE = {"1", "true", "on", "yes", "y"}
-"""What Triton takes as a yes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _choose_size() -> Size:
         )
     import torch
 
-    if os.environ.get("TRITON_INTERPRET", "").lower() in TRUE:
+    if interpreted():
         click.echo("TRITON_INTERPRET is set: running in Triton's CPU interpreter.", err=True)
         return ON_CPU
     if torch.cuda.is_available():
@@ -134,4 +134,7 @@ def _report(trace: Trace, path: Path) -> None:
 
     trace.print_stats()
     size = path.stat().st_size / 1024
-    click.echo(f"\nwrote {path} ({size:,.0f} KiB). The kernel: {demo_kernel.__file__}", err=True)
+    click.echo(
+        f"\nwrote {printable(str(path))} ({size:,.0f} KiB). The kernel: {demo_kernel.__file__}",
+        err=True,
+    )

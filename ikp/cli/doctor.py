@@ -13,6 +13,7 @@ import click
 from ikp.cli import gpu
 from ikp.cli.files import next_command
 from ikp.cli.plugins import Check, Plugin, aligned, check, registered
+from ikp.terminal import message
 from ikp.version import __version__
 
 PACKAGES = (
@@ -94,7 +95,7 @@ def command(output: str) -> None:
     report = examine()
     click.echo(_as_json(report) if output == "json" else _as_text(report))
     for problem in report.problems:
-        click.echo(f"broken: {problem}", err=True)
+        click.echo(f"broken: {message(problem)}", err=True)
     _next(report)
     if report.problems:
         raise SystemExit(1)
@@ -109,7 +110,7 @@ def _as_text(report: Report) -> str:
         *(_plugin_row(plugin, result) for plugin, result in report.plugins),
         *(("GPU", line) for line in report.gpus.lines()),
         *(
-            (name, found if found is not None else f"not set ({VARIABLES[name]})")
+            (name, f"{'not set' if found is None else found} ({VARIABLES[name]})")
             for name, found in report.environment.items()
         ),
     ]

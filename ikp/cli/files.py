@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.errors import ExportError
+from ikp.terminal import printable
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -43,4 +44,4 @@ def read_trace(path: Path) -> Trace:
 def next_command(*words: object, why: str = "") -> None:
     """Print on stderr the command to type next, quoted for the shell."""
     line = " ".join(shlex.quote(str(word)) for word in words)
-    click.echo(f"next: {line}" + (f"    ({why})" if why else ""), err=True)
+    click.echo(f"next: {printable(line)}" + (f"    ({why})" if why else ""), err=True)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-NONE = "none found: Triton kernels run in Triton's CPU interpreter"
+NONE = (
+    'none found: Triton kernels fail here ("0 active drivers"). To run them in Triton\'s CPU '
+    "interpreter, set TRITON_INTERPRET=1 before Triton is imported"
+)
+INTERPRETED = "none found: Triton kernels run in Triton's CPU interpreter (TRITON_INTERPRET is set)"
+UNUSED = "not used by Triton kernels: TRITON_INTERPRET is set, so its CPU interpreter runs them"
+YES = {"1", "true", "on", "yes", "y"}
+"""What Triton takes as a yes."""
 TIMEOUT_S = 20
 
 
@@ -25,10 +33,19 @@ class Found:
     problems: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the finding in words."""
+        """Return the finding in words, and what it means for Triton kernels in this environment."""
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
-        lines = [f"{name} ({driver})" for name in self.names] or [NONE]
+        lines = [f"{name} ({driver})" for name in self.names]
+        if not lines:
+            lines = [INTERPRETED if interpreted() else NONE]
+        elif interpreted():
+            lines.append(UNUSED)
         return lines + ([self.note] if self.note else [])
+
+
+def interpreted() -> bool:
+    """Whether the environment has Triton kernels run in Triton's CPU interpreter."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in YES
 
 
 def find() -> Found:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import sys
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ikp.errors import InspectError, UsageError
+from ikp.core.patterns import choose
+from ikp.errors import InspectError
+from ikp.terminal import columns, write
 
 if TYPE_CHECKING:
     from ikp.inspection.model import Report
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 @click.command("inspect", short_help="What a kernel's ranges hold, instruction by instruction.")
 @click.argument("path", type=click.Path(path_type=Path), required=False)
-@click.option("--kernel", metavar="REGEX", help="Only kernels whose name matches.")
-@click.option("--code", metavar="REGEX", help="List the instructions of the ranges that match.")
+@click.option("--kernel", metavar="GLOB", help="Only kernels named so: gemm, *gemm*.")
+@click.option("--code", metavar="GLOB", help="List the instructions of the ranges named so.")
 @click.option(
     "--format",
     "output",
@@ -68,24 +69,18 @@ def _cache() -> Path:
 
 
 def _print(report: Report) -> None:
-    if not sys.stdout.isatty():
-        click.echo(str(report))
+    wide = columns()
+    if wide is None:
+        write(f"{report}\n")
         return
     from rich.console import Console
 
-    Console().print(report)
+    Console(width=wide, highlight=False).print(report)
 
 
 def _print_code(report: Report, pattern: str) -> None:
     from ikp.inspection.render import listing
 
-    try:
-        matches = re.compile(pattern).search
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is not a regular expression: {error}.") from error
-    found = [r for kernel in report for r in kernel.ranges if matches(r.name)]
-    if not found:
-        names = sorted({r.name for kernel in report for r in kernel.ranges})
-        raise UsageError(f"no range's name matches {pattern!r}: there are {', '.join(names)}.")
-    for one in found:
+    ranges = [one for kernel in report for one in kernel.ranges]
+    for one in compress(ranges, choose([one.name for one in ranges], pattern, "range")):
         click.echo("\n" + listing(one))

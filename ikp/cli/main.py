@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, Any
 
 import click
 
-from ikp.errors import IkpError
+from ikp.errors import IkpError, IkpWarning
 from ikp.version import __version__
 
 COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "calibrate", "plugins")
@@ -60,11 +63,30 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; IKP_TRACEBACK=1 lets its errors through with their traceback."""
         try:
-            return super().invoke(ctx)
+            with _warnings_as_lines():
+                return super().invoke(ctx)
         except IkpError as error:
             if os.environ.get("IKP_TRACEBACK") == "1":
                 raise
             raise Failure(str(error)) from error
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Print ikp's own warnings as lines, without the place in ikp's source that Python names."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, IkpWarning):
+            click.echo(f"ikp: warning: {message}", err=True)
+        else:
+            usual(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 @click.group(cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})

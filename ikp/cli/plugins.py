@@ -11,6 +11,7 @@ import click
 from ikp.cli.files import next_command
 from ikp.core.plugins import BACKENDS, EXPORTERS, EXTRAS, load
 from ikp.errors import PluginError
+from ikp.terminal import message, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def command(load_each: bool) -> None:
     click.echo(_table(plugins, checks))
     for each in checks:
         if each.error:
-            click.echo(each.error, err=True)
+            click.echo(message(each.error), err=True)
     if load_each:
         next_command("ikp", "doctor", why="versions and GPU as well")
     else:
@@ -113,7 +114,8 @@ def _table(plugins: list[Plugin], checks: list[Check]) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows of cells as lines with aligned columns."""
+    """Return rows of cells as lines with aligned columns, for people to read."""
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

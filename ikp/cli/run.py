@@ -14,6 +14,7 @@ import click
 from ikp.cli.program import Outcome, as_program, run
 from ikp.cli.run_report import MIB, report, say
 from ikp.core.options import CLOCKS
+from ikp.core.patterns import dotted
 from ikp.core.ranks import PLACE, current_rank, with_rank
 from ikp.errors import UsageError
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Record each range, or only how often and how long in all, which costs less.",
 )
-@click.option("--kernel", metavar="REGEX", help="Only kernels whose module or name matches.")
+@click.option("--kernel", metavar="GLOB", help="Only kernels named so: matmul, ops.*, *mm*.")
 @click.option(
     "--launch",
     metavar="A:B",
@@ -198,10 +199,7 @@ def _of_rank(path: Path) -> Path:
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
-    try:
-        return re.compile(text) if text else None
-    except re.error as error:
-        raise UsageError(f"--kernel {text!r} is no regular expression: {error}.") from error
+    return dotted(text) if text else None
 
 
 def _choices(blocks: str | None, warps: str | None) -> dict[str, object]:

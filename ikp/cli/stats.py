@@ -1,30 +1,40 @@
-"""``ikp stats``: the numbers in a trace file."""
+"""``ikp stats``: the numbers in trace files."""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ikp.cli.files import next_command, read_trace
+from ikp.cli.parts import choosing, given
+from ikp.errors import UsageError
+from ikp.terminal import columns, printable
 
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
+    from ikp.core.trace import Trace
+
+OF_ROWS = ("region", "launch", "kind")
+"""What chooses among the rows. The rest chooses which warps are counted."""
 
 
 @click.command("stats", short_help="How long each range of a trace took.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
 @click.option(
     "--format",
     "output",
     type=click.Choice(["table", "json", "csv"]),
     default="table",
     show_default=True,
-    help="json and csv hold raw nanoseconds.",
+    help="json and csv hold raw nanoseconds and cycles.",
 )
-@click.option("--region", metavar="REGEX", help="Only regions whose name matches.")
-@click.option("--launch", metavar="LABEL", help="Only launches with this label.")
+@choosing
 @click.option(
     "--by",
     type=click.Choice(["rank", "sm", "block", "warp", "role"]),
@@ -32,33 +42,100 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--sort",
-    type=click.Choice(["total", "mean", "count", "p99"]),
+    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99"]),
     default="total",
     show_default=True,
     help="Largest first, within each launch label.",
 )
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest by --sort.")
+@click.option("--merge", is_flag=True, help="Count all files together, as one trace.")
 def command(
-    file: Path, output: str, region: str | None, launch: str | None, by: str | None, sort: str
+    files: tuple[Path, ...],
+    output: str,
+    by: str | None,
+    sort: str,
+    top: int | None,
+    merge: bool,
+    **choice: Any,
 ) -> None:
-    """Print count, total, mean, percentiles and share of each range in FILE.
+    """Print count, share, self time, percentiles and cycles of each range in FILE.
 
     FILE is a trace written by ikp, such as a .pftrace; nothing else is needed. Launches with one
-    label are taken together. The share is of the time that the launch's warps ran. Below the table
-    stands what was lost and how well the clocks fitted.
+    label are taken together. The share is of the time that the launch's warps ran; self leaves out
+    the ranges that opened inside. Below the table stands what was lost and how well the clocks
+    fitted. A narrow terminal shows fewer columns, json and csv all.
+
+    Names of regions, launches and roles are patterns as the shell has them, such as 'load*'; an
+    option given several times means any of them. --region, --launch and --kind choose rows and
+    leave their figures as they are; the others choose the warps that are counted.
     """
+    tables = [
+        (path, _table(path, trace, by, sort, top, given(choice)))
+        for path, trace in _traces(files, merge)
+    ]
+    _print(tables, output)
+    next_command("ikp", "view", files[0], why="the timeline, in your browser")
+
+
+def _traces(files: tuple[Path, ...], merge: bool) -> list[tuple[Path, Trace]]:
+    traces = [(path, read_trace(path)) for path in files]
+    if not merge or len(traces) == 1:
+        return traces
+    from ikp.edit import concat
+
+    return [(files[0], concat(trace for _, trace in traces))]
+
+
+def _table(
+    path: Path, trace: Trace, by: str | None, sort: str, top: int | None, choice: dict[str, Any]
+) -> Stats:
     from ikp.analysis.stats import stats
+    from ikp.edit import select
 
-    table = stats(read_trace(file), by).select(region=region, launch=launch).sorted_by(sort)
-    _print(table, output)
-    next_command("ikp", "view", file, why="the timeline, in your browser")
+    warps = {name: value for name, value in choice.items() if name not in OF_ROWS}
+    rows = {name: value for name, value in choice.items() if name in OF_ROWS}
+    try:
+        table = stats(select(trace, **warps) if warps else trace, by).select(**rows)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return table.sorted_by(sort) if top is None else table.top(top, sort)
 
 
-def _print(table: Stats, output: str) -> None:
+def _print(tables: list[tuple[Path, Stats]], output: str) -> None:
+    if output == "json":
+        click.echo(_json(tables))
+    elif output == "csv":
+        text = _csv(tables)
+        click.echo(text if columns() is None else printable(text, keep="\n"), nl=False)
+    else:
+        _show(tables)
+
+
+def _json(tables: list[tuple[Path, Stats]]) -> str:
+    """Return one object; of several files a list of them, each with its file."""
+    from ikp.analysis.render import as_json
+
+    if len(tables) == 1:
+        return tables[0][1].to_json()
+    return as_json([{"file": str(path), **table.to_dict()} for path, table in tables])
+
+
+def _csv(tables: list[tuple[Path, Stats]]) -> str:
+    """Return a header and rows; of several files with the file as first column."""
+    if len(tables) == 1:
+        return tables[0][1].to_csv()
+    from ikp.analysis.render import as_csv
+    from ikp.analysis.stats import FIELDS
+
+    lines = [(path, *astuple(row)) for path, table in tables for row in table]
+    return as_csv(("file", *FIELDS), lines)
+
+
+def _show(tables: list[tuple[Path, Stats]]) -> None:
     from ikp.analysis.render import show
 
-    if output == "json":
-        click.echo(table.to_json())
-    elif output == "csv":
-        click.echo(table.to_csv(), nl=False)
-    else:
+    for number, (path, table) in enumerate(tables):
+        if len(tables) > 1:
+            click.echo(f"{'' if not number else chr(10)}== {printable(str(path))}")
+            sys.stdout.flush()
         show(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -78,10 +78,15 @@ def checked_shared(nbytes: Any) -> int:
     return nbytes
 
 
-def region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
-    """Return the names that a user gives to numbers."""
+def region_table(regions: Mapping[int, str] | Sequence[str] | None) -> dict[int, str]:
+    """Return the names that a user gives to numbers; a list names 0, 1, 2, ..."""
+    if isinstance(regions, (list, tuple)):
+        regions = dict(enumerate(regions))
     if not isinstance(regions, Mapping | None):
-        raise UsageError(f"regions maps numbers to names, like {{0: 'load'}}; got {regions!r}.")
+        raise UsageError(
+            "regions maps numbers to names, like {0: 'load'}, or lists the names of 0, 1, ...; got "
+            f"{regions!r}."
+        )
     return {checked_id(number): checked_name(name) for number, name in (regions or {}).items()}
 
 

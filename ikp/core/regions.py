@@ -16,9 +16,7 @@ from ikp.errors import RegionError
 
 
 def region_id(name: str) -> int:
-    """Return the id of a named region: 26 bits of BLAKE2b of its UTF-8, and the bit for "
-    ""hashed".
-    """
+    """Return the id of a named region: 26 bits of BLAKE2b of its UTF-8, and the "hashed" bit."""
     digest = hashlib.blake2b(name.encode(), digest_size=4).digest()
     return HASHED_REGION | (int.from_bytes(digest, "little") & (HASHED_REGION - 1))
 

@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from types import TracebackType
@@ -164,7 +164,7 @@ class profile:
         label: str,
         *,
         size: int | None = None,
-        regions: Mapping[int, str] | None = None,
+        regions: Mapping[int, str] | Sequence[str] | None = None,
         grid: Any = None,
         num_warps: int | None = None,
         device: Any = None,
@@ -187,7 +187,8 @@ class profile:
                 is given, the buffer gets room for 512 records in each warp (32 totals), if that is
                 more than the default: up to 256 MiB, and an eighth of the device's free memory.
             num_warps: warps of each block.
-            regions: names for regions that the kernel gives as integers.
+            regions: names for regions that the kernel gives as integers, like ``{0: "load"}``; a
+                list names 0, 1, 2, ...
             device: torch device; None takes the session's.
             warps: record only these warps of each block, by their number in it. Their slots get
                 all the room. Another choice needs no other compilation.

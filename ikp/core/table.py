@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.args import ArgColumn, arg_column
+from ikp.core.args import ArgColumn
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ COLUMNS = (
     "start_ns",  # Unix time
     "end_ns",
     "dur_ns",
-    "ticks",  # of the launch's clock
+    "ticks",  # end - start in ticks of the launch's clock, whose unit "clock" says
+    "clock",  # "cycles" (of the SM), "globaltimer" or "host" (both ns)
     "payload",  # float64, NaN where there is none
 )
 """The columns of every timeline; its arguments follow."""
@@ -57,6 +58,7 @@ TOTAL_COLUMNS = (
     "kind",  # "range" | "instant": what was summed up
     "count",
     "ticks",  # of the launch's clock; 0 of instants
+    "clock",  # "cycles" (of the SM), "globaltimer" or "host" (both ns): the unit of ticks
     "total_ns",
     "share",  # float64, of the time that the warp ran; NaN where there is none
 )
@@ -91,6 +93,7 @@ def event_table(trace: Trace) -> Table:
         events.end_ns,
         events.end_ns - events.start_ns,
         events.ticks,
+        _clocks(trace, events.slot),
         trace.payload,
     )
     return {**dict(zip(COLUMNS, columns, strict=True)), **trace.args}
@@ -109,6 +112,7 @@ def total_table(trace: Trace) -> Table:
         _kinds(totals.kind),
         totals.count,
         totals.ticks,
+        _clocks(trace, totals.slot),
         totals.total_ns,
         share,
     )
@@ -141,7 +145,15 @@ def categories(index: Column, names: list[str]) -> Categories:
 
 
 def _ranks(trace: Trace) -> ArgColumn:
-    return arg_column("rank", [each.rank for each in trace.launches], len(trace.launches))
+    """Return each launch's rank, as int32 whether or not any has one."""
+    ranks = [each.rank for each in trace.launches]
+    values = np.array([rank or 0 for rank in ranks], np.int32)
+    return ArgColumn(values, np.array([rank is not None for rank in ranks], bool))
+
+
+def _clocks(trace: Trace, slot: Column) -> Categories:
+    """Return what each row's ticks are of."""
+    return categories(trace.slots.launch[slot], [each.clock.kind for each in trace.launches])
 
 
 def _kinds(kind: Column) -> Categories:

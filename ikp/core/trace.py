@@ -89,7 +89,13 @@ class Launch:
         return self.attempted - self.kept
 
 
-@dataclass(frozen=True, slots=True)
+def _by_size(table: Slots | Events | Totals) -> str:
+    """Show a table of columns by its size: printing arrays says less, at length."""
+    names = ", ".join(one.name for one in fields(table))
+    return f"<{type(table).__name__}: {len(table):,} rows of {names}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Slots:
     """One row per warp of a block that ran. ``start_ns`` is its ``init``, ``end_ns`` its ``finish``
     (or the end of its last record).
@@ -106,11 +112,14 @@ class Slots:
     kept: Column  # int64
     finished: Column  # bool
 
+    def __repr__(self) -> str:
+        return _by_size(self)
+
     def __len__(self) -> int:
         return len(self.launch)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Events:
     """One row per record, slot by slot, within a slot in the order of recording (by end)."""
 
@@ -123,11 +132,14 @@ class Events:
     payload_type: Column  # uint8, abi.PayloadType
     payload: Column  # uint32, raw bits
 
+    def __repr__(self) -> str:
+        return _by_size(self)
+
     def __len__(self) -> int:
         return len(self.slot)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Totals:
     """One row per warp and region: all its ranges, or all its instants, taken together.
 
@@ -141,6 +153,9 @@ class Totals:
     count: Column  # int64, how many
     ticks: Column  # int64, the sum of their durations in clock ticks; instants have 0
     total_ns: Column  # int64
+
+    def __repr__(self) -> str:
+        return _by_size(self)
 
     def __len__(self) -> int:
         return len(self.slot)
@@ -180,9 +195,11 @@ def no_totals() -> Totals:
     return make_columns(Totals, **dict.fromkeys(Totals.__slots__, ()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
     """What was recorded in one session, with its evidence.
+
+    Two traces are equal only if they are the same object: compare their columns.
 
     ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
     time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
@@ -200,6 +217,16 @@ class Trace:
     roles: tuple[str, ...] = ("",)
     args: Mapping[str, ArgColumn] = field(default_factory=dict)
     totals: Totals = field(default_factory=no_totals)
+
+    def __repr__(self) -> str:
+        from ikp.analysis.summary import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from ikp.analysis.html import trace_html
+
+        return trace_html(self)
 
     @property
     def dropped(self) -> int:
@@ -224,10 +251,10 @@ class Trace:
         return instants(self)
 
     def stats(self, by: str | None = None) -> Stats:
-        """Return count, total, mean, p50, p99 and share per launch label and region.
+        """Return counts, times, cycles, self times and shares per launch label and region.
 
         With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart. Totals have no percentiles: those are None.
+        these apart. Totals have no percentiles and no self times: those are None.
         """
         from ikp.analysis.stats import (
             stats,  # analysis reads traces: the import can't be on top
@@ -236,7 +263,7 @@ class Trace:
         return stats(self, by)
 
     def print_stats(self) -> None:
-        """Print :meth:`stats` on stdout, in colour on a terminal."""
+        """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""
         from ikp.analysis.render import show
 
         show(self.stats())

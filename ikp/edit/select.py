@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.patterns import Names, choose
 from ikp.core.totals import take_totals
 from ikp.core.trace import Events, Totals, Trace
 from ikp.edit.parts import (
@@ -22,8 +22,6 @@ from ikp.edit.parts import (
 )
 from ikp.errors import UsageError
 
-Names = str | Iterable[str] | Callable[[str], bool]
-"""Which names: a pattern like ``"load*"``, several, or a function that says yes or no."""
 Numbers = int | Iterable[int]
 """Which numbers: one, or several (a ``range``, a list, ...)."""
 
@@ -49,8 +47,8 @@ def select(
 
     Args:
         trace: what to choose from.
-        region: names of regions. Names are patterns as the shell has them (``*``, ``?``, ``[ab]``),
-            or a function of a name.
+        region: names of regions: a name, a pattern as the shell has them (``*``, ``?``, ``[ab]``),
+            several, or a function of a name. A name that is there exactly as written goes first.
         launch: labels of launches.
         rank: ranks of the processes that launched them.
         role: roles of warps, as ``ikp.role`` gave them; ``""`` for those without.
@@ -198,18 +196,5 @@ def _numbers(name: str, wanted: Numbers) -> NDArray[np.int64]:
         raise UsageError(f"{name}={wanted!r} is neither an integer nor several.") from error
 
 
-def _named(names: Sequence[str], wanted: Names, what: str) -> Bools:
-    """Tell which names are wanted.
-
-    Raises:
-        UsageError: none is.
-    """
-    if callable(wanted):
-        chosen = [bool(wanted(name)) for name in names]
-    else:
-        patterns = [wanted] if isinstance(wanted, str) else list(wanted)
-        chosen = [any(fnmatchcase(name, one) for one in patterns) for name in names]
-    if names and not any(chosen):
-        known = ", ".join(sorted({repr(name) for name in names}))
-        raise UsageError(f"no {what} matches {wanted!r}; the trace has: {known}.")
-    return np.array(chosen, bool)
+def _named(names: list[str], wanted: Names, what: str) -> Bools:
+    return np.array(choose(names, wanted, what), bool)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class ParquetExporter:
     """Writes the columns of ``Trace.to_pandas()``; needs ``pip install 'ikp[parquet]'``.
 
+    A column has one type in all files, whatever a trace lacks: a data set can be made of many.
+
     The file's metadata holds, under ``ikp``, the evidence as JSON: launches with their losses and
     clock fits, and the provenance.
     """
@@ -57,6 +59,8 @@ def _array(pa: Any, column: Any) -> Any:
     if isinstance(column, Categories):
         return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.names, pa.string()))
     if isinstance(column, ArgColumn):
+        if not column.given.any() and column.values.dtype.kind == "b":
+            return pa.nulls(len(column))  # of no type: any other file's fits beside it
         return pa.array(column.values, mask=~column.given)
     if column.dtype.kind == "f":
         return pa.array(column, mask=np.isnan(column))

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from os import PathLike
 from typing import Any
 
+from ikp.core.patterns import dotted
 from ikp.errors import InspectError
 from ikp.inspection import marks, promises, source
 from ikp.inspection.flow import Flow
@@ -33,7 +34,7 @@ def inspect(kernel: Any, *, name: str | None = None) -> Report:
         kernel: a compiled kernel: what a launch returned in Triton and Gluon; in CuTe, what
             ``cute.compile`` returned with its options ``cute.KeepPTX`` and ``cute.KeepCUBIN``. Or a
             path: a ``.cubin`` or ``.ptx`` file, or a directory of such, like Triton's cache.
-        name: a regular expression: only kernels whose name it matches anywhere.
+        name: only kernels of this name; a pattern as the shell has them, like ``*gemm*``.
 
     Returns:
         A report: print it, or look into its kernels, their ranges and warnings.
@@ -47,7 +48,7 @@ def inspect(kernel: Any, *, name: str | None = None) -> Report:
 
 def report(found: Iterable[Image], name: str | None = None, where: str = "") -> Report:
     """Return the report on the kernels of some images; see ``inspect``."""
-    pattern = _pattern(name)
+    pattern = dotted(name or "*")
     kernels = []
     seen = summed = 0
     for image in found:
@@ -227,17 +228,6 @@ class _Findings:
 def _at(instruction: Instruction) -> str:
     lines = source.lines_of([instruction])
     return f"{instruction.address:#x}" + (f" ({lines})" if lines else "")
-
-
-def _pattern(name: str | None) -> Any:
-    import re
-
-    from ikp.errors import UsageError
-
-    try:
-        return re.compile(name or "")
-    except re.error as error:
-        raise UsageError(f"{name!r} is not a regular expression: {error}.") from error
 
 
 _SUMMED = (

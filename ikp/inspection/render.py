@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ikp.inspection.model import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.inspection.opcodes import IDLE, Work, opcodes, work_of
 from ikp.inspection.sass import Instruction
 from ikp.inspection.source import lines_of
+from ikp.terminal import Column, columns, lay_out, printable, shortened
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 FIXED = ("range", "source", "copies", "instructions")
 MAIN = (
@@ -31,16 +33,31 @@ COUNTS_NOTE = (
 )
 
 
-def as_text(report: Report) -> str:
-    """Return the report as aligned plain text."""
-    return "\n\n".join("\n".join(_kernel_text(kernel)) for kernel in report)
+def as_text(report: Report, wide: int | None = None) -> str:
+    """Return the report as aligned plain text.
+
+    Without ``wide``, it fits the terminal that stdout is; elsewhere it is as wide as it gets.
+    """
+    wide = wide or columns()
+    return "\n\n".join("\n".join(line for line, _ in _lines(k, wide)) for k in report)
 
 
 def as_rich(report: Report) -> RenderableType:
-    """Return the report as rich tables, in colour."""
-    from rich.console import Group as Stack
+    """Return what rich prints: the same lines, in colour, as wide as its console is."""
+    return _Rich(report)
 
-    return Stack(*(part for kernel in report for part in _kernel_rich(kernel)))
+
+@dataclass(frozen=True, slots=True)
+class _Rich:
+    report: Report
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        for kernel in self.report:
+            for line, style in _lines(kernel, options.max_width):
+                yield Text(line, style, overflow="fold")
+            yield Text()
 
 
 def listing(found: CodeRange) -> str:
@@ -54,35 +71,20 @@ def as_dict(report: Report) -> dict[str, Any]:
     return {"version": 1, "kernels": [_kernel_dict(kernel) for kernel in report]}
 
 
-def _kernel_text(kernel: Kernel) -> list[str]:
+def _lines(kernel: Kernel, wide: int | None) -> Iterator[tuple[str, str]]:
+    """Yield what is said of a kernel, line by line, and each one's style."""
     header, *rows = _cells(kernel)
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    table = ["  ".join(map(_padded, line, widths, header)).rstrip() for line in (header, *rows)]
-    table.insert(1, "-" * max(map(len, table)))
-    return [*_head(kernel), "", *table, "", *_below(kernel)]
-
-
-def _kernel_rich(kernel: Kernel) -> list[RenderableType]:
-    from rich.table import Table
-    from rich.text import Text
-
+    shape = [Column(title, int(title == "copies"), title in FIXED[:2]) for title in header]
+    head, lines = lay_out(shape, rows, wide)
     title, origin = _head(kernel)
-    header, *rows = _cells(kernel)
-    table = Table(header_style="bold", pad_edge=False, box=None)
-    for name in header:
-        left = name in FIXED[:2]
-        table.add_column(name, justify="left" if left else "right", no_wrap=left)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    parts: list[RenderableType] = [
-        Text(title, style="bold"),
-        Text(origin, style="dim"),
-        Text(),
-        table,
-    ]
-    parts.append(Text())
-    parts += [Text(line, style=_style(line)) for line in _below(kernel)]
-    return [*parts, Text()]
+    yield printable(title), "bold"
+    yield printable(origin), "dim"
+    yield "", ""
+    yield head, "bold"
+    yield "-" * (wide or max(map(len, [head, *lines]))), "dim"
+    yield from ((line, "") for line in lines)
+    yield "", ""
+    yield from ((printable(line), _style(line)) for line in _below(kernel))
 
 
 def _style(line: str) -> str:
@@ -126,11 +128,11 @@ def _cells(kernel: Kernel) -> list[list[str]]:
 
 def _row(found: CodeRange, kinds: list[Work]) -> list[str]:
     sizes = [len(copy.instructions) for copy in found.copies]
-    name = found.name if found.kind == "range" else f"{found.name} ({found.kind})"
+    name = shortened(found.name)
     counts = [found.counts(work) for work in kinds]
     return [
-        name,
-        str(found.source or ""),
+        name if found.kind == "range" else f"{name} ({found.kind})",
+        printable(str(found.source or "")),
         str(len(found.copies)),
         _between(min(sizes), max(sizes)),
         *(_between(*pair) for pair in counts),
@@ -143,17 +145,13 @@ def _between(least: int, most: int) -> str:
     return f"{least} to {most}"
 
 
-def _padded(cell: str, width: int, column: str) -> str:
-    return cell.ljust(width) if column in FIXED[:2] else cell.rjust(width)
-
-
 def _copy_listing(found: CodeRange, number: int, copy: Copy) -> str:
     of = f", copy {number} of {len(found.copies)}" if len(found.copies) > 1 else ""
     starts, ends = (", ".join(map(hex, at)) for at in (copy.starts, copy.ends))
     head = (
         f"{found.label}{of}: start read at {starts}, end read at {ends}, stored at {copy.store:#x}"
     )
-    return "\n".join([head, *map(_instruction_line, copy.instructions)])
+    return "\n".join(map(printable, [head, *map(_instruction_line, copy.instructions)]))
 
 
 def _instruction_line(instruction: Instruction) -> str:

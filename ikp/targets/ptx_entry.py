@@ -138,8 +138,7 @@ def _parameter(register: str, body: list[str]) -> str:
             return found[1]
     raise KernelError(
         "the buffer given to ikp.init is not the kernel's own argument. Pass what "
-        "prof.buffer(label) "
-        "returned to the kernel as it is, and that argument to ikp.init."
+        "prof.buffer(label) returned to the kernel as it is, and that argument to ikp.init."
     )
 
 

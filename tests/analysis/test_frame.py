@@ -22,7 +22,7 @@ def test_one_row_per_event_with_every_column():
     frame = two_launches().to_pandas()
     assert list(frame)[:3] == ["launch", "label", "rank"]
     rank = frame.pop("rank")
-    assert rank.dtype == "Int64"
+    assert rank.dtype == "Int32"
     assert rank.fillna(-1).tolist() == [7, 7, -1]
     assert frame.to_dict("list") == {
         "launch": [0, 0, 1],
@@ -40,6 +40,7 @@ def test_one_row_per_event_with_every_column():
         "end_ns": [START + 100, START + 400, START + 500],
         "dur_ns": [100, 300, 0],
         "ticks": [200, 600, 0],
+        "clock": ["cycles", "cycles", "cycles"],
         "payload": [pytest.approx(np.nan, nan_ok=True), 2.5, pytest.approx(np.nan, nan_ok=True)],
     }
     assert (frame.dtypes[["label", "region", "kind"]] == "category").all()

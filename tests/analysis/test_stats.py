@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ikp.analysis.render import COLUMNS, GROUP
-from ikp.analysis.stats import RegionStats, stats
+from ikp.analysis.render import COLUMNS, as_text
+from ikp.analysis.stats import RegionStats, Residence, stats
 from ikp.core.abi import Kind
 from ikp.core.trace import ClockFit, make_columns
 from ikp.errors import UsageError
+from ikp.terminal import width
 from tests.analysis.example import START, launch, trace
 
 EVENTS = [(0, 0, 0, 100), (0, 1, 100, 400), (0, 2, 500, 500), (1, 0, 0, 300), (2, 0, 50, 250)]
@@ -29,16 +30,27 @@ def test_exact_figures_of_one_launch():
             launches=1,
             count=3,
             total_ns=600,
+            self_ns=600,
             mean_ns=200.0,
             p50_ns=200.0,
+            p95_ns=290.0,
             p99_ns=298.0,
             min_ns=100,
             max_ns=300,
             share=0.15,
+            self_share=0.15,
+            total_cycles=1200,
+            mean_cycles=400.0,
+            p50_cycles=400.0,
+            p95_cycles=580.0,
         ),
-        RegionStats("gemm", "dot", "range", 1, 1, 300, 300.0, 300.0, 300.0, 300, 300, 0.075),
+        RegionStats(
+            *("gemm", "dot", "range", 1, 1, 300, 300, 300.0, 300.0, 300.0, 300.0, 300, 300),
+            *(0.075, 0.075, 600, 600.0, 600.0, 600.0),
+        ),
         RegionStats("gemm", "tile done", "instant", 1, 1),
     )
+    assert table.residence == (Residence("gemm", "", 4, 4000, 3100),)
     assert table["dot"].count == len(list(table)) - 2 == 1
 
 
@@ -117,7 +129,9 @@ def test_agrees_with_a_naive_implementation(drawn):
         assert (row.min_ns, row.max_ns) == (min(durations), max(durations))
         assert row.mean_ns == pytest.approx(np.mean(durations))
         assert row.p50_ns == pytest.approx(np.percentile(durations, 50))
+        assert row.p95_ns == pytest.approx(np.percentile(durations, 95))
         assert row.p99_ns == pytest.approx(np.percentile(durations, 99))
+        assert row.p95_cycles == pytest.approx(2 * np.percentile(durations, 95))
         assert row.share == pytest.approx(sum(durations) / (3e6 if row.launch == "a" else 1e6))
 
 
@@ -157,19 +171,98 @@ def test_json_and_csv_hold_raw_nanoseconds():
 def test_the_plain_table_is_aligned_and_in_readable_units():
     text = str(stats(trace([(0, 0, 0, 512), (0, 1, 0, 12_345), (0, 2, 0, 3_400_000)])))
     lines = text.splitlines()
-    assert lines[0].split() == [column.title for column in COLUMNS if column is not GROUP]
-    assert "3.40 ms" in lines[2] and "12.35 us" in lines[3] and "512 ns" in lines[4]
-    assert len({line.index(" 1 ") for line in lines[2:5]}) == 1
+    titles = " ".join(column.title for column in COLUMNS if column.title != "group")
+    assert " ".join(lines[0].split()) == titles
+    assert lines[2].startswith("gemm: 1.00 us, 4 blocks of 1 warp, 2.00 GHz, 4.00 us of warp time")
+    assert "3.40 ms" in lines[3] and "12.35 us" in lines[4] and "512 ns" in lines[5]
+    assert len({line.index(" 1 ") for line in lines[3:6]}) == 1
 
 
-def test_rich_shows_the_same_cells():
+@pytest.mark.parametrize("wide", [40, 80, 200])
+def test_rich_shows_the_same_lines(wide):
     table = stats(trace(EVENTS))
-    console = Console(width=200, file=io.StringIO())
+    console = Console(width=wide, file=io.StringIO())
     console.print(table)
-    shown = console.file.getvalue()
-    assert [line.split() for line in shown.splitlines()[:4]] == [
-        line.split() for line in str(table).splitlines() if not line.startswith("-")
-    ][:4]
+    shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert shown == as_text(table, wide).splitlines()
+
+
+LONG = "tl.load @chunk_gated_delta_rule_forward.py:417 in the loop of line 391"
+
+
+@pytest.mark.parametrize("wide", [60, 80, 100, 200])
+@pytest.mark.parametrize("by", [None, "block"])
+def test_names_are_whole_and_lines_fit_whatever_the_width(wide, by):
+    made = trace([(0, 0, 0, 512), (1, 1, 0, 12_345), (0, 2, 0, 70)], regions=("load", LONG, "測量"))
+    lines = as_text(made.stats(by), wide).splitlines()
+    for name in ("load", LONG, "測量", "gemm"):
+        assert any(name in line for line in lines)
+    assert max(width(line) for line in lines if LONG not in line) <= wide
+    for always in ("count", "share", "self", "p50"):
+        assert always in lines[0]
+    dropped = [one for one in ("min", "max", "total") if one not in lines[0].split()]
+    assert dropped == ([] if wide == 200 else ["min", "max", "total"])
+    (numbers,) = [line for line in lines if "3,086" in line or "12.35 us" in line]
+    assert "12.35 us" in numbers
+
+
+def test_control_characters_and_endless_names_do_not_reach_the_reader():
+    made = trace(
+        [(0, 0, 0, 10), (0, 1, 0, 20)],
+        regions=("\x1b[2Jload\n", "x" * 1_000_000),
+        launches=(launch("\x1b]0;title\x07\u202e", notes=("note \x1b[31m.",)),),
+    )
+    for text in (as_text(made.stats(), 80), made.stats()._repr_html_()):
+        assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
+        assert "\\x1b[2Jload\\n" in text and "\\x1b]0;title\\x07\\u202e" in text
+        assert "note \\x1b[31m." in text
+        assert "... (1,000,000 characters)" in text and len(text) < 10_000
+    assert "\x1b" not in str(made.stats()) and "x" * 1_000_000 in str(made.stats())
+    assert json.loads(made.stats().to_json())["rows"][1]["region"] == "\x1b[2Jload\n"
+
+
+def test_the_line_of_a_label_says_what_its_launches_were():
+    made = trace(
+        [(0, 0, 0, 100), (2, 0, 0, 250), (3, 0, 0, 500)],
+        launches=(launch("a"), launch("a", grid=(3, 1, 1)), launch("b", attempted=2, kept=1)),
+        slots=[(0, 0), (0, 1), (1, 0), (2, 0)],
+    )
+    late = made.slots.end_ns + np.array([0, 500, 1000, 0])
+    table = replace(made, slots=replace(made.slots, end_ns=late)).stats()
+    first = table.evidence[0]
+    assert (first.duration_ns, first.duration_min_ns, first.duration_max_ns) == (1750, 1500, 2000)
+    lines = str(table).splitlines()
+    assert lines[2] == (
+        "a: 2 launches of 1.75 us (1.50 us to 2.00 us), 3 to 4 blocks of 1 warp, 2.00 GHz, 4.50 us "
+        "of warp time (3 of 7 warps recorded), 92.2 % of it in no range"
+    )
+    assert lines[4].startswith("b: 1.00 us, 4 blocks") and "at most 50.0 % of it" in lines[4]
+
+
+def test_where_ticks_are_no_cycles_there_are_none():
+    host = launch(clock=ClockFit("host", 1.0, "exact"))
+    table = stats(trace(EVENTS, launches=(host,)))
+    assert table["dot"].p50_cycles is None and table.evidence[0].ghz is None
+    assert "cycles" not in str(table) and "GHz" not in str(table)
+    mixed = (launch("a"), launch("a", clock=ClockFit("globaltimer", 1.0, "exact")))
+    table = stats(trace([(0, 0, 0, 9), (1, 0, 0, 9)], launches=mixed, slots=[(0, 0), (1, 0)]))
+    assert table["load"].total_cycles is None
+
+
+def test_time_in_no_range_is_known_for_each_group():
+    table = trace([(0, 0, 0, 100), (0, 1, 50, 80), (1, 0, 0, 300)]).stats(by="block")
+    found = {one.group: one.in_no_range_ns for one in table.residence}
+    assert found == {"block 0": 900, "block 1": 700, "block 2": 1000, "block 3": 1000}
+    assert "block 1  70.0 % in no range" in str(table)
+
+
+def test_the_largest_rows_and_how_many_there_were():
+    made = trace([(0, 0, 0, 10), (1, 1, 0, 30), (2, 2, 0, 20)])
+    assert [row.region for row in made.stats().top(2)] == ["dot", "tile done"]
+    assert "2 of 3 rows shown: the largest by total." in str(made.stats().top(2))
+    assert made.stats().top(3) == made.stats()
+    with pytest.raises(UsageError, match="at least one row"):
+        made.stats().top(0)
 
 
 def test_markup_in_a_name_is_shown_as_it_is():
@@ -198,14 +291,18 @@ def test_an_exact_clock_has_no_residual_to_tell():
 
 def test_select_by_region_and_launch():
     table = stats(trace(EVENTS))
-    assert [row.region for row in table.select(region="^lo|done")] == ["load", "tile done"]
-    assert table.select(launch="gemm").rows == table.rows
-    with pytest.raises(UsageError, match="no region name matches 'x'; there are: 'dot', 'load'"):
-        table.select(region="x")
-    with pytest.raises(UsageError, match="no launch has the label 'x'; the trace has: 'gemm'"):
-        table.select(launch="x")
-    with pytest.raises(UsageError, match="not a regular expression"):
-        table.select(region="(")
+    assert [row.region for row in table.select(region=["lo*", "*done"])] == ["load", "tile done"]
+    assert [row.kind for row in table.select(kind="instant")] == ["instant"]
+    assert table.select(launch="g?mm").rows == table.rows
+    assert table.select(region="dot")["dot"] == table["dot"]  # as it was among all
+    for choice, message in (
+        ({"region": "x"}, "no region matches 'x'; there are: 'dot', 'load'"),
+        ({"region": "lo"}, "no region matches 'lo'"),
+        ({"launch": "x"}, "no launch matches 'x'; there are: 'gemm'"),
+        ({"kind": "x"}, "kind='x' is unknown"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            table.select(**choice)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +319,7 @@ def test_sort(key, order):
 
 
 def test_sort_by_something_else_is_refused():
-    with pytest.raises(UsageError, match="use one of total, mean, count, p99"):
+    with pytest.raises(UsageError, match="use one of total, self, mean, count, p50, p95, p99"):
         stats(trace(EVENTS)).sorted_by("name")
 
 

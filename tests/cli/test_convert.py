@@ -72,7 +72,7 @@ def test_an_existing_file_is_kept_unless_forced(invoke: Invoke) -> None:
     [
         (["x.pftrace", "y.xls"], "no exporter knows the suffix of 'y.xls': use one of"),
         (["z.pftrace", "y.json"], "no such file: z.pftrace"),
-        (["x.pftrace", "y.json", "--region", "q"], "no region matches ('q',); the trace has"),
+        (["x.pftrace", "y.json", "--region", "q"], "no region matches 'q'; there are: "),
         (["x.pftrace", "no/y.json"], "there is no folder no"),
     ],
 )

@@ -112,6 +112,7 @@ def test_a_gpu_that_torch_cannot_use_is_noted(monkeypatch, tmp_path):
     fake_torch(monkeypatch, [])
     fake_smi(monkeypatch, tmp_path, "echo 'NVIDIA H200, 580.1'")
     found = gpu.find()
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert found.lines()[0] == gpu.NONE
     assert "nvidia-smi lists NVIDIA H200, but torch can't use it" in found.lines()[1]
     assert found.problems == ()
@@ -125,6 +126,7 @@ def test_without_torch_nvidia_smi_is_asked(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("text", ["exit 9", "echo"])
 def test_an_nvidia_smi_that_finds_nothing_is_no_gpu(monkeypatch, tmp_path, text):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(gpu, "find_spec", lambda _: None)
     fake_smi(monkeypatch, tmp_path, text)
     assert gpu.find().lines() == [gpu.NONE]
@@ -139,3 +141,40 @@ def test_a_torch_that_cannot_be_used_is_a_problem(monkeypatch, tmp_path):
     broken = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=fail), __spec__=object())
     monkeypatch.setitem(sys.modules, "torch", broken)
     assert gpu.find().problems == ("torch: OSError: no libcudart",)
+
+
+KERNEL = """
+import torch, triton, triton.language as tl
+@triton.jit
+def one(x):
+    tl.store(x, 1.0)
+x = torch.zeros(1)
+one[(1,)](x)
+print("it ran", x.item())
+"""
+
+
+@pytest.mark.parametrize("interpret", ["", "1"])
+def test_what_it_says_of_triton_without_a_gpu_is_so(interpret, tmp_path, monkeypatch):
+    """The claim beside "GPU", held against a kernel in a process with the same environment."""
+    pytest.importorskip("triton")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    (claim, *_) = gpu.Found().lines()
+    script = tmp_path / "one.py"
+    script.write_text(KERNEL)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    if interpret:
+        assert "kernels run in Triton's CPU interpreter" in claim
+        assert done.stdout == "it ran 1.0\n"
+    else:
+        assert 'kernels fail here ("0 active drivers")' in claim and "TRITON_INTERPRET=1" in claim
+        assert done.returncode == 1 and "0 active drivers" in done.stderr
+
+
+def test_a_gpu_beside_the_interpreter_is_told_to_be_unused(monkeypatch):
+    found = gpu.Found(("NVIDIA H200",), "580.1")
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert found.lines() == ["NVIDIA H200 (driver 580.1)"]
+    monkeypatch.setenv("TRITON_INTERPRET", "yes")
+    assert found.lines()[1:] == [gpu.UNUSED]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 import ikp
 from ikp.cli.main import cli
+from ikp.inspection.model import Report
+from ikp.inspection.render import as_text
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.compiled
@@ -68,7 +73,7 @@ def test_json_holds_every_instruction(cache: Path) -> None:
 
 
 def test_code_lists_a_ranges_instructions(cache: Path) -> None:
-    output = invoke(cache, "--code", "^load$").stdout
+    output = invoke(cache, "--code", "load").stdout
     listing = output[output.index("start read at") :]
     assert "wait           DEPBAR.LE SB0, 0x2" in listing
     assert "gemm.py:39" in listing
@@ -78,8 +83,7 @@ def test_code_lists_a_ranges_instructions(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--code", "nothing"], "no range's name matches 'nothing': there are dot, load."),
-        (["--code", "("], "not a regular expression"),
+        (["--code", "nothing"], "no range matches 'nothing'; there are: 'dot', 'load'."),
         (["--kernel", "nothing"], "has a name that matches 'nothing'"),
     ],
 )
@@ -87,3 +91,17 @@ def test_what_matches_nothing_is_told(cache: Path, words: list[str], message: st
     result = invoke(cache, *words)
     assert result.exit_code == 1
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("wide", [60, 80, 200])
+def test_the_table_keeps_its_names_whatever_the_width(cache: Path, wide: int) -> None:
+    report = ikp.inspect(cache)
+    (kernel,) = report
+    long, hostile = "tl.load @a_file_with_a_name.py:417 in the loop of :391", "dot\x1b[2J\n"
+    ranges = [replace(kernel["load"], name=long), replace(kernel["dot"], name=hostile)]
+    shown = as_text(Report((replace(kernel, ranges=tuple(ranges)),)), wide)
+    assert long in shown and r"dot\x1b[2J\n" in shown and "\x1b" not in shown
+    console = Console(width=wide, file=io.StringIO())
+    console.print(Report((replace(kernel, ranges=tuple(ranges)),)))
+    assert long in console.file.getvalue()
+    assert "gemm.py:" in shown

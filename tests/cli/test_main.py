@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import warnings
 
 import click
 import pytest
@@ -7,7 +8,7 @@ from click.testing import CliRunner
 
 from ikp.cli import main
 from ikp.cli.main import COMMANDS, cli
-from ikp.errors import ExportError
+from ikp.errors import ExportError, IkpWarning
 from ikp.version import __version__
 
 HEAVY = ("torch", "triton", "perfetto", "google.protobuf", "pandas", "rich", "stevedore")
@@ -76,6 +77,40 @@ def test_an_error_of_ours_is_one_message_and_exit_code_1(failing):
     assert result.exit_code == 1
     assert result.stderr == "ikp: error: the disk is full.\nFree some space.\n"
     assert result.stdout == ""
+
+
+def test_a_warning_of_ours_is_one_line_that_acts_on_nothing(monkeypatch):
+    @click.command
+    def command():
+        warnings.warn("\x1b[2Jlost.", IkpWarning, stacklevel=1)
+        warnings.warn("not ours", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr("ikp.cli.stats.command", command)
+    with warnings.catch_warnings(record=True) as others:
+        warnings.simplefilter("always")
+        shown = CliRunner().invoke(cli, ["stats"]).stderr
+    assert shown == "ikp: warning: \\x1b[2Jlost.\n"
+    assert [str(one.message) for one in others] == ["not ours"]
+
+
+def test_an_error_shows_control_characters_and_keeps_lines():
+    error = ExportError("no \x1b[31mfile.\nFind it.")
+    assert str(error) == "no \\x1b[31mfile.\nFind it."
+    assert error.args == ("no \x1b[31mfile.\nFind it.",)
+
+
+def test_an_endless_name_leaves_the_message_readable():
+    text = str(ExportError(f"no region matches {'x' * 1_000_000!r}; there are: 'load'."))
+    assert len(text) < 5000
+    assert text.startswith("no region matches 'xxx") and text.endswith("there are: 'load'.")
+    assert "[... 996,0" in text
+
+
+def test_python_m_ikp_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "ikp", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"ikp {__version__}\n"
 
 
 def test_ikp_traceback_lets_the_error_through(failing, monkeypatch):

@@ -32,6 +32,14 @@ def run(monkeypatch, stderr, step, **options):
     return list(track(range(5), 5, "writing", **options))
 
 
+def test_a_path_in_the_description_is_no_markup(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "time", Clock(0.6))
+    list(track(range(5), 5, "writing [red]x[/] \x1b]0;t\a"))
+    assert "[red]x[/] \\x1b]0;t\\x07" in sys.stderr.getvalue()
+
+
 def test_long_work_on_a_terminal_shows_a_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     err = Terminal()

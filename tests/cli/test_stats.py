@@ -1,11 +1,13 @@
 import csv
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
 
 from ikp.cli.main import cli
+from ikp.edit import select
 from tests.analysis.example import launch, trace
 
 EVENTS = [(0, 0, 0, 100), (0, 1, 100, 400), (0, 2, 500, 500), (1, 0, 0, 300), (2, 0, 50, 250)]
@@ -59,20 +61,61 @@ def regions(*words):
 
 
 def test_rows_are_chosen_and_sorted(file):
-    assert regions(file, "--region", "^d") == [("gemm", "dot"), ("norm", "dot")]
-    assert regions(file, "--launch", "norm") == [("norm", "dot")]
+    assert regions(file, "--region", "d*") == [("gemm", "dot"), ("norm", "dot")]
+    assert regions(file, "--launch", "n?rm") == [("norm", "dot")]
     assert regions(file, "--launch", "gemm", "--sort", "mean")[0] == ("gemm", "dot")
+    assert regions(file, "--top", "2") == [("gemm", "load"), ("norm", "dot")]
+    assert regions(file, "--kind", "instant") == [("gemm", "tile done")]
+    assert regions(file, "--launch", "g*", "--launch", "norm") == regions(file)
+
+
+def test_rows_that_are_chosen_keep_their_figures(made, file):
+    (row,) = json.loads(invoke(file, "--region", "load", "--format", "json").stdout)["rows"]
+    assert row == asdict(made.stats()["load"])
+
+
+def test_warps_that_are_chosen_are_what_is_counted(made, file):
+    result = invoke(file, "--launch", "gemm", "--block", "0", "--block", "1", "--format", "json")
+    found = json.loads(result.stdout)
+    wanted = select(made, launch="gemm", block=[0, 1]).stats()
+    assert found["rows"] == json.loads(wanted.to_json())["rows"]
+    assert "select(block=(0, 1)) kept" in found["about"][-1]
+    assert regions(file, "--sm", "2") == [("gemm", "load")]
+
+
+@pytest.fixture
+def files(made, tmp_path):
+    made.save(tmp_path / "a.pftrace")
+    made.save(tmp_path / "b.pftrace")
+    return tmp_path / "a.pftrace", tmp_path / "b.pftrace"
+
+
+def test_several_files_each_on_its_own(made, files):
+    shown = invoke(*files).stdout
+    assert shown == "\n".join(f"== {file}\n{made.stats()}\n" for file in files)
+    loaded = json.loads(invoke(*files, "--format", "json").stdout)
+    assert [one["file"] for one in loaded] == list(map(str, files))
+    assert loaded[1]["rows"] == json.loads(made.stats().to_json())["rows"]
+    rows = list(csv.DictReader(io.StringIO(invoke(*files, "--format", "csv").stdout)))
+    assert [row["file"] for row in rows] == [str(file) for file in files for _ in made.stats()]
+    wrong = invoke(*files, "--region", "x")
+    assert f"{files[0]}: no region matches 'x'" in wrong.stderr
+
+
+def test_several_files_counted_together(made, files):
+    rows = json.loads(invoke(*files, "--merge", "--format", "json").stdout)["rows"]
+    assert [(row["region"], row["launches"], row["count"]) for row in rows] == [
+        (row.region, 2 * row.launches, 2 * row.count) for row in made.stats()
+    ]
+    assert rows[0]["share"] == made.stats().rows[0].share
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--region", "nothing"], "no region name matches 'nothing'"),
-        (["--region", "("], "not a regular expression"),
-        (
-            ["--launch", "nothing"],
-            "no launch has the label 'nothing'; the trace has: 'gemm', 'norm'",
-        ),
+        (["--region", "nothing"], "no region matches 'nothing'; there are: 'dot', 'load'"),
+        (["--launch", "nothing"], "no launch matches 'nothing'; there are: 'gemm', 'norm'"),
+        (["--warp", "7"], "no warp has warp=(7,)"),
     ],
 )
 def test_a_choice_that_leaves_nothing_is_told(file, words, message):

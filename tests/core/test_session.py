@@ -83,7 +83,7 @@ def test_regions_are_named_per_buffer_and_by_the_backend(host: Host) -> None:
     with ikp.profile() as prof:
         ids = (1, 2, abi.HASHED_REGION | 5)
         host.run(prof.buffer("a", regions={1: "load", np.int64(2): "dot"}), work(3, ids))
-        host.run(prof.buffer("b", regions={1: "store"}), work(3, ids))
+        host.run(prof.buffer("b", regions=["none", "store"]), work(3, ids))  # a list counts from 0
         host.run(prof.buffer("c"), work(1, ids))
     trace = prof.trace
     assert [trace.regions[i].name for i in trace.events.region] == [

@@ -230,13 +230,16 @@ def test_statistics_are_those_of_the_timeline_but_for_percentiles() -> None:
         assert len(rows) == len(wanted)
         for row in rows:
             other = wanted[row.region, row.kind, row.group]
-            for name in ("launch", "launches", "count", "total_ns", "mean_ns", "share"):
+            same = ("launch", "launches", "count", "total_ns", "mean_ns", "share", "total_cycles")
+            for name in (*same, "mean_cycles"):
                 assert getattr(row, name) == pytest.approx(getattr(other, name)), name
-            for name in ("p50_ns", "p99_ns", "min_ns", "max_ns"):
+            for name in ("p50_ns", "p99_ns", "min_ns", "max_ns", "self_ns", "p50_cycles"):
                 assert getattr(row, name) is None
+        assert all(one.in_no_range_ns is None for one in totals.stats(by).residence)
     text = str(totals.stats())
     (line,) = (line for line in text.split("\n") if " dot " in line)
-    assert line.split()[2:] == ["256", "230.40", "us", "900", "ns", *"----", "57.6", "%"]
+    assert line.split()[1:] == ["256", "57.6", "%", "-", "230.40", "us", "900", "ns", *"-------"]
+    assert "in no range" not in text  # nobody knows
     assert "12 totals, none dropped" in text
 
 

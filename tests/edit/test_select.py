@@ -90,7 +90,7 @@ def test_what_was_done_stands_in_the_trace_and_under_its_table() -> None:
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"region": "lod"}, r"no region matches 'lod'; the trace has: .*'load'"),
+        ({"region": "lod"}, r"no region matches 'lod'; there are: .*'load'"),
         ({"launch": "x*"}, "no launch matches"),
         ({"role": "consumer"}, "no role matches"),
         ({"sm": 7}, r"no warp has sm=7; the trace has 0, 1"),

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 
+from ikp.cli.main import cli
 from ikp.core.abi import Kind
 from ikp.core.plugins import EXPORTERS, load
 from ikp.core.trace import ClockFit, Trace
@@ -114,6 +116,21 @@ def test_launches_of_one_label_are_one_node_and_averages_are_of_all_its_warps(pa
     trace = replace(trace, slots=replace(trace.slots, launch=np.array([0, 1], np.int32)))
     trace.save(path)
     assert viewed(path, "normalized_cycles")[1] == (1, "gemm", 52.0)
+
+
+@needs_viewer
+@pytest.mark.parametrize("kind", ["cycles", "host"])
+def test_the_command_that_convert_prints_works(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = gemm()
+    clock = ClockFit(kind, 0.5 if kind == "cycles" else 1.0, "exact")
+    replace(made, launches=(replace(made.launches[0], clock=clock),)).save("a.pftrace")
+    told = CliRunner().invoke(cli, ["convert", "a.pftrace", "a.hatchet"]).stderr
+    (metric,) = re.findall(r"^next: proton-viewer -m (\S+) a\.hatchet ", told, re.MULTILINE)
+    assert metric == ("normalized_cycles" if kind == "cycles" else "time/us")
+    assert [name for _, name, _ in viewed(tmp_path / "a.hatchet", metric)][:2] == ["ROOT", "gemm"]
 
 
 @needs_viewer

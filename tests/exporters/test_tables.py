@@ -15,9 +15,11 @@ from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
-from pyarrow import parquet
+from hypothesis import strategies as st
+from pyarrow import dataset, parquet
 
 from ikp.core.args import arg_column
 from ikp.core.plugins import EXPORTERS, exporter_for_path, load
@@ -30,7 +32,7 @@ from tests.exporters.perfetto.examples import nothing, warp
 from tests.strategies import traces_with_args
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-WORDS = {"label", "role", "region", "kind"}
+WORDS = {"label", "role", "region", "kind", "clock"}
 ARGS = {
     "iteration": [3, None, -(1 << 63)],
     "cost": [0.1, None, -0.0],
@@ -55,7 +57,7 @@ def rows(trace: Trace) -> list[dict[str, Any]]:
             *(int(slots.warp[slot]), int(slots.sm[slot]), trace.roles[slots.role[slot]]),
             trace.regions[events.region[i]].name,
             "range" if events.kind[i] == 1 else "instant",
-            *(start, end, end - start, int(events.ticks[i])),
+            *(start, end, end - start, int(events.ticks[i]), trace.launches[launch].clock.kind),
             None if math.isnan(payload) else payload,
         )
         args = {name: column.value(i) for name, column in trace.args.items()}
@@ -134,6 +136,33 @@ def test_many_rows_are_cut_and_laid_together_again(tmp_path: Path) -> None:
     trace = warp(*((i, i + i % 3) for i in range(20_000)), names=["load", "x" * 5000])
     trace.save(tmp_path / "t.csv")
     same(read_csv((tmp_path / "t.csv").read_bytes()), rows(trace))
+
+
+@shared_folder
+@given(trace=traces_with_args(), rank=st.sampled_from([None, 3]))
+def test_a_column_has_one_type_whatever_a_trace_lacks(
+    trace: Trace, rank: int | None, tmp_path: Path
+) -> None:
+    ranked = replace(trace, launches=tuple(replace(one, rank=rank) for one in trace.launches))
+    schemas = []
+    for one in (nothing(), warp((0, 5), 7), replace(ranked, args={})):
+        one.save(tmp_path / "t.parquet", force=True)
+        schemas.append(parquet.read_schema(tmp_path / "t.parquet").remove_metadata())
+    assert schemas[0] == schemas[1] == schemas[2]
+    assert str(schemas[0].field("rank").type) == "int32"
+    assert ranked.to_pandas()["rank"].dtype == nothing().to_pandas()["rank"].dtype == "Int32"
+
+
+def test_one_data_set_of_files_with_and_without(tmp_path: Path) -> None:
+    plain = warp((0, 5), (6, 9))
+    for number, (rank, cost) in enumerate([(None, [None, None]), (3, [0.5, None])]):
+        launches = tuple(replace(one, rank=rank) for one in plain.launches)
+        args = {"cost": arg_column("cost", cost, 2)}
+        replace(plain, launches=launches, args=args).save(tmp_path / f"{number}.parquet")
+    schemas = [parquet.read_schema(tmp_path / f"{n}.parquet").remove_metadata() for n in (0, 1)]
+    table = dataset.dataset(tmp_path, schema=pyarrow.unify_schemas(schemas)).to_table()
+    assert table["rank"].to_pylist() == [None, None, 3, 3]
+    assert table["cost"].to_pylist() == [None, None, 0.5, None]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

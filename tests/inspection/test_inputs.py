@@ -91,18 +91,13 @@ def test_a_folder_gives_the_latest_kernel_of_each_name_that_records(
         os.utime((tmp_path / folder / name).with_suffix(".ptx"), (at, at))
     report = ikp.inspect(tmp_path)
     assert [k.origin for k in report] == [str(tmp_path / p) for p in ("3/n.cubin", "2/gemm.cubin")]
-    assert [k.name for k in ikp.inspect(tmp_path, name="^gem")] == ["gemm"]
+    assert [k.name for k in ikp.inspect(tmp_path, name="gem*")] == ["gemm"]
 
 
 @pytest.mark.parametrize("name", ["nomatch", "GEMM"])
 def test_a_name_that_matches_nothing(gemm: Code, name: str) -> None:
     with pytest.raises(ikp.InspectError, match=f"no kernel has a name that matches '{name}'"):
         ikp.inspect(gemm.compiled, name=name)
-
-
-def test_a_name_that_is_no_regular_expression(gemm: Code) -> None:
-    with pytest.raises(ikp.UsageError, match="not a regular expression"):
-        ikp.inspect(gemm.compiled, name="(")
 
 
 def test_a_kernel_without_records() -> None:

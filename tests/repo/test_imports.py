@@ -11,9 +11,10 @@ import pytest
 
 from tests.repo.tree import modules
 
-EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress")
+EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress", "ikp.terminal")
 MAY_IMPORT = {
     "ikp": EVERYWHERE,
+    "ikp.__main__": ("ikp.cli",),
     "ikp.core": ("ikp.core",),
     "ikp.targets": ("ikp.core", "ikp.targets"),
     "ikp.backends": ("ikp.core", "ikp.targets", "ikp.backends"),

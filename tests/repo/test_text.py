@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ LOCAL = {
 }
 OTHERS_WORDS = {Path("LICENSE")}
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+LITERAL = re.compile(r"\s*[rf]*\"(.*)\"\s*")
+"""A line that is one string, which the next one continues."""
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -36,3 +39,36 @@ def test_links_between_files_lead_somewhere(path: Path) -> None:
     text = CODE.sub("", (ROOT / path).read_text(encoding="utf-8"))
     targets = LINK.findall(text)
     assert [to for to in targets if not (ROOT / path.parent / to).exists()] == []
+
+
+def torn(text: str) -> list[str]:
+    """Return the lines that end in the middle of a sentence though the next word had room.
+
+    Of a text that is laid over several lines, one string each: what a rewrap by hand leaves behind.
+    And lines of a docstring that begin with the quotes that should have ended it.
+    """
+    lines = text.splitlines()
+    found = [line for line in lines if re.match(r'\s*""\w', line)]
+    for line, following in pairwise(lines):
+        one, two = LITERAL.fullmatch(line), LITERAL.match(following)
+        if one and two and re.search(r"[\w)\'] $", one[1]) and "=" not in one[1]:
+            word = two[1].split(" ")[0]
+            fits = len(line) + len(word) < WIDE - SLACK and "{" not in word
+            found += [line] if fits else []
+    return found
+
+
+WIDE, SLACK = 100, 30
+"""Columns of a line, and how many may stay empty before a word that would fit."""
+
+
+def test_no_message_is_torn() -> None:
+    sources = [path for path in texts() if path.suffix == ".py"]
+    found = {path: torn((ROOT / path).read_text(encoding="utf-8")) for path in sources}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_a_torn_message_is_seen() -> None:
+    assert torn('raise E(\n    "pass that to "\n    "the kernel."\n)') == ['    "pass that to "']
+    assert torn('    """The bit for "\n    ""hashed".\n    """') != []
+    assert torn('f(\n    "A sentence. "\n    "Another."\n)\ng(\n    "a",\n    "b",\n)') == []

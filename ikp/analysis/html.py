@@ -1,0 +1,45 @@
+"""Statistics and traces as HTML, which notebooks show. Everything in it is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from ikp.analysis import render
+from ikp.terminal import shortened
+
+if TYPE_CHECKING:
+    from ikp.analysis.stats import Stats
+    from ikp.core.trace import Trace
+
+NAME, NUMBER = ' style="text-align:left"', ' style="text-align:right"'
+
+
+def as_html(stats: Stats) -> str:
+    """Return a table with a line for each launch label, and the evidence below it."""
+    shown = render.columns(stats)
+    head = "".join(_cell("th", one.title, one.name) for one in shown)
+    body = []
+    for section in render.sections(stats):
+        text = escape(render.heading(section, shortened))
+        body.append(f'<tr><th colspan="{len(shown)}"{NAME}>{text}</th></tr>')
+        body += [
+            f"<tr>{''.join(_cell('td', one.cell(row), one.name) for one in shown)}</tr>"
+            for row in (stats.rows[number] for number in section.rows)
+        ]
+    below = [escape(line) for line in render.facts(stats, shortened)]
+    below += [f"<b>{escape(line)}</b>" for line in render.warnings(stats, shortened)]
+    rows = "\n".join(body)
+    return (
+        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table>\n"
+        f"<small>{'<br>'.join(below)}</small>"
+    )
+
+
+def trace_html(trace: Trace) -> str:
+    """Return what ``repr`` says of a trace, and its statistics."""
+    return f"<pre>{escape(repr(trace))}</pre>\n{as_html(trace.stats())}"
+
+
+def _cell(tag: str, text: str, name: bool) -> str:
+    return f"<{tag}{NAME if name else NUMBER}>{escape(shortened(text))}</{tag}>"

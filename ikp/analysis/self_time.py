@@ -1,0 +1,157 @@
+"""Self time: which range a warp's time belongs to, where several are open.
+
+At each moment a warp's time belongs to the range that opened last and is still open. So a range's
+self time is its time less the union of the ranges that opened in it, on the same warp, while those
+ran. Where ranges nest, those are the ranges inside it; where they overlap, the later one takes what
+both cover. Each nanosecond belongs to one range or to none, so self times and the time in no range
+add up to the time that the warp ran.
+
+Instants take no time, nor do ranges of no length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Slots, Trace
+
+Ints = NDArray[np.int64]
+
+EVENTS_AT_ONCE: Final = 1 << 16
+"""Taken together: slots whole, so one with more is taken alone. Such arrays fit into a cache."""
+MOST_BITS: Final = 62
+
+
+def self_times(trace: Trace) -> tuple[Ints, Ints]:
+    """Return the self time of each event, and the time that each slot was in any range.
+
+    Both in nanoseconds. Of ranges that reach beyond their slot's ``init`` and ``finish``, as edits
+    can make them, the second counts only what lies between.
+    """
+    events, slots = trace.events, trace.slots
+    own, inside = np.zeros(len(events), np.int64), np.zeros(len(slots), np.int64)
+    takes_time = (events.kind == Kind.RANGE) & (events.end_ns > events.start_ns)
+    for rows in _chunks(events.slot, np.flatnonzero(takes_time)):
+        start, end = events.start_ns[rows], events.end_ns[rows]
+        time, owner = _owned(events.slot[rows], start, end)
+        np.add.at(own, rows[owner], time[1] - time[0])
+        slot = events.slot[rows[owner]]
+        np.add.at(inside, slot, _within(slots, slot, time))
+    return own, inside
+
+
+def _chunks(slot: NDArray[Any], rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Cut rows into parts of whole slots."""
+    of_row = slot[rows]
+    if np.any(of_row[1:] < of_row[:-1]):
+        rows = rows[np.argsort(of_row, kind="stable")]
+        of_row = slot[rows]
+    low = 0
+    while low < len(rows):
+        last = of_row[min(low + EVENTS_AT_ONCE, len(rows)) - 1]
+        high = int(np.searchsorted(of_row, last, "right"))
+        yield rows[low:high]
+        low = high
+
+
+def _within(slots: Slots, slot: Ints, time: Ints) -> Ints:
+    """Return how much of each piece of time lies between its slot's start and end."""
+    low, high = np.maximum(time[0], slots.start_ns[slot]), np.minimum(time[1], slots.end_ns[slot])
+    result: Ints = np.maximum(high - low, 0)
+    return result
+
+
+def _owned(slot: NDArray[Any], start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]:
+    """Cut the time of all ranges where one opens or closes; return each piece and whose it is.
+
+    The pieces are begins and ends in nanoseconds, 2 x pieces. Those in no range are left out.
+    """
+    opens, closes, by_opening = _places(*_keys(slot, start, end))
+    count = len(start)
+    time = np.empty(2 * count, np.int64)
+    time[opens], time[closes] = start, end
+    change = np.ones(2 * count, np.int8)
+    change[closes] = -1
+    depth = np.cumsum(change, dtype=np.int64)
+    if np.array_equal(depth[opens], depth[closes] + 1):  # each one closes as the innermost
+        owner = _innermost(opens, depth, change)
+    else:
+        owner = _latest(closes[by_opening], by_opening, change)
+    covered = np.flatnonzero(depth[:-1])
+    return np.stack([time[covered], time[covered + 1]]), owner[covered]
+
+
+def _keys(slot: NDArray[Any], start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return numbers that order starts and ends by slot, then time."""
+    least = int(start.min())
+    low, high = start - least, end - least
+    bits = int(high.max()).bit_length()
+    place = (slot - slot[0]).astype(np.int64)
+    if bits + int(place[-1]).bit_length() > MOST_BITS:  # ranks of times are in the same order
+        _, rank = np.unique(np.concatenate([start, end]), return_inverse=True)
+        low, high = rank[: len(start)].astype(np.int64), rank[len(start) :].astype(np.int64)
+        bits = len(rank).bit_length()
+    return (place << bits) | low, (place << bits) | high
+
+
+def _places(opening: Ints, closing: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:
+    """Return where each range opens and closes in the sequence of all that do, and who opens when.
+
+    At one moment, ranges close before others open. Of those that open together the one recorded
+    last comes first, since it holds the others; of those that close together, the one that opened
+    last.
+    """
+    count = len(opening)
+    by_opening = count - 1 - np.argsort(opening[::-1], kind="stable")
+    rank = np.empty(count, np.int64)
+    rank[by_opening] = np.arange(count)
+    by_closing = np.lexsort((-rank, closing))
+    opens, closes = np.empty(count, np.int64), np.empty(count, np.int64)
+    opened, closed = opening[by_opening], closing[by_closing]
+    opens[by_opening] = np.arange(count) + np.searchsorted(closed, opened, "right")
+    closes[by_closing] = np.arange(count) + np.searchsorted(opened, closed, "left")
+    return opens, closes, by_opening
+
+
+def _innermost(opens: Ints, depth: Ints, change: NDArray[np.int8]) -> NDArray[np.intp]:
+    """Return which range is the innermost after each place, where ranges nest.
+
+    Taken level by level, that is the last one which opened at that level.
+    """
+    opener = np.zeros(len(depth), np.intp)
+    opener[opens] = np.arange(len(opens))
+    level = depth.astype(np.int16) if depth.max() < 1 << 15 else depth  # sorts in linear time
+    order = np.argsort(level, kind="stable")
+    last = np.maximum.accumulate(np.where(change[order] > 0, np.arange(len(order)), 0))
+    owner = np.empty(len(depth), np.intp)
+    owner[order] = opener[order[last]]
+    return owner
+
+
+def _latest(
+    closes: Ints, by_opening: NDArray[np.intp], change: NDArray[np.int8]
+) -> NDArray[np.intp]:
+    """Return which open range opened last, after each place; any where none is open.
+
+    ``closes`` are in the order of opening. Going back from the last range that opened, blocks that
+    are all closed are skipped: ``most[k][i]`` is the last close of the ``2**k`` up to the i-th.
+    """
+    most, size = [closes.astype(np.int32 if len(change) < 1 << 31 else np.int64)], 1
+    while size < len(closes):
+        longer = most[-1].copy()
+        np.maximum(longer[size:], most[-1][:-size], out=longer[size:])
+        most.append(longer)
+        size *= 2
+    place = np.arange(len(change))
+    found = np.cumsum(change > 0) - 1
+    for level in reversed(range(len(most))):
+        found = np.where(most[level][found] <= place, np.maximum(found - (1 << level), 0), found)
+    latest: NDArray[np.intp] = by_opening[found]
+    return latest

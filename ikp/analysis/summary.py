@@ -1,0 +1,55 @@
+"""A trace in three lines: which launches, how many events, and what to do with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ikp.analysis.evidence import plural
+from ikp.analysis.render import duration
+from ikp.core.abi import Kind
+from ikp.terminal import printable
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+MOST_LABELS = 3
+MOST_LETTERS = 60
+
+
+def summary(trace: Trace) -> str:
+    """Return three lines, whatever is in the trace."""
+    return f"<ikp.Trace of {_launches(trace)}\n {_events(trace)}\n {_time(trace)}>"
+
+
+def _launches(trace: Trace) -> str:
+    labels = list(dict.fromkeys(launch.label for launch in trace.launches))
+    names = [_short(label) for label in labels[:MOST_LABELS]]
+    more = [f"{len(labels) - MOST_LABELS:,} more"] if len(labels) > MOST_LABELS else []
+    devices = [_short(one) for one in dict.fromkeys(launch.device for launch in trace.launches)]
+    where = f" on {' + '.join(devices[:MOST_LABELS])}" if devices else ""
+    told = f": {', '.join([*names, *more])}" if names else ""
+    return f"{plural(len(trace.launches), 'launch', 'launches')}{told}{where}"
+
+
+def _events(trace: Trace) -> str:
+    ranges = int(np.count_nonzero(trace.events.kind == Kind.RANGE))
+    parts = [plural(ranges, "range"), plural(len(trace.events) - ranges, "instant")]
+    if len(trace.totals):
+        parts = [plural(len(trace.totals), "total")]
+    regions = plural(len({region.name for region in trace.regions}), "region")
+    warps = plural(len(trace.slots), "warp")
+    return f"{', '.join(parts)} of {regions} in {warps}, {trace.dropped:,} dropped"
+
+
+def _time(trace: Trace) -> str:
+    slots = trace.slots
+    if not len(slots):
+        return "no warp recorded"
+    begin, end = int(slots.start_ns.min()), int(slots.end_ns.max())
+    return f"{duration(end - begin)} from start to end; see .stats(), .view(), .save(path)"
+
+
+def _short(name: str) -> str:
+    return printable(name if len(name) <= MOST_LETTERS else f"{name[:MOST_LETTERS]}...")

@@ -1,0 +1,45 @@
+"""The options that choose a part of a trace, the same in every command that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+NAMES: Final = {
+    "region": "Only regions named so: load*.",
+    "launch": "Only launches labelled so.",
+    "role": "Only warps of this role.",
+}
+NUMBERS: Final = {
+    "rank": "Only launches of this rank.",
+    "block": "Only this block, by its linear id.",
+    "warp": "Only this warp of each block.",
+    "sm": "Only this SM.",
+}
+KINDS: Final = ("range", "instant")
+
+
+def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that ``chosen`` takes. Each may be given several times.
+
+    Names are patterns as the shell has them; one that is there exactly as written goes first.
+    """
+    options = [
+        *(_option(name, text, str, "GLOB") for name, text in NAMES.items()),
+        *(_option(name, text, int, "N") for name, text in NUMBERS.items()),
+        click.option("--kind", type=click.Choice(KINDS), help="Only ranges, or only instants."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _option(name: str, text: str, kind: type, metavar: str) -> Callable[..., Any]:
+    return click.option(f"--{name}", metavar=metavar, type=kind, multiple=True, help=text)
+
+
+def given(choice: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, as ``ikp.edit.select`` takes them."""
+    return {name: value for name, value in choice.items() if value}

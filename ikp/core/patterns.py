@@ -1,0 +1,68 @@
+"""Which names are meant: the one pattern language of the library and of every command.
+
+A pattern is a name, or has the shell's wildcards: ``load*``, ``?``, ``[ab]``. A name that is there
+exactly as written goes first, so ``a[0]`` means the region ``a[0]`` where there is one. Upper and
+lower case differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase, translate
+
+from ikp.errors import UsageError
+from ikp.terminal import shortened
+
+Names = str | Iterable[str] | Callable[[str], bool]
+"""Which names: a pattern like ``"load*"``, several, or a function that says yes or no."""
+MOST_LISTED = 20
+
+
+def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
+    """Tell which of ``names`` are wanted; ``what`` they name is for the error.
+
+    Raises:
+        UsageError: none is; the message lists what there is.
+    """
+    if callable(wanted):
+        chosen = [bool(wanted(name)) for name in names]
+    else:
+        patterns = [wanted] if isinstance(wanted, str) else list(wanted)
+        chosen = _chosen(names, patterns, what)
+    if names and not any(chosen):
+        raise UsageError(f"no {what} matches {_told(wanted)}; there are: {listed(names)}.")
+    return chosen
+
+
+def _chosen(names: Sequence[str], patterns: Sequence[object], what: str) -> list[bool]:
+    texts = [one for one in patterns if isinstance(one, str)]
+    if len(texts) < len(patterns):
+        wrong = next(one for one in patterns if not isinstance(one, str))
+        raise UsageError(f"a {what} is chosen by a pattern like 'load*', not by {wrong!r}.")
+    exact = set(texts) & set(names)
+    globs = [one for one in texts if one not in exact]
+    return [name in exact or any(fnmatchcase(name, one) for one in globs) for name in names]
+
+
+def dotted(pattern: str) -> re.Pattern[str]:
+    """Return what finds a pattern in dotted names such as a kernel's ``package.module.name``.
+
+    The pattern means the whole of one, or what follows a dot: ``matmul``, ``ops.mm*``, ``*mm*``.
+    Names in code hold no wildcards, so none has to go first.
+    """
+    return re.compile(rf"\A(?:.*\.)?(?:{translate(pattern)})")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return distinct names for a message, sorted; of many, the first ones and how many more."""
+    known = sorted(set(names))
+    texts = [f"'{shortened(name)}'" for name in known[:MOST_LISTED]]
+    more = len(known) - MOST_LISTED
+    return ", ".join(texts) + (f" and {more:,} more" if more > 0 else "") or "none"
+
+
+def _told(wanted: Names) -> str:
+    if callable(wanted):
+        return getattr(wanted, "__qualname__", None) or repr(wanted)
+    return repr(wanted) if isinstance(wanted, str) else " or ".join(map(repr, wanted))

@@ -1,0 +1,175 @@
+"""Text on its way to a terminal: nothing in it acts on the terminal, and tables fit.
+
+Names come from kernels, files and other people. In files they stay as they are; where people read
+them, control characters stand as escapes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+
+LONGEST_NAME: Final = 200
+"""Characters of a name that a terminal shows."""
+LONGEST_LINE: Final = 4000
+"""Characters of a line of a message."""
+JOINERS: Final = "\u200c\u200d"
+"""Control characters that scripts and emoji are written with; they do nothing to a terminal."""
+ACTING: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode's categories of what is no picture: control, format, surrogate, line and paragraph."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Return ``text`` with control characters as escapes, ``\x1b`` or ``\n``, but for ``keep``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        one.encode("unicode_escape").decode() if _acts(one) and one not in keep else one
+        for one in text
+    )
+
+
+def _acts(letter: str) -> bool:
+    return unicodedata.category(letter) in ACTING and letter not in JOINERS
+
+
+def shortened(name: str) -> str:
+    """Return a name as a terminal shows it; one that was cut says how long it is."""
+    if len(name) <= LONGEST_NAME:
+        return printable(name)
+    return f"{printable(name[:LONGEST_NAME])}... ({len(name):,} characters)"
+
+
+def message(text: str) -> str:
+    """Return an error's or a warning's text as a terminal shows it: lines stay, endless ones end.
+
+    What makes a line endless is a name in it, so what stands around that is kept.
+    """
+    return "\n".join(map(_line, text.split("\n")))
+
+
+def _line(text: str) -> str:
+    if len(text) > LONGEST_LINE:
+        half = LONGEST_LINE // 2
+        text = f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
+    return printable(text)
+
+
+def columns(out: IO[str] | None = None) -> int | None:
+    """Return how wide the terminal behind ``out``, or stdout, is; None if it is no terminal.
+
+    ``COLUMNS`` in the environment goes before what the terminal says.
+    """
+    out = out or sys.stdout
+    try:
+        if not out.isatty():
+            return None
+        given = os.environ.get("COLUMNS", "")
+        wide = int(given) if given.isdecimal() else os.get_terminal_size(out.fileno()).columns
+    except (AttributeError, OSError, ValueError):  # closed, or not a file at all
+        return None
+    return wide or 80  # a terminal that doesn't know says 0
+
+
+def write(text: str) -> None:
+    """Write text to stdout, as escapes where its encoding lacks a letter."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def width(text: str) -> int:
+    """Return how many cells of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells, text))
+
+
+def _cells(letter: str) -> int:
+    if unicodedata.combining(letter) or letter in JOINERS:
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. ``spare`` says which are left out first where a terminal is narrow.
+
+    0 is never left out; of the others the largest goes first. Names stand on the left.
+    """
+
+    title: str
+    spare: int = 0
+    name: bool = False
+
+
+GAP: Final = "  "
+NAMES_SHARE: Final = 3
+"""A name longer than a third of the terminal takes no column away: it may get a line of its own."""
+MOST_PADDED: Final = 100
+"""Where there is no width to fit into, a longer name moves its row's numbers to the right."""
+
+
+def lay_out(
+    shape: Sequence[Column], rows: Sequence[Sequence[str]], wide: int | None
+) -> tuple[str, list[str]]:
+    """Return the head line of a table and its rows, as text of at most ``wide`` cells each.
+
+    Names are never cut here. Columns of numbers go first; a name that still doesn't fit stands on a
+    line of its own, in full, above its numbers.
+    """
+    titles = [column.title for column in shape]
+    sizes = [[width(cell) for cell in cells] for cells in zip(titles, *rows, strict=True)]
+    shown = _chosen(shape, sizes, wide)
+    room = _rooms(shape, sizes, shown, wide)
+
+    def line(cells: Sequence[str]) -> str:
+        names = [i for i in shown if shape[i].name]
+        parts = {i: _padded(cells[i], room[i], shape[i].name) for i in shown}
+        if wide is None or all(width(cells[i]) <= room[i] for i in names):
+            return GAP.join(parts.values()).rstrip()
+        above = [cells[i] for i in names if cells[i]]
+        apart = "\n" if width(GAP.join(above)) > wide else GAP
+        parts |= {i: " " * room[i] for i in names}
+        return f"{apart.join(above)}\n{GAP.join(parts.values()).rstrip()}"
+
+    return line(titles), [line(row) for row in rows]
+
+
+def _chosen(shape: Sequence[Column], sizes: list[list[int]], wide: int | None) -> list[int]:
+    """Return the columns for which there is room."""
+    shown = list(range(len(shape)))
+    if wide is None:
+        return shown
+    wanted = [
+        max(n for n in column if n <= wide // NAMES_SHARE or not shape[i].name)
+        for i, column in enumerate(sizes)
+    ]
+    for column in sorted(shown, key=lambda i: -shape[i].spare):
+        if sum(wanted[i] + len(GAP) for i in shown) - len(GAP) <= wide or not shape[column].spare:
+            break
+        shown.remove(column)
+    return shown
+
+
+def _rooms(
+    shape: Sequence[Column], sizes: list[list[int]], shown: list[int], wide: int | None
+) -> dict[int, int]:
+    """Return the width of each column: what numbers need, and of names what is left."""
+    room = {i: max(sizes[i]) for i in shown}
+    names = [i for i in shown if shape[i].name]
+    if wide is None:
+        return room | {i: min(room[i], MOST_PADDED) for i in names}
+    left = wide - sum(room[i] for i in shown if i not in names) - len(GAP) * (len(shown) - 1)
+    for later, i in reversed(list(enumerate(names))):  # the first one takes what is left
+        room[i] = max(0, min(room[i], left // (later + 1)))
+        left -= room[i]
+    return room
+
+
+def _padded(cell: str, size: int, left: bool) -> str:
+    blank = " " * max(0, size - width(cell))
+    return cell + blank if left else blank + cell

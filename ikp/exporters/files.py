@@ -69,9 +69,13 @@ def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
 def _sweep(folder: Path) -> None:
     """Remove the drafts of writers that were killed."""
     for draft in folder.glob(f".*{DRAFT}"):
-        with contextlib.suppress(OSError), draft.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            draft.unlink()
+        with contextlib.suppress(OSError):
+            handle = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+            finally:
+                os.close(handle)
 
 
 def _place(draft: Path, target: Path, force: bool) -> None:

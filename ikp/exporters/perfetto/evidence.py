@@ -6,10 +6,9 @@ booleans and strings keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from ikp.core.trace import ClockFit, Launch, Region, Trace
 from ikp.exporters.perfetto.args import described
@@ -34,7 +33,7 @@ def to_launch(facts: dict[str, Any]) -> Launch:
     facts = {"notes": (), **facts}
     try:
         for name in ("grid", "block", "notes"):
-            facts[name] = tuple(facts[name])
+            facts[name] = tuple(facts[name]) if isinstance(facts[name], list) else facts[name]
         facts["clock"] = ClockFit(**_known(ClockFit, facts["clock"]))
         return Launch(**_known(Launch, facts))
     except (KeyError, TypeError, AttributeError) as error:
@@ -124,24 +123,25 @@ def size(facts: dict[str, Any], name: str) -> int:
 
 def _known(kind: type[Launch | ClockFit | Region], facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts that ``kind`` has a field for, each of that field's type."""
-    known = {field.name: _TYPES[str(field.type)] for field in fields(kind)}
-    chosen = {name: value for name, value in facts.items() if name in known}
-    for name, value in chosen.items():
-        if not known[name](value):
+    types = get_type_hints(kind)
+    known = {name: value for name, value in facts.items() if name in types}
+    for name, value in known.items():
+        if not _fits(value, types[name]):
             raise TypeError(f"{name} is {value!r}")
-    return chosen
+    return known
 
 
-_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
-    "str": lambda value: isinstance(value, str),
-    "int": lambda value: isinstance(value, int),
-    "float": lambda value: isinstance(value, (int, float)),
-    "int | None": lambda value: value is None or isinstance(value, int),
-    "tuple[int, int, int]": lambda value: len(value) == 3 and _are(list(value), int),
-    "tuple[str, ...]": lambda value: _are(list(value), str),
-    "ClockFit": lambda value: isinstance(value, ClockFit),
-}
-"""What a field of a type may hold."""
+def _fits(value: Any, kind: Any) -> bool:
+    """Tell whether a value is of a field's type: a class, a union, or a tuple."""
+    inner = get_args(kind)
+    if get_origin(kind) is tuple and not isinstance(value, tuple):
+        return False
+    if get_origin(kind) is tuple:
+        wanted = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return len(value) == len(wanted) and all(map(_fits, value, wanted))
+    if inner:
+        return any(_fits(value, one) for one in inner)
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 def annotate(event: TrackEvent, facts: dict[str, Any]) -> None:

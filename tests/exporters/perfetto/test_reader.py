@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import tracemalloc
 import zlib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
-from ikp.core.trace import Trace
+from ikp.core.trace import Launch, Trace
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter, inflate, reader
 from ikp.exporters.perfetto.schema import BYTES, SUMMARY, Packet, tag
@@ -277,4 +278,22 @@ def test_a_checksum_that_is_wrong_is_noticed(path: Path) -> None:
     content = packed(inflated(path))
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ExportError, match="a compressed part is damaged"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Launch)])
+def test_evidence_of_another_type_is_refused(path: Path, name: str) -> None:
+    message = messages(path)
+    for packet in message.packet:
+        if packet.track_event.name == "gemm" and packet.track_event.type == 1:
+            found = [one for one in packet.track_event.debug_annotations if one.name == name]
+            argument = found[0] if found else packet.track_event.debug_annotations.add(name=name)
+            argument.ClearField("dict_entries")
+            argument.ClearField("array_values")
+            if argument.WhichOneof("value") == "string_value" or not found:
+                argument.double_value = 0.5
+            else:
+                argument.string_value = "0.5"
+    rewrite(path, message)
+    with pytest.raises(ExportError, match="the evidence of a launch is incomplete"):
         read(path)

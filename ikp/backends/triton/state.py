@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from triton.compiler.code_generator import CodeGenerator
-
 from ikp.backends.dsl import init_twice, no_init
-from ikp.backends.triton import hooks
+from ikp.backends.triton import foreign, hooks
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
@@ -42,6 +40,10 @@ def begin(semantic: Any, recording: Recording) -> None:
         raise init_twice()
     if recording.spec is not None and _in_noinline():
         raise _not_in_noinline("init", "sets up the kernel that is launched", "Call it there.")
+    if recording.spec is not None:
+        hooks.marks(options)
+        if recording.spec.totals:
+            hooks.need(options, "totals (mode='totals')")
     _recordings[id(options)] = recording
     weakref.finalize(options, _recordings.pop, id(options), None)
 
@@ -71,11 +73,7 @@ def _check_in_noinline(semantic: Any, verb: str, spec: Spec) -> None:
     if semantic.builder.options.backend_name == "hip":
         reason = "can't be handed the kernel's registers on AMD GPUs"
         raise _not_in_noinline(verb, reason, inline)
-    if not hooks.installed():
-        reason = (
-            "is handed the kernel's registers in the compiler's hook, which another tool has taken"
-        )
-        raise _not_in_noinline(verb, reason, inline)
+    hooks.need(semantic.builder.options, "verbs in a function marked noinline")
 
 
 def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
@@ -84,10 +82,11 @@ def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
 
 def _in_noinline() -> bool:
     # Only the code generator knows, and builtins are not handed it: look where it called us from.
+    kind = foreign.code_generator()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         generator = frame.f_locals.get("self")
-        if isinstance(generator, CodeGenerator):
+        if isinstance(generator, kind):
             return bool(generator.noinline)
         frame = frame.f_back
     return False

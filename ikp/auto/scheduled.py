@@ -258,8 +258,19 @@ def _end(lines: list[str], at: int, indent: str) -> int:
 
 
 def register() -> None:
-    """Have Triton's compiler run the pass; a second call changes nothing."""
+    """Have Triton's compiler run the pass; a second call changes nothing.
+
+    Raises:
+        KernelError: this Triton can't read its IR back.
+    """
     from ikp.backends.triton import stages
+    from ikp.backends.triton.foreign import SCHEDULED, TRITON
+
+    if not TRITON.has(SCHEDULED):
+        raise KernelError(
+            "level='scheduled' has Triton read its IR back, and this Triton can't. Use "
+            "level='source'."
+        )
 
     passes: list[Callable[[Any, Any], Any]] = stages.SCHEDULED_PASSES
     if instrument not in passes:

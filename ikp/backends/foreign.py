@@ -66,32 +66,38 @@ class Foreign:
 
     package: str  # as its users call it
     distribution: str  # as pip does
-    known: tuple[str, str]  # the first and the last version that ikp was tested with: "3.6", "3.9"
+    known: tuple[str, str]  # the first and the last version that ikp supports: "3.6", "3.9"
     features: tuple[Feature, ...]
     _works: dict[Feature, bool] = field(default_factory=dict)
+    _fitting: set[tuple[Feature, type]] = field(default_factory=set)
     _lock: Any = field(default_factory=threading.RLock)
 
     def has(self, feature: Feature) -> bool:
         """Return whether a feature's names are all there; warn the first time they are not."""
+        if (works := self._works.get(feature)) is not None:
+            return works
         with self._lock:
             if feature not in self._works:
-                self._works[feature] = True
-                for name in feature.names:
-                    if wrong := self._wrong(name):
-                        self.lose(feature, wrong)
-                        break
+                wrong = next(filter(None, map(_wrong, feature.names)), "")
+                if wrong:
+                    self.lose(feature, wrong)
+                else:
+                    self._works[feature] = True
             return self._works[feature]
 
     def fits(self, feature: Feature, value: Any) -> bool:
         """Return whether ``has``, and whether an object has what ``ikp`` uses of its kind."""
         if not self.has(feature):
             return False
+        if (feature, type(value)) in self._fitting:
+            return True
         kinds = {kind.__name__ for kind in type(value).__mro__}
         for name in feature.names:
             owner, _, attribute = name.path.rpartition(".")
             if name.of_instances and owner in kinds and not hasattr(value, attribute):
                 self.lose(feature, f"has no {name}")
                 return False
+        self._fitting.add((feature, type(value)))
         return True
 
     def lose(self, feature: Feature, wrong: str) -> None:
@@ -105,6 +111,7 @@ class Foreign:
     def forget(self) -> None:
         """Probe anew: for tests, which take names away."""
         self._works.clear()
+        self._fitting.clear()
 
     def installed(self) -> str:
         """Return the version that is installed."""
@@ -112,19 +119,6 @@ class Foreign:
             return version(self.distribution)
         except PackageNotFoundError:  # built from source, and put on the path
             return "of an unknown version"
-
-    def _wrong(self, name: Private) -> str:
-        try:
-            name.find()
-        except ModuleNotFoundError as error:
-            if error.name == name.module.partition(".")[0]:
-                raise  # the package itself is not installed
-            return f"has no {name.module}"
-        except (ImportError, AttributeError):
-            return f"has no {name}"
-        except (TypeError, ValueError) as error:
-            return f"has another {name} ({error})"
-        return ""
 
     def _text(self, feature: Feature, wrong: str) -> str:
         first, last = self.known
@@ -136,6 +130,23 @@ class Foreign:
             f"{self.package} {installed} {wrong}, which ikp uses; {known}. {feature.lost} "
             f"{feature.without} Upgrade ikp, or install {self.package} {last}."
         )
+
+
+def _wrong(name: Private) -> str:
+    """Return what is wrong with a name; "" if nothing."""
+    try:
+        name.find()
+    except ModuleNotFoundError as error:
+        if error.name == name.module.partition(".")[0]:
+            raise  # the package itself is not installed
+        return f"has no {name.module}"
+    except (ImportError, AttributeError):
+        return f"has no {name}"
+    except TypeError as error:
+        return f"has another {name} ({error})"
+    except ValueError:  # it is there: a property that has no value now
+        return ""
+    return ""
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -35,7 +35,6 @@ from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
-
 _interpreter = foreign.running()
 
 

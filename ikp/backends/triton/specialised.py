@@ -26,9 +26,7 @@ _NAME = re.compile(r"// ikp\.store \d+ \\22((?:(?!\\22).)*)\\22")
 _KERNEL = re.compile(r"tt\.func public @(\w+)")
 
 
-def explain(
-    text: str, module: Any, error: Exception, compile_: Callable[[Any], Any]
-) -> None:
+def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], Any]) -> None:
     """Raise what says that marks are the cause, if they are.
 
     Args:

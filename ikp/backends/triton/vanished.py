@@ -18,9 +18,7 @@ from ikp.targets.ptx_slot import INIT_MARK
 
 _STAGES = (".ttir", ".ttgir", ".llir")
 _LAST = (".ptx", ".amdgcn")
-_REGION = re.compile(
-    r'ikp\.(?:store|role|whole) (?P<number>\d+) (?:\\22|")(?P<name>.*?)(?:\\22|")'
-)
+_REGION = re.compile(r'ikp\.(?:store|role|whole) (?P<number>\d+) (?:\\22|")(?P<name>.*?)(?:\\22|")')
 _UNPASSED = re.compile(rf"^\s*{INIT_MARK} %", re.MULTILINE)
 _told: set[tuple[str, str]] = set()
 

@@ -28,10 +28,15 @@ def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
         def plain(*_: Any, **__: Any) -> Any:
             return original(self, *args, **kwargs)
 
-        found = _found(self, module, launcher, args, kwargs)
-        return (
-            plain() if found is None else launcher.record(found[0], found[1], plain, (), found[2])
-        )
+        try:
+            found = _found(self, module, launcher, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - the program launches as it does without ikp
+            TORCH.lose(GENERATED, f"launches kernels otherwise ({type(error).__name__}: {error})")
+            found = None
+        if found is None:
+            return plain()
+        session, function, launch = found
+        return launcher.record(session, function, plain, (), launch)
 
     kind.run = run
     return lambda: setattr(kind, "run", original)
@@ -52,11 +57,9 @@ def _found(
         return None
     own = {name: value for name, value in kwargs.items() if name not in ("stream", "benchmark_run")}
     config = _config(autotuner, args, own)
-    return (
-        None
-        if config is None
-        else (session, function, _launch(autotuner, module, function, config, args))
-    )
+    if config is None:
+        return None
+    return session, function, _launch(autotuner, module, function, config, args)
 
 
 def _function(autotuner: Any) -> Any:

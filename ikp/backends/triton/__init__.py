@@ -25,7 +25,7 @@ def compiling(semantic: Any) -> Compiled | Off:
     if not TRITON.has(VERBS):
         from triton.language import constexpr
 
-        return Off(lambda: constexpr(None))
+        return Off(lambda: constexpr(0))
     if semantic.builder.options.backend_name == "hip":
         from ikp.backends.triton.compiled_amd import CompiledAmd
 
@@ -35,7 +35,7 @@ def compiling(semantic: Any) -> Compiled | Off:
     return Compiled(semantic)
 
 
-def running(verb: str) -> Dsl | None:
+def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes them all
     """Return the adapter of the program that Triton interprets now; None where it compiles."""
     if not foreign.interprets():
         return None

@@ -95,7 +95,7 @@ def set_stages_hook(hook: Any) -> None:
 
 
 def on_load(function: Any) -> None:
-    """Have a function called with each kernel before it is loaded; a second call changes nothing."""
+    """Have a function called before each kernel is loaded; a second call changes nothing."""
     _LOADED.find()(function)
 
 

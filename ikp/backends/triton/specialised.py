@@ -1,8 +1,8 @@
 """Why a kernel with marks fails to compile where a loop is divided among warps.
 
 On Hopper, Triton gives each operation of a kernel with a ``warp_specialize=True`` loop to the warps
-that need its result. Nobody needs a mark's: inside the loop it is left out (``vanished`` tells), and
-outside, its constants are moved away from under it, which fails.
+that need its result. Nobody needs a mark's: inside the loop it is left out (``vanished`` tells),
+and outside, its constants are moved away from under it, which fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ikp.errors import KernelError
 SPECIALISED = "tt.warp_specialize"
 
 _MARK = re.compile(
-    r'(?P<result> *%\S+ = )tt\.elementwise_inline_asm "// ikp\..* -> (?P<type>i\d+)(?P<loc> loc\(.*\))?$'
+    r'(?P<result> *%\S+ = )tt\.elementwise_inline_asm "// ikp\..*'
+    r" -> (?P<type>i\d+)(?P<loc> loc\(.*\))?$"
 )
 _NAME = re.compile(r"// ikp\.store \d+ \\22((?:(?!\\22).)*)\\22")
 _KERNEL = re.compile(r"tt\.func public @(\w+)")
@@ -42,18 +43,18 @@ def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], 
         return
     try:
         compile_(_without_marks(text, module.context))
-    except Exception:  # the marks are not the cause
+    except Exception:  # noqa: BLE001 - whatever it is, the marks are not the cause
         return
     kernel = _KERNEL.search(text)
     names = ", ".join(f"'{name}'" for name in outside(text))
+    said = str(error).strip() or type(error).__name__
     raise KernelError(
         f"Triton can't compile {kernel[1] if kernel else 'this kernel'} with ikp's marks in it; "
-        f"without them it can ({str(error).strip() or type(error).__name__}). The kernel has a loop "
-        "with warp_specialize=True, which Triton divides among warps on this GPU together with "
-        f"all that follows, and it has ranges outside of that loop: {names or 'with no name'}. "
-        "Take these ranges out, or warp_specialize=True; or take all marks out and have them put "
-        "in after that step, ikp.instrument(kernel, level='scheduled') or ikp run --level "
-        "scheduled."
+        f"without them it can ({said}). The kernel has a loop with warp_specialize=True, which "
+        "Triton divides among warps on this GPU together with all that follows, and it has ranges "
+        f"outside of that loop: {names or 'with no name'}. Take these ranges out, or "
+        "warp_specialize=True; or take all marks out and have them put in after that step: "
+        "ikp.instrument(kernel, level='scheduled'), ikp run --level scheduled."
     ) from error
 
 

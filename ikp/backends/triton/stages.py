@@ -25,7 +25,7 @@ class Compilation(Protocol):
         """Tell that the passes don't run; raise KernelError for a kernel that needs them."""
 
     def need(self, what: str) -> None:
-        """Note what would record wrongly without the passes; raise KernelError if they don't run."""
+        """Note what needs the passes; raise KernelError if they don't run."""
 
 
 def hook_on(stages: Any, compilation: Compilation) -> str:

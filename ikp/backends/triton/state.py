@@ -44,6 +44,8 @@ def begin(semantic: Any, recording: Recording) -> None:
         hooks.marks(options)
         if recording.spec.totals:
             hooks.need(options, "totals (mode='totals')")
+        if recording.spec.stage:
+            hooks.need(options, "records staged in shared memory (shared_bytes=)")
     _recordings[id(options)] = recording
     weakref.finalize(options, _recordings.pop, id(options), None)
 

@@ -2,14 +2,15 @@
 
 On Hopper, Triton gives each operation of a kernel with a ``warp_specialize=True`` loop to the warps
 that need its result. Nobody needs a mark's: inside the loop it is left out (``vanished`` tells),
-and outside, its constants are moved away from under it, which fails.
+and outside, its constants are moved away from under it, which fails. Elsewhere a loop can be
+refused for the marks in it.
 """
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ _MARK = re.compile(
     r" -> (?P<type>i\d+)(?P<loc> loc\(.*\))?$"
 )
 _NAME = re.compile(r"// ikp\.store \d+ \\22((?:(?!\\22).)*)\\22")
+_RANGE = re.compile(r"// ikp\.(clock|store)")
 _KERNEL = re.compile(r"tt\.func public @(\w+)")
 
 
@@ -41,32 +43,38 @@ def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], 
     """
     if SPECIALISED not in text or not TRITON.has(SCHEDULED):
         return
-    try:
-        compile_(_without_marks(text, module.context))
-    except Exception:  # noqa: BLE001 - whatever it is, the marks are not the cause
-        return
+    lines = text.split("\n")
+    inside = _inside(lines)
+    outside = [i for i, line in enumerate(lines) if i not in inside and _RANGE.search(line)]
+    for guilty, where in ((outside, "outside of"), (range(len(lines)), "in or around")):
+        try:
+            compile_(_parsed(_without_marks(lines, guilty), module.context))
+        except Exception:  # noqa: BLE001, S112 - whatever it is, these marks are not the cause
+            continue
+        raise _explained(text, [lines[i] for i in guilty], where, error) from error
+
+
+def _explained(text: str, guilty: list[str], where: str, error: Exception) -> KernelError:
     kernel = _KERNEL.search(text)
-    names = ", ".join(f"'{name}'" for name in outside(text))
+    names = dict.fromkeys(f"'{name}'" for line in guilty for name in _NAME.findall(line))
     said = str(error).strip() or type(error).__name__
-    raise KernelError(
+    return KernelError(
         f"Triton can't compile {kernel[1] if kernel else 'this kernel'} with ikp's marks in it; "
         f"without them it can ({said}). The kernel has a loop with warp_specialize=True, which "
-        "Triton divides among warps on this GPU together with all that follows, and it has ranges "
-        f"outside of that loop: {names or 'with no name'}. Take these ranges out, or "
-        "warp_specialize=True; or take all marks out and have them put in after that step: "
+        f"Triton divides among warps, and ranges {where} that loop: "
+        f"{', '.join(names) or 'without a name'}. Take these ranges out, or warp_specialize=True; "
+        "or take all marks out and have them put in after that step: "
         "ikp.instrument(kernel, level='scheduled'), ikp run --level scheduled."
-    ) from error
+    )
 
 
-def outside(text: str) -> list[str]:
-    """Return the names of the ranges that are outside of loops that are divided among warps."""
-    lines = text.split("\n")
+def _inside(lines: list[str]) -> set[int]:
+    """Return the lines of the loops that are divided among warps."""
     inside: set[int] = set()
     for at, line in enumerate(lines):
         if SPECIALISED in line and line.lstrip().startswith("}"):
             inside.update(range(_opened(lines, at), at))
-    found = (_NAME.findall(line) for at, line in enumerate(lines) if at not in inside)
-    return list(dict.fromkeys(name for names in found for name in names))
+    return inside
 
 
 def _opened(lines: list[str], at: int) -> int:
@@ -78,12 +86,16 @@ def _opened(lines: list[str], at: int) -> int:
     return at
 
 
-def _without_marks(text: str, context: Any) -> Any:
-    plain = "\n".join(
-        _MARK.sub(r"\g<result>arith.constant 0 : \g<type>\g<loc>", line)
-        for line in text.split("\n")
-    )
+def _without_marks(lines: list[str], guilty: Iterable[int]) -> str:
+    """Return a text without the marks in some of its lines."""
+    kept = list(lines)
+    for at in guilty:
+        kept[at] = _MARK.sub(r"\g<result>arith.constant 0 : \g<type>\g<loc>", lines[at])
+    return "\n".join(kept)
+
+
+def _parsed(text: str, context: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "plain.ttir"
-        path.write_text(plain, encoding="utf-8")
+        path = Path(folder) / "kernel.ttir"
+        path.write_text(text, encoding="utf-8")
         return foreign.parsed(str(path), context)

@@ -215,6 +215,7 @@ def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Pri
 def test_every_name_is_taken_away_by_a_test() -> None:
     tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
+    pytest.importorskip("cutlass")
     from ikp.backends.cute.foreign import VERBS as CUTE_VERBS  # in tests/backends/cute
 
     assert {each for package in packages() for each in package.features} == tested | {CUTE_VERBS}

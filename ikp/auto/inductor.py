@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ikp.auto.foreign import GENERATED, TORCH
+from ikp.auto.foreign import GENERATED, TORCH, fits
 from ikp.auto.launch import Launcher
 from ikp.core.session import profile
 
@@ -52,7 +52,7 @@ def _found(
     if not TORCH.fits(GENERATED, autotuner):
         return None
     function = _function(autotuner)
-    session = launcher.chosen(function) if function is not None else None
+    session = launcher.chosen(function) if function is not None and fits(function) else None
     if session is None:
         return None
     own = {name: value for name, value in kwargs.items() if name not in ("stream", "benchmark_run")}

@@ -17,6 +17,8 @@ import triton.language as tl
 from ikp.backends.dsl import OpenRange
 from ikp.backends.triton import foreign
 
+_Value: Any
+_Type: Any
 _Value, _Type = foreign.value_classes()
 
 

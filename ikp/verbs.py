@@ -253,7 +253,7 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
 
     Triton and Gluon kernels need not call it: ``ikp`` puts the same at every exit of the compiled
     kernel. A CuTe kernel without it can't tell how many records a full slot dropped, and neither
-    can a Triton kernel where another tool holds Triton's compiler hook. Returns the context,
+    can a Triton kernel where a warning said that ikp's passes don't run. Returns the context,
     unchanged.
     """
     dsl = _dsl(_semantic, "finish")

@@ -161,7 +161,6 @@ class Launcher:
         prof = session.buffer(label, **{**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
-        _chain_hooks()
         try:
             made = twin.run(*args, **{**kwargs, PROF: prof})
         except BaseException as error:
@@ -250,10 +249,3 @@ def _capturing() -> bool:
     import torch
 
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
-
-
-def _chain_hooks() -> None:
-    """Put ikp's compiler hooks back, around those that the user's program has set meanwhile."""
-    from ikp.backends.triton import hooks
-
-    hooks.install()

@@ -45,7 +45,7 @@ class Compilation:
         """
         self.wrong = wrong
         if self.needs:
-            raise _refused(self.needs[0], f"{_TRITON()} {wrong}", "Upgrade ikp.")
+            raise _refused(self.needs[0], f"{_triton()} {wrong}", "Upgrade ikp.")
         if self.marked:
             TRITON.lose(STAGES, wrong)
 
@@ -63,7 +63,7 @@ class Compilation:
 _compilations: dict[int, Compilation] = {}
 
 
-def _TRITON() -> str:  # noqa: N802
+def _triton() -> str:
     return f"Triton {TRITON.installed()}"
 
 

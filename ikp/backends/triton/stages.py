@@ -42,7 +42,8 @@ def hook_on(stages: Any, compilation: Compilation) -> str:
     if "ptx" in stages:
         stages["ptx"] = _placed(stages["ptx"], compilation)
         return ""
-    return f"has no compiler stage 'ptx' (it has: {', '.join(map(str, stages))})"
+    lacking = "amdgcn" if "hsaco" in stages else "ptx"
+    return f"has no compiler stage '{lacking}' (it has: {', '.join(map(str, stages))})"
 
 
 def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:

@@ -41,13 +41,20 @@ def begin(semantic: Any, recording: Recording) -> None:
     if recording.spec is not None and _in_noinline():
         raise _not_in_noinline("init", "sets up the kernel that is launched", "Call it there.")
     if recording.spec is not None:
-        hooks.marks(options)
-        if recording.spec.totals:
-            hooks.need(options, "totals (mode='totals')")
-        if recording.spec.stage:
-            hooks.need(options, "records staged in shared memory (shared_bytes=)")
+        _check_passes(options, recording.spec)
     _recordings[id(options)] = recording
     weakref.finalize(options, _recordings.pop, id(options), None)
+
+
+def _check_passes(options: Any, spec: Spec) -> None:
+    """Refuse what would record wrongly if ikp's passes did not run over the kernel."""
+    if options.backend_name == "hip":
+        hooks.need(options, "records on an AMD GPU")
+    if spec.totals:
+        hooks.need(options, "totals (mode='totals')")
+    if spec.stage:
+        hooks.need(options, "records staged in shared memory (shared_bytes=)")
+    hooks.marks(options)
 
 
 def current(semantic: Any, verb: str) -> Spec | None:

@@ -18,7 +18,9 @@ from ikp.targets.ptx_slot import INIT_MARK
 
 _STAGES = (".ttir", ".ttgir", ".llir")
 _LAST = (".ptx", ".amdgcn")
-_REGION = re.compile(r'ikp\.(?:store|role|whole) (?P<number>\d+) (?:\\22|")(?P<name>.*?)(?:\\22|")')
+_REGION = re.compile(  # on AMD GPUs, a mark has its operands before the region until it is placed
+    r'ikp\.\w+ (?:\S+ ){0,2}?(?P<number>\d+) (?:\\22|")(?P<name>.*?)(?:\\22|")'
+)
 _UNPASSED = re.compile(rf"^\s*{INIT_MARK} %", re.MULTILINE)
 _told: set[tuple[str, str]] = set()
 

@@ -22,6 +22,7 @@ from ikp.core.segment import Segment
 from ikp.core.spec import Spec
 from ikp.errors import IkpWarning, KernelError
 from tests.backends import sass
+from tests.backends.amd import compile_amd
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon
 from tests.backends.sass import Code, compile_kernel, spec
@@ -230,12 +231,15 @@ def test_ranges_that_the_compiler_drops_are_told_from_the_cache_too() -> None:
         lambda: compile_kernel(called.calling, TYPES, spec()),
         lambda: nested(spec()),
         lambda: compile_gluon(gluon_kernels.specialised, TYPES, spec()),
+        lambda: compile_amd(control.nested, TYPES, spec(), num_warps=2),
     ],
 )
-def test_ranges_that_are_copied_or_moved_are_not_missed(made: Callable[[], Code]) -> None:
+def test_ranges_that_are_copied_or_moved_are_not_missed(made: Callable[[], Any]) -> None:
+    code = made()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        load(made())
+        load(code)
+    assert vanished.regions(code.compiled.asm["ttir" if "ttir" in code.compiled.asm else "ttgir"])
 
 
 def test_a_range_that_keeps_a_divided_loop_from_compiling_is_named() -> None:

@@ -85,7 +85,7 @@ GENERATED = Feature(
 )
 """The kernels that torch.compile generates and launches by itself."""
 
-TORCH = Foreign("torch", "torch", ("2.6", "2.15"), (GENERATED,))
+TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (GENERATED,))
 
 
 def fits(kernel: Any) -> bool:

@@ -27,16 +27,15 @@ def _dsl(semantic: Any, verb: str) -> Dsl:
     if semantic is not None:
         compiled: Dsl = _adapter("ikp.backends.triton").compiling(semantic)
         return compiled
-    if "cutlass" in sys.modules:
-        cute = _adapter("ikp.backends.cute.traced")
-        if cute.tracing():
-            traced: Dsl = cute.Traced(verb)
-            return traced
-    if "triton" in sys.modules:
-        triton = _adapter("ikp.backends.triton.interpreted")
-        if triton.interpreting():
-            interpreted: Dsl = triton.INTERPRETED
-            return interpreted
+    for package, backend in (("cutlass", "cute"), ("triton", "triton")):
+        if package in sys.modules:
+            dsl: Dsl | None = _adapter(f"ikp.backends.{backend}").running(verb)
+            if dsl is not None:
+                return dsl
+    if "cutlass" in sys.modules:  # where CuTe has changed, nobody knows what it traces
+        unrecorded: Dsl | None = _adapter("ikp.backends.cute").off()
+        if unrecorded is not None:
+            return unrecorded
     raise KernelError(
         f"ikp.{verb} is called outside a kernel. Call it in a function marked @triton.jit, "
         f"@gluon.jit or @cute.kernel, while that kernel is launched."
@@ -254,7 +253,7 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
 
     Triton and Gluon kernels need not call it: ``ikp`` puts the same at every exit of the compiled
     kernel. A CuTe kernel without it can't tell how many records a full slot dropped, and neither
-    can a Triton kernel where another tool holds Triton's compiler hook. Returns the context,
+    can a Triton kernel where a warning said that ikp's passes don't run. Returns the context,
     unchanged.
     """
     dsl = _dsl(_semantic, "finish")

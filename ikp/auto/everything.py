@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from ikp.auto import inductor
+from ikp.auto import foreign, inductor
 from ikp.auto.launch import Launcher, full_name, tuning
 from ikp.auto.plan import Plan
 from ikp.auto.twins import is_twin
@@ -101,10 +101,10 @@ def stepping_in(launcher: Launcher) -> Iterator[None]:
     Triton is not imported for it: the program may want to set its environment first.
     """
     steps: dict[str, Callable[[ModuleType], Any]] = {
-        "triton.runtime.jit": lambda module: _launches(module.JITFunction, launcher),
-        "triton.runtime.interpreter": lambda m: _launches(m.InterpretedFunction, launcher),
-        "triton.runtime.autotuner": lambda module: _trials(module.Autotuner),
-        inductor.MODULE: lambda module: inductor.step_in(module, launcher),
+        foreign.JIT: lambda module: _compiled(module, launcher),
+        foreign.INTERPRETER: lambda module: _interpreted(module, launcher),
+        foreign.AUTOTUNER: _trials,
+        foreign.HEURISTICS: lambda module: inductor.step_in(module, launcher),
     }
     undo: list[Callable[[], None]] = []
     finder = _AfterImport({name: _stepping(step, undo) for name, step in steps.items()})
@@ -126,13 +126,29 @@ def _stepping(
     return lambda module: undo.append(step(module))
 
 
+def _compiled(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
+    if not foreign.TRITON.has(foreign.COMPILED):
+        return _nothing
+    return _launches(module.JITFunction, launcher)
+
+
+def _interpreted(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
+    if not foreign.TRITON.has(foreign.INTERPRETED):
+        return _nothing
+    return _launches(module.InterpretedFunction, launcher)
+
+
+def _nothing() -> None:
+    """Step out of what was not stepped into."""
+
+
 def _launches(kind: Any, launcher: Launcher) -> Callable[[], None]:
     """Step into the launches of a class of jitted functions; return what steps out again."""
     original = kind.run
 
     @functools.wraps(original)
     def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if is_twin(self):
+        if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         return launcher.run(self, functools.partial(original, self), *args, **kwargs)
 
@@ -140,8 +156,11 @@ def _launches(kind: Any, launcher: Launcher) -> Callable[[], None]:
     return lambda: setattr(kind, "run", original)
 
 
-def _trials(kind: Any) -> Callable[[], None]:
+def _trials(module: ModuleType) -> Callable[[], None]:
     """Have autotuners try plain kernels."""
+    if not foreign.TRITON.has(foreign.TRIALS):
+        return _nothing
+    kind: Any = module.Autotuner
     original = kind._bench
 
     @functools.wraps(original)

@@ -11,32 +11,55 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ikp.auto.foreign import GENERATED, TORCH, fits
 from ikp.auto.launch import Launcher
-
-MODULE = "torch._inductor.runtime.triton_heuristics"
+from ikp.core.session import profile
 
 
 def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
     """Have Inductor's launches go through ``launcher``; return what steps out again."""
+    if not TORCH.has(GENERATED):
+        return lambda: None
     kind = module.CachingAutotuner
     original = kind.run
 
     @functools.wraps(original)
-    def run(self: Any, *args: Any, stream: Any, benchmark_run: bool = False, **kwargs: Any) -> Any:
+    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         def plain(*_: Any, **__: Any) -> Any:
-            return original(self, *args, stream=stream, benchmark_run=benchmark_run, **kwargs)
+            return original(self, *args, **kwargs)
 
-        interpreted = getattr(self, "triton_interpret", False)  # goes through Triton anyway
-        function = None if benchmark_run or interpreted else _function(self)
-        session = launcher.chosen(function) if function is not None else None
-        config = _config(self, args, kwargs) if session is not None else None
-        if session is None or config is None:
+        try:
+            found = _found(self, module, launcher, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - the program launches as it does without ikp
+            TORCH.lose(GENERATED, f"launches kernels otherwise ({type(error).__name__}: {error})")
+            found = None
+        if found is None:
             return plain()
-        launch = _launch(self, module, function, config, args)
+        session, function, launch = found
         return launcher.record(session, function, plain, (), launch)
 
     kind.run = run
     return lambda: setattr(kind, "run", original)
+
+
+def _found(
+    autotuner: Any, module: Any, launcher: Launcher, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[profile, Any, dict[str, Any]] | None:
+    """Return the session, the function and the arguments to launch it with; None to run plain."""
+    # An interpreted kernel goes through Triton anyway.
+    if kwargs.get("benchmark_run") or getattr(autotuner, "triton_interpret", False):
+        return None
+    if not TORCH.fits(GENERATED, autotuner):
+        return None
+    function = _function(autotuner)
+    session = launcher.chosen(function) if function is not None and fits(function) else None
+    if session is None:
+        return None
+    own = {name: value for name, value in kwargs.items() if name not in ("stream", "benchmark_run")}
+    config = _config(autotuner, args, own)
+    if config is None:
+        return None
+    return session, function, _launch(autotuner, module, function, config, args)
 
 
 def _function(autotuner: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any
 
-from ikp.auto import by_hand, operations
+from ikp.auto import by_hand, foreign, operations
 from ikp.auto.launch import Launcher, span, tuning
 from ikp.auto.plan import Plan, plan
 from ikp.auto.twins import as_kind, check, is_twin
@@ -73,6 +73,8 @@ def instrument(
 
 
 def _recorded(launcher: Launcher, kernel: Any) -> Any:
+    if not foreign.fits(kernel):
+        return kernel
     check(kernel)  # the rest is found at a launch: helpers may be defined, and globals set, later
     made = as_kind(kernel, _Recorded)
     made.ikp_kernel, made.ikp_launcher = kernel, launcher
@@ -108,8 +110,7 @@ def _with_inner(kernel: Any, make: Callable[[Any], Any]) -> Any:
         raise UsageError(_not_a_kernel(kernel))
     wrapper = copy.copy(kernel)
     wrapper.fn = _with_inner(inner, make)
-    if hasattr(wrapper, "_bench"):
-        wrapper._bench = _quiet(wrapper._bench)
+    foreign.quieted(wrapper, _quiet)
     return wrapper
 
 

@@ -19,7 +19,7 @@ from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.core import switches
 from ikp.core.session import profile
-from ikp.errors import IkpError, IkpWarning, UsageError
+from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 
 _SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 CAPTURED = "captured in a CUDA graph"
@@ -157,11 +157,10 @@ class Launcher:
     ) -> Any:
         """Launch the twin that ``plan`` marks."""
         label = kernel.__name__
-        twin = kernel_twin(kernel, plan)
+        twin = _twin(kernel, plan)
         prof = session.buffer(label, **{**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
-        _chain_hooks()
         try:
             made = twin.run(*args, **{**kwargs, PROF: prof})
         except BaseException as error:
@@ -229,14 +228,24 @@ def full_name(kernel: Any) -> str:
     return f"{python.__module__}.{python.__qualname__}"
 
 
+def _twin(kernel: Any, plan: Plan) -> Any:
+    """Return the marked form of a kernel.
+
+    Raises:
+        KernelError: it can't be marked; also where Triton is not as ikp knows it.
+    """
+    try:
+        return kernel_twin(kernel, plan)
+    except IkpError:
+        raise
+    except Exception as error:
+        raise KernelError(
+            f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please report "
+            "it, with the version of Triton. Recording it by hand, with ikp.init, may work."
+        ) from error
+
+
 def _capturing() -> bool:
     import torch
 
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
-
-
-def _chain_hooks() -> None:
-    """Put ikp's compiler hooks back, around those that the user's program has set meanwhile."""
-    from ikp.backends.triton import hooks
-
-    hooks.install()

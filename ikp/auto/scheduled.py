@@ -57,14 +57,12 @@ def instrument(module: Any, metadata: Any = None) -> Any:  # noqa: ARG001 - a st
     asked = _MARKED.search(text)
     if asked is None or by_hand.is_unwritten(asked["plan"]):
         return module
-    from triton._C.libtriton import ir
+    from ikp.backends.triton import foreign
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "marked.ttgir"
         path.write_text(rewrite(text), encoding="utf-8")
-        made = ir.parse_mlir_module(str(path), module.context)
-    made.context = module.context
-    return made
+        return foreign.parsed(str(path), module.context)
 
 
 def without_mark(text: str) -> str:
@@ -260,9 +258,20 @@ def _end(lines: list[str], at: int, indent: str) -> int:
 
 
 def register() -> None:
-    """Have Triton's compiler run the pass; a second call changes nothing."""
-    from ikp.backends.triton import hooks
+    """Have Triton's compiler run the pass; a second call changes nothing.
 
-    passes: list[Callable[[Any, Any], Any]] = hooks.SCHEDULED_PASSES
+    Raises:
+        KernelError: this Triton can't read its IR back.
+    """
+    from ikp.backends.triton import stages
+    from ikp.backends.triton.foreign import SCHEDULED, TRITON
+
+    if not TRITON.has(SCHEDULED):
+        raise KernelError(
+            "level='scheduled' has Triton read its IR back, and this Triton can't. Use "
+            "level='source'."
+        )
+
+    passes: list[Callable[[Any, Any], Any]] = stages.SCHEDULED_PASSES
     if instrument not in passes:
         passes.append(instrument)

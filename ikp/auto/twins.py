@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ikp.auto import by_hand, scheduled, verbs
+from ikp.auto import by_hand, foreign, scheduled, verbs
 from ikp.auto.operations import scope_of
 from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF, VERBS, Marked, Source, records_itself, rewrite
@@ -219,20 +219,16 @@ def _kept(function: Any) -> tuple[list[str], int]:
 
 def _text(function: Any) -> str:
     """Return an interpreted function's source from ``def`` on, as the interpreter takes it."""
-    rewriter = function.rewriter
     lines, _ = inspect.getsourcelines(function.fn)
-    rewriter.def_lineno = rewriter._find_def(lines)
-    return str(rewriter._prepare_source(lines))
+    return foreign.source(function, lines)
 
 
 def _finish_compiled(twin: Any, role: str) -> None:
     twin.hash, twin.used_global_vals = None, {}
     if role != "kernel":
         return
-    from triton.runtime.jit import KernelParam
-
     parameter, twin.signature = _with_parameter(twin.signature)
-    twin.params = [*twin.params, KernelParam(len(twin.params), parameter, False, False)]
+    twin.params = [*twin.params, foreign.parameter(len(twin.params), parameter)]
     twin.arg_names = [*twin.arg_names, PROF]
     twin.device_caches = defaultdict(twin.create_binder)
     twin.pre_run_hooks = _Hooks(twin.pre_run_hooks)

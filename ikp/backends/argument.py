@@ -32,9 +32,9 @@ class Argument(NamedTuple):
         return [ctypes.cast(ctypes.pointer(word), ctypes.c_void_p).value for word in words]
 
     def __get_mlir_types__(self) -> list[Any]:
-        from cutlass.cutlass_dsl import T
+        from ikp.backends.cute import foreign
 
-        return [T.i64(), T.i32()]
+        return [foreign.types().i64(), foreign.types().i32()]
 
     def __extract_mlir_values__(self) -> list[Any]:
         return [self.data.ir_value(), self.slots_bytes.ir_value()]

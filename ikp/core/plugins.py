@@ -47,7 +47,10 @@ class Backend(Protocol):
         """Return where kernels launched now run: ``"cuda"``, or ``"cpu"`` for an interpreter."""
 
     def argument(self, segment: Segment) -> Any:
-        """Return what a kernel of this DSL takes as its ``prof`` argument."""
+        """Return what a kernel of this DSL takes as its ``prof`` argument.
+
+        None where it can't record; the backend has said why.
+        """
 
     def names(self) -> dict[int, str]:
         """Return the region names known from kernels traced or loaded so far, by region id."""

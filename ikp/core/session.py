@@ -237,7 +237,10 @@ class profile:
         )
         self._segments.append(segment)
         self._trace = None
-        return self._load_backend(chosen).argument(segment)
+        prof = self._load_backend(chosen).argument(segment)
+        if prof is None:  # the language can't record, and has said why
+            self.discard(segment)
+        return prof
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

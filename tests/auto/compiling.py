@@ -11,6 +11,7 @@ from ikp.auto.plan import plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.backends.argument import argument
+from ikp.backends.triton import TritonBackend
 from ikp.core.abi import ClockKind
 from ikp.core.segment import Segment
 from tests.backends.sass import spec
@@ -46,6 +47,7 @@ def compiled(
 ) -> Any:
     """Return the compiled kernel, with marks or (None) without."""
     triton.runtime.driver._active = FakeDriver()
+    TritonBackend()  # installs the compiler hooks
     if marks is None:
         return kernel.warmup(*args, grid=(1,), **options)
     twin = kernel_twin(kernel, plan(**marks))

@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import cutlass  # noqa: F401 - this backend is there only where CuTe is
 
 from ikp.backends import names
 from ikp.backends.argument import Argument, argument
+from ikp.backends.cute.foreign import CUTE, VERBS
+from ikp.backends.off import Off
 from ikp.core.plugins import INTERFACE
 from ikp.core.segment import Segment
+
+if TYPE_CHECKING:
+    from ikp.backends.dsl import Dsl
+
+
+def running(verb: str) -> Dsl | None:
+    """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
+    if not CUTE.has(VERBS):
+        return None
+    from ikp.backends.cute import state
+    from ikp.backends.cute.traced import Traced
+
+    return Traced(verb) if state.tracing() else None
+
+
+def off() -> Dsl | None:
+    """Return the adapter of a kernel that can't be recorded; None where CuTe's kernels can."""
+    if CUTE.has(VERBS):
+        return None
+    from ikp.backends.cute.context import Context
+
+    return Off(lambda: Context(()))
 
 
 class CuteBackend:
@@ -19,9 +45,9 @@ class CuteBackend:
         """Return "cuda": CuTe has no interpreter."""
         return "cuda"
 
-    def argument(self, segment: Segment) -> Argument:
+    def argument(self, segment: Segment) -> Argument | None:
         """Return the ``prof`` argument for one launch that records into ``segment``."""
-        return argument(segment)
+        return argument(segment) if CUTE.has(VERBS) else None
 
     def names(self) -> dict[int, str]:
         """Return the regions of the kernels traced in this process."""

@@ -10,8 +10,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutlass._mlir import ir
-
+from ikp.backends.cute import foreign
 from ikp.backends.dsl import init_twice, no_init
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
@@ -37,7 +36,7 @@ _recordings: weakref.WeakKeyDictionary[Any, dict[int, Recording | None]] = (
 def tracing() -> bool:
     """Return whether CuTe traces code now, a kernel's or a host function's."""
     try:
-        return ir.InsertionPoint.current is not None
+        return foreign.insertion_point() is not None
     except ValueError:
         return False
 
@@ -48,7 +47,7 @@ def kernel(verb: str) -> int:
     Raises:
         KernelError: host code is being traced.
     """
-    owner = ir.InsertionPoint.current.block.owner
+    owner = foreign.insertion_point().block.owner
     while owner is not None:
         operation = owner.operation
         if operation.name in KERNEL_OPERATIONS:
@@ -66,7 +65,7 @@ def begin(kernel: int, recording: Recording | None) -> None:
     Raises:
         KernelError: the kernel has called ``init`` before, or calls it where not every warp runs.
     """
-    recordings = _recordings.setdefault(ir.Context.current, {})
+    recordings = _recordings.setdefault(foreign.context(), {})
     if kernel in recordings:
         raise init_twice()
     if recording is not None and not _in_outermost_block():
@@ -84,11 +83,11 @@ def current(kernel: int, verb: str) -> Recording | None:
     Raises:
         KernelError: no ``init`` came before.
     """
-    recordings = _recordings.get(ir.Context.current, {})
+    recordings = _recordings.get(foreign.context(), {})
     if kernel not in recordings:
         raise no_init(verb)
     return recordings[kernel]
 
 
 def _in_outermost_block() -> bool:
-    return ir.InsertionPoint.current.block.owner.operation.name in KERNEL_OPERATIONS
+    return foreign.insertion_point().block.owner.operation.name in KERNEL_OPERATIONS

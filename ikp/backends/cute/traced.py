@@ -10,12 +10,9 @@ from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint32
-from cutlass._mlir import ir
-from cutlass._mlir.dialects import arith, llvm
-from cutlass.cutlass_dsl import T
 
 from ikp.backends.argument import Argument
-from ikp.backends.cute import state
+from ikp.backends.cute import foreign, state
 from ikp.backends.cute.context import Context
 from ikp.backends.dsl import (
     OpenRange,
@@ -35,11 +32,6 @@ from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter
-
-
-def tracing() -> bool:
-    """Return whether CuTe traces code now."""
-    return state.tracing()
 
 
 class Traced(PtxRecorder):
@@ -123,20 +115,12 @@ class Traced(PtxRecorder):
             return
         recording.counters.add(counter)
         asm = ptx_slot.init(recording.spec, Language.CUTE, self._counters())
-        recording.init.attributes["asm_string"] = ir.StringAttr.get(asm.code)
+        foreign.rewrite(recording.init, asm.code)
 
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
-        # With side effects: never dropped, merged, or moved across memory operations.
         word_type = Int64 if asm.bits[0] == Int64.width else Int32
-        word = llvm.inline_asm(
-            word_type.mlir_type,
-            [arg.ir_value() for arg in args],
-            asm.code,
-            asm.constraints,
-            has_side_effects=True,
-            is_align_stack=False,
-            asm_dialect=llvm.AsmDialect.AD_ATT,
-        )
+        operands = [arg.ir_value() for arg in args]
+        word = foreign.assembly(asm.code, asm.constraints, operands, word_type.mlir_type)
         return word_type(word)
 
     def _value(self, value: Any) -> Any:
@@ -149,7 +133,7 @@ class Traced(PtxRecorder):
         if isinstance(payload.value, int):
             return Int32(signed(payload.value))
         if payload.type is PayloadType.F32:
-            return Int32(arith.bitcast(T.i32(), Float32(payload.value).ir_value()))
+            return Int32(foreign.bits(Float32(payload.value).ir_value()))
         return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
 
 

@@ -4,26 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from triton import knobs
+import triton  # noqa: F401 - this backend is there only where Triton is
 
 from ikp.backends import names
 from ikp.backends.argument import Argument, argument
-from ikp.backends.triton import hooks
+from ikp.backends.off import Off
+from ikp.backends.triton import foreign, hooks
+from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS
 from ikp.core.plugins import INTERFACE
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
 
 if TYPE_CHECKING:
+    from ikp.backends.dsl import Dsl
     from ikp.backends.triton.compiled import Compiled
 
 
-def compiling(semantic: Any) -> Compiled:
+def compiling(semantic: Any) -> Compiled | Off:
     """Return the adapter of the kernel that Triton traces with ``semantic``, for its GPU."""
-    from ikp.backends.triton.compiled import Compiled
-    from ikp.backends.triton.compiled_amd import CompiledAmd
+    if not TRITON.has(VERBS):
+        from triton.language import constexpr
 
-    amd = semantic.builder.options.backend_name == "hip"
-    return CompiledAmd(semantic) if amd else Compiled(semantic)
+        return Off(lambda: constexpr(0))
+    if semantic.builder.options.backend_name == "hip":
+        from ikp.backends.triton.compiled_amd import CompiledAmd
+
+        return CompiledAmd(semantic)
+    from ikp.backends.triton.compiled import Compiled
+
+    return Compiled(semantic)
+
+
+def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes them all
+    """Return the adapter of the program that Triton interprets now; None where it compiles."""
+    if not foreign.interprets():
+        return None
+    if not TRITON.has(INTERPRETER):
+        return Off(tuple)
+    from ikp.backends.triton.interpreted import INTERPRETED
+
+    return INTERPRETED
 
 
 class TritonBackend:
@@ -38,11 +58,16 @@ class TritonBackend:
         """Return "cpu" where Triton interprets kernels or there is no GPU."""
         import torch
 
-        return "cuda" if torch.cuda.is_available() and not knobs.runtime.interpret else "cpu"
+        return "cuda" if torch.cuda.is_available() and not foreign.interprets() else "cpu"
 
-    def argument(self, segment: Segment) -> Argument:
-        """Return the ``prof`` argument for one launch that records into ``segment``."""
-        return argument(segment)
+    def argument(self, segment: Segment) -> Argument | None:
+        """Return the ``prof`` argument for one launch that records into ``segment``.
+
+        The compiler hooks go around those that were set since the session began.
+        """
+        hooks.install()
+        feature = INTERPRETER if foreign.interprets() else VERBS
+        return argument(segment) if TRITON.has(feature) else None
 
     def names(self) -> dict[int, str]:
         """Return the regions known from kernels traced or loaded in this process."""

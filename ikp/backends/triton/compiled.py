@@ -18,7 +18,7 @@ from ikp.backends.dsl import (
     signed,
 )
 from ikp.backends.recorder import PtxRecorder
-from ikp.backends.triton import hooks, state
+from ikp.backends.triton import state
 from ikp.backends.triton.context import Context, context
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
@@ -39,12 +39,6 @@ class Compiled(PtxRecorder):
             state.begin(self._semantic, state.Recording(None))
             return
         spec = self._checked(_spec(prof))
-        if spec.totals and not hooks.installed():
-            raise KernelError(
-                "the session keeps totals (mode='totals'), which ikp declares and writes in the "
-                "compiler's PTX, and another tool has taken ikp's hook on Triton's compiler away. "
-                "Open the session after that tool is set up, or record a timeline."
-            )
         state.begin(self._semantic, state.Recording(spec))
         language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
         self._emit(self._set_up(spec, language), [prof[0], prof[1]])

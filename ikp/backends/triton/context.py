@@ -13,9 +13,13 @@ from functools import cache
 from typing import Any
 
 import triton.language as tl
-from triton.language.core import base_type, base_value
 
 from ikp.backends.dsl import OpenRange
+from ikp.backends.triton import foreign
+
+_Value: Any
+_Type: Any
+_Value, _Type = foreign.value_classes()
 
 
 class _ContextClass(type):
@@ -34,7 +38,7 @@ class _ContextClass(type):
         )
 
 
-class Context(base_value, metaclass=_ContextClass):  # type: ignore[misc]
+class Context(_Value, metaclass=_ContextClass):  # type: ignore[misc]
     """The ranges that are open, innermost last; also a token, which is a context of one."""
 
     ranges: tuple[OpenRange, ...] = ()
@@ -55,7 +59,7 @@ class Context(base_value, metaclass=_ContextClass):  # type: ignore[misc]
         """Triton names values for its debug output; there is nothing to name here."""
 
 
-class ContextType(base_type):  # type: ignore[misc]
+class ContextType(_Type):  # type: ignore[misc]
     """The compile-time half of a context: its open ranges with dtypes for tensors."""
 
     def __init__(self, ranges: tuple[OpenRange, ...]) -> None:

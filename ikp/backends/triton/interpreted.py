@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
-from triton import knobs
-from triton.runtime.interpreter import interpreter_builder
 
 from ikp.backends.dsl import (
     OpenRange,
@@ -30,16 +28,14 @@ from ikp.backends.dsl import (
     not_a_region,
     placed,
 )
+from ikp.backends.triton import foreign
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
-
-def interpreting() -> bool:
-    """Return whether Triton interprets kernels in this process."""
-    return bool(knobs.runtime.interpret)
+_interpreter = foreign.running()
 
 
 class Context(tuple[OpenRange, ...]):
@@ -56,7 +52,7 @@ class Interpreted:
 
     def init(self, prof: Any) -> None:
         """Open the slot of this program."""
-        if self._running is not None and self._running.identity is interpreter_builder.grid_idx:
+        if self._running is not None and self._running.identity is _interpreter.grid_idx:
             raise init_twice()
         self._running = _Program(prof)
 
@@ -147,7 +143,7 @@ class Interpreted:
 
     def _program(self, verb: str) -> _Program:
         program = self._running
-        if program is None or program.identity is not interpreter_builder.grid_idx:
+        if program is None or program.identity is not _interpreter.grid_idx:
             raise no_init(verb)
         return program
 
@@ -160,7 +156,7 @@ class _Program:
     """The slot of one program."""
 
     def __init__(self, prof: Any) -> None:
-        self.identity = interpreter_builder.grid_idx  # a fresh tuple for every program
+        self.identity = _interpreter.grid_idx  # a fresh tuple for every program
         self.capacity = 0
         self.attempted = 0
         self.totals: dict[int, tuple[int, int, int]] = {}  # by tag: index, count, ticks
@@ -175,7 +171,7 @@ class _Program:
             raise not_a_buffer(type(prof).__name__) from error
         if not size:
             return
-        grid, index = interpreter_builder.grid_dim, interpreter_builder.grid_idx
+        grid, index = _interpreter.grid_dim, _interpreter.grid_idx
         raw = (ctypes.c_uint8 * (abi.LAUNCH_HEADER_BYTES + size)).from_address(address)
         self.memory = np.ctypeslib.as_array(raw)
         chosen = Selection.of(self._launch()[0]) if spec.select else EVERYTHING

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from triton.compiler.code_generator import CodeGenerator
-
 from ikp.backends.dsl import init_twice, no_init
-from ikp.backends.triton import hooks
+from ikp.backends.triton import foreign, hooks
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
@@ -42,8 +40,21 @@ def begin(semantic: Any, recording: Recording) -> None:
         raise init_twice()
     if recording.spec is not None and _in_noinline():
         raise _not_in_noinline("init", "sets up the kernel that is launched", "Call it there.")
+    if recording.spec is not None:
+        _check_passes(options, recording.spec)
     _recordings[id(options)] = recording
     weakref.finalize(options, _recordings.pop, id(options), None)
+
+
+def _check_passes(options: Any, spec: Spec) -> None:
+    """Refuse what would record wrongly if ikp's passes did not run over the kernel."""
+    if options.backend_name == "hip":
+        hooks.need(options, "records on an AMD GPU")
+    if spec.totals:
+        hooks.need(options, "totals (mode='totals')")
+    if spec.stage:
+        hooks.need(options, "records staged in shared memory (shared_bytes=)")
+    hooks.marks(options)
 
 
 def current(semantic: Any, verb: str) -> Spec | None:
@@ -71,11 +82,7 @@ def _check_in_noinline(semantic: Any, verb: str, spec: Spec) -> None:
     if semantic.builder.options.backend_name == "hip":
         reason = "can't be handed the kernel's registers on AMD GPUs"
         raise _not_in_noinline(verb, reason, inline)
-    if not hooks.installed():
-        reason = (
-            "is handed the kernel's registers in the compiler's hook, which another tool has taken"
-        )
-        raise _not_in_noinline(verb, reason, inline)
+    hooks.need(semantic.builder.options, "verbs in a function marked noinline")
 
 
 def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
@@ -84,10 +91,11 @@ def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
 
 def _in_noinline() -> bool:
     # Only the code generator knows, and builtins are not handed it: look where it called us from.
+    kind = foreign.code_generator()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         generator = frame.f_locals.get("self")
-        if isinstance(generator, CodeGenerator):
+        if isinstance(generator, kind):
             return bool(generator.noinline)
         frame = frame.f_back
     return False

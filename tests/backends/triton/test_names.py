@@ -87,8 +87,8 @@ times = []
 knobs.compilation.listener = lambda **facts: times.append(facts["cache_hit"])
 kernel = triton.compile(made, target=GPUTarget("cuda", 90, 32))
 before = backend.names()
-# What Triton does when it loads a kernel onto a GPU.
-knobs.runtime.kernel_load_end_hook(None, None, kernel.name, kernel.metadata_group, kernel.hash)
+# What Triton does before it loads a kernel onto a GPU.
+knobs.runtime.kernel_load_start_hook(None, None, kernel.name, kernel.metadata_group, kernel.hash)
 print(json.dumps([times, before, backend.names()]))
 """
 
@@ -121,7 +121,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
 
 def load(path: Path) -> None:
     group = {"k.ptx": str(path), "k.cubin": "elsewhere", "k.json": "elsewhere"}
-    knobs.runtime.kernel_load_end_hook(None, None, "k", group, "hash")
+    knobs.runtime.kernel_load_start_hook(None, None, "k", group, "hash")
 
 
 def test_loading_a_kernel_teaches_its_names(loaded: set[Path], tmp_path: Path) -> None:
@@ -150,12 +150,12 @@ def test_kernels_that_never_heard_of_ikp_give_no_names(loaded: set[Path], tmp_pa
 
 def test_installing_twice_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     TritonBackend()
-    stages, chain = knobs.runtime.add_stages_inspection_hook, knobs.runtime.kernel_load_end_hook
+    stages, chain = knobs.runtime.add_stages_inspection_hook, knobs.runtime.kernel_load_start_hook
     calls = len(chain.calls)
     TritonBackend()
     assert knobs.runtime.add_stages_inspection_hook is stages
     assert len(chain.calls) == calls
-    assert chain.calls.count(hooks._remember) == 1
+    assert chain.calls.count(hooks._loading) == 1
 
 
 @pytest.mark.compiled
@@ -175,13 +175,3 @@ def test_another_tools_stages_hook_keeps_its_turn(monkeypatch: pytest.MonkeyPatc
     assert any(len(args) == 5 for args in seen)
     # Finish stands before the exit, so our pass ran too.
     assert ptx.count("%globaltimer") == 2
-
-
-@pytest.mark.compiled
-def test_without_the_hook_a_kernel_still_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    TritonBackend()
-    monkeypatch.setattr("ikp.backends.triton.hooks.install", lambda: None)
-    monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
-    ptx = compiled_ptx("without the hook")
-    assert ptx.count("%globaltimer") == 1
-    assert names_in_code(ptx) == {region_id("without the hook"): "without the hook"}

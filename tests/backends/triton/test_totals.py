@@ -16,7 +16,6 @@ from ikp.backends.triton.hooks import names_in_code
 from ikp.core.abi import Kind
 from ikp.core.regions import region_id
 from ikp.core.spec import Spec
-from ikp.errors import KernelError
 from ikp.targets import ptx_totals
 from tests.backends.sass import (
     CAPABILITIES,
@@ -273,18 +272,3 @@ def test_what_registers_can_not_hold_is_refused(
 ) -> None:
     with pytest.raises(Exception, match=message):
         compile_kernel(kernel, types, totals(), constants)
-
-
-@pytest.mark.compiled
-def test_without_the_compiler_hook_totals_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from triton import knobs
-
-    from ikp.backends.triton import compiled
-
-    monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
-
-    from triton.language import constexpr
-
-    adapter = compiled.Compiled(None)
-    with pytest.raises(KernelError, match="another tool has taken ikp's hook"):
-        adapter.init((0, 0, constexpr(str(totals()))))

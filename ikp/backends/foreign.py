@@ -1,0 +1,155 @@
+"""Undocumented names of other packages: probed once, and done without where they are gone.
+
+``ikp`` works inside compilers, on names that nobody promises to keep. Each stands in a list, the
+``foreign.py`` beside its users, under the feature that needs it. A feature whose names are not all
+there, in the form that ``ikp`` knows, is off: one warning says so, and the program runs without it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ikp.errors import IkpWarning
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """One name: where it is, and what ``ikp`` takes for granted about it."""
+
+    module: str  # "triton.runtime.jit"
+    path: str  # inside the module: "JITFunction.run"
+    takes: tuple[str, ...] = ()  # parameters that it must have, by name
+    of_instances: bool = False  # the last part is known of objects alone, see ``Foreign.fits``
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.path}"
+
+    def find(self) -> Any:
+        """Return the object; of an attribute of instances, their class.
+
+        Raises:
+            ImportError: the module is not there.
+            AttributeError: the name is not there.
+            TypeError: it takes other arguments.
+        """
+        found = import_module(self.module)
+        parts = self.path.split(".")
+        for part in parts[:-1] if self.of_instances else parts:
+            found = getattr(found, part)
+        if lacking := [name for name in self.takes if name not in _parameters(found)]:
+            raise TypeError(f"no parameter {', '.join(lacking)}")
+        return found
+
+
+def _parameters(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feature:
+    """What ``ikp`` does with some names, and what it means that they are gone."""
+
+    names: tuple[Private, ...]
+    lost: str  # sentences: what does not work without them
+    without: str = "The program itself runs as it does without ikp."
+
+
+@dataclass(slots=True)
+class Foreign:
+    """What ``ikp`` uses of one package: which features are there, told once where not."""
+
+    package: str  # as its users call it
+    distribution: str  # as pip does
+    known: tuple[str, str]  # the first and the last version that ikp supports: "3.6", "3.9"
+    features: tuple[Feature, ...]
+    _works: dict[Feature, bool] = field(default_factory=dict)
+    _fitting: set[tuple[Feature, type]] = field(default_factory=set)
+    _lock: Any = field(default_factory=threading.RLock)
+
+    def has(self, feature: Feature) -> bool:
+        """Return whether a feature's names are all there; warn the first time they are not."""
+        if (works := self._works.get(feature)) is not None:
+            return works
+        with self._lock:
+            if feature not in self._works:
+                wrong = next(filter(None, map(_wrong, feature.names)), "")
+                if wrong:
+                    self.lose(feature, wrong)
+                else:
+                    self._works[feature] = True
+            return self._works[feature]
+
+    def fits(self, feature: Feature, value: Any) -> bool:
+        """Return whether ``has``, and whether an object has what ``ikp`` uses of its kind."""
+        if not self.has(feature):
+            return False
+        if (feature, type(value)) in self._fitting:
+            return True
+        kinds = {kind.__name__ for kind in type(value).__mro__}
+        for name in feature.names:
+            owner, _, attribute = name.path.rpartition(".")
+            if name.of_instances and owner in kinds and not hasattr(value, attribute):
+                self.lose(feature, f"has no {name}")
+                return False
+        self._fitting.add((feature, type(value)))
+        return True
+
+    def lose(self, feature: Feature, wrong: str) -> None:
+        """Turn a feature off, and say so once: ``wrong`` is what the package lacks or does."""
+        with self._lock:
+            told = self._works.get(feature) is False
+            self._works[feature] = False
+        if not told:
+            warnings.warn(self._text(feature, wrong), IkpWarning, stacklevel=3)
+
+    def forget(self) -> None:
+        """Probe anew: for tests, which take names away."""
+        self._works.clear()
+        self._fitting.clear()
+
+    def installed(self) -> str:
+        """Return the version that is installed."""
+        try:
+            return version(self.distribution)
+        except PackageNotFoundError:  # built from source, and put on the path
+            return "of an unknown version"
+
+    def _text(self, feature: Feature, wrong: str) -> str:
+        first, last = self.known
+        installed = self.installed()
+        known = f"ikp knows {self.package} {first} to {last}"
+        if _numbers(installed) > _numbers(last):
+            known = f"it is newer than what ikp knows, {self.package} {first} to {last}"
+        return (
+            f"{self.package} {installed} {wrong}, which ikp uses; {known}. {feature.lost} "
+            f"{feature.without} Upgrade ikp, or install {self.package} {last}."
+        )
+
+
+def _wrong(name: Private) -> str:
+    """Return what is wrong with a name; "" if nothing."""
+    try:
+        name.find()
+    except ModuleNotFoundError as error:
+        if error.name == name.module.partition(".")[0]:
+            raise  # the package itself is not installed
+        return f"has no {name.module}"
+    except (ImportError, AttributeError):
+        return f"has no {name}"
+    except TypeError as error:
+        return f"has another {name} ({error})"
+    except ValueError:  # it is there: a property that has no value now
+        return ""
+    return ""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return major and minor version; nothing where they are unknown."""
+    parts = text.split(".")[:2]
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()

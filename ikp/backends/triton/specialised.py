@@ -1,0 +1,101 @@
+"""Why a kernel with marks fails to compile where a loop is divided among warps.
+
+On Hopper, Triton gives each operation of a kernel with a ``warp_specialize=True`` loop to the warps
+that need its result. Nobody needs a mark's: inside the loop it is left out (``vanished`` tells),
+and outside, its constants are moved away from under it, which fails. Elsewhere a loop can be
+refused for the marks in it.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ikp.backends.triton import foreign
+from ikp.backends.triton.foreign import SCHEDULED, TRITON
+from ikp.errors import KernelError
+
+SPECIALISED = "tt.warp_specialize"
+
+_MARK = re.compile(
+    r'(?P<result> *%\S+ = )tt\.elementwise_inline_asm "// ikp\..*'
+    r" -> (?P<type>i\d+)(?P<loc> loc\(.*\))?$"
+)
+_NAME = re.compile(r"// ikp\.store \d+ \\22((?:(?!\\22).)*)\\22")
+_RANGE = re.compile(r"// ikp\.(clock|store)")
+_KERNEL = re.compile(r"tt\.func public @(\w+)")
+
+
+def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], Any]) -> None:
+    """Raise what says that marks are the cause, if they are.
+
+    Args:
+        text: the IR that failed; "" if it has no marks.
+        module: the module that it is of.
+        error: how it failed.
+        compile_: the stage that failed, as a function of a module.
+
+    Raises:
+        KernelError: the same kernel without marks compiles.
+    """
+    if SPECIALISED not in text or not TRITON.has(SCHEDULED):
+        return
+    lines = text.split("\n")
+    inside = _inside(lines)
+    outside = [i for i, line in enumerate(lines) if i not in inside and _RANGE.search(line)]
+    for guilty, where in ((outside, "outside of"), (range(len(lines)), "in or around")):
+        try:
+            compile_(_parsed(_without_marks(lines, guilty), module.context))
+        except Exception:  # noqa: BLE001, S112 - whatever it is, these marks are not the cause
+            continue
+        raise _explained(text, [lines[i] for i in guilty], where, error) from error
+
+
+def _explained(text: str, guilty: list[str], where: str, error: Exception) -> KernelError:
+    kernel = _KERNEL.search(text)
+    names = dict.fromkeys(f"'{name}'" for line in guilty for name in _NAME.findall(line))
+    said = str(error).strip() or type(error).__name__
+    return KernelError(
+        f"Triton can't compile {kernel[1] if kernel else 'this kernel'} with ikp's marks in it; "
+        f"without them it can ({said}). The kernel has a loop with warp_specialize=True, which "
+        f"Triton divides among warps, and ranges {where} that loop: "
+        f"{', '.join(names) or 'without a name'}. Take these ranges out, or warp_specialize=True; "
+        "or take all marks out and have them put in after that step: "
+        "ikp.instrument(kernel, level='scheduled'), ikp run --level scheduled."
+    )
+
+
+def _inside(lines: list[str]) -> set[int]:
+    """Return the lines of the loops that are divided among warps."""
+    inside: set[int] = set()
+    for at, line in enumerate(lines):
+        if SPECIALISED in line and line.lstrip().startswith("}"):
+            inside.update(range(_opened(lines, at), at))
+    return inside
+
+
+def _opened(lines: list[str], at: int) -> int:
+    """Return the line that opens the region which line ``at`` closes."""
+    indent = len(lines[at]) - len(lines[at].lstrip())
+    for first in range(at - 1, -1, -1):
+        if lines[first].strip() and len(lines[first]) - len(lines[first].lstrip()) == indent:
+            return first
+    return at
+
+
+def _without_marks(lines: list[str], guilty: Iterable[int]) -> str:
+    """Return a text without the marks in some of its lines."""
+    kept = list(lines)
+    for at in guilty:
+        kept[at] = _MARK.sub(r"\g<result>arith.constant 0 : \g<type>\g<loc>", lines[at])
+    return "\n".join(kept)
+
+
+def _parsed(text: str, context: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.ttir"
+        path.write_text(text, encoding="utf-8")
+        return foreign.parsed(str(path), context)

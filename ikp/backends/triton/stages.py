@@ -1,0 +1,79 @@
+"""The passes over a kernel's code, hung on the stages of Triton's compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any, Protocol
+
+from ikp.backends.triton import specialised
+from ikp.targets import ptx_calls, ptx_entry, ptx_schedule, ptx_stage
+
+SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []
+"""Functions of a TritonGPU module and its metadata that return the module to go on with. They act
+on kernels that ask for it in their own source, and so in their cache key."""
+
+_Stage = Callable[..., Any]
+
+
+class Compilation(Protocol):
+    """What a stage must know of the compilation that it is part of."""
+
+    wrong: str
+    marked: bool
+
+    def lose(self, wrong: str) -> None:
+        """Tell that the passes don't run; raise KernelError for a kernel that needs them."""
+
+    def need(self, what: str) -> None:
+        """Note what needs the passes; raise KernelError if they don't run."""
+
+
+def hook_on(stages: Any, compilation: Compilation) -> str:
+    """Wrap the stages of one compilation; return what is wrong with them, "" if nothing."""
+    if not isinstance(stages, MutableMapping):
+        return f"hands stages over as {type(stages).__name__}"
+    if "ttgir" in stages:
+        stages["ttgir"] = _passed_on(stages["ttgir"], compilation)
+    if "amdgcn" in stages and "llir" in stages:
+        from ikp.backends.triton import stages_amd
+
+        stages_amd.hook_on(stages)
+        return ""
+    if "ptx" in stages:
+        stages["ptx"] = _placed(stages["ptx"], compilation)
+        return ""
+    lacking = "amdgcn" if "hsaco" in stages else "ptx"
+    return f"has no compiler stage '{lacking}' (it has: {', '.join(map(str, stages))})"
+
+
+def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
+    def stage(source: Any, *args: Any, **kwargs: Any) -> Any:
+        before = str(source) if compilation.marked else ""
+        try:
+            module = make_ttgir(source, *args, **kwargs)
+        except Exception as error:
+            specialised.explain(before, source, error, lambda s: make_ttgir(s, *args, **kwargs))
+            raise
+        for each in SCHEDULED_PASSES:
+            module = each(module, args[0] if args else None)
+        if compilation.marked and "ttg.warp_specialize" in str(module):
+            compilation.need("warp-specialised partitions")
+        return module
+
+    return stage
+
+
+def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
+    def stage(*args: Any, **kwargs: Any) -> Any:
+        made = make_ptx(*args, **kwargs)
+        metadata = args[1] if len(args) > 1 else kwargs.get("metadata")
+        if not isinstance(made, str):
+            compilation.lose(f"has a compiler stage 'ptx' that returns {type(made).__name__}")
+            return made
+        if not isinstance(metadata, MutableMapping) or "shared" not in metadata:
+            compilation.lose("has a compiler stage 'ptx' that isn't told the shared memory")
+            return made
+        text, metadata["shared"] = ptx_stage.extend(made, metadata["shared"])
+        return ptx_schedule.schedule(ptx_calls.pass_on(ptx_entry.complete(text)))
+
+    return stage

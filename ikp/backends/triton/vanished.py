@@ -1,0 +1,117 @@
+"""What a kernel lost on its way to machine code, told when it is loaded, from a cache or not.
+
+A compiler may drop marks with the code around them, or because no operation needs them. Loops are
+unrolled and copied on the way, so it is the presence of each region that counts, not how often.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from ikp.backends import names
+from ikp.backends.triton.foreign import STAGES, TRITON
+from ikp.errors import IkpWarning, KernelError
+from ikp.targets.ptx_slot import INIT_MARK
+
+_STAGES = (".ttir", ".ttgir", ".llir")
+_LAST = (".ptx", ".amdgcn")
+_REGION = re.compile(  # on AMD GPUs, a mark has its operands before the region until it is placed
+    r'ikp\.\w+ (?:\S+ ){0,2}?(?P<number>\d+) (?:\\22|")(?P<name>.*?)(?:\\22|")'
+)
+_UNPASSED = re.compile(rf"^\s*{INIT_MARK} %", re.MULTILINE)
+_told: set[tuple[str, str]] = set()
+
+
+def check(kernel: str, files: Mapping[str, Path]) -> None:
+    """Warn of marks that are not in a kernel's code.
+
+    Args:
+        kernel: its name.
+        files: the texts of the compiler's stages, by suffix.
+
+    Raises:
+        KernelError: ikp's passes did not run over the code, and it would record wrongly.
+    """
+    last = next((suffix for suffix in _LAST if suffix in files), None)
+    text = _read(files[last]) if last else ""
+    if last is None or "ikp." not in text:
+        return
+    texts = {suffix: _read(files[suffix]) for suffix in _STAGES if suffix in files}
+    if _UNPASSED.search(text):
+        _unpassed(kernel, text, texts)
+    lost = lost_on_the_way([*texts.items(), (last, text)])
+    if lost and (kernel, str(files[last])) not in _told:
+        _told.add((kernel, str(files[last])))
+        warnings.warn(_text(kernel, lost, texts), IkpWarning, stacklevel=4)
+
+
+def lost_on_the_way(texts: list[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the names of the regions that are not in the last text, by the stage that lost them.
+
+    Args:
+        texts: stage and text, in the compiler's order.
+    """
+    found = [(stage.lstrip("."), regions(text)) for stage, text in texts]
+    lost: dict[str, list[str]] = {}
+    for number in dict.fromkeys(number for _, each in found for number in each):
+        if number not in found[-1][1]:
+            at = max(i for i, (_, each) in enumerate(found) if number in each)
+            name = names.known().get(number, found[at][1][number])
+            lost.setdefault(found[at + 1][0], []).append(name)
+    return lost
+
+
+def regions(text: str) -> dict[int, str]:
+    """Return the regions that marks in any stage's text name, by id."""
+    return {int(found["number"]): found["name"] for found in _REGION.finditer(text)}
+
+
+def _text(kernel: str, lost: Mapping[str, list[str]], texts: Mapping[str, str]) -> str:
+    where = "; ".join(
+        f"{', '.join(map(repr, lacking))} (gone in Triton's stage '{stage}')"
+        for stage, lacking in lost.items()
+    )
+    reason = (
+        "Triton divides the kernel's warp_specialize=True loop among warps, and drops what no "
+        "warp's result needs: take warp_specialize=True out to see these ranges, or have marks put "
+        "in after that step: ikp.instrument(kernel, level='scheduled'), ikp run --level scheduled."
+        if "tt.warp_specialize" in texts.get(".ttir", "")
+        else "Triton drops code that it finds can't run; if this can, please report it."
+    )
+    return f"the code of kernel {kernel} lacks ranges, which record nothing: {where}. {reason}"
+
+
+def _unpassed(kernel: str, text: str, texts: Mapping[str, str]) -> None:
+    """Tell of code that ikp's passes have not seen.
+
+    Raises:
+        KernelError: it would record wrongly.
+    """
+    needs = [
+        what
+        for what, found in (
+            ("warp-specialised partitions", "ttg.warp_specialize" in texts.get(".ttgir", "")),
+            ("totals (mode='totals')", " totals=1 " in text),
+            ("records staged in shared memory", "ikp_stage[" in text),
+            ("functions that it calls", ".func" in text),
+        )
+        if found
+    ]
+    if needs:
+        raise KernelError(
+            f"the code of kernel {kernel} has ikp's marks and {needs[0]}, but ikp's passes have "
+            "not run over it: it would write to memory that nobody set. Another tool replaced "
+            "what ikp hangs on Triton's compiler. Delete the kernel from Triton's cache "
+            "(TRITON_CACHE_DIR, or ~/.triton/cache), and open the session after the tool is set up."
+        )
+    TRITON.lose(STAGES, f"gave code of kernel {kernel} that ikp's passes have not run over")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:  # the cache folder was emptied meanwhile
+        return ""

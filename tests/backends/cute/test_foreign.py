@@ -1,0 +1,29 @@
+"""Programs whose CuTe has other names than ``ikp`` knows: they run plain, and are told once."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.backends.cute import CuteBackend
+from ikp.backends.cute.foreign import CUTE, VERBS
+from ikp.backends.foreign import Feature, Foreign, Private
+from ikp.core.segment import Segment
+from tests.backends.cute import kernels
+from tests.backends.cute.compiling import compile_cute, floats, number
+from tests.backends.renaming import named, renamed, told_once
+from tests.backends.sass import spec
+
+pytestmark = pytest.mark.compiled
+
+
+@pytest.mark.parametrize(("package", "feature", "name"), named(CUTE, VERBS))
+def test_a_kernel_marked_by_hand(package: Foreign, feature: Feature, name: Private) -> None:
+    import torch
+
+    segment = Segment("k", torch.zeros(4096, dtype=torch.uint8), spec(), "cute", "a GPU", 0.0)
+    with renamed(package, name), told_once(package, feature, name):
+        prof = CuteBackend().argument(segment)
+        code = compile_cute(kernels.launch, kernels.control, floats(), number(), prof)
+    assert prof is None
+    assert "ikp" not in "\n".join(line.partition("//")[0] for line in code.ptx.splitlines())
+    assert "st.global" in code.ptx

@@ -16,7 +16,6 @@ from ikp.exporters.perfetto.schema import (
     FIRST_OWN_ARG,
     REALTIME,
     SUMMARY,
-    TRACE_CLOCK,
     Annotation,
     Arg,
     Event,
@@ -106,6 +105,8 @@ class Tracks:
         return self.rank[number] if self.before_first else self.rank[self.parent[number]]
 
 
+FIRST_OWN_CLOCK: Final = 64
+"""Smaller ids are Perfetto's. The clock of layout 1 was this one."""
 OTHERS: Final = (Packet.TRACK_DESCRIPTOR, Packet.CLOCK_SNAPSHOT, Packet.INTERNED_DATA)
 """Packets without events that say something that the reader wants to know."""
 
@@ -141,8 +142,9 @@ class Contents:
             self.tracks.add(packet)
         elif packet.HasField("clock_snapshot"):
             times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
-            if {REALTIME, TRACE_CLOCK} <= times.keys():
-                self.base_ns = times[REALTIME] - times[TRACE_CLOCK]
+            own = [ticks for clock, ticks in times.items() if clock >= FIRST_OWN_CLOCK]
+            if REALTIME in times and own:
+                self.base_ns = times[REALTIME] - own[0]
         elif packet.HasField("interned_data"):
             names = packet.interned_data.event_names
             self.first_name = names[0].iid if names else self.first_name

@@ -1,8 +1,8 @@
 """Which process and thread each track of the layout becomes.
 
-The tree of :mod:`ikp.exporters.perfetto.tracks`, cut to two levels: a launch is a process with its
-evidence and counters, each SM of it another, and below an SM every lane, warp and overlap is a
-thread, named by its way down from the SM.
+The tree of :mod:`ikp.exporters.perfetto.tracks` in two levels: a launch is a process with its
+evidence and counters, each SM of it another, and every lane, warp and overlap of an SM is a thread,
+named by its way down from the SM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ikp.exporters.perfetto.tracks import Kind, Layout, Track
+import numpy as np
+
+from ikp.core.trace import Launch
+from ikp.exporters.perfetto.launches import Track, process_names
+from ikp.exporters.perfetto.tracks import Layout
 
 PER_LAUNCH: Final = 1 << 16
 """More SMs than any GPU has, to keep the processes of each launch together."""
@@ -20,57 +24,83 @@ PER_LAUNCH: Final = 1 << 16
 
 @dataclass(slots=True)
 class Threads:
-    """The processes and threads of one file. Process and thread ids are those of the tracks."""
+    """The processes and threads of one file.
+
+    A thread's id is that of its track; a process has the id of its first thread.
+    """
 
     process: dict[int, int] = field(default_factory=dict)  # by track
-    names: dict[int, str] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)  # of threads, by track
     heads: dict[int, bytes] = field(default_factory=dict)  # what an event on the track begins with
     _order: dict[int, int] = field(default_factory=dict)  # of the last thread, by process
     _sorted: dict[int, int] = field(default_factory=dict)  # of the last process, by launch
 
     @classmethod
-    def of(cls, layout: Layout) -> tuple[Threads, list[bytes]]:
+    def of(cls, layout: Layout, launches: Sequence[Launch]) -> tuple[Threads, list[bytes]]:
         """Return the threads of a layout, and the events that name them."""
-        threads = cls()
-        launches = {track.uuid for track in layout.tracks if track.kind is Kind.PROCESS}
-        groups = {track.uuid: track.parent for track in layout.tracks if track.name == "SMs"}
-        rows = []
+        threads, rows = cls(), list[bytes]()
+        names = process_names(tuple(launches))
+        for number, tracks in enumerate(layout.launches):
+            rows += threads._process(tracks.evidence, names[number], number)
+            rows += threads._thread(tracks.evidence, tracks.evidence, "ikp")
+            threads.process |= dict.fromkeys((tracks.blocks, tracks.warps), tracks.evidence)
+        lanes = _lanes(layout)
         for track in layout.tracks:
-            if track.uuid in launches:
-                rows += threads._process(track, track.name, track.uuid)
-            elif track.parent in groups:
-                launch = groups[track.parent]
-                rows += threads._process(track, f"{threads.names[launch]} · {track.name}", launch)
-            elif track.parent in threads.process and track.uuid not in groups:
+            if track.uuid in lanes:
+                rows += threads._lane(track.uuid, lanes[track.uuid], names)
+            elif track.parent in lanes:
                 rows += threads.add(track)
         return threads, rows
 
     def add(self, track: Track) -> Iterator[bytes]:
-        """Make a track a thread of the process that it lies in; yield the events that name it."""
-        parent = track.parent
-        pid = self.process[track.uuid] = self.process[parent]
-        above = "" if parent == pid else f"{self.names[parent]} · "
-        self.names[track.uuid] = f"{above}{track.name}"
-        self.heads[track.uuid] = b'"pid":%d,"tid":%d' % (pid, track.uuid)
-        if track.kind is Kind.COUNTER:
-            return
+        """Make a track a thread of its parent's process; yield the events that name it."""
+        name = f"{self.names[track.parent]} · {track.name}"
+        return self._thread(track.uuid, self.process[track.parent], name)
+
+    def _lane(self, uuid: int, place: Lane, names: list[str]) -> Iterator[bytes]:
+        """Make a lane a thread of its SM's process, and the first one of an SM that process."""
+        if place.first == uuid:
+            yield from self._process(uuid, f"{names[place.launch]} · SM {place.sm}", place.launch)
+        yield from self._thread(uuid, place.first, f"lane {place.lane}")
+
+    def _thread(self, uuid: int, pid: int, name: str) -> Iterator[bytes]:
+        self.process[uuid], self.names[uuid] = pid, name
+        self.heads[uuid] = b'"pid":%d,"tid":%d' % (pid, uuid)
         order = self._order[pid] = self._order.get(pid, 0) + 1
-        yield self._meta(track.uuid, "thread_name", name=self.names[track.uuid])
-        yield self._meta(track.uuid, "thread_sort_index", sort_index=order)
+        yield self._meta(self.heads[uuid], "thread_name", name=name)
+        yield self._meta(self.heads[uuid], "thread_sort_index", sort_index=order)
 
-    def _process(self, track: Track, name: str, launch: int) -> list[bytes]:
-        """Make a track a process that stands after those of the same launch."""
-        self.process[track.uuid] = track.uuid
-        self.names[track.uuid] = name
-        self.heads[track.uuid] = b'"pid":%d' % track.uuid
-        order = self._sorted[launch] = self._sorted.get(launch, len(self._sorted) * PER_LAUNCH) + 1
-        return [
-            self._meta(track.uuid, "process_name", name=name),
-            self._meta(track.uuid, "process_sort_index", sort_index=order),
-        ]
+    def _process(self, pid: int, name: str, launch: int) -> Iterator[bytes]:
+        """Name a process that stands after those of the same launch."""
+        order = self._sorted[launch] = self._sorted.get(launch, launch * PER_LAUNCH) + 1
+        yield self._meta(b'"pid":%d' % pid, "process_name", name=name)
+        yield self._meta(b'"pid":%d' % pid, "process_sort_index", sort_index=order)
 
-    def _meta(self, track: int, what: str, /, **args: Any) -> bytes:
-        return event("M", self.heads[track], {"name": what, "args": args})
+    @staticmethod
+    def _meta(head: bytes, what: str, /, **args: Any) -> bytes:
+        return event("M", head, {"name": what, "args": args})
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Where a lane of blocks is; ``first`` is the track of its SM's first lane."""
+
+    launch: int
+    sm: int
+    lane: int
+    first: int
+
+
+def _lanes(layout: Layout) -> dict[int, Lane]:
+    """Return the lanes of all launches by track. Tracks are numbered by launch, SM and lane."""
+    blocks = layout.blocks
+    tracks, one = np.unique(blocks.track, return_index=True)
+    places = (blocks.launch[one].tolist(), blocks.sm[one].tolist(), blocks.lane[one].tolist())
+    first: dict[tuple[int, int], int] = {}
+    return {
+        track: Lane(launch, sm, lane, first.setdefault((launch, sm), track))
+        for track, launch, sm, lane in zip(tracks.tolist(), *places, strict=True)
+    }
 
 
 def event(phase: str, head: bytes, rest: dict[str, Any]) -> bytes:

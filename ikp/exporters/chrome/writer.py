@@ -48,7 +48,7 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     used_start, used_end = in_use(trace, bounds)
     origin = int(used_start.min()) if len(used_start) else 0
     layout = lay_out(trace, used_start, used_end)
-    threads, named = Threads.of(layout)
+    threads, named = Threads.of(layout, trace.launches)
     yield _head(trace, origin)
     yield from named
     yield from _launches(trace, layout, threads, origin)
@@ -73,11 +73,8 @@ def _head(trace: Trace, origin: int) -> bytes:
 
 def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield a range for each launch, from the start of its first warp to the end of its last."""
-    for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
-        blocks = layout.blocks.of_launch(number)
-        start = end = origin
-        if len(blocks):
-            start, end = int(blocks.start.min()), int(blocks.end.max())
+    for launch, tracks in zip(trace.launches, layout.launches, strict=True):
+        start, end = tracks.start, tracks.end
         evidence = {**asdict(launch), "dropped": launch.dropped, "provenance": trace.provenance}
         head = threads.heads[tracks.evidence] + times(start - origin, end - start)
         yield event("X", head, {"name": launch.label, "args": evidence})

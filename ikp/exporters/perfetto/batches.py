@@ -16,9 +16,10 @@ from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import Batch
 from ikp.exporters.perfetto.flows import Flows
+from ikp.exporters.perfetto.launches import Track
 from ikp.exporters.perfetto.schema import Arg
-from ikp.exporters.perfetto.tracks import Layout, Track, distinct
-from ikp.exporters.perfetto.varints import Column, varints
+from ikp.exporters.perfetto.tracks import Layout, distinct
+from ikp.exporters.perfetto.varints import Column, encoded_varint, varints
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -56,6 +57,7 @@ class Batches:
         first_name: int,
         args: OwnArgs,
         arrows: Arrows | None,
+        first_flow: int,
     ) -> None:
         self._trace = trace
         self._layout = layout
@@ -64,6 +66,8 @@ class Batches:
         self._overlaps = Overlaps(layout)
         self._args = args
         self._arrows = arrows
+        self._first_flow = first_flow
+        self._sequence = encoded_varint(clock.sequence)
         self._names = varints(first_name + np.arange(len(trace.regions)))
         self._blocks = varints(trace.slots.block)
         self._tracks = varints(layout.slot_track)
@@ -93,11 +97,15 @@ class Batches:
             payload=events.payload,
             payload_type=events.payload_type,
             args=self._args.messages(first + order),
+            sequence=self._sequence,
             opens=stream.opens,
             closes=stream.closes,
-            flows=None if self._arrows is None else Flows.of(self._arrows, first + order),
+            flows=self._flows(first + order),
         )
         return batch, new
+
+    def _flows(self, rows: NDArray[np.intp]) -> Flows | None:
+        return None if self._arrows is None else Flows.of(self._arrows, rows, self._first_flow)
 
     def _ticks(
         self, events: Events, slot: NDArray[np.intp], ranges: Bools

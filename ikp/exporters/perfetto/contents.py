@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.schema import (
-    BOOTTIME,
     FIRST_OWN_ARG,
+    REALTIME,
     SUMMARY,
     TRACE_CLOCK,
     Annotation,
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class Role(IntEnum):
-    """What a track is for, which is how deep it lies under its process."""
+    """What a track is for, which is how deep it lies."""
 
     UNKNOWN = -2
     SUMMARY = -1
-    PROCESS = 0
+    TOP = 0  # all launches; in layout 1, a process, which was a launch
     LAUNCH = 1
-    SM = 2
+    SM = 2  # in layout 1 only
     LANE = 3
     WARP = 4
     OVERLAP = 5
@@ -61,8 +61,12 @@ class Arguments:
 
 @dataclass(slots=True)
 class Tracks:
-    """The tracks seen so far, by id."""
+    """The tracks seen so far, numbered from 1 on by their ids.
 
+    Ids count from some large number; in layout 1, from 1.
+    """
+
+    before_first: int = 0
     parent: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
     role: list[int] = field(default_factory=list)
@@ -70,23 +74,34 @@ class Tracks:
     def add(self, packet: TracePacket) -> None:
         """Note a track descriptor."""
         track = packet.track_descriptor
-        missing = track.uuid + 1 - len(self.role)
-        if track.uuid == 0 or track.uuid > MAX_TRACK:
+        if not self.role and track.uuid > MAX_TRACK:
+            self.before_first = track.uuid - 1
+        number = track.uuid - self.before_first
+        missing = number + 1 - len(self.role)
+        if not 0 < number <= MAX_TRACK:
             raise DamagedError("a track has an impossible id")
         self.parent.extend([0] * missing)
         self.rank.extend([0] * missing)
         self.role.extend([Role.UNKNOWN] * missing)
-        self.parent[track.uuid] = track.parent_uuid
+        parent = track.parent_uuid and track.parent_uuid - self.before_first
         is_process = track.HasField("process")
-        self.rank[track.uuid] = track.process.pid if is_process else track.sibling_order_rank
-        self.role[track.uuid] = Role.PROCESS if is_process else self._below(track.parent_uuid)
+        rank = track.process.pid if is_process else track.sibling_order_rank
+        self.parent[number], self.rank[number] = parent, rank
+        self.role[number] = Role.TOP if is_process else self._below(parent, rank)
 
-    def _below(self, parent: int) -> int:
+    def _below(self, parent: int, rank: int) -> int:
         if not parent:
-            return Role.SUMMARY
-        if parent >= len(self.role):
+            return Role.TOP if self.before_first else Role.SUMMARY
+        if not 0 < parent < len(self.role):
             raise DamagedError("a track comes before its parent")
-        return self.role[parent] + 1
+        role = self.role[parent] + 1
+        if self.before_first and role == Role.LAUNCH and rank < 0:
+            return Role.TOP  # launches that ran beside those of the parent
+        return Role.LANE if self.before_first and role == Role.SM else role
+
+    def launch(self, number: int) -> int:
+        """Return which launch a track tells the evidence of, counted from 1."""
+        return self.rank[number] if self.before_first else self.rank[self.parent[number]]
 
 
 MAX_TRACK: Final = 1 << 28
@@ -102,7 +117,7 @@ class Contents:
     first_name: int | None = None  # interned id of the first region's name
     texts: dict[int, str] = field(default_factory=dict)  # interned, of arguments
     tracks: Tracks = field(default_factory=Tracks)
-    launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # by process id
+    launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # counted from 1
     events: list[dict[str, NDArray[Any]]] = field(default_factory=list)
     blocks: list[dict[str, NDArray[Any]]] = field(default_factory=list)
     totals: list[dict[str, NDArray[Any]]] = field(default_factory=list)
@@ -125,8 +140,8 @@ class Contents:
             self.tracks.add(packet)
         elif packet.HasField("clock_snapshot"):
             times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
-            if {BOOTTIME, TRACE_CLOCK} <= times.keys():
-                self.base_ns = times[BOOTTIME] - times[TRACE_CLOCK]
+            if {REALTIME, TRACE_CLOCK} <= times.keys():
+                self.base_ns = times[REALTIME] - times[TRACE_CLOCK]
         elif packet.HasField("interned_data"):
             names = packet.interned_data.event_names
             self.first_name = names[0].iid if names else self.first_name
@@ -138,6 +153,7 @@ class Contents:
         time = packets.column(Packet.TIMESTAMP, len(starts))[found.message].view(np.int64)
         fields = split(data, found.start, found.size)
         track = fields.column(Event.TRACK_UUID, len(time)).view(np.int64)
+        track = track - self.tracks.before_first
         roles = np.array(self.tracks.role, np.int64)
         if len(track) and not (track.min() >= 0 and track.max() < len(roles)):
             raise DamagedError("an event is on a track that was not announced")
@@ -162,11 +178,11 @@ class Contents:
 
     def _add_evidence(self, packet: TracePacket) -> None:
         event = packet.track_event
-        track = event.track_uuid
-        if self.tracks.role[track] == Role.SUMMARY and event.name == SUMMARY:
+        track = event.track_uuid - self.tracks.before_first
+        if event.name == SUMMARY and event.type == EventType.INSTANT:
             self.summary = evidence.facts(event)
         elif self.tracks.role[track] == Role.LAUNCH and event.type == EventType.SLICE_BEGIN:
-            self.launches[self.tracks.rank[self.tracks.parent[track]]] = evidence.facts(event)
+            self.launches[self.tracks.launch(track)] = evidence.facts(event)
 
 
 def _parse(data: Data, start: int, size: int) -> TracePacket:

@@ -66,10 +66,13 @@ class Flows:
     late: Ids
 
     @classmethod
-    def of(cls, arrows: Arrows, rows: Rows) -> Flows | None:
-        """Return the arrows of the given events; None if they have none."""
-        lists = (arrows.leaving, arrows.arriving, arrows.late)
-        found = [Ids.of(one.take(rows), len(rows)) for one in lists]
+    def of(cls, arrows: Arrows, rows: Rows, first_id: int) -> Flows | None:
+        """Return the arrows of the given events; None if they have none.
+
+        Arrow 1 gets the id behind ``first_id``, and so on.
+        """
+        lists = (one.take(rows) for one in (arrows.leaving, arrows.arriving, arrows.late))
+        found = [Ids.of((event, first_id + number), len(rows)) for event, number in lists]
         return cls(*found) if any(len(one.id) for one in found) else None
 
     def take(self, rows: Rows) -> Flows:

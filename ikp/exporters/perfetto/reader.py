@@ -12,7 +12,7 @@ from ikp.errors import ExportError
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
-from ikp.exporters.perfetto.schema import FORMAT, Packet
+from ikp.exporters.perfetto.schema import READABLE, Packet
 from ikp.exporters.perfetto.split import DamagedError, Data, Ints, padded, split, whole
 
 
@@ -64,9 +64,10 @@ def _read_head(
             "know of launches and blocks. Open it at https://ui.perfetto.dev."
         )
     written = contents.summary.get("format")
-    if written != FORMAT:
+    if written not in READABLE:
+        known = " and ".join(map(str, READABLE))
         raise ExportError(
-            f"{path} has version {written} of ikp's layout; this ikp reads version {FORMAT}. "
+            f"{path} has version {written} of ikp's layout; this ikp reads versions {known}. "
             "Read it with the version of ikp that wrote it."
         )
 
@@ -138,5 +139,5 @@ def _trace(contents: Contents) -> Trace:
     )
 
 
-HEAD_PACKETS = 4
-"""Names, clock, the summary's track, the summary: what our files begin with."""
+HEAD_PACKETS = 5
+"""Names, clock, the first track, the summary's, the summary: what our files begin with."""

@@ -76,11 +76,9 @@ class Annotation(IntEnum):
     STRING_VALUE_IID = 17
 
 
-SEQUENCE: Final = 1
-"""All packets are of one sequence: names are interned once, packets load faster."""
 CLEARED_STATE, NEEDS_STATE = 1, 2
 """Sequence flags: of the first packet, and of all that rely on it."""
-BOOTTIME, REALTIME, TRACE_CLOCK = 6, 1, 64
+REALTIME, TRACE_CLOCK = 1, 64
 """Clock ids. The trace's own clock counts ns from its first event, so that times stay short."""
 
 
@@ -117,7 +115,9 @@ class Arg(IntEnum):
 FIRST_OWN_ARG: Final = 32
 """Interned name of the first argument that a trace has beside those. The others follow, and then
 the regions' names where they name totals."""
-FORMAT: Final = 1
-"""Version of the layout below; the reader refuses others."""
+FORMAT: Final = 2
+"""Version of the layout below."""
+READABLE: Final = (1, 2)
+"""Versions that the reader knows; it refuses others. In 1, each launch was a process."""
 SUMMARY: Final = "ikp trace"
 """Name of the instant that holds what concerns the whole file, on a track of its own."""

@@ -9,20 +9,19 @@ from ikp.core.trace import Trace
 from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.evidence import annotate, of_launch, of_trace
+from ikp.exporters.perfetto.launches import Kind, Track
 from ikp.exporters.perfetto.schema import (
-    BOOTTIME,
     CLEARED_STATE,
     FIRST_OWN_ARG,
     NEEDS_STATE,
     REALTIME,
-    SEQUENCE,
     SUMMARY,
     TRACE_CLOCK,
     Arg,
     EventType,
 )
 from ikp.exporters.perfetto.totals import SLICE, region_arg
-from ikp.exporters.perfetto.tracks import Kind, Layout, Track
+from ikp.exporters.perfetto.tracks import Layout
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
@@ -30,33 +29,36 @@ if TYPE_CHECKING:
 
 def setup(trace: Trace, layout: Layout, clock: Clock, first_name: int, args: OwnArgs) -> bytes:
     """Return the packets before all others. Region i is interned as name ``first_name + i``."""
-    own_track, *tracks = layout.tracks
+    first, about, *tracks = layout.tracks
     packets = [
-        _sequence_start(trace, first_name, args),  # the reader knows our files by these four
+        _sequence_start(trace, first_name, args),  # the reader knows our files by these five
         _clocks(clock),
-        _descriptor(own_track),
+        _descriptor(first),
+        _descriptor(about),
         _summary(trace, layout, clock),
         *(_descriptor(track) for track in tracks),
         *_launches(trace, layout, clock),
     ]
-    return _serialized(packets)
+    return _serialized(packets, clock.sequence)
 
 
-def descriptors(tracks: Sequence[Track]) -> bytes:
+def descriptors(tracks: Sequence[Track], sequence: int) -> bytes:
     """Return the packets that announce further tracks."""
-    return _serialized([_descriptor(track) for track in tracks])
+    return _serialized([_descriptor(track) for track in tracks], sequence)
 
 
-def _serialized(packets: list[TracePacket]) -> bytes:
+def _serialized(packets: list[TracePacket], sequence: int) -> bytes:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
+    for packet in packets:
+        packet.trusted_packet_sequence_id = sequence
     return bytes(TraceMessage(packet=packets).SerializeToString())
 
 
 def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-    return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
+    return TracePacket(sequence_flags=flags)
 
 
 def _sequence_start(trace: Trace, first_name: int, args: OwnArgs) -> TracePacket:
@@ -80,11 +82,13 @@ def _sequence_start(trace: Trace, first_name: int, args: OwnArgs) -> TracePacket
 
 
 def _clocks(clock: Clock) -> TracePacket:
-    """Place the trace's clock. Our times are Unix times, so UTC is known too."""
+    """Place the trace's clock on Unix time, and say no more: nothing else is known.
+
+    A system trace knows how its other clocks stand to that one, so the two are one when joined.
+    """
     packet = _packet()
-    packet.clock_snapshot.primary_trace_clock = BOOTTIME
-    for one in (BOOTTIME, REALTIME):
-        packet.clock_snapshot.clocks.add(clock_id=one, timestamp=clock.unix_ns)
+    packet.clock_snapshot.primary_trace_clock = REALTIME
+    packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=clock.unix_ns)
     packet.clock_snapshot.clocks.add(clock_id=TRACE_CLOCK, timestamp=clock.ticks)
     return packet
 
@@ -93,14 +97,11 @@ def _descriptor(track: Track) -> TracePacket:
     packet = _packet()
     descriptor = packet.track_descriptor
     descriptor.uuid = track.uuid
-    if track.kind is Kind.PROCESS:
-        descriptor.process.pid = track.rank
-        descriptor.process.process_name = track.name
-        descriptor.process.legacy_sort_index = track.rank
-        return packet
     descriptor.name = track.name
     if track.parent:
         descriptor.parent_uuid = track.parent
+    if track.description:
+        descriptor.description = track.description
     descriptor.sibling_order_rank = track.rank
     descriptor.sibling_merge_behavior = descriptor.SIBLING_MERGE_BEHAVIOR_NONE
     if track.kind is Kind.COUNTER:
@@ -127,13 +128,12 @@ def _summary(trace: Trace, layout: Layout, clock: Clock) -> TracePacket:
 
 
 def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacket]:
-    """Yield a slice for each launch, from the start of its first warp to the end of its last."""
+    """Yield each launch's slices, on its own row with the evidence and on that of all launches.
+
+    The one with the evidence comes first: a link to a launch finds it by its time alone.
+    """
     for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
-        blocks = layout.blocks.of_launch(number)
-        start = end = clock.unix_ns
-        if len(blocks):
-            start, end = int(blocks.start.min()), int(blocks.end.max())
-        start, end = clock.time(start), clock.time(end)
+        start, end = clock.time(tracks.start), clock.time(tracks.end)
         opening = _event(EventType.SLICE_BEGIN, tracks.evidence, start, launch.label)
         annotate(opening.track_event, of_launch(launch, trace.provenance))
         yield opening
@@ -141,3 +141,7 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
             name = f"{launch.dropped} records dropped"
             yield _event(EventType.INSTANT, tracks.evidence, end, name)
         yield _event(EventType.SLICE_END, tracks.evidence, end)
+        one_of_all = _event(EventType.SLICE_BEGIN, tracks.overview, start, launch.label)
+        one_of_all.track_event.debug_annotations.add(name_iid=Arg.LAUNCH, int_value=number)
+        yield one_of_all
+        yield _event(EventType.SLICE_END, tracks.overview, end)

@@ -2,55 +2,35 @@
 
 Outermost first::
 
-    process   one launch: its rank, "gemm", its number among launches of that label, the device
-    |- ikp                one slice, the launch, with the evidence as arguments
-    |- resident blocks    counter
-    |- active warps       counter
-    `- SMs
-       `- SM 12
-          `- lane 0       blocks that follow each other on one SM, as slices
-             `- warp 3 producer    ranges and instants of that warp, of all the blocks in the lane
-                `- overlap 1    ranges that overlap others of their warp
+    launches · NVIDIA H200   all launches of a rank and device, as slices
+    |- (more of them)        launches that ran beside others
+    |- gemm #0               one slice, the launch, with the evidence as arguments
+    |  |- resident blocks    counter
+    |  |- active warps       counter
+    |  |- SM 12 · lane 0     blocks that follow each other on one SM, as slices
+    |  |  `- warp 3 producer     ranges and instants of that warp, of all the blocks in the lane
+    |  |     `- overlap 1        ranges that overlap others of their warp
+    `- about this file       an instant, with what concerns the whole file
 
-``SMs`` has a reason: a process orders its own tracks by name, which would put SM 10 before SM 2.
-Track ids are small numbers, the warps' the smallest: they stand in every packet.
+A launch is no process: a process is ordered by its name among those of other traces, shows a
+process id, and is one with any other process of that id. All tracks are plain ones, in the order
+that is told, and each has something to show while it is collapsed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.lanes import pack
-from ikp.core.trace import Launch, Slots, Trace
+from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto.varints import same_size
+from ikp.exporters.perfetto.launches import FIRST_LANE, LaunchTracks, Track, launch_tracks
 
 Ints = NDArray[np.int64]
-
-
-class Kind(Enum):
-    """What a track shows."""
-
-    PLAIN = "plain"
-    PROCESS = "process"
-    COUNTER = "counter"
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """One row in the viewer. ``rank`` orders it among its siblings; of a process it is the pid."""
-
-    uuid: int
-    name: str
-    parent: int = 0
-    rank: int = 0
-    kind: Kind = Kind.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +71,19 @@ class Blocks:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchTracks:
-    """The ids of one launch's own tracks."""
-
-    evidence: int
-    blocks: int
-    warps: int
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
     """All tracks of a trace but the overlap lanes, which are found while the events are written."""
 
-    tracks: tuple[Track, ...]
+    tracks: tuple[Track, ...]  # the first two: the first of all, and the one about the file
     summary: int
     launches: tuple[LaunchTracks, ...]
     blocks: Blocks
     slot_track: Ints  # of each slot: its warp's track
-
-    @property
-    def next_uuid(self) -> int:
-        """The first track id that is still free."""
-        return self.summary + 1
+    next_uuid: int  # the first track id that is still free
 
 
-def lay_out(trace: Trace, used_start: Ints, used_end: Ints) -> Layout:
-    """Place every block and warp on a track.
+def lay_out(trace: Trace, used_start: Ints, used_end: Ints, first_uuid: int = 1) -> Layout:
+    """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
     ``used_start`` and ``used_end`` say, per slot, from when to when its track is in use: as long as
     its warp ran, and as long as it recorded.
@@ -125,23 +92,21 @@ def lay_out(trace: Trace, used_start: Ints, used_end: Ints) -> Layout:
         ExportError: two slots claim to be the same warp of the same block.
     """
     blocks, block_of_slot = _find_blocks(trace.slots, used_start, used_end)
-    sm_of_block, sms = distinct(blocks.launch, blocks.sm)
     lane_of_block, lanes = distinct(blocks.launch, blocks.sm, blocks.lane)
     lane_of_slot = lane_of_block[block_of_slot]
     warp = trace.slots.warp.astype(np.int64)
     warp_of_slot, warps = distinct(lane_of_slot, warp)
 
-    warp_uuid = same_size(len(warps))
-    lane_uuid = warp_uuid + len(warps)
-    sm_uuid = lane_uuid + len(lanes)
-    launch_uuid = sm_uuid + len(sms)
-    summary = launch_uuid + len(_PER_LAUNCH) * len(trace.launches)
-    root = launch_uuid + np.arange(len(trace.launches)) * len(_PER_LAUNCH)
+    start = int(used_start.min()) if len(used_start) else 0
+    tops, rows = launch_tracks(trace.launches, _extents(trace, blocks, start), first_uuid)
+    lane_uuid = first_uuid + len(tops)
+    warp_uuid = lane_uuid + len(lanes)
+    evidence = np.array([row.evidence for row in rows], np.int64)
     tracks = [
-        Track(summary, "ikp"),
-        *_launch_tracks(trace.launches, launch_uuid),
-        *_family(sm_uuid, root[blocks.launch[sms]] + _SMS, "SM", blocks.sm[sms]),
-        *_family(lane_uuid, sm_uuid + sm_of_block[lanes], "lane", blocks.lane[lanes]),
+        *tops,
+        *_lane_tracks(
+            lane_uuid, evidence, blocks.launch[lanes], blocks.sm[lanes], blocks.lane[lanes]
+        ),
         *_with_roles(
             _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
             _roles(trace, warp_of_slot, len(warps)),
@@ -149,11 +114,21 @@ def lay_out(trace: Trace, used_start: Ints, used_end: Ints) -> Layout:
     ]
     return Layout(
         tracks=tuple(tracks),
-        summary=summary,
-        launches=tuple(LaunchTracks(uuid + 1, uuid + 2, uuid + 3) for uuid in root.tolist()),
+        summary=tops[1].uuid,
+        launches=rows,
         blocks=_in_order(blocks, lane_uuid + lane_of_block),
         slot_track=warp_uuid + warp_of_slot,
+        next_uuid=warp_uuid + len(warps),
     )
+
+
+def _extents(trace: Trace, blocks: Blocks, idle: int) -> tuple[Ints, Ints]:
+    """Return when each launch began and ended; ``idle`` for those of which no block ran."""
+    count = len(trace.launches)
+    start, end = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+    np.minimum.at(start, blocks.launch, blocks.start)
+    np.maximum.at(end, blocks.launch, blocks.end)
+    return np.where(end < 0, idle, start), np.where(end < 0, idle, end)
 
 
 def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
@@ -171,31 +146,22 @@ def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     return numbers, order[new]
 
 
-def process_names(launches: tuple[Launch, ...]) -> list[str]:
-    """Return what each launch is called: rank if it has one, label, number among those, device."""
-    seen: Counter[tuple[int | None, str]] = Counter()
-    names = []
-    for launch in launches:
-        who = (launch.rank, launch.label)
-        rank = "" if launch.rank is None else f"rank {launch.rank} · "
-        names.append(f"{rank}{launch.label} #{seen[who]} · {launch.device}")
-        seen[who] += 1
-    return names
+def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints) -> list[Track]:
+    """Return the rows of blocks: of each launch in turn, by SM and lane."""
+    _, first = distinct(launch, sm)
+    alone = np.repeat(np.diff(first, append=len(sm)) == 1, np.diff(first, append=len(sm)))
+    place = np.arange(len(launch)) - np.searchsorted(launch, launch)
+    return [
+        Track(uuid + i, name_of_lane(one, None if single else number), parent, FIRST_LANE + rank)
+        for i, (one, number, single, parent, rank) in enumerate(
+            zip(*(c.tolist() for c in (sm, lane, alone, launch_row[launch], place)), strict=True)
+        )
+    ]
 
 
-_PER_LAUNCH = ("process", "ikp", "resident blocks", "active warps", "SMs")
-_SMS = _PER_LAUNCH.index("SMs")
-
-
-def _launch_tracks(launches: tuple[Launch, ...], uuid: int) -> list[Track]:
-    tracks = []
-    for pid, name in enumerate(process_names(launches), 1):
-        tracks.append(Track(uuid, name, rank=pid, kind=Kind.PROCESS))
-        for rank, child in enumerate(_PER_LAUNCH[1:], 1):
-            kind = Kind.COUNTER if rank in {2, 3} else Kind.PLAIN
-            tracks.append(Track(uuid + rank, child, uuid, rank, kind))
-        uuid += len(_PER_LAUNCH)
-    return tracks
+def name_of_lane(sm: int, lane: int | None) -> str:
+    """Return what the row of a lane is called; the only one of an SM is the SM."""
+    return f"SM {sm}" if lane is None else f"SM {sm} · lane {lane}"
 
 
 def _family(uuid: int, parents: Ints, name: str, ranks: Ints) -> list[Track]:

@@ -15,6 +15,7 @@ from ikp.exporters.perfetto.batches import EVENTS_AT_ONCE, Batches, cuts
 from ikp.exporters.perfetto.blocks import block_slices, counters
 from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import encode
+from ikp.exporters.perfetto.ids import Ids
 from ikp.exporters.perfetto.schema import BYTES, Packet, tag
 from ikp.exporters.perfetto.setup import descriptors, setup
 from ikp.exporters.perfetto.totals import total_slices
@@ -39,20 +40,22 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     check(trace)
     bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
     used_start, used_end = in_use(trace, bounds)
-    clock = Clock.over(used_start, used_end)
-    layout = lay_out(trace, used_start, used_end)
+    ids = Ids.of(trace)
+    clock = Clock.over(used_start, used_end, ids.sequence)
+    layout = lay_out(trace, used_start, used_end, ids.first_track)
     first_name = same_size(len(trace.regions) + 1)  # and that of the slices of totals
     args = OwnArgs.of(trace)
     out.write(compressed(setup(trace, layout, clock, first_name, args)))
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
     out.writelines(map(compressed, counters(trace, layout, clock)))
     out.writelines(map(compressed, total_slices(trace, layout, clock, first_name)))
-    batches = Batches(trace, layout, bounds, clock, first_name, args, Arrows.of(trace))
+    arrows = Arrows.of(trace)
+    batches = Batches(trace, layout, bounds, clock, first_name, args, arrows, ids.first_flow)
     parts = cuts(bounds, EVENTS_AT_ONCE)
     for low, high in track(parts, len(parts), f"writing {name}"):
         batch, tracks = batches.make(low, high)
         if tracks:
-            out.write(compressed(descriptors(tracks)))
+            out.write(compressed(descriptors(tracks, clock.sequence)))
         out.write(compressed(encode(batch)))
 
 

@@ -128,15 +128,16 @@ def test_the_viewer_shows_the_new_names(tmp_path: Path) -> None:
     trace.save(path)
     check_trace(path, trace)
     with open_trace(path) as processor:
-        processes = columns(processor, "select name from process where pid > 0")["name"].tolist()
+        tops = "select id from track where name glob 'launches*'"
+        launches = columns(processor, f"select name from track where parent_id in ({tops})")
         tracks = columns(processor, "select distinct name from track where name glob 'warp *'")
-    assert processes == [f"{label} #{0} · NVIDIA H200" for label in ("GEMM 4096", "norm")]
+    assert sorted(launches["name"]) == ["GEMM 4096", "about this file", "norm"]
     assert sorted(tracks["name"]) == ["warp 0 consumer", "warp 1 producer"]
 
 
 @pytest.mark.tp
 @pytest.mark.parametrize("by", ["region", "warp", "sm"])
-def test_the_viewer_shows_groups_as_processes(by: str, tmp_path: Path) -> None:
+def test_the_viewer_shows_groups_as_launches(by: str, tmp_path: Path) -> None:
     trace = ikp.edit.group_by(example(), by)
     trace.save(tmp_path / "t.pftrace")
     check_trace(tmp_path / "t.pftrace", trace)

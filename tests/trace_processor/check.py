@@ -14,7 +14,9 @@ from tests.trace_processor.events import check_events
 from tests.trace_processor.flows import check_flows
 from tests.trace_processor.found import (
     BLOCKS,
+    LAST,
     LAUNCH,
+    OVERVIEW,
     SUMMARY,
     Found,
     check_import,
@@ -43,7 +45,7 @@ def check_trace(path: str | PathLike[str], trace: Trace) -> None:
         _check_blocks(found, trace)
         _check_launches(found, trace)
         _check_roles(found, trace)
-        _check_processes(found, trace)
+        _check_rows(found, trace)
         _check_counters(found, trace)
 
 
@@ -51,16 +53,33 @@ def _equal(what: str, found: Any, wanted: Any) -> None:
     assert found == wanted, f"{what}: the trace processor found {found!r}, not {wanted!r}"
 
 
-def _check_processes(found: Found, trace: Trace) -> None:
-    rows = columns(found.processor, "select pid, name from process where pid > 0 order by pid")
-    seen: Counter[tuple[int | None, str]] = Counter()
-    wanted = {}
-    for pid, launch in enumerate(trace.launches, 1):
-        who = (launch.rank, launch.label)
-        rank = [] if launch.rank is None else [f"rank {launch.rank}"]
-        wanted[pid] = " · ".join([*rank, f"{launch.label} #{seen[who]}", launch.device])
-        seen[who] += 1
-    _equal("processes", dict(zip(rows["pid"].tolist(), rows["name"].tolist(), strict=True)), wanted)
+def _check_rows(found: Found, trace: Trace) -> None:
+    """Each launch has a row that is named after it; no other processes are made up."""
+    rows = columns(found.processor, "select count(*) n from process where pid > 0")
+    _equal("processes", rows["n"].tolist(), [0])
+    names = columns(
+        found.processor,
+        "select extract_arg(t.source_arg_set_id, 'sibling_order_rank') rank, t.name, p.name top"
+        " from track t join track p on t.parent_id = p.id where p.parent_id is null and rank > 0"
+        f" and rank < {LAST} order by rank",
+    )
+    _equal("rows of launches", [name or "" for name in names["name"].tolist()], _row_names(trace))
+    _equal("rows on top", names["top"].tolist(), [_top(trace, one) for one in trace.launches])
+
+
+def _row_names(trace: Trace) -> list[str]:
+    all_of = [(one.rank, one.label) for one in trace.launches]
+    return [
+        label if all_of.count((rank, label)) == 1 else f"{label} #{all_of[:i].count((rank, label))}"
+        for i, (rank, label) in enumerate(all_of)
+    ]
+
+
+def _top(trace: Trace, launch: Launch) -> str:
+    if launch.rank is None:
+        return f"launches · {launch.device}"
+    digits = max(len(str(one.rank)) for one in trace.launches if one.rank is not None)
+    return f"launches · rank {launch.rank:0{digits}d} · {launch.device}"
 
 
 def _check_roles(found: Found, trace: Trace) -> None:
@@ -155,6 +174,7 @@ def _check_launches(found: Found, trace: Trace) -> None:
     _equal("number of slices of launches", len(got), len(wanted))
     for one, other in zip(sorted(got, key=_key), sorted(wanted, key=_key), strict=True):
         _equal("evidence of a launch", one, other)
+    _check_overview(found, facts, trace)
     summary = found.with_role(SUMMARY)
     _equal("summary", summary["name"].tolist(), ["ikp trace"])
     sizes = {
@@ -164,6 +184,23 @@ def _check_launches(found: Found, trace: Trace) -> None:
     }
     of_file = facts[summary["id"][0]]
     _equal("sizes in the summary", {name: of_file[f"debug.{name}"] for name in sizes}, sizes)
+
+
+def _check_overview(found: Found, facts: defaultdict[int, dict[str, Any]], trace: Trace) -> None:
+    """Each launch is one of all launches, too, in the row of its rank and device."""
+    slices = found.with_role(OVERVIEW)
+    paths = track_paths(found.processor)
+    assert not slices["depth"].any(), "launches overlap in the row of all launches"
+    names = ("id", "name", "ts", "dur", "track")
+    got = []
+    for one, name, ts, dur, track in zip(*(slices[n].tolist() for n in names), strict=True):
+        top = paths[track].removeprefix("all/").removesuffix("/launches at the same time")
+        got.append((facts[one]["debug.launch"], name or "", ts, dur, top))
+    wanted = []
+    for number, launch in enumerate(trace.launches):
+        start, end = _extent(trace, number)
+        wanted.append((number, launch.label, start, end - start, _top(trace, launch)))
+    _equal("the row of all launches", sorted(got), wanted)
 
 
 def _known(launch: Launch) -> dict[str, Any]:

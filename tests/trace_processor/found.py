@@ -13,11 +13,15 @@ from tests.trace_processor.query import Column, columns
 if TYPE_CHECKING:
     from perfetto.trace_processor import TraceProcessor
 
-OTHER, SUMMARY, LAUNCH, BLOCKS, WARP = range(5)
+OTHER, SUMMARY, OVERVIEW, LAUNCH, BLOCKS, WARP = range(6)
 """Roles of tracks."""
 
-WITHOUT_SLICES = re.compile(r"|resident blocks|active warps|SMs|SMs/SM -?\d+")
-LAYOUT = re.compile(r"SMs/SM (-?\d+)/lane (\d+)(?:/warp (\d+)(?: [^/]+)?(?:/overlap (\d+))?)?")
+COUNTERS = ("resident blocks", "active warps")
+LAYOUT = re.compile(
+    r"(\d+)/SM (-?\d+)(?: · lane (\d+))?(?:/warp (\d+)(?: [^/]+)?(?:/overlap (\d+))?)?"
+)
+LAST = 1 << 30
+"""Rank of the row about the file."""
 
 
 @dataclass(frozen=True)
@@ -83,47 +87,55 @@ def load(processor: TraceProcessor) -> Found:
 
 
 def track_paths(processor: TraceProcessor) -> dict[int, str]:
-    """Return where each track lies: ``3/SMs/SM 12/lane 0``, with the process id (or 0) in front."""
+    """Return where each track lies: ``3/SM 12/warp 0`` in the third launch, counted from 1.
+
+    The rows of all launches are called ``all/...``, and the one about the file ``about``.
+    """
     found = columns(
         processor,
-        "select t.id, coalesce(t.name, '') name, coalesce(t.parent_id, -1) parent,"
-        " coalesce(p.pid, 0) pid from track t"
-        " left join process p on p.upid = extract_arg(t.dimension_arg_set_id, 'upid')",
+        "select id, coalesce(name, '') name, coalesce(parent_id, -1) parent,"
+        " extract_arg(source_arg_set_id, 'sibling_order_rank') rank from track",
     )
-    names, parents, pids = (
+    names, parents, ranks = (
         dict(zip(found["id"].tolist(), found[column].tolist(), strict=True))
-        for column in ("name", "parent", "pid")
+        for column in ("name", "parent", "rank")
     )
 
     def path(track: int) -> str:
-        parent = parents[track]
-        above = str(pids[track]) if parent < 0 else path(parent)
-        return f"{above}/{names[track]}"
+        parent, name = parents[track], names[track]
+        if parent < 0:
+            return f"all/{name}"
+        if parents[parent] >= 0:
+            return f"{path(parent)}/{name}"
+        if ranks[track] < 0:
+            return f"{path(parent)}/{name}"
+        return "about" if ranks[track] == LAST else str(ranks[track])
 
     return {track: path(track) for track in names}
 
 
 def _parts(path: str) -> tuple[int, ...]:
-    pid, _, rest = path.partition("/")
-    if rest == "ikp":
-        return (LAUNCH if int(pid) else SUMMARY, int(pid) - 1, 0, 0, 0, 0)
-    if int(pid) and WITHOUT_SLICES.fullmatch(rest):
-        return (OTHER, int(pid) - 1, 0, 0, 0, 0)
-    match = LAYOUT.fullmatch(rest)
-    assert int(pid) and match, f"there is a track that nobody asked for: {path}"
-    sm, lane, warp, overlap = match.groups()
+    if path == "about":
+        return (SUMMARY, -1, 0, 0, 0, 0)
+    if path.startswith("all/"):
+        return (OVERVIEW, -1, 0, 0, 0, 0)
+    launch, _, rest = path.partition("/")
+    if not rest or rest in COUNTERS:
+        return (OTHER if rest else LAUNCH, int(launch) - 1, 0, 0, 0, 0)
+    match = LAYOUT.fullmatch(path)
+    assert match, f"there is a track that nobody asked for: {path}"
+    _, sm, lane, warp, overlap = match.groups()
     role = BLOCKS if warp is None else WARP
-    return (role, int(pid) - 1, int(sm), int(lane), int(warp or 0), int(overlap or 0))
+    return (role, int(launch) - 1, int(sm), int(lane or 0), int(warp or 0), int(overlap or 0))
 
 
 def warp_roles(processor: TraceProcessor) -> list[tuple[tuple[int, int, int], str]]:
     """Return launch, SM and warp of each warp's track, and the role in its name."""
     found = []
     for path in track_paths(processor).values():
-        pid, _, rest = path.partition("/")
-        match = re.fullmatch(r"SMs/SM (\d+)/lane \d+/warp (\d+) ?([^/]*)", rest)
+        match = re.fullmatch(r"(\d+)/SM (\d+)[^/]*/warp (\d+) ?([^/]*)", path)
         if match:
-            found.append(((int(pid) - 1, int(match[1]), int(match[2])), match[3]))
+            found.append(((int(match[1]) - 1, int(match[2]), int(match[3])), match[4]))
     return found
 
 
@@ -152,12 +164,24 @@ QUIET_LOSSES = (
 
 
 def check_order(processor: TraceProcessor) -> None:
-    """Fail unless SMs, lanes, warps and overlaps are ordered by number, not by name."""
+    """Fail unless rows are in order: counters, SMs, lanes, warps and overlaps by their numbers."""
     found = columns(
         processor,
-        "select t.name, extract_arg(t.source_arg_set_id, 'sibling_order_rank') rank,"
+        "select t.parent_id parent, t.name,"
+        " extract_arg(t.source_arg_set_id, 'sibling_order_rank') rank,"
         " extract_arg(p.source_arg_set_id, 'child_ordering') ordering"
-        " from track t join track p on t.parent_id = p.id",
+        " from track t join track p on t.parent_id = p.id where p.parent_id is not null",
     )
-    for name, rank, ordering in zip(*(found[column] for column in found), strict=True):
-        assert (int(name.split()[1]), "explicit") == (rank, ordering), f"{name} is misplaced"
+    assert set(found["ordering"].tolist()) <= {"explicit"}, "rows are ordered by their names"
+    for parent in set(found["parent"].tolist()):
+        rows = np.flatnonzero(found["parent"] == parent)
+        ranks, names = found["rank"][rows].tolist(), found["name"][rows].tolist()
+        assert len(set(ranks)) == len(ranks), f"the order of {names} is not told"
+        shown = [name for _, name in sorted(zip(ranks, names, strict=True))]
+        assert shown == sorted(shown, key=_natural), f"rows are misplaced: {shown}"
+
+
+def _natural(name: str) -> tuple[int, list[int]]:
+    """Return what a row is ordered by: counters in front, the rest by the numbers in its name."""
+    numbers = [int(one) for one in re.findall(r"-?\d+", name)]
+    return (COUNTERS.index(name) if name in COUNTERS else len(COUNTERS)), numbers

@@ -104,14 +104,14 @@ def _tops(
     group = np.array([groups.index(name) for name in names], np.int64)
     number = np.arange(len(launches))
     lanes = pack(group, *when, (number, number)).tolist()
-    about = Track(uuid + 1, ABOUT, uuid, len(launches) + 1)
+    about = Track(uuid + 1, ABOUT, uuid, LAST)
     tracks = [Track(uuid, groups[0], description=OVERVIEW), about]
     known = {(groups[0], 0): uuid}
     for name, lane in sorted(set(zip(names, lanes, strict=True)) - known.keys(), key=_by_lane):
         known[name, lane] = uuid + len(tracks)
         row = Track(known[name, lane], name, description=OVERVIEW)
         if lane:  # ranks from 1 on are the launches'
-            row = replace(row, name=BESIDE, parent=known[name, 0], rank=lane - MOST_BESIDE)
+            row = replace(row, name=BESIDE, parent=known[name, 0], rank=lane - LAST)
         tracks.append(row)
     return tracks, [
         (known[name, lane], known[name, 0]) for name, lane in zip(names, lanes, strict=True)
@@ -158,4 +158,5 @@ ABOUT: Final = "about this file"
 BLOCKS: Final = "resident blocks"
 WARPS: Final = "active warps"
 OVERVIEW: Final = "All launches recorded, each from its first warp's start to its last one's end."
-MOST_BESIDE: Final = 1 << 20
+LAST: Final = 1 << 30
+"""Behind all launches, whose ranks are 1, 2, ...; as a negative number, in front of them."""

@@ -14,6 +14,7 @@ from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto.schema import SUMMARY
 from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
+from tests.exporters.perfetto.older import LAYOUT_1, older_trace
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 TRACE = warps([[(0, 4), (2, 6), 7], [(1, 3)], []], names=["load", "dot"], notes=("n",))
@@ -99,12 +100,17 @@ def test_another_version_of_the_layout(path: Path) -> None:
     message = messages(path)
     for packet in message.packet:
         if packet.track_event.name == SUMMARY:
-            packet.track_event.debug_annotations[0].int_value = 2
+            packet.track_event.debug_annotations[0].int_value = 3
     rewrite(path, message)
     with pytest.raises(
-        ExportError, match=r"has version 2 of ikp's layout; this ikp reads version 1\."
+        ExportError, match=r"has version 3 of ikp's layout; this ikp reads versions 1 and 2\."
     ):
         read(path)
+
+
+def test_files_of_the_first_layout_are_read_as_ever() -> None:
+    """In them, each launch is a process, and ids count from 1."""
+    assert_same(read(LAYOUT_1), older_trace())
 
 
 def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:

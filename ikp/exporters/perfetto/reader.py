@@ -26,10 +26,32 @@ def read(path: str | PathLike[str]) -> Trace:
     try:
         return _trace(_contents(path, content))
     except DamagedError as error:
-        raise ExportError(
-            f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
-            "(write or copy it again), or it is a file of another kind."
-        ) from error
+        raise _damaged(path, error) from error
+
+
+def read_head(path: str | PathLike[str]) -> Contents:
+    """Read a file up to its first events: launches, blocks, but no ranges.
+
+    Raises:
+        ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
+        ExportError: the file can't be read, or is damaged.
+    """
+    content = _bytes(path)
+    try:
+        return _contents(path, content, head=True)
+    except DamagedError as error:
+        raise _damaged(path, error) from error
+
+
+class ForeignError(ExportError):
+    """The file may be a good Perfetto trace, but not one that this reader knows."""
+
+
+def _damaged(path: str | PathLike[str], error: DamagedError) -> ExportError:
+    return ExportError(
+        f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
+        "(write or copy it again), or it is a file of another kind."
+    )
 
 
 def _bytes(path: str | PathLike[str]) -> bytes:
@@ -42,7 +64,7 @@ def _bytes(path: str | PathLike[str]) -> bytes:
     return content
 
 
-def _contents(path: str | PathLike[str], content: bytes) -> Contents:
+def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) -> Contents:
     contents = Contents()
     for data, starts, sizes in _packets(content):
         begin = 0
@@ -50,6 +72,8 @@ def _contents(path: str | PathLike[str], content: bytes) -> Contents:
             begin = HEAD_PACKETS
             _read_head(path, contents, data, starts[:begin], sizes[:begin])
         contents.add(data, starts[begin:], sizes[begin:])
+        if head and contents.events:
+            break
     return contents
 
 
@@ -59,14 +83,14 @@ def _read_head(
     with contextlib.suppress(DamagedError):  # what is not ours may have any packets here
         contents.add(data, starts, sizes)
     if contents.summary is None:
-        raise ExportError(
+        raise ForeignError(
             f"{path} is a Perfetto trace, but ikp did not write it, so it lacks what ikp needs to "
             "know of launches and blocks. Open it at https://ui.perfetto.dev."
         )
     written = contents.summary.get("format")
     if written not in READABLE:
         known = " and ".join(map(str, READABLE))
-        raise ExportError(
+        raise ForeignError(
             f"{path} has version {written} of ikp's layout; this ikp reads versions {known}. "
             "Read it with the version of ikp that wrote it."
         )

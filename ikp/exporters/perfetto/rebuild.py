@@ -25,7 +25,7 @@ def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:
     Raises:
         DamagedError: some are missing.
     """
-    rows = _together(contents.blocks, (*SLOT_COLUMNS, "track", "slot"))
+    rows = together(contents.blocks, (*SLOT_COLUMNS, "track", "slot"))
     order = np.argsort(rows["slot"], kind="stable")
     if not np.array_equal(rows["slot"][order], np.arange(count)):
         raise DamagedError(f"not each of its {count} slots is there once")
@@ -53,7 +53,7 @@ def rebuild_totals(contents: Contents, count: int, track: Ints, block: Ints) -> 
         DamagedError: some are missing.
     """
     names = ("region", "kind", "count", "ticks", "total_ns")
-    rows = _together(contents.totals, (*names, "track", "block"))
+    rows = together(contents.totals, (*names, "track", "block"))
     wanted = (rows["track"], rows["block"])
     slots = np.arange(len(track))
     slot = _look_up((track, block), slots, wanted, "a total is of a block that is missing")
@@ -82,7 +82,7 @@ def rebuild_events(
         DamagedError: some are missing, or don't fit together.
     """
     own = [(f"arg {i}", f"given {i}") for i in range(len(args))]
-    rows = _together(contents.events, (*_EVENT_COLUMNS, *(name for pair in own for name in pair)))
+    rows = together(contents.events, (*_EVENT_COLUMNS, *(name for pair in own for name in pair)))
     opening, closing = _pairs(rows["track"], rows["type"])
     first_name = _told(contents.first_name, "the table of names") if len(opening) else 0
     name = rows["name"][opening]  # 0 where it is not interned: the ends of arrows
@@ -137,9 +137,10 @@ def _told(value: int | None, what: str) -> int:
     return value
 
 
-def _together(
+def together(
     parts: list[dict[str, NDArray[Any]]], names: tuple[str, ...]
 ) -> dict[str, NDArray[Any]]:
+    """Return the columns of all parts."""
     if not parts:
         return {name: np.empty(0, np.int64) for name in names}
     return {name: np.concatenate([part[name] for part in parts]) for name in names}

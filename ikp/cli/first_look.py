@@ -1,0 +1,104 @@
+"""What ``ikp view`` opens on: whether a file is a trace at all, and which launch of it is shown."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ikp.errors import ExportError, UsageError
+
+if TYPE_CHECKING:
+    from ikp.exporters.perfetto.contents import Contents
+    from ikp.exporters.perfetto.first_look import Shown
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What the UI is told beside where the file is, and what the user is told of it."""
+
+    query: dict[str, str] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+
+
+def first_look(path: Path, launch: str | None = None) -> FirstLook:
+    """Find what to open on: a launch of a trace by name or number, the first by default.
+
+    Raises:
+        ExportError: the file is no trace that the UI shows.
+        UsageError: there is no such launch, or the file doesn't tell of launches.
+    """
+    contents = None if _is_chrome(path) else _contents(path)
+    if contents is None:
+        if launch is not None:
+            raise UsageError(
+                f"--launch needs a trace that ikp wrote as .pftrace; {path} is another one."
+            )
+        return FirstLook()
+    return _at(contents, path, launch)
+
+
+def _contents(path: Path) -> Contents | None:
+    """Return what a trace of ours begins with; None if it is somebody else's."""
+    from ikp.exporters.perfetto.reader import ForeignError, read_head
+
+    try:
+        return read_head(path)
+    except ForeignError:
+        return None
+    except ExportError as error:
+        raise ExportError(
+            f"{error} The UI shows .pftrace and Chrome's .json; `ikp convert` makes them."
+        ) from error
+
+
+def _is_chrome(path: Path) -> bool:
+    """Tell whether a file begins like a trace in Chrome's JSON, plain or compressed."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(ENOUGH)
+        if head.startswith(b"\x1f\x8b"):
+            with gzip.open(path) as packed:
+                head = packed.read(ENOUGH)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return head.lstrip()[:1] in {b"{", b"["} and any(key in head for key in KEYS)
+
+
+ENOUGH: Final = 1 << 16
+KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
+
+
+def _at(contents: Contents, path: Path, launch: str | None) -> FirstLook:
+    from ikp.exporters.perfetto.first_look import query, shown
+
+    launches = shown(contents)
+    if not launches:
+        if launch is not None:
+            raise UsageError(f"{path} holds no launches, so not {launch!r} either.")
+        return FirstLook()
+    number = 0 if launch is None else _find(launches, launch, path)
+    words = []
+    if len(launches) > 1:
+        words.append(
+            f"It opens on launch {number} of {len(launches)}, {launches[number].row!r}. "
+            f"For another: --launch NAME, or a number from 0 to {len(launches) - 1}."
+        )
+    return FirstLook(query(contents, number), words)
+
+
+def _find(launches: list[Shown], wanted: str, path: Path) -> int:
+    """Return which launch has a name or a number."""
+    for names in ([one.row for one in launches], [one.label for one in launches]):
+        if wanted in names:
+            return names.index(wanted)
+    if wanted.isdecimal() and int(wanted) < len(launches):
+        return int(wanted)
+    known = ", ".join(f"{i}: {one.row!r}" for i, one in enumerate(launches[:MANY]))
+    more = f", and {len(launches) - MANY} more" if len(launches) > MANY else ""
+    raise UsageError(f"{path} has no launch {wanted!r}. It has {known}{more}.")
+
+
+MANY: Final = 20

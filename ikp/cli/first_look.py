@@ -30,6 +30,8 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
         ExportError: the file is no trace that the UI shows.
         UsageError: there is no such launch, or the file doesn't tell of launches.
     """
+    from ikp.exporters.perfetto.split import DamagedError
+
     contents = None if _is_chrome(path) else _contents(path)
     if contents is None:
         if launch is not None:
@@ -37,7 +39,10 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
                 f"--launch needs a trace that ikp wrote as .pftrace; {path} is another one."
             )
         return FirstLook()
-    return _at(contents, path, launch)
+    try:
+        return _at(contents, path, launch)
+    except DamagedError as error:
+        raise ExportError(f"{path} is damaged: {error}. Write or copy it again.") from error
 
 
 def _contents(path: Path) -> Contents | None:

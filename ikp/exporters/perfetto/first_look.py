@@ -39,23 +39,27 @@ def shown(contents: Contents) -> list[Shown]:
 def query(contents: Contents, number: int) -> dict[str, str]:
     """Return what to add to the UI's address, so that it opens on the first wave of a launch.
 
-    The launch's rows are expanded, and the warps of its first SM, and no others.
+    The launch's rows are expanded, and the warps of its first SM, and no others. A launch below
+    many others is shown in a workspace of its own; the UI's default one still has them all.
     """
-    launch = shown(contents)[number]
-    expand = [_exactly(launch.top), _exactly(launch.row)]
+    launches = shown(contents)
+    top, row = _exactly(launches[number].top), _exactly(launches[number].row)
     blocks = together(contents.blocks, ("launch", "track", "block", "sm", "start_ns", "end_ns"))
     mine = blocks["launch"] == number
-    if not mine.any():
-        return _commands(expand)
-    expand.append(rf"^SM {blocks['sm'][mine].min()}( |$)")
-    start, end = _window(blocks, mine)
-    base = contents.base_ns or 0
-    return _commands(expand) | {"visStart": str(base + start), "visEnd": str(base + end)}
+    expand = [("ExpandTracksByRegex", one) for one in (top, row)]
+    if mine.any():
+        expand.append(("ExpandTracksByRegex", rf"^SM {blocks['sm'][mine].min()}( |$)"))
+    commands = list[tuple[str, ...]](expand)
+    if sum(one.top == launches[number].top for one in launches[:number]) > MANY_ABOVE:
+        own = f"launch {number}: {launches[number].row}"
+        commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", row, own))
+        commands += [("SwitchWorkspace", own), *expand]
+    return _startup(commands) | (_window(contents, blocks, mine) if mine.any() else {})
 
 
-def _commands(expand: list[str]) -> dict[str, str]:
-    commands = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [one]} for one in expand]
-    return {"startupCommands": json.dumps(commands, separators=(",", ":"), ensure_ascii=False)}
+def _startup(commands: list[tuple[str, ...]]) -> dict[str, str]:
+    calls = [{"id": f"dev.perfetto.{name}", "args": args} for name, *args in commands]
+    return {"startupCommands": json.dumps(calls, separators=(",", ":"), ensure_ascii=False)}
 
 
 def _exactly(name: str) -> str:
@@ -64,23 +68,33 @@ def _exactly(name: str) -> str:
 
 
 SPECIAL: Final = r"[][\\^$.*+?(){}|/]"
+MANY_ABOVE: Final = 5
+"""Rows of other launches that may stand above the one to show."""
 
 
-def _window(blocks: dict[str, NDArray[Any]], mine: NDArray[np.bool_]) -> tuple[int, int]:
-    """Return a launch's first wave and a margin, within what the file holds.
+def _window(
+    contents: Contents, blocks: dict[str, NDArray[Any]], mine: NDArray[np.bool_]
+) -> dict[str, str]:
+    """Return a launch's first wave and a margin. The UI ignores what is not within the file."""
+    start, end = _first_wave({name: column[mine] for name, column in blocks.items()})
+    margin = max(1, int(MARGIN * (end - start)))
+    start = max(int(blocks["start_ns"].min()), start - margin)
+    end = min(int(blocks["end_ns"].max()), end + 2 * margin)
+    base = contents.base_ns or 0
+    return {"visStart": str(base + start), "visEnd": str(base + end)} if start < end else {}
 
-    The wave ends when half of the lanes are done with their first block: a lane that is used late
-    doesn't count for more than another. The UI ignores a window that is not within the file's times.
+
+def _first_wave(warps: dict[str, NDArray[Any]]) -> tuple[int, int]:
+    """Return when the blocks of a launch's first wave ran.
+
+    It is over when half of the lanes are done with their first block: a lane that is used late
+    counts for no more than another one.
     """
-    lane, block = blocks["track"][mine], blocks["block"][mine]
-    start, end = blocks["start_ns"][mine], blocks["end_ns"][mine]
-    number, one = distinct(lane, block)
+    number, one = distinct(warps["track"], warps["block"])
     begin, done = np.full(len(one), np.iinfo(np.int64).max), np.zeros(len(one), np.int64)
-    np.minimum.at(begin, number, start)
-    np.maximum.at(done, number, np.maximum(start, end))
-    order = np.lexsort((begin, lane[one]))
-    first = order[np.flatnonzero(np.diff(lane[one][order], prepend=-1))]
-    wave = int(np.median(done[first]))
-    margin = max(1, int(MARGIN * (wave - int(begin.min()))))
-    least, most = int(blocks["start_ns"].min()), int(blocks["end_ns"].max())
-    return max(least, int(begin.min()) - margin), min(most, wave + 2 * margin)
+    np.minimum.at(begin, number, warps["start_ns"])
+    np.maximum.at(done, number, warps["end_ns"])
+    lane = warps["track"][one]
+    order = np.lexsort((begin, lane))
+    first = order[np.flatnonzero(np.diff(lane[order], prepend=-1))]
+    return int(begin.min()), int(np.median(done[first]))

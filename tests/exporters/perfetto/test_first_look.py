@@ -1,0 +1,121 @@
+"""What the UI is told to open on."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ikp.core.trace import Trace
+from ikp.errors import ExportError
+from ikp.exporters.perfetto import PerfettoExporter, contents
+from ikp.exporters.perfetto.first_look import query, shown
+from ikp.exporters.perfetto.reader import ForeignError, read_head
+from tests.exporters.perfetto.examples import START, launch, nothing, warps
+from tests.exporters.perfetto.older import LAYOUT_1
+
+WAVES = [(sm, 1000 * wave + sm, 1000 * wave + 900 + sm) for wave in range(3) for sm in (7, 4, 5)]
+LATE = [(4, 2000, 2900)]
+"""A second lane of SM 4 that is used in the last wave only."""
+
+
+def many(labels: list[str], apart: int = 1_000_000) -> Trace:
+    """Return launches of three waves on three SMs, one after another."""
+    blocks = (WAVES + LATE) * len(labels)
+    trace = warps([[(start + 10, start + 20)] for _, start, _ in blocks], blocks=blocks)
+    number = np.repeat(np.arange(len(labels)), len(WAVES + LATE)).astype(np.int32)
+    slots = trace.slots
+    moved = replace(
+        slots,
+        launch=number,
+        start_ns=slots.start_ns + apart * number,
+        end_ns=slots.end_ns + apart * number,
+    )
+    events = replace(
+        trace.events,
+        start_ns=trace.events.start_ns + apart * number,
+        end_ns=trace.events.end_ns + apart * number,
+    )
+    launches = tuple(launch(label, warps_per_block=1) for label in labels)
+    return replace(trace, launches=launches, slots=moved, events=events)
+
+
+def head(trace: Trace, folder: Path) -> contents.Contents:
+    path = folder / "x.pftrace"
+    PerfettoExporter().write(trace, path, force=True)
+    return read_head(path)
+
+
+def commands(found: dict[str, str]) -> list[tuple[str, ...]]:
+    return [
+        (one["id"].removeprefix("dev.perfetto."), *one["args"])
+        for one in json.loads(found["startupCommands"])
+    ]
+
+
+def test_it_is_the_first_wave_and_a_margin(tmp_path: Path) -> None:
+    found = query(head(many(["gemm", "norm"]), tmp_path), 1)
+    start = START + 1_000_000 + 4
+    assert START + 1_000_000 - 60 < int(found["visStart"]) < start
+    assert start + 900 < int(found["visEnd"]) < start + 1000 + 20
+    assert commands(found) == [
+        ("ExpandTracksByRegex", "^launches · NVIDIA H200$"),
+        ("ExpandTracksByRegex", "^norm$"),
+        ("ExpandTracksByRegex", "^SM 4( |$)"),
+    ]
+
+
+def test_the_window_is_within_the_file(tmp_path: Path) -> None:
+    """The UI ignores one that is not."""
+    trace = warps([[(1, 9)]], blocks=[(0, 0, 10)])
+    found = query(head(trace, tmp_path), 0)
+    assert (int(found["visStart"]), int(found["visEnd"])) == (START, START + 10)
+    assert "visStart" not in query(head(warps([[]], blocks=[(0, 5, 5)]), tmp_path), 0)
+
+
+def test_a_launch_far_down_gets_a_workspace_of_its_own(tmp_path: Path) -> None:
+    found = commands(query(head(many(["k"] * 8), tmp_path), 6))
+    own = "launch 6: k #6"
+    assert found[:3] == found[5:] and found[1] == ("ExpandTracksByRegex", "^k #6$")
+    assert found[3:5] == [
+        ("CopyTracksToWorkspaceByRegexWithAncestors", "^k #6$", own),
+        ("SwitchWorkspace", own),
+    ]
+    assert len(commands(query(head(many(["k"] * 8), tmp_path), 5))) == 3
+
+
+@pytest.mark.parametrize("label", ["gemm<128, 64>(a+b)", "a.b*c?", "x\\y|z^$[0]{1}/", "測量"])
+def test_names_are_matched_as_they_are(label: str, tmp_path: Path) -> None:
+    (_, row), *_ = commands(query(head(many([label]), tmp_path), 0))[1:]
+    assert re.search(row, label) and not re.search(row, label + "x")
+
+
+def test_ranges_are_not_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ikp.exporters.perfetto.writer.EVENTS_AT_ONCE", 2)
+    found = head(many(["gemm"] * 3), tmp_path)
+    assert len(found.events) == 1
+    assert [one.row for one in shown(found)] == ["gemm #0", "gemm #1", "gemm #2"]
+
+
+def test_launches_of_which_no_block_ran(tmp_path: Path) -> None:
+    found = query(head(nothing(launches=(launch(),)), tmp_path), 0)
+    assert found.keys() == {"startupCommands"}
+    assert shown(head(nothing(), tmp_path)) == []
+
+
+def test_files_of_the_first_layout_get_a_window() -> None:
+    assert int(query(read_head(LAYOUT_1), 1)["visStart"]) >= START
+
+
+def test_what_is_no_trace_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"\x0a\x02\x08\x01")  # a packet of somebody else
+    with pytest.raises(ForeignError, match="ikp did not write it"):
+        read_head(path)
+    path.write_bytes(b"a,b\n1,2\n")
+    with pytest.raises(ExportError, match="a file of another kind"):
+        read_head(path)

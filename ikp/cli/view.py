@@ -112,9 +112,9 @@ def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
     if "SSH_CONNECTION" in os.environ:
         tunnel = f"ssh -L {port}:{HOST}:{port} {platform.node()}"
         lines.append(f"On the machine with the browser, first run: {tunnel}")
-    if page.files is None and port != PORT:
+    if page.address == UI and port != PORT:
         lines.append(
-            f"{page.address} must allow to fetch from port {port}: {UI} allows {PORT} only."
+            f"{UI} may fetch from port {PORT} only: take that, --offline, or another --ui."
         )
     for line in lines:
         click.echo(line, err=True)

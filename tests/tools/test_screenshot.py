@@ -3,12 +3,16 @@
 import shutil
 import struct
 import zlib
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
-from tests.analysis.example import trace
+from ikp.cli.first_look import first_look
+from ikp.cli.serve import serving
+from ikp.cli.ui import Page
+from tests.analysis.example import launch, trace
 from tools.screenshot import make_screenshot
 from tools.screenshot.make_screenshot import CannotTakePictureError, main, take
 
@@ -143,6 +147,54 @@ def test_a_file_that_is_no_trace_is_told(tmp_path, capsys):
     path.write_text("not a trace")
     assert main([str(path), str(tmp_path / "x.png")]) == 1
     assert "the Perfetto UI failed" in capsys.readouterr().err
+
+
+LABELS = ["a_kernel_with_quite_a_long_name_fwd", "norm<128>", *["step"] * 9]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A program's trace: short launches far apart, each of two waves on two SMs."""
+    events = [
+        (slot, 0, 100 * wave + 10, 100 * wave + 90)
+        for slot, wave in enumerate([0, 0, 1, 1] * len(LABELS))
+    ]
+    slots = [(number, block) for number in range(len(LABELS)) for block in range(4)]
+    made = trace(events, launches=tuple(map(launch, LABELS)), slots=slots, residence=95)
+    later = np.array([1_000_000 * number + 100 * (block // 2) for number, block in slots])
+    sm = np.array([block % 2 for _, block in slots], np.int32)
+    start = made.slots.start_ns + later
+    shift = (later - 100 * (np.arange(len(slots)) % 4 // 2))[made.events.slot]
+    made = replace(
+        made,
+        slots=replace(made.slots, start_ns=start, end_ns=start + 95, sm=sm),
+        events=replace(
+            made.events,
+            start_ns=made.events.start_ns + shift,
+            end_ns=made.events.end_ns + shift,
+        ),
+    )
+    path = tmp_path_factory.mktemp("view") / "program.pftrace"
+    made.save(path)
+    return path
+
+
+@with_marks
+@pytest.mark.parametrize(
+    ("wanted", "number", "above"),
+    [("norm<128>", 1, [LABELS[0]]), ("step #7", 9, [])],
+)
+def test_ikp_view_opens_on_the_first_wave(program, tmp_path, wanted, number, above):
+    """In the real UI, with no click: all launches, the launch, its counters, its first warps."""
+    look = first_look(program, wanted)
+    with serving(program, 0, Page.offline(), look.query) as server:
+        seen = take(server.ui_url, tmp_path / "x.png", commands=[], full=True)
+    rows = [row for row in seen["rows"] if row != "System"]
+    wanted_rows = ["launches · NVIDIA H200", *above, wanted]
+    wanted_rows += ["resident blocks", "active warps", "SM 0", "warp 0", "SM 1"]
+    assert rows[: len(wanted_rows)] == wanted_rows
+    begin, end = (time - 1_000_000 * number for time in seen["window_ns"])
+    assert -20 < begin <= 0 and 95 <= end < 120
 
 
 def test_commands_come_in_the_order_that_makes_sense():

@@ -58,14 +58,16 @@ async function arrange({commands, hide, zoom}) {
 // Runs in the page: says what was loaded, so that the caller can tell a picture of nothing.
 async function describe() {
   const {trace} = app;
+  const workspace = trace.currentWorkspace ?? trace.workspaces.currentWorkspace;
+  const shown = (nodes) => nodes.flatMap((node) => [node.name, ...(node.expanded ? shown(node.children) : [])]);
   const window = trace.timeline.visibleWindow.toTimeSpan();
   const rows = await trace.engine.query('select count(*) as n from slice');
   return {
     slices: Number(rows.firstRow({n: 0n}).n),
-    tracks: (trace.currentWorkspace ?? trace.workspaces.currentWorkspace).flatTracks.length,
+    tracks: workspace.flatTracks.length,
     duration_ns: Number(trace.traceInfo.end - trace.traceInfo.start),
     window_ns: [window.start, window.end].map((time) => Number(time - trace.traceInfo.start)),
-    rows: [...document.querySelectorAll('.pf-track__title, .pf-track__name, [class*=track__shell] h1')].map((row) => row.innerText),
+    rows: shown(workspace.children),
   };
 }
 

@@ -1,4 +1,4 @@
-"""Other names for regions, launches and warps, and other processes for events."""
+"""Other names for regions, launches and warps, and other launches for events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def merge_regions(trace: Trace, names: Renaming) -> Trace:
 
 
 def rename_launches(trace: Trace, names: Renaming) -> Trace:
-    """Return the trace with other labels for its launches, which name processes in viewers.
+    """Return the trace with other labels for its launches, which name them in viewers.
 
     Launches that get the same label count as launches of one kernel.
 
@@ -106,8 +106,8 @@ BY = ("region", "role", "warp", "block", "sm")
 def group_by(trace: Trace, by: str | Callable[[Instant], str]) -> Trace:
     """Return the trace with each launch split into one for each group of its events.
 
-    A launch is a process in viewers: grouped by region, each region is a process with a row for
-    each warp that recorded it. The groups' labels are ``"gemm · load"``, ``"gemm · dot"``, ... Each
+    A launch has rows of its own in viewers: grouped by region, each region has a row for each warp
+    that recorded it. The groups' labels are ``"gemm · load"``, ``"gemm · dot"``, ... Each
     holds all of the launch's warps that are left with events.
 
     Args:

@@ -101,6 +101,7 @@ def test_offline_says_what_it_needs(file, monkeypatch):
 
 
 SEVERAL = ("gemm", "norm", "gemm", "softmax")
+FIRST, SECOND = (f"gemm #{number}" for number in range(2))
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def several(tmp_path):
 
 @pytest.mark.parametrize(
     ("wanted", "row"),
-    [(None, "gemm #0"), ("norm", "norm"), ("gemm", "gemm #0"), ("2", "gemm #1"), ("3", "softmax")],
+    [(None, FIRST), ("norm", "norm"), ("gemm", FIRST), (SECOND, SECOND), ("2", SECOND)],
 )
 def test_a_launch_is_chosen_by_name_or_number(several, wanted, row):
     look = first_look(several, wanted)
@@ -126,7 +127,7 @@ def test_a_launch_is_chosen_by_name_or_number(several, wanted, row):
 @pytest.mark.parametrize("wanted", ["nope", "4", "-1"])
 def test_a_launch_that_there_is_not_is_told_with_those_there_are(several, wanted):
     with pytest.raises(
-        UsageError, match=f"has no launch '{wanted}'. It has 0: 'gemm #0', 1: 'norm'"
+        UsageError, match=f"has no launch '{wanted}'. It has 0: '{FIRST}', 1: 'norm'"
     ):
         first_look(several, wanted)
 

@@ -21,7 +21,7 @@ CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def texts() -> list[Path]:
-    return [path for path in files() if path.suffix not in {".png", ".svg"}]
+    return [path for path in files() if path.suffix not in {".png", ".svg", ".bin"}]
 
 
 @pytest.mark.parametrize("path", sorted(set(texts()) - OTHERS_WORDS), ids=str)

@@ -182,7 +182,7 @@ def program(tmp_path_factory):
 @with_marks
 @pytest.mark.parametrize(
     ("wanted", "number", "above"),
-    [("norm<128>", 1, [LABELS[0]]), ("step #7", 9, [])],
+    [("norm<128>", 1, [LABELS[0]]), (f"step #{7}", 9, [])],
 )
 def test_ikp_view_opens_on_the_first_wave(program, tmp_path, wanted, number, above):
     """In the real UI, with no click: all launches, the launch, its counters, its first warps."""

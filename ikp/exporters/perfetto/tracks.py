@@ -4,7 +4,7 @@ Outermost first::
 
     launches · NVIDIA H200   all launches of a rank and device, as slices
     |- (more of them)        launches that ran beside others
-    |- gemm #0               one slice, the launch, with the evidence as arguments
+    |- gemm                  one slice, the launch, with the evidence as arguments
     |  |- resident blocks    counter
     |  |- active warps       counter
     |  |- SM 12 · lane 0     blocks that follow each other on one SM, as slices

@@ -79,10 +79,11 @@ def test_the_window_is_within_the_file(tmp_path: Path) -> None:
 
 def test_a_launch_far_down_gets_a_workspace_of_its_own(tmp_path: Path) -> None:
     found = commands(query(head(many(["k"] * 8), tmp_path), 6))
-    own = "launch 6: k #6"
-    assert found[:3] == found[5:] and found[1] == ("ExpandTracksByRegex", "^k #6$")
+    row = f"k #{6}"
+    own = f"launch 6: {row}"
+    assert found[:3] == found[5:] and found[1] == ("ExpandTracksByRegex", f"^{row}$")
     assert found[3:5] == [
-        ("CopyTracksToWorkspaceByRegexWithAncestors", "^k #6$", own),
+        ("CopyTracksToWorkspaceByRegexWithAncestors", f"^{row}$", own),
         ("SwitchWorkspace", own),
     ]
     assert len(commands(query(head(many(["k"] * 8), tmp_path), 5))) == 3
@@ -98,7 +99,7 @@ def test_ranges_are_not_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("ikp.exporters.perfetto.writer.EVENTS_AT_ONCE", 2)
     found = head(many(["gemm"] * 3), tmp_path)
     assert len(found.events) == 1
-    assert [one.row for one in shown(found)] == ["gemm #0", "gemm #1", "gemm #2"]
+    assert [one.row for one in shown(found)] == [f"gemm #{i}" for i in range(3)]
 
 
 def test_launches_of_which_no_block_ran(tmp_path: Path) -> None:

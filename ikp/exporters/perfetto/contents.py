@@ -15,7 +15,6 @@ from ikp.exporters.perfetto.schema import (
     FIRST_OWN_ARG,
     REALTIME,
     SUMMARY,
-    TRACE_CLOCK,
     Annotation,
     Arg,
     Event,
@@ -104,6 +103,8 @@ class Tracks:
         return self.rank[number] if self.before_first else self.rank[self.parent[number]]
 
 
+FIRST_OWN_CLOCK: Final = 64
+"""Smaller ids are Perfetto's. The clock of layout 1 was this one."""
 MAX_TRACK: Final = 1 << 28
 """Track ids index a table, so a damaged file must not ask for an endless one."""
 
@@ -140,8 +141,9 @@ class Contents:
             self.tracks.add(packet)
         elif packet.HasField("clock_snapshot"):
             times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
-            if {REALTIME, TRACE_CLOCK} <= times.keys():
-                self.base_ns = times[REALTIME] - times[TRACE_CLOCK]
+            own = [ticks for clock, ticks in times.items() if clock >= FIRST_OWN_CLOCK]
+            if REALTIME in times and own:
+                self.base_ns = times[REALTIME] - own[0]
         elif packet.HasField("interned_data"):
             names = packet.interned_data.event_names
             self.first_name = names[0].iid if names else self.first_name

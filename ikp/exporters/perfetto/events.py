@@ -39,7 +39,6 @@ class Batch:
     ticks_name: Arg | Column  # CYCLES or TICKS: of all, or of each event
     payload: NDArray[np.uint32]
     payload_type: NDArray[np.uint8]
-    sequence: bytes  # id of the sequence of packets, as a varint
     opens: Ints
     closes: Ints  # the same place as ``opens`` for an instant
     args: tuple[Message, ...] = ()  # the trace's own arguments
@@ -59,7 +58,6 @@ class Batch:
             ticks_name=name if isinstance(name, Arg) else name.take(rows),
             payload=self.payload[rows],
             payload_type=self.payload_type[rows],
-            sequence=self.sequence,
             opens=self.opens[rows],
             closes=self.closes[rows],
             args=tuple(one.take(rows) for one in self.args),
@@ -73,9 +71,9 @@ def encode(batch: Batch) -> NDArray[np.uint8]:
         return _with_flows(batch, batch.flows)
     opening = (_opening(batch), batch.opens)
     if batch.is_range.all():
-        return join(opening, (_closing(batch), batch.closes))
+        return join(opening, (_closing(batch.end, batch.track), batch.closes))
     rows = np.flatnonzero(batch.is_range)
-    closing = _closing(batch, rows)
+    closing = _closing(batch.end[rows], batch.track.take(rows))
     return join(opening, (closing, batch.closes[rows]))
 
 
@@ -89,11 +87,10 @@ def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
     moved = np.arange(len(batch.opens) + len(rows))
     moved += np.cumsum(np.bincount(at, minlength=len(moved)))
     streams = [(_opening(part), moved[part.opens]) for part in parts]
-    closing = _closing(batch, rows)
+    closing = _closing(batch.end[rows], batch.track.take(rows))
     streams.append((closing, moved[batch.closes[rows]]))
     instants = packet(
         batch.end[late],
-        batch.sequence,
         event_type(EventType.INSTANT),
         tag(Event.TRACK_UUID, VARINT),
         batch.track.take(late),
@@ -106,7 +103,6 @@ def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
 def _opening(batch: Batch) -> Message:
     return packet(
         batch.start,
-        batch.sequence,
         argument(Arg.BLOCK, batch.block),
         argument(batch.ticks_name, batch.ticks),
         *_payload(batch),
@@ -127,12 +123,8 @@ def _type(is_range: NDArray[np.bool_]) -> tuple[bytes | Column, ...]:
     return tag(Event.TYPE, VARINT), varints(types)
 
 
-def _closing(batch: Batch, rows: NDArray[np.intp] | None = None) -> Message:
-    """Return the packets that close the given ranges, or all."""
-    end = batch.end if rows is None else batch.end[rows]
-    track = batch.track if rows is None else batch.track.take(rows)
-    parts = (event_type(EventType.SLICE_END), tag(Event.TRACK_UUID, VARINT), track)
-    return packet(end, batch.sequence, *parts)
+def _closing(end: Words, track: Column) -> Message:
+    return packet(end, event_type(EventType.SLICE_END), tag(Event.TRACK_UUID, VARINT), track)
 
 
 def _payload(batch: Batch) -> list[Message]:

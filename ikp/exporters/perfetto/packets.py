@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ikp.exporters.perfetto.schema import (
     BYTES,
     NEEDS_STATE,
+    SEQUENCE,
     VARINT,
     Annotation,
     Arg,
@@ -23,16 +24,13 @@ from ikp.exporters.perfetto.varints import Column, Words, texts, varints
 INTEGER: Final = tag(Annotation.INT_VALUE, VARINT)
 
 
-def packet(times: Words, sequence: bytes, *event: bytes | Column | Message) -> Message:
-    """Return packets that each hold one track event of the given parts, at the given times.
-
-    ``sequence`` is the id of the sequence that they are of, as a varint.
-    """
+def packet(times: Words, *event: bytes | Column | Message) -> Message:
+    """Return packets that each hold one track event of the given parts, at the given times."""
     return message(
         tag(Packet.PACKET, BYTES),
         tag(Packet.TIMESTAMP, VARINT),
         varints(times),
-        tag(Packet.SEQUENCE_ID, VARINT) + sequence,
+        tag(Packet.SEQUENCE_ID, VARINT) + bytes([SEQUENCE]),
         message(tag(Packet.TRACK_EVENT, BYTES), *event),
         tag(Packet.SEQUENCE_FLAGS, VARINT) + bytes([NEEDS_STATE]),
     )

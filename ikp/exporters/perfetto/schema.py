@@ -76,10 +76,15 @@ class Annotation(IntEnum):
     STRING_VALUE_IID = 17
 
 
+SEQUENCE: Final = 1
+"""All packets are of one sequence: names are interned once, packets load faster. In a joined file
+another one may have this id: the first packet clears what is known of it."""
 CLEARED_STATE, NEEDS_STATE = 1, 2
 """Sequence flags: of the first packet, and of all that rely on it."""
-REALTIME, TRACE_CLOCK = 1, 64
-"""Clock ids. The trace's own clock counts ns from its first event, so that times stay short."""
+REALTIME: Final = 1
+"""Id of the clock that shows Unix time."""
+FIRST_GLOBAL_CLOCK: Final = 128
+"""Smaller ids of clocks are Perfetto's own, or one sequence's: another file may have it, too."""
 
 
 class Arg(IntEnum):

@@ -15,8 +15,8 @@ from ikp.exporters.perfetto.schema import (
     FIRST_OWN_ARG,
     NEEDS_STATE,
     REALTIME,
+    SEQUENCE,
     SUMMARY,
-    TRACE_CLOCK,
     Arg,
     EventType,
 )
@@ -27,44 +27,44 @@ if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 
-def setup(trace: Trace, layout: Layout, clock: Clock, first_name: int, args: OwnArgs) -> bytes:
+def setup(
+    trace: Trace, layout: Layout, clock: Clock, clock_id: int, first_name: int, args: OwnArgs
+) -> bytes:
     """Return the packets before all others. Region i is interned as name ``first_name + i``."""
     first, about, *tracks = layout.tracks
-    packets = [
-        _sequence_start(trace, first_name, args),  # the reader knows our files by these five
-        _clocks(clock),
+    packets = [  # the reader knows our files by the first five
+        _sequence_start(trace, clock_id, first_name, args),
+        _clocks(clock, clock_id),
         _descriptor(first),
         _descriptor(about),
         _summary(trace, layout, clock),
         *(_descriptor(track) for track in tracks),
         *_launches(trace, layout, clock),
     ]
-    return _serialized(packets, clock.sequence)
+    return _serialized(packets)
 
 
-def descriptors(tracks: Sequence[Track], sequence: int) -> bytes:
+def descriptors(tracks: Sequence[Track]) -> bytes:
     """Return the packets that announce further tracks."""
-    return _serialized([_descriptor(track) for track in tracks], sequence)
+    return _serialized([_descriptor(track) for track in tracks])
 
 
-def _serialized(packets: list[TracePacket], sequence: int) -> bytes:
+def _serialized(packets: list[TracePacket]) -> bytes:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
-    for packet in packets:
-        packet.trusted_packet_sequence_id = sequence
     return bytes(TraceMessage(packet=packets).SerializeToString())
 
 
 def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-    return TracePacket(sequence_flags=flags)
+    return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
 
 
-def _sequence_start(trace: Trace, first_name: int, args: OwnArgs) -> TracePacket:
+def _sequence_start(trace: Trace, clock_id: int, first_name: int, args: OwnArgs) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
-    packet.trace_packet_defaults.timestamp_clock_id = TRACE_CLOCK
+    packet.trace_packet_defaults.timestamp_clock_id = clock_id
     for iid, region in enumerate(trace.regions, first_name):
         packet.interned_data.event_names.add(iid=iid, name=region.name)
     for arg in Arg:
@@ -81,7 +81,7 @@ def _sequence_start(trace: Trace, first_name: int, args: OwnArgs) -> TracePacket
     return packet
 
 
-def _clocks(clock: Clock) -> TracePacket:
+def _clocks(clock: Clock, clock_id: int) -> TracePacket:
     """Place the trace's clock on Unix time, and say no more: nothing else is known.
 
     A system trace knows how its other clocks stand to that one, so the two are one when joined.
@@ -89,7 +89,7 @@ def _clocks(clock: Clock) -> TracePacket:
     packet = _packet()
     packet.clock_snapshot.primary_trace_clock = REALTIME
     packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=clock.unix_ns)
-    packet.clock_snapshot.clocks.add(clock_id=TRACE_CLOCK, timestamp=clock.ticks)
+    packet.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=clock.ticks)
     return packet
 
 

@@ -65,10 +65,8 @@ def _encode(
 ) -> NDArray[np.uint8]:
     start, end = trace.slots.start_ns[slot], trace.slots.end_ns[slot]
     track = (tag(Event.TRACK_UUID, VARINT), varints(layout.slot_track[slot]))
-    sequence = encoded_varint(clock.sequence)
     opening = packet(
         clock.times(start),
-        sequence,
         integer(Arg.BLOCK, trace.slots.block[slot]),
         message(
             tag(Event.DEBUG_ANNOTATIONS, BYTES),
@@ -79,9 +77,7 @@ def _encode(
         tag(Event.NAME_IID, VARINT) + name,
         *track,
     )
-    closing = packet(
-        clock.times(np.maximum(start, end)), sequence, event_type(EventType.SLICE_END), *track
-    )
+    closing = packet(clock.times(np.maximum(start, end)), event_type(EventType.SLICE_END), *track)
     places = 2 * np.arange(len(slot))
     return join((opening, places), (closing, places + 1))
 

@@ -41,11 +41,11 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
     used_start, used_end = in_use(trace, bounds)
     ids = Ids.of(trace)
-    clock = Clock.over(used_start, used_end, ids.sequence)
+    clock = Clock.over(used_start, used_end)
     layout = lay_out(trace, used_start, used_end, ids.first_track)
     first_name = same_size(len(trace.regions) + 1)  # and that of the slices of totals
     args = OwnArgs.of(trace)
-    out.write(compressed(setup(trace, layout, clock, first_name, args)))
+    out.write(compressed(setup(trace, layout, clock, ids.clock, first_name, args)))
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
     out.writelines(map(compressed, counters(trace, layout, clock)))
     out.writelines(map(compressed, total_slices(trace, layout, clock, first_name)))
@@ -55,7 +55,7 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     for low, high in track(parts, len(parts), f"writing {name}"):
         batch, tracks = batches.make(low, high)
         if tracks:
-            out.write(compressed(descriptors(tracks, clock.sequence)))
+            out.write(compressed(descriptors(tracks)))
         out.write(compressed(encode(batch)))
 
 

@@ -15,9 +15,8 @@ from ikp.exporters.perfetto.events import Batch, encode, widen_float
 from ikp.exporters.perfetto.flows import Flows, Ids
 from ikp.exporters.perfetto.rebuild import narrow_double
 from ikp.exporters.perfetto.schema import Arg
-from ikp.exporters.perfetto.varints import encoded_varint, varints
+from ikp.exporters.perfetto.varints import varints
 
-SEQUENCE = 0x1234567
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, (1 << 63) - 1))
 FLOATS = st.one_of(
     st.integers(0, (1 << 32) - 1),
@@ -57,14 +56,13 @@ def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> 
         ticks_name=varints(column("ticks_name")).where(shown),
         payload=column("payload", np.uint32),
         payload_type=column("payload_type", np.uint8),
-        sequence=encoded_varint(SEQUENCE),
         opens=np.array(opens, np.int64),
         closes=np.array(closes, np.int64),
     )
 
 
 def packet(time: int, kind: int, track: int) -> TracePacket:
-    made = TracePacket(timestamp=time, trusted_packet_sequence_id=SEQUENCE, sequence_flags=2)
+    made = TracePacket(timestamp=time, trusted_packet_sequence_id=1, sequence_flags=2)
     made.track_event.type = kind
     made.track_event.track_uuid = track
     return made

@@ -60,14 +60,16 @@ _LINE = (
     rf"\.file\s+\d+\s+{_STRING}(?:\s*,\s*\d+)*|\.version\s+\d+\.\d+|\.address_size\s+\d+"
     r"|\.target\s+\w+(?:\s*,\s*\w+)*"
 )
+_TABLE = r"\s*\.(?:branchtargets|calltargets|callprototype)\b"  # the label is its name
 _FORMS = re.compile(
     rf"(?P<SPACE>{_BLANKS}\n|{_BLANKS}\Z)"
     rf"|{_BLANKS}(?P<COMMENT>//[^\n]*(?:\n|\Z)|/\*.*?\*/(?:{_BLANKS}\n)?)"
     rf"|{_BLANKS}(?:(?P<LOCATION>{_LOC})|(?P<DIRECTIVE>{_LINE})"
-    rf"|(?P<LABEL>[A-Za-z_$%][\w$]*\s*:(?!:))|(?P<OPEN>\{{)|(?P<CLOSE>\}}))(?:{_REST})",
+    rf"|(?P<LABEL>[A-Za-z_$%][\w$]*\s*:(?!:)(?!{_TABLE}))|(?P<OPEN>\{{)|(?P<CLOSE>\}}))(?:{_REST})",
     re.DOTALL,
 )
 _HEAD = re.compile(rf"{_BLANKS}(?:\.(?:visible|extern|weak|common)\s+)*\.(?:entry|func)\b")
+_DIRECTIVE = re.compile(rf"{_BLANKS}(?:\.|[A-Za-z_$%][\w$]*\s*:{_TABLE})")
 _SECTION = re.compile(rf"{_BLANKS}\.section\b")
 _PIECE = re.compile(rf"{_STRING}|{_COMMENT}|(?P<mark>[;{{}}])|/|\"|[^;{{}}\"/]+", re.DOTALL)
 _AFTER = re.compile(_REST)
@@ -117,8 +119,8 @@ def _long(text: str, at: int) -> tuple[Kind, int]:
         return _ended(text, at, Kind.HEAD, before="{")
     if _SECTION.match(text, at):
         return _ended(text, at, Kind.DIRECTIVE, block=True)
-    first = text[at:].lstrip()[:1] if text[at].isspace() else text[at]
-    return _ended(text, at, Kind.DIRECTIVE if first == "." else Kind.INSTRUCTION)
+    directive = _DIRECTIVE.match(text, at)
+    return _ended(text, at, Kind.DIRECTIVE if directive else Kind.INSTRUCTION)
 
 
 def _ended(

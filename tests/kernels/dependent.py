@@ -10,7 +10,12 @@ TYPES = {
     "hash_after": {"x": "*i32", "table": "*i32", "out": "*i32"},
     "hash_inside": {"x": "*i32", "table": "*i32", "out": "*i32"},
 }
-BLOCK, ROUNDS, ENTRIES = 128, 20, 1 << 16
+SIZES = {
+    "looked_up": {"BLOCK": 128},
+    "hash_after": {"BLOCK": 128, "ROUNDS": 20},
+    "hash_inside": {"BLOCK": 128, "ROUNDS": 20},
+}
+ENTRIES = 1 << 16  # of a table
 
 
 @triton.jit

@@ -60,6 +60,7 @@ class Item:
 
 
 _NOTES = (Kind.SPACE, Kind.COMMENT, Kind.LOCATION)
+_INNER = 2  # scopes around a function's body: the module's, and its own
 _DECLARED = re.compile(r"([\w$%]+)\s*(?=[,;<]|$)")
 
 
@@ -77,7 +78,7 @@ def items(text: str) -> list[Item]:
         _enter(parts[at], scopes, len(made))
         for item in new:
             item.location = location
-            if len(scopes) > 1:
+            if any(scopes[_INNER:]):
                 item.writes, item.reads = (_scoped(n, scopes) for n in (item.writes, item.reads))
         made += new
         at += len(group) or 1
@@ -139,14 +140,14 @@ def _enter(part: Statement, scopes: list[dict[str, str]], number: int) -> None:
         scopes.append({})
     elif part.kind is Kind.CLOSE and len(scopes) > 1:
         scopes.pop()
-    elif part.kind is Kind.DIRECTIVE and len(scopes) > 1 and part.code.startswith(".reg"):
+    elif part.kind is Kind.DIRECTIVE and len(scopes) > _INNER and part.code.startswith(".reg"):
         declared = _DECLARED.findall(part.code)
         scopes[-1].update({name: f"{name}@{number}" for name in declared})
 
 
 def _scoped(found: frozenset[str], scopes: list[dict[str, str]]) -> frozenset[str]:
     def own(name: str) -> str:
-        inner = (scope[name] for scope in reversed(scopes[1:]) if name in scope)
+        inner = (scope[name] for scope in reversed(scopes[_INNER:]) if name in scope)
         return next(inner, name)
 
     return frozenset(map(own, found))

@@ -43,13 +43,14 @@ def _spans(found: list[Item]) -> list[Span]:
     A range that is ended only further up, as in a loop that carries it, is open to the text's end.
     """
     words = _Words(found)
-    starts = [at for at, item in enumerate(found) if item.role is Role.START]
-    stores = [at for at, item in enumerate(found) if item.role is Role.STORE]
+    starts = [(at, item.writes) for at, item in enumerate(found) if item.role is Role.START]
+    stores = [(at, words.roots(item.reads)) for at, item in enumerate(found)
+              if item.role is Role.STORE]  # fmt: skip
     spans = []
-    for start in starts:
-        (word,) = found[start].writes or {""}
-        again = next((at for at in starts if at > start and word in found[at].writes), len(found))
-        mine = [at for at in stores if words.is_read(word, found[at])]
+    for start, written in starts:
+        word = words.roots(written)
+        again = next((at for at, other in starts if at > start and other == written), len(found))
+        mine = [at for at, read in stores if word & read]
         ends = [at for at in mine if start < at < again]
         region = found[(ends or mine)[0]].region if mine else ""
         if not region[:1].isdigit():  # an id of run time: no two of them are surely one
@@ -73,9 +74,9 @@ class _Words:
             if made and made.name == "mov" and len(item.writes) == len(item.reads) == 1:
                 self._into[self._root(*item.writes)] = self._root(*item.reads)
 
-    def is_read(self, word: str, store: Item) -> bool:
-        """Return whether a store may read this clock word."""
-        return self._root(word) in {self._root(name) for name in store.reads}
+    def roots(self, names: frozenset[str]) -> frozenset[str]:
+        """Return the registers that names are copies of, or copied to: any of one word the same."""
+        return frozenset(map(self._root, names))
 
     def _root(self, name: str) -> str:
         while self._into.get(name, name) != name:

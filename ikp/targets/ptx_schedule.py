@@ -42,8 +42,8 @@ MAX_PENDING = 4
 """Records whose stores may be late at once. Unrolled code with dozens of ranges would spill."""
 
 HANDFUL = 8
-"""Machine instructions from behind a range that it may hold: 8 cycles, or 40 if each has to follow the
-one before. Eight are what four copies' addresses take."""
+"""Machine instructions from behind a range that it may hold: 8 cycles, or 40 if each has to follow
+the one before. Eight are what four copies' addresses take."""
 
 _IDLE = re.compile(r"wgmma\.wait_group\.sync\.aligned 0;")
 

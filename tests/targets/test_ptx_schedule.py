@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from textwrap import dedent
 
 import numpy as np
@@ -621,6 +622,8 @@ def test_any_program_does_the_same_when_scheduled(
 ) -> None:
     before = build(steps, mode)
     after = schedule(before)
-    check_rearranged(before, after)
+    passed = Counter(first.text for first, _ in check_rearranged(before, after) if first.is_clock)
+    assert max(passed.values(), default=0) <= HANDFUL
+    assert not [text for text in passed if any(word in text for word in WORDS)], "a start moved"
     assert empty_ranges(after) <= empty_ranges(before)
     assert memory_after(after, mode) == memory_after(before, mode)

@@ -12,7 +12,8 @@ from ikp.targets.ptx_statements import Kind, in_assembly, joined, statements
 
 PIECES = (
     "add.s32 %r1, %r2, 3;", "\n", "\t", " ", "{", "}", "// note", "// begin inline asm",
-    "// end inline asm", "/* ; } */", ".loc 1 2 3", ".loc 1 3 1, function_name $L, inlined_at 1 2 3",
+    "// end inline asm", "/* ; } */", ".loc 1 2 3",
+    ".loc 1 3 1, function_name $L, inlined_at 1 2 3",
     '.file\t1 "a;{b//.py"', ".reg .pred p;", "$L__BB0_1:", "L:", "@!%p1 bra L;",
     ".visible .entry k(\n.param .u64 a\n)\n", ".func (.param .b32 o) f ()\n;", ".section .debug\n{",
     ".b8 1", "mov.b64 {%r1,\n%r2}, %rd1", ";", '"', "\\", "/", "/*", "// ikp.store 7 \"x\"",

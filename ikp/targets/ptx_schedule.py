@@ -19,7 +19,7 @@ range passes only integer arithmetic that
 * yields only addresses, descriptors and masks, nothing that a user would call work;
 * is the compiler's, not of inline assembly;
 * comes from no line that another range holds part of, but for ranges around this one;
-* is HANDFUL machine instructions in all, at most.
+* is HANDFUL machine instructions in all, at most, CHAIN of which may each need the one before.
 
 So a range holds all that was written in it, and at most a handful of instructions more. It never
 loses one, and no wait ever moves from one range to another, into one or out of one.
@@ -42,8 +42,11 @@ MAX_PENDING = 4
 """Records whose stores may be late at once. Unrolled code with dozens of ranges would spill."""
 
 HANDFUL = 8
-"""Machine instructions from behind a range that it may hold: 8 cycles, or 40 if each has to follow
-the one before. Eight are what four copies' addresses take."""
+"""Machine instructions from behind a range that it may hold: what the addresses of four copies
+take."""
+
+CHAIN = 4
+"""How many of them may each need the one before: at five cycles each, that is 10 ns at 2 GHz."""
 
 _IDLE = re.compile(r"wgmma\.wait_group\.sync\.aligned 0;")
 
@@ -179,15 +182,27 @@ def _sink_ends(found: list[Item]) -> None:
             continue
         # A store that had to stay goes along.
         count = 2 if at + 1 < len(found) and found[at + 1].role is Role.STORE else 1
-        to, left = at + count - 1, HANDFUL
-        for after in range(at + count, len(found)):
-            item = found[after]
-            left -= item.instruction.size if item.instruction else 0
-            if left < 0 or not _may_pass(found[at : at + count], item):
-                break
-            if item.role is not Role.NOTE:
-                to = after
-        _move(found, at, count, to)
+        _move(found, at, count, _last_passed(found, at, count))
+
+
+def _last_passed(found: list[Item], at: int, count: int) -> int:
+    """Return the last item that the end at ``at``, and its store with it, moves past."""
+    to, left = at + count - 1, HANDFUL
+    steps: dict[str, int] = {}  # how many instructions, one after another, made a register
+    for after in range(at + count, len(found)):
+        item = found[after]
+        if not _may_pass(found[at : at + count], item):
+            break
+        if item.instruction is None:
+            continue
+        size = item.instruction.size
+        step = size + max((steps.get(name, 0) for name in item.reads), default=0)
+        left -= size
+        if left < 0 or step > CHAIN:
+            break
+        steps.update(dict.fromkeys(item.writes, step))
+        to = after
+    return to
 
 
 def _may_pass(moved: list[Item], item: Item) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
-from ikp.targets.ptx_schedule import HANDFUL, MAX_PENDING, schedule
+from ikp.targets.ptx_schedule import CHAIN, HANDFUL, MAX_PENDING, schedule
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
 from tests.targets.ptx_order import check_rearranged, empty_ranges
@@ -183,13 +183,19 @@ def test_a_start_stays_where_it_is_written() -> None:
     assert order[:5] == ["clock %r1", *ADDRESSES, LOAD]
 
 
-def test_an_end_passes_a_handful_of_machine_instructions() -> None:
-    steps = [f"add.s32 %r{n + 1}, %r{n}, 4;" for n in range(10, 25)]
-    order = scheduled("\n".join(["end %r1 %r2", *steps, "ld.global.b32 %r7, [%r25];", "ret;"]))
-    assert order.index("clock %r2") == HANDFUL
-    wide = [step.replace("s32 %r", "s64 %rd").replace(", %r", ", %rd") for step in steps]
-    order = scheduled("\n".join(["end %r1 %r2", *wide, "ld.global.b32 %r7, [%rd25];", "ret;"]))
-    assert order.index("clock %r2") == HANDFUL // 2
+@pytest.mark.parametrize(
+    ("step", "passed"),
+    [
+        ("add.s32 %r{1}, %r3, 4;", HANDFUL),
+        ("add.s64 %rd{1}, %rd3, 4;", HANDFUL // 2),
+        ("add.s32 %r{1}, %r{0}, 4;", CHAIN),
+        ("add.s64 %rd{1}, %rd{0}, 4;", CHAIN // 2),
+    ],
+)
+def test_an_end_passes_a_handful_of_machine_instructions(step: str, passed: int) -> None:
+    steps = [step.format(n, n + 1) for n in range(10, 25)]
+    order = scheduled("\n".join(["end %r1 %r2", *steps, "bar.sync 1;", "ret;"]))
+    assert order.index("clock %r2") == passed
 
 
 @pytest.mark.parametrize(

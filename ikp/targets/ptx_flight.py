@@ -61,6 +61,8 @@ def _run(found: list[Item], block: _Block, parameters: Names, known: list[bool])
         item = found[at]
         if item.role in (Role.START, Role.END):
             origins.update(dict.fromkeys(item.writes, _NONE))
+        elif item.role is Role.STORE:  # ikp's own registers don't depend on the kernel's loads
+            known[at] = not flying(frozenset(n for n in item.reads if not n.startswith("ikp_")))
         elif item.instruction is not None:
             coming = flying(item.reads)
             known[at] = not coming

@@ -41,6 +41,7 @@ class Item:
     region: str = ""  # of a store: what its mark says of it
     closes: frozenset[str] = frozenset()  # of an end: what its store reads, the start's word too
     ranges: frozenset[str] = frozenset()  # of an end: those it stands in; else those of its line
+    ready: bool = True  # of a store: its payload is there where the range ends
     moved: bool = False
 
     @property

@@ -7,7 +7,8 @@ stands. So, within straight-line code:
   between a range's end and what follows, and no order between records changes. It passes the ends
   of MAX_PENDING ranges at most: until it is stored, a record occupies registers. It comes to rest
   in no range that begins on its way, but for one in which it meets a wait for every MMA in flight:
-  it stands before that wait, where the warp would be idle, and before a clock read there;
+  it stands before that wait, where the warp would be idle, and before a clock read there, unless
+  its payload may be in flight;
 * the clock read that ends a range moves down past address arithmetic behind it, which the plain
   kernel computes while it waits for what the range is about. See below for how much.
 
@@ -86,6 +87,7 @@ def _find_passable(found: list[Item]) -> None:
     for item, ready in zip(found, settled(found), strict=True):
         if item.role is Role.ADDRESS and not ready:
             item.role = Role.OTHER
+        item.ready = ready
 
 
 def _keep_addresses(found: list[Item]) -> None:
@@ -145,7 +147,8 @@ def _resting_place(found: list[Item], at: int) -> int:
         if item.role in (Role.BORDER, Role.STORE) or item.writes & store.reads:
             break
         if _IDLE.fullmatch(item.code):
-            return _before_clock(found, at, after)
+            # A payload in flight would be waited for in that range.
+            return _before_clock(found, at, after) if store.ready or not opened else to
         if item.role is Role.START:
             opened |= item.writes
         elif item.role is Role.END:

@@ -289,6 +289,17 @@ def test_it_stays_out_of_a_range_around_that_wait() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("payload", "inside"), [("mov.b32 %r8, 5;", True), ("ld.global.b32 %r8, [%rd1];", False)]
+)
+def test_no_payload_is_waited_for_in_another_range(payload: str, inside: bool) -> None:
+    wait = "wgmma.wait_group.sync.aligned 0;"
+    lines = [payload, "end %r1 %r2 %r8", "start %r3", MMA, wait, "end %r3 %r4", "ret;"]
+    order = scheduled("\n".join(lines))
+    assert (order.index("clock %r3") < order.index("store %r1") < order.index(wait)) is inside
+    assert order.index("store %r1") < order.index("clock %r4")
+
+
 BARRIER = "bar.sync 1, 256;"
 
 

@@ -20,16 +20,15 @@ import re
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import END_MARK, WHOLE_MARK
+from ikp.targets.ptx_instructions import parse
 from ikp.targets.ptx_lines import without_counted_lines
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
+from ikp.targets.ptx_statements import BEGIN_ASSEMBLY, Kind, Statement, joined, mark_of, statements
 from ikp.targets.ptx_totals import Counter, declarations, used
 
-_MARK = re.compile(rf"^\s*{INIT_MARK} (\S+) (\S+)$", re.MULTILINE)
-# A comment before assembly is the end of the head: the assembly may open a scope of its own.
-_HEAD = re.compile(
-    r"\s*(\{|\.(reg|loc|local|shared|pragma)\b.*|//(?! begin inline asm).*|\$\w+:)?\s*"
-)
-_RETURN = re.compile(r"^\s*(?:@(?P<not>!?)(?P<guard>%\w+)\s+)?(?:ret|exit);")
+_MARK = re.compile(rf"{INIT_MARK} (\S+) (\S+)")
+_DECLARED = (".reg", ".local", ".shared", ".pragma")
+_BEFORE_CODE = (Kind.SPACE, Kind.LOCATION, Kind.LABEL)
 
 
 def complete(text: str) -> str:
@@ -40,115 +39,128 @@ def complete(text: str) -> str:
     """
     if INIT_MARK not in text:
         return text
-    lines = without_counted_lines(text.split("\n"))
-    for start, stop in reversed(_kernels(lines)):
-        body = lines[start:stop]
-        if any(_MARK.match(line) for line in body):
-            lines[start:stop] = _completed(body)
-    return "\n".join(lines)
+    parts = without_counted_lines(statements(text))
+    made, at = [], 0
+    for start, stop in bodies(parts, ".entry"):
+        body = parts[start:stop]
+        if any(_MARK.fullmatch(mark_of(part)) for part in body):
+            made += [joined(parts[at:start]), _completed(body)]
+            at = stop
+    return "".join([*made, joined(parts[at:])])
 
 
-def _kernels(lines: list[str]) -> list[tuple[int, int]]:
-    """Return (first line of the body, line after it) of every entry function."""
+def bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
+    """Return (opening brace, behind the closing one) of every function of a kind."""
     found = []
-    opened, depth, entry = 0, 0, False
-    for at, line in enumerate(lines):
-        code = line.partition("//")[0]
-        entry = entry or ".entry" in code
-        before, depth = depth, depth + code.count("{") - code.count("}")
+    opened, depth, wanted = 0, 0, False
+    for at, part in enumerate(parts):
+        if part.kind is Kind.HEAD:
+            wanted = kind in part.code
+        before, depth = depth, depth + {Kind.OPEN: 1, Kind.CLOSE: -1}.get(part.kind, 0)
         if before == 0 and depth > 0:
             opened = at
-        elif before > 0 and depth == 0:
-            if entry:
-                found.append((opened, at + 1))
-            entry = False
+        elif before > 0 and depth == 0 and wanted:
+            found.append((opened, at + 1))
+            wanted = False
     return found
 
 
-def _completed(body: list[str]) -> list[str]:
+def _completed(body: list[Statement]) -> str:
     init, rest = _cut(body, INIT_MARK)
     _, rest = _cut(rest, FINISH_MARK)
     whole, rest = _cut(rest, WHOLE_MARK)
-    mark = _MARK.match(init[0])
-    if mark is None or sum(INIT_MARK in line for line in body) != 1:
+    mark = _MARK.fullmatch(mark_of(init[0]))
+    if mark is None or sum(INIT_MARK in mark_of(part) for part in body) != 1:
         raise KernelError(
             "ikp.init stands more than once in the compiled kernel: call it once, at the top of "
             "the kernel itself."
         )
-    counters = used("\n".join(body))
+    counters = used(joined(body))
     finish = _finish(_spec(init), counters, whole)
-    head = next(i for i, line in enumerate(rest) if not _HEAD.fullmatch(line))
-    loads, entry = _entry(init, mark[1], mark[2], body)
-    return [
-        *rest[:head], *loads, *entry, *declarations(counters), *before_exits(rest[head:], finish)
-    ]  # fmt: skip
+    head = next(at for at, part in enumerate(rest) if at and not _is_head(part))
+    entry = [*_entry(init, mark[1], mark[2], body), *declarations(counters)]
+    return "".join([*_lines(joined(rest[:head]), *entry), before_exits(rest[head:], finish)])
 
 
-def before_exits(lines: list[str], code: str) -> list[str]:
-    """Return a function's lines with ``code`` wherever it is left."""
-    return [part for number, line in enumerate(lines) for part in _exit(line, code, number)]
+def _is_head(part: Statement) -> bool:
+    """Whether a statement may stand before a function's code."""
+    if part.kind is Kind.COMMENT:  # assembly may open a scope of its own
+        return mark_of(part) != BEGIN_ASSEMBLY
+    return part.kind in _BEFORE_CODE or part.code.startswith(_DECLARED)
 
 
-def _finish(spec: Spec, counters: tuple[Counter, ...], whole: list[str]) -> str:
+def _lines(*texts: str) -> list[str]:
+    """Return the texts, each with the end of a line."""
+    return [text if text.endswith("\n") else f"{text}\n" for text in texts]
+
+
+def before_exits(parts: list[Statement], code: str) -> str:
+    """Return a function's text with ``code`` wherever it is left."""
+    made: list[str] = []
+    for number, part in enumerate(parts):
+        made += _exit(part, code, number, bool(made) and not made[-1].endswith("\n"))
+    return "".join(made)
+
+
+def _finish(spec: Spec, counters: tuple[Counter, ...], whole: list[Statement]) -> str:
     """Return finish, with the record that a mark asks for; the mark stays, to name the region."""
     if not whole:
         return finish_block(spec, counters)
-    mark = whole[0].strip()
+    mark = mark_of(whole[0])
     region = int(mark.removeprefix(WHOLE_MARK).split()[0])
     return f"{mark}\n{finish_block(spec, counters, region)}"
 
 
-def _spec(init: list[str]) -> Spec:
+def _spec(init: list[Statement]) -> Spec:
     """Return the spec that init's second line repeats."""
-    return Spec.parse(init[1].strip().removeprefix(SPEC_MARK + " "))
+    return Spec.parse(mark_of(init[1]).removeprefix(SPEC_MARK + " "))
 
 
-def _cut(body: list[str], mark: str) -> tuple[list[str], list[str]]:
-    """Return the lines from the marks to their ends, and the others."""
-    cut: list[str] = []
-    kept: list[str] = []
+def _cut(body: list[Statement], mark: str) -> tuple[list[Statement], list[Statement]]:
+    """Return the statements from the marks to their ends, and the others."""
+    cut: list[Statement] = []
+    kept: list[Statement] = []
     inside = False
-    for line in body:
-        inside = inside or line.strip().startswith(mark)
-        (cut if inside else kept).append(line)
-        if inside and line.strip() == END_MARK:
+    for part in body:
+        inside = inside or mark_of(part).startswith(mark)
+        (cut if inside else kept).append(part)
+        if inside and mark_of(part) == END_MARK:
             inside = False
     return cut, kept
 
 
-def _entry(
-    init: list[str], address: str, size: str, body: list[str]
-) -> tuple[list[str], list[str]]:
+def _entry(init: list[Statement], address: str, size: str, body: list[Statement]) -> list[str]:
     """Return loads of init's two arguments, and its block with their registers in it."""
     loads = []
-    text = "\n".join(init)
+    text = joined(init)
     for operand, kind, name in ((address, "u64", "ikp_address"), (size, "u32", "ikp_size")):
         if operand.startswith("%"):
             parameter = _parameter(operand, body)
             loads.append(f".reg .{kind} {name};\nld.param.{kind} {name}, [{parameter}];")
             text = re.sub(rf"{re.escape(operand)}\b", name, text)
-    return loads, text.split("\n")
+    return [*loads, text]
 
 
-def _parameter(register: str, body: list[str]) -> str:
+def _parameter(register: str, body: list[Statement]) -> str:
     """Return the kernel parameter that ``register`` holds."""
-    load = re.compile(rf"^\s*ld\.param\.\w+\s+{re.escape(register)},\s*\[([^\]]+)\];")
-    for line in body:
-        if found := load.match(line):
-            return found[1]
+    for part in body:
+        made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+        if made and made.op.startswith("ld.param") and made.operands[0] == register:
+            return made.operands[1].strip("[] ")
     raise KernelError(
         "the buffer given to ikp.init is not the kernel's own argument. Pass what "
         "prof.buffer(label) returned to the kernel as it is, and that argument to ikp.init."
     )
 
 
-def _exit(line: str, code: str, number: int) -> list[str]:
-    """Return a line, with code before it where the function ends there."""
-    found = _RETURN.match(line)
-    if found is None:
-        return [line]
-    if found["guard"] is None:
-        return [code, line]
-    stays = "" if found["not"] else "!"
+def _exit(part: Statement, code: str, number: int, behind: bool) -> list[str]:
+    """Return a statement's text, with code before it where the function ends there."""
+    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    if made is None or made.name not in ("ret", "exit"):
+        return [part.text]
+    line = "\n" if behind else ""
+    if not made.guard:
+        return [f"{line}{code}\n", part.text]
+    stays = "" if part.code.startswith("@!") else "!"
     label = f"$L__ikp_stay_{number}"
-    return [f"@{stays}{found['guard']} bra {label};", code, "ret;", f"{label}:"]
+    return [f"{line}@{stays}{made.guard} bra {label};\n{code}\nret;\n{label}:\n"]

@@ -7,18 +7,14 @@ too. Debuggers, profilers and ``ikp inspect`` would show the wrong lines.
 
 from __future__ import annotations
 
-BEGIN = "// begin inline asm"
-FINISH = "// end inline asm"
-LOCATION = ".loc"
+from ikp.targets.ptx_statements import Kind, Statement, in_assembly
 
 
-def without_counted_lines(lines: list[str]) -> list[str]:
-    """Return the lines without the locations inside assembly blocks: the block's own holds."""
-    kept = []
-    inside = False
-    for line in lines:
-        text = line.strip()
-        inside = (inside or text == BEGIN) and text != FINISH
-        if not (inside and text.startswith(LOCATION)):
-            kept.append(line)
-    return kept
+def without_counted_lines(parts: list[Statement]) -> list[Statement]:
+    """Return the statements without the locations inside assembly blocks: the block's own holds."""
+    counted = in_assembly(parts)
+    return [
+        part
+        for part, inside in zip(parts, counted, strict=True)
+        if not (inside and part.kind is Kind.LOCATION)
+    ]

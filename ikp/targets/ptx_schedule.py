@@ -1,324 +1,228 @@
 """Place clock reads and record stores where they cost least, in compiled PTX.
 
-ptxas never moves an instruction across a clock read. In a kernel with no records it fills the wait
-for a barrier or an MMA with the address arithmetic of what comes next; a clock read after the wait
-pins that arithmetic behind it, on the critical path. That, not the records' own instructions, is
-most of what recording costs in a tight loop (docs/decisions/0003). So, within straight-line code:
+ptxas never moves an instruction across a clock read, and a record's store takes its time where it
+stands. So, within straight-line code:
 
 * a store moves down to the next record's store, or to the end of its block: it leaves the gap
   between a range's end and what follows, and no order between records changes. It passes the ends
-  of MAX_PENDING ranges at most: until it is stored, a record occupies registers. It stops before a
-  wait for every MMA in flight, where the warp would stand idle, and before the clock read there;
-* a clock read moves down past arithmetic that only computes addresses, descriptors and masks for
-  the memory and matrix instructions after it, one that opens a range also past the fence before a
-  group of MMAs. It never crosses a memory access, barrier, MMA, label or branch, nor arithmetic
-  that a user would call work: everything that yields data;
-* a barrier that only records part from the same barrier before it is left out, as the compiler does
-  where no record is.
+  of MAX_PENDING ranges at most: until it is stored, a record occupies registers. It comes to rest
+  in no range that begins on its way, but for one in which it meets a wait for every MMA in flight:
+  it stands before that wait, where the warp would be idle, and before a clock read there, unless
+  its payload may be in flight;
+* the clock read that ends a range moves down past address arithmetic behind it, which the plain
+  kernel computes while it waits for what the range is about. See below for how much.
+
+**What a range holds.** A clock read that opens a range stays where it is written. One that ends a
+range passes only integer arithmetic that
+
+* takes no time of its own to wait for: its operands are settled (``ikp.targets.ptx_flight``), and
+  it is none that takes more than a few cycles (division, shuffles, special registers);
+* yields only addresses, descriptors and masks, nothing that a user would call work;
+* is the compiler's, not of inline assembly;
+* comes from no line that another range holds part of, but for ranges around this one;
+* is HANDFUL machine instructions in all, at most, CHAIN of which may each need the one before.
+
+So a range holds all that was written in it, and at most a handful of instructions more. It never
+loses one, and no wait ever moves from one range to another, into one or out of one.
 
 The moves are always valid: the text moved past neither reads what is moved nor writes what it
-reads. A range never becomes empty by it. Only kernels that ``ikp.init`` marked are touched.
+reads. Only kernels that ``ikp.init`` marked are touched.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
-from enum import Enum, auto
 
-from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
-from ikp.targets.ptx_lines import LOCATION, without_counted_lines
+from ikp.targets.ptx_flight import settled
+from ikp.targets.ptx_items import Item, Role, items
+from ikp.targets.ptx_ranges import Ranges
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
+MAX_PENDING = 4
+"""Records whose stores may be late at once. Unrolled code with dozens of ranges would spill."""
 
-class Role(Enum):
-    """What an item of a PTX body is to the scheduler."""
+HANDFUL = 8
+"""Machine instructions from behind a range that it may hold: what the addresses of four copies
+take."""
 
-    NOTE = auto()  # blank, comment, .loc: no instruction
-    ADDRESS = auto()  # arithmetic that yields only addresses, descriptors or masks
-    OTHER = auto()  # any other instruction
-    BORDER = auto()  # label, branch, call, declaration: nothing crosses it
-    START = auto()  # a clock read that opens a range
-    END = auto()  # a clock read that closes a range
-    STORE = auto()  # the store of a record
+CHAIN = 4
+"""How many of them may each need the one before: at five cycles each, that is 10 ns at 2 GHz."""
 
-
-@dataclass(slots=True)
-class Item:
-    """Consecutive lines that move as one, with the registers they write and read.
-
-    Each knows its ``.loc``, so that what moves keeps its source line, and what stays, too.
-    """
-
-    role: Role
-    lines: list[str]
-    writes: frozenset[str] = frozenset()
-    reads: frozenset[str] = frozenset()
-    location: str = ""
+_IDLE = re.compile(r"wgmma\.wait_group\.sync\.aligned 0;")
 
 
 def schedule(text: str) -> str:
     """Return the PTX with the records of marked kernels placed; other text comes back unchanged."""
     if SCHEDULE_MARK not in text:
         return text
-    items = _items(without_counted_lines(text.split("\n")))
-    _mark_addresses(items)
-    items = _merge_barriers(items)
-    _sink_stores(items)
-    _sink_clocks(items)
-    return "\n".join(_lines(items))
+    found = items(text)
+    _find_passable(found)
+    _note_ranges(found)
+    _sink_stores(found)
+    _sink_ends(found)
+    return _text(found)
 
 
-MAX_PENDING = 4
-"""Records whose stores may be late at once. Unrolled code with dozens of ranges would spill."""
-
-_REGISTER = re.compile(r"%[a-z]+\d+")
-_INSTRUCTION = re.compile(r"^\s*(?P<guard>@!?%\w+\s+)?(?P<op>[a-z][\w.:]*)(?P<operands>\s.*|;)")
-_TARGET = re.compile(r"\s*(?:\{[^}]*\}|[^,]*)")
-_PURE = frozenset(
-    (
-        "abs",
-        "add",
-        "and",
-        "bfe",
-        "bfi",
-        "bfind",
-        "brev",
-        "clz",
-        "cvt",
-        "cvta",
-        "div",
-        "lop3",
-        "mad",
-        "max",
-        "min",
-        "mov",
-        "mul",
-        "neg",
-        "not",
-        "or",
-        "popc",
-        "prmt",
-        "rem",
-        "sad",
-        "selp",
-        "setp",
-        "shf",
-        "shfl",  # of a number that all lanes share, as compilers do with a warp's
-        "shl",
-        "shr",
-        "slct",
-        "sub",
-        "xor",
-    )
-)
-_FLOAT = re.compile(r"\.(f16|f32|f64|bf16|f16x2|bf16x2|tf32|e4m3|e5m2)")
-_BARRIERS = ("bar.sync", "barrier.sync")
-_FENCE = "wgmma.fence"  # orders registers before the first MMA after it: no work, no wait
-_IDLE = re.compile(r"\s*wgmma\.wait_group\.sync\.aligned\s+0;")
-_BORDERS = ("bra", "brx", "call", "ret", "exit", "trap", "bar.warp", "setmaxnreg", "brkpt")
-# Instructions whose register operands are addresses, descriptors and masks; vectors are data.
-_VECTOR = re.compile(r"\{[^}]*\}")
-_ASYNC = ("cp.async", "cp.reduce", "wgmma.mma_async", "tcgen05", "mbarrier", "prefetch", "ldmatrix")
-
-
-def _items(lines: list[str]) -> list[Item]:
-    items: list[Item] = []
-    at = 0
-    location = ""
-    while at < len(lines):
-        location = lines[at] if lines[at].strip().startswith(LOCATION) else location
-        stop = at + 1
-        if lines[at].strip().startswith((CLOCK_MARK, STORE_MARK)):
-            while lines[stop - 1].strip() != END_MARK:
-                stop += 1
-            made = _record_items(lines[at:stop])
-        else:
-            made = [_item(lines[at])]
-        for item in made:
-            item.location = location
-        items += made
-        at = stop
-    return items
-
-
-def _lines(items: list[Item]) -> list[str]:
+def _text(found: list[Item]) -> str:
     """Return the text of items, with another ``.loc`` wherever the last one is not theirs."""
-    lines: list[str] = []
-    last = ""
-    for item in items:
-        if item.lines[0] == item.location:
+    made: list[str] = []
+    last, moved = None, False
+    for item in found:
+        tell = item.role is not Role.NOTE and item.location not in (None, last)
+        if (item.moved or moved or tell) and made and not made[-1].endswith("\n"):
+            made.append("\n")
+        if tell and item.location:
+            made.append(item.location.text)
+        if tell or item.parts[0] is item.location:
             last = item.location
-        elif item.role is not Role.NOTE and item.location != last:
-            last = item.location
-            lines.append(last)
-        lines += item.lines
-    return lines
+        made.append(item.text)
+        moved = item.moved
+    return "".join(made)
 
 
-def _record_items(lines: list[str]) -> list[Item]:
-    """Split a marked block into its clock read and its store, where it has them.
-
-    A store may also be arithmetic: that of a total, which has no clock read where it only counts.
-    """
-    stores = [i for i, line in enumerate(lines) if line.strip().startswith(STORE_MARK)]
-    if not stores:
-        return [Item(Role.START, lines, writes=_target(lines))]
-    clock, store = lines[: stores[0]], lines[stores[0] :]
-    reads = frozenset(register for line in store for register in _REGISTER.findall(line))
-    made = [Item(Role.STORE, store, reads=reads)]
-    if clock:
-        made.insert(0, Item(Role.END, clock, writes=_target(clock)))
-    return made
+def _find_passable(found: list[Item]) -> None:
+    """Leave ADDRESS only on settled arithmetic whose every use, direct or not, is an address."""
+    _keep_addresses(found)
+    for item, ready in zip(found, settled(found), strict=True):
+        if item.role is Role.ADDRESS and not ready:
+            item.role = Role.OTHER
+        item.ready = ready
 
 
-def _target(read: list[str]) -> frozenset[str]:
-    """Return the register that a marked clock read writes; ``%clock64`` looks like another."""
-    return frozenset(_REGISTER.findall(read[1])[:1])
-
-
-def _item(line: str) -> Item:
-    text = line.strip()
-    if not text or text.startswith(("//", LOCATION)):
-        return Item(Role.NOTE, [line])
-    match = _INSTRUCTION.match(line)
-    # A brace opens a scope with registers of its own: assembly that is not ours, left alone.
-    if match is None or text.startswith((".", "{", "}", "$")) or "ikp_" in text:
-        return Item(Role.BORDER, [line])
-    op, operands = match["op"], match["operands"]
-    if op.startswith(_BORDERS):
-        return Item(Role.BORDER, [line])
-    pure = op.split(".")[0] in _PURE and not match["guard"] and text.count(";") == 1
-    target = _TARGET.match(operands)[0] if pure else operands  # type: ignore[index]
-    writes = frozenset(_REGISTER.findall(target))
-    reads = frozenset(_REGISTER.findall(line))
-    if pure:
-        reads = frozenset(_REGISTER.findall(operands[len(target) :]))
-        movable = not _FLOAT.search(op)
-        return Item(Role.ADDRESS if movable else Role.OTHER, [line], writes, reads)
-    return Item(Role.OTHER, [line], writes, reads)
-
-
-def _mark_addresses(items: list[Item]) -> None:
-    """Leave ADDRESS only on arithmetic whose every use, direct or not, is an address."""
+def _keep_addresses(found: list[Item]) -> None:
     users: defaultdict[str, list[Item]] = defaultdict(list)
-    for item in items:
-        for register in item.reads:
-            users[register].append(item)
-    work = [
-        item for item in items if item.role is Role.ADDRESS and not _only_addresses(item, users)
-    ]
     makers: defaultdict[str, list[Item]] = defaultdict(list)
-    for item in items:
-        if item.role is Role.ADDRESS:
-            for register in item.writes:
-                makers[register].append(item)
+    for item in found:
+        for name in item.reads:
+            users[name].append(item)
+        for name in item.writes if item.role is Role.ADDRESS else ():
+            makers[name].append(item)
+    addresses = [item for item in found if item.role is Role.ADDRESS]
+    work = [item for item in addresses if not _only_addresses(item, users)]
     while work:
         item = work.pop()
         if item.role is Role.ADDRESS:
             item.role = Role.OTHER
-            work += [maker for register in item.reads for maker in makers[register]]
+            work += [maker for name in item.reads for maker in makers[name]]
 
 
 def _only_addresses(item: Item, users: dict[str, list[Item]]) -> bool:
     return all(
-        user.role is Role.ADDRESS or _uses_as_address(user, register)
-        for register in item.writes
-        for user in users[register]
+        user.role is Role.ADDRESS or _uses_as_address(user, name)
+        for name in item.writes
+        for user in users[name]
         if user is not item
     )
 
 
-def _uses_as_address(user: Item, register: str) -> bool:
-    if user.role is not Role.OTHER:
-        return False
-    line = user.lines[0]
-    op = _INSTRUCTION.match(line)
-    if op is not None and op["op"].startswith(_ASYNC):
-        return register not in _REGISTER.findall("".join(_VECTOR.findall(line)))
-    outside = re.sub(r"\[[^\]]*\]", "", line)
-    return register not in _REGISTER.findall(outside)
+def _uses_as_address(user: Item, name: str) -> bool:
+    made = user.instruction
+    return user.role is Role.OTHER and made is not None and not made.uses_as_data(name)
 
 
-def _merge_barriers(items: list[Item]) -> list[Item]:
-    """Leave out a barrier that only records part from the same barrier before it.
-
-    Triton leaves out the second of two barriers in a row, and does not know that a record between
-    them has nothing to do with either.
-    """
-    kept: list[Item] = []
-    last, parted = "", False
-    for item in items:
-        text = " ".join(item.lines[0].split())
-        if text.startswith(_BARRIERS):
-            if text == last and parted:
-                continue
-            last, parted = text, False
-        elif item.role in (Role.START, Role.END, Role.STORE):
-            parted = True
-        elif item.role in (Role.OTHER, Role.BORDER):
-            last = ""
-        kept.append(item)
-    return kept
+def _note_ranges(found: list[Item]) -> None:
+    """Note whose line each item comes from, and in which ranges each clock read stands."""
+    ranges = Ranges(found)
+    for at, item in enumerate(found):
+        if item.role is Role.END:
+            item.ranges = frozenset(ranges.at(at))
+        elif item.role is Role.ADDRESS:
+            item.ranges = frozenset(ranges.of_line(item.line))
 
 
-def _sink_stores(items: list[Item]) -> None:
+def _sink_stores(found: list[Item]) -> None:
     """Move each store down to the next store or the end of its block, the last one first."""
-    for at in range(len(items) - 1, -1, -1):
-        store = items[at]
-        if store.role is not Role.STORE:
-            continue
-        to, ended = at, 0
-        for after in range(at + 1, len(items)):
-            item = items[after]
-            if item.role in (Role.BORDER, Role.STORE) or item.writes & store.reads:
-                break
-            if _IDLE.match(item.lines[0]):
-                to = _before_clock(items, at, after)
-                break
+    for at in range(len(found) - 1, -1, -1):
+        if found[at].role is Role.STORE:
+            _move(found, at, 1, _resting_place(found, at))
+
+
+def _resting_place(found: list[Item], at: int) -> int:
+    """Return the last item that a store may pass, in no range that it was not in."""
+    store, to, ended = found[at], at, 0
+    opened: set[str] = set()
+    for after in range(at + 1, len(found)):
+        item = found[after]
+        if item.role in (Role.BORDER, Role.STORE) or item.writes & store.reads:
+            break
+        if _IDLE.fullmatch(item.code):
+            # A payload in flight would be waited for in that range.
+            return _before_clock(found, at, after) if store.ready or not opened else to
+        if item.role is Role.START:
+            opened |= item.writes
+        elif item.role is Role.END:
+            opened -= item.closes
+            ended += 1
+        if not opened and item.role is not Role.NOTE:
             to = after
-            ended += item.role is Role.END
-            if ended == MAX_PENDING:
-                break
-        items[at : to + 1] = [*items[at + 1 : to + 1], store]
+        if ended == MAX_PENDING:
+            break
+    return to
 
 
-def _before_clock(items: list[Item], store: int, wait: int) -> int:
+def _before_clock(found: list[Item], store: int, wait: int) -> int:
     """Return the last item that a store may pass on its way to a wait: before its clock read.
 
     Between that and the wait, ptxas would move the wait up and leave the store behind it.
     """
     at = wait - 1
-    while at > store and items[at].role in (Role.NOTE, Role.ADDRESS, Role.START):
-        if items[at].role is Role.START:
+    while at > store and (found[at].role in (Role.NOTE, Role.START) or _is_quick(found[at])):
+        if found[at].role is Role.START:
             return at - 1
         at -= 1
     return wait - 1
 
 
-def _sink_clocks(items: list[Item]) -> None:
-    """Move each clock read down past the address arithmetic that follows it, the last one first."""
-    for at in range(len(items) - 1, -1, -1):
-        clock = items[at]
-        if clock.role not in (Role.START, Role.END):
+def _is_quick(item: Item) -> bool:
+    return item.instruction is not None and item.instruction.is_quick
+
+
+def _sink_ends(found: list[Item]) -> None:
+    """Move each clock read that ends a range down past a handful of addresses, the last first."""
+    for at in range(len(found) - 1, -1, -1):
+        if found[at].role is not Role.END:
             continue
-        size = 2 if items[at + 1].role is Role.STORE else 1  # a store that stayed goes along
-        to = at + size
-        while to < len(items) and _may_pass(items[at : at + size], items[to]):
-            to += 1
-        met = items[to].role if to < len(items) else Role.BORDER
-        if not (clock.role is Role.START and met is Role.END):  # else the range would be empty
-            items[at:to] = [*items[at + size : to], *items[at : at + size]]
+        # A store that had to stay goes along.
+        count = 2 if at + 1 < len(found) and found[at + 1].role is Role.STORE else 1
+        _move(found, at, count, _last_passed(found, at, count))
+
+
+def _last_passed(found: list[Item], at: int, count: int) -> int:
+    """Return the last item that the end at ``at``, and its store with it, moves past."""
+    to, left = at + count - 1, HANDFUL
+    steps: dict[str, int] = {}  # how many instructions, one after another, made a register
+    for after in range(at + count, len(found)):
+        item = found[after]
+        if not _may_pass(found[at : at + count], item):
+            break
+        if item.instruction is None:
+            continue
+        size = item.instruction.size
+        step = size + max((steps.get(name, 0) for name in item.reads), default=0)
+        left -= size
+        if left < 0 or step > CHAIN:
+            break
+        steps.update(dict.fromkeys(item.writes, step))
+        to = after
+    return to
 
 
 def _may_pass(moved: list[Item], item: Item) -> bool:
-    """Return whether a clock read, and a store with it, may move down past ``item``."""
+    """Return whether the end of a range, and its store with it, may move down past ``item``."""
     if item.role is Role.NOTE:
         return True
-    if item.lines[0].strip().startswith(_FENCE):
-        return moved[0].role is Role.START
     writes = frozenset[str]().union(*(part.writes for part in moved))
     reads = frozenset[str]().union(*(part.reads for part in moved))
     free = not item.writes & (reads | writes) and not item.reads & writes
-    return item.role is Role.ADDRESS and free
+    return item.role is Role.ADDRESS and free and item.ranges <= moved[0].ranges
+
+
+def _move(found: list[Item], at: int, count: int, to: int) -> None:
+    """Move ``count`` items from ``at`` to behind the item at ``to``."""
+    if to < at + count:
+        return
+    moved = found[at : at + count]
+    for item in moved:
+        item.moved = True
+    found[at : to + 1] = [*found[at + count : to + 1], *moved]

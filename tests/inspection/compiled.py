@@ -39,13 +39,13 @@ def unrolled(kind: str = "payload", records: int = 40, **options: Any) -> Code:
     return compile_kernel(straight.straight, types, spec(**options), constants)
 
 
-def gluon_gemm() -> Code:
+def gluon_gemm(schedule: bool = True) -> Code:
     """Return the example: warp-specialised, with TMA and WGMMA."""
     from examples import gemm_gluon as it
 
     types = {"left": tile_type(it.BM, it.BK), "right": tile_type(it.BK, it.BN), "out": "*fp16"}
     types |= {"N": "i32", "K": "i32"}
-    return compile_gluon(it.gemm, types, spec(), {"STAGES": it.STAGES})
+    return compile_gluon(it.gemm, types, spec(schedule=schedule), {"STAGES": it.STAGES})
 
 
 def _control(name: str, capability: int = 90, **options: Any) -> Code:

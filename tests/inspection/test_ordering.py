@@ -1,57 +1,116 @@
 """What ``ikp.profile(schedule=...)`` says of stores and clock reads, in machine code.
 
 ``True``: records are stored outside the ranges that follow each other in a block, and what a range
-held without it, but for address arithmetic, it holds with it. ``False``: each record stands where
-it was written.
+holds without it, it holds with it: the same work, and the same waits. It may hold a handful of
+integer instructions more. ``False``: each record stands where it was written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import pytest
+import triton
 
 from ikp.inspection.model import Copy, Kernel
-from ikp.inspection.opcodes import IDLE, work_of
+from ikp.inspection.opcodes import IDLE, Work, work_of
+from ikp.targets.ptx_instructions import parse
+from ikp.targets.ptx_schedule import HANDFUL
+from ikp.targets.ptx_statements import Kind, joined, statements
+from tests.backends.gluon import kernels as gluon_kernels
+from tests.backends.gluon.compiling import compile_gluon
 from tests.backends.sass import Code, compile_kernel, spec
-from tests.inspection.compiled import OUT_AND_N, only, pipelined, unrolled
-from tests.kernels import control
+from tests.inspection.compiled import OUT_AND_N, gluon_gemm, only, pipelined, unrolled
+from tests.inspection.waiting import waits
+from tests.kernels import called, choices, control, dependent, relay, wrapped
 
 pytestmark = pytest.mark.compiled
 
+RECORD = 14  # instructions of a record's store, at most
+COPIES = 4  # by which two machine codes of one text differ: moves from register to register
+
+
+def small(kernel: Any, capability: int, types: Any = None, **constants: Any) -> Any:
+    """Return what compiles a kernel, given whether its records are placed."""
+
+    def made(schedule: bool) -> Code:
+        on = spec(schedule=schedule)
+        return compile_kernel(kernel, types or OUT_AND_N, on, constants, capability, divisible=True)
+
+    return made
+
+
+def gluon(kernel: Any, capability: int) -> Any:
+    """Return the same for a Gluon kernel."""
+    return lambda schedule: compile_gluon(
+        kernel, OUT_AND_N, spec(schedule=schedule), capability=capability
+    )
+
+
 KERNELS: dict[str, Callable[[bool], Code]] = {
-    "gemm sm_80": lambda schedule: pipelined(80, schedule),
-    "gemm sm_90": lambda schedule: pipelined(90, schedule),
-    "nested": lambda schedule: compile_kernel(control.nested, OUT_AND_N, spec(schedule=schedule)),
-    "functional": lambda schedule: compile_kernel(
-        control.functional, OUT_AND_N, spec(schedule=schedule)
+    **{f"gemm sm_{at}": partial(pipelined, at) for at in (80, 90, 100)},
+    **{
+        f"{name} sm_{at}": small(
+            getattr(dependent, name), at, dependent.TYPES[name], **dependent.SIZES[name]
+        )
+        for name, places in (
+            ("looked_up", (80, 90, 100)),
+            ("hash_after", (80, 90)),
+            ("hash_inside", (90, 100)),
+        )
+        for at in places
+    },
+    "nested sm_80": small(control.nested, 80),
+    "functional sm_90": small(control.functional, 90),
+    "overlapping sm_100": small(control.overlapping, 100),
+    "early return sm_90": small(control.early_return, 90),
+    "payloads sm_80": small(control.payloads, 80, {"ints": "*i32", "floats": "*fp32"}),
+    "conditional sm_100": small(choices.conditional, 100),
+    "placed sm_90": small(choices.placed, 90),
+    "calling sm_80": small(called.calling, 80),
+    "relay sm_100": small(relay.relay, 100, {"tiles": "*i32", "out": "*i32", "n": "i32"}),
+    "scale sm_90": small(
+        wrapped.scale, 90, {"x": "*fp32", "n": "i32"}, BLOCK=64, EVEN=False, NAME="x"
     ),
-    "early return": lambda schedule: compile_kernel(
-        control.early_return, OUT_AND_N, spec(schedule=schedule)
-    ),
-    "unrolled": lambda schedule: unrolled(schedule=schedule),
+    "unrolled sm_90": lambda schedule: unrolled(schedule=schedule),
+    "run-time ids sm_90": lambda schedule: unrolled("run-time id", schedule=schedule),
+    "gluon control sm_100": gluon(gluon_kernels.control, 100),
+    "gluon specialised sm_90": gluon(gluon_kernels.specialised, 90),
+    "gluon gemm sm_90": gluon_gemm,
 }
+EVERY = pytest.mark.parametrize("name", KERNELS)
 GEMMS = pytest.mark.parametrize("name", ["gemm sm_80", "gemm sm_90"])
-SIBLINGS = pytest.mark.parametrize("name", ["gemm sm_80", "gemm sm_90", "unrolled"])
+SIBLINGS = pytest.mark.parametrize("name", ["gemm sm_80", "gemm sm_90", "unrolled sm_90"])
+
+
+@cache
+def code(name: str, schedule: bool) -> Code:
+    if name == "gemm sm_100" and tuple(map(int, triton.__version__.split(".")[:2])) < (3, 9):
+        pytest.skip("before 3.9, Triton can't pipeline a loop with tcgen05 and volatile assembly")
+    return KERNELS[name](schedule)
 
 
 @cache
 def kernel(name: str, schedule: bool) -> Kernel:
-    return only(KERNELS[name](schedule))
+    return only(code(name, schedule))
 
 
 def copies(found: Kernel) -> list[Copy]:
     return sorted((c for r in found.ranges for c in r.copies), key=lambda copy: copy.ends)
 
 
-def held(found: Kernel) -> dict[str, list[list[str]]]:
-    """Return the opcodes that each copy of each range holds, integers and jumps left out."""
-    work: dict[str, list[list[str]]] = {}
+def held(found: Kernel) -> dict[str, set[tuple[str, ...]]]:
+    """Return the opcodes that copies of each range hold, integers and jumps left out.
+
+    Copies may be more or fewer: ptxas unrolls loops by what is in them.
+    """
+    work: dict[str, set[tuple[str, ...]]] = {}
     for one in found.ranges:
-        for copy in sorted(one.copies, key=lambda copy: copy.ends):
+        for copy in one.copies:
             opcodes = [i.opcode for i in copy.instructions if work_of(i) not in IDLE]
-            work.setdefault(one.name, []).append(sorted(opcodes))
+            work.setdefault(one.name, set()).add(tuple(sorted(opcodes)))
     return work
 
 
@@ -66,10 +125,52 @@ def stores_inside(found: Kernel) -> int:
     )
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@EVERY
 def test_placing_records_takes_no_work_out_of_a_range_and_puts_none_in(name: str) -> None:
     placed, written = (held(kernel(name, schedule)) for schedule in (True, False))
     assert placed == written
+
+
+@EVERY
+def test_no_wait_moves_from_range_to_range(name: str) -> None:
+    placed, written = (
+        waits(code(name, schedule).compiled.asm["cubin"], kernel(name, schedule))
+        for schedule in (True, False)
+    )
+    assert written
+    assert placed == written
+
+
+@EVERY
+def test_its_text_is_statements_of_known_kinds_and_comes_back(name: str) -> None:
+    ptx = code(name, True).ptx
+    parts = statements(ptx)
+    assert joined(parts) == ptx
+    assert [part.text for part in parts if part.kind is Kind.OTHER] == []
+    made = [parse(part.code) for part in parts if part.kind is Kind.INSTRUCTION]
+    assert all(made)
+
+
+def others(found: Kernel, copy: Copy) -> int:
+    """Return how many other records are stored between a range's clock reads."""
+    return sum(
+        min(copy.starts) < other.store < max(copy.ends)
+        for other in copies(found)
+        if other is not copy
+    )
+
+
+@EVERY
+def test_a_range_holds_a_handful_of_integer_instructions_more_at_most(name: str) -> None:
+    placed, written = (kernel(name, schedule) for schedule in (True, False))
+    for one in placed.ranges:
+        before = next(each for each in written.ranges if each.name == one.name)
+        (least, most), (less, more) = (each.counts(Work.INTEGER) for each in (before, one))
+        inside = [
+            max(others(k, c) for c in r.copies) for k, r in ((written, before), (placed, one))
+        ]
+        assert more <= most + HANDFUL + COPIES + RECORD * inside[1]
+        assert less >= least - COPIES - RECORD * inside[0]
 
 
 @SIBLINGS

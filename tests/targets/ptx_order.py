@@ -54,7 +54,7 @@ class Line:
 def parse(text: str) -> list[Line]:
     """Return the lines of a PTX text."""
     lines = []
-    raw = iter(text.split("\n"))
+    raw = iter(one_each(text).split("\n"))
     for line in raw:
         if line.startswith("// ikp.store"):
             group = [line]
@@ -67,6 +67,16 @@ def parse(text: str) -> list[Line]:
         else:
             lines.append(_line(line))
     return lines
+
+
+def one_each(text: str) -> str:
+    """Return a text in which several statements of a line have a line each."""
+    made: list[str] = []
+    for line in text.split("\n"):
+        code = line.partition("//")[0]
+        several = code.count(";") > 1
+        made += re.findall(r"[^;\s][^;]*;?", line) if several else [line]
+    return "\n".join(made)
 
 
 def _line(raw: str) -> Line:
@@ -106,7 +116,7 @@ def _statement(text: str) -> tuple[str, set[str], set[str]]:
 def located(text: str) -> list[tuple[str, str]]:
     """Return each line but ``.loc``, notes included without a place, with the ``.loc`` it has."""
     found, location = [], ""
-    for line in text.split("\n"):
+    for line in one_each(text).split("\n"):
         code = line.partition("//")[0].strip()
         if code.startswith(".loc"):
             location = code
@@ -122,13 +132,14 @@ def check_rearranged(before: str, after: str) -> list[tuple[Line, Line]]:
         AssertionError: ``after`` has other lines than ``before``, or might do something else, or
             an instruction comes from another line of source code.
     """
-    assert Counter(located(before)) == Counter(located(after))
+    told = [Counter((line.strip(), at) for line, at in located(each)) for each in (before, after)]
+    assert told[0] == told[1]
     old, new = ([line for line in parse(text) if not line.is_note] for text in (before, after))
     places = defaultdict(list)
     for at, line in reversed(list(enumerate(new))):
-        places[line.text].append(at)
+        places[line.text.strip()].append(at)
     # Lines of equal text do the same: the first stays the first.
-    position = np.array([places[line.text].pop() for line in old], np.int64)
+    position = np.array([places[line.text.strip()].pop() for line in old], np.int64)
     swapped = np.argwhere(np.triu(position[:, None] > position[None, :], 1))
     pairs = [(old[i], old[j]) for i, j in swapped]
     for first, second in pairs:

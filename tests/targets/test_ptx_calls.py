@@ -104,6 +104,20 @@ def test_a_function_that_leads_to_one_that_records_passes_them_on() -> None:
     assert text.count("ld.global.b32 ikp_cur") == 3
 
 
+def test_a_call_beside_other_code_keeps_its_guard_and_its_result() -> None:
+    """No scope is around it: the count is read behind the loads of what it returned."""
+    call = "@!%p1 call (retval0), helper, (param0); ld.param.b32 %r1, [retval0]; ret;"
+    text = (
+        KERNEL.replace("	ret;\n}", f"	.param .b32 retval0; {call}\n}}")
+        + HELPER % RECORD
+        + BARE % ""
+    )
+    made = " ".join(pass_on(text).split())
+    assert "@!%p1 call (retval0), helper, (param0, ikp_out_0, ikp_out_1, ikp_out_2, " in made
+    load = made.rindex("ld.param.b32 %r1, [retval0];")
+    assert load < made.index("ld.global.b32 ikp_cur", load) < made.index("ret;", load)
+
+
 @pytest.mark.parametrize("text", ["", ".func", "garbage {", "}", ".func f(", ".func f() {"])
 def test_what_is_no_ptx_comes_back(text: str) -> None:
     assert pass_on(text) == text

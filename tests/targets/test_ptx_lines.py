@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ikp.targets.ptx_lines import without_counted_lines
 from ikp.targets.ptx_schedule import schedule
+from ikp.targets.ptx_statements import joined, statements
 from tests.targets.ptx_order import located
 
 BLOCK = """\
@@ -34,7 +35,7 @@ mov.u32 %r2, %clock;
 
 def test_what_llvm_counts_inside_a_block_goes() -> None:
     text = BLOCK.format(start="%r1") + "\tcp.async.wait_group 2;\n"
-    lines = "\n".join(without_counted_lines(text.split("\n")))
+    lines = joined(without_counted_lines(statements(text)))
     assert dict(located(lines))["\tcp.async.wait_group 2;"] == ".loc\t1 38 13"
     assert dict(located(lines))["mov.u32 %r1, %clock;"] == ".loc\t1 38 13"
     assert lines.count(".loc") == 1
@@ -42,7 +43,7 @@ def test_what_llvm_counts_inside_a_block_goes() -> None:
 
 def test_what_is_outside_blocks_stays() -> None:
     text = "\t.loc\t1 1 1\n\tadd.s32 %r1, %r1, 1;\n\t.loc\t1 2 1\n\tret;\n"
-    assert without_counted_lines(text.split("\n")) == text.split("\n")
+    assert joined(without_counted_lines(statements(text))) == text
 
 
 def test_what_is_moved_keeps_its_line_and_so_does_what_is_passed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from textwrap import dedent
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
-from ikp.targets.ptx_schedule import MAX_PENDING, schedule
+from ikp.targets.ptx_schedule import CHAIN, HANDFUL, MAX_PENDING, schedule
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
 from tests.targets.ptx_order import check_rearranged, empty_ranges
@@ -142,7 +144,8 @@ def test_stores_keep_their_order() -> None:
 )
 def test_a_store_stays_before_what_overwrites_its_payload(writer: str) -> None:
     order = scheduled(f"end %r1 %r2 %r8\nbar.sync 0;\n{writer}\nbar.sync 1;\nret;")
-    assert order.index("bar.sync 0;") < order.index("store %r1") < order.index(writer)
+    last = writer.rpartition("; ")[2]
+    assert order.index("bar.sync 0;") < order.index("store %r1") < order.index(last)
 
 
 def test_a_store_passes_what_only_reads_its_payload() -> None:
@@ -166,25 +169,33 @@ def test_few_records_wait_at_once() -> None:
     assert most <= MAX_PENDING + 1
 
 
-def test_a_clock_moves_past_address_arithmetic() -> None:
-    order = scheduled("""
-        bar.sync 0;
-        start %r1
-        shl.b32 %r5, %r6, 2;
-        cvt.u64.u32 %rd2, %r5;
-        add.s64 %rd3, %rd1, %rd2;
-        ld.global.b32 %r7, [%rd3];
-        end %r1 %r2
-        ret;
-    """)
-    assert order[:6] == [
-        "bar.sync 0;",
-        "shl.b32 %r5, %r6, 2;",
-        "cvt.u64.u32 %rd2, %r5;",
-        "add.s64 %rd3, %rd1, %rd2;",
-        "clock %r1",
-        "ld.global.b32 %r7, [%rd3];",
-    ]
+ADDRESSES = ["shl.b32 %r5, %r6, 2;", "cvt.u64.u32 %rd2, %r5;", "add.s64 %rd3, %rd1, %rd2;"]
+LOAD = "ld.global.b32 %r7, [%rd3];"
+
+
+def test_an_end_moves_past_settled_address_arithmetic() -> None:
+    order = scheduled("\n".join(["bar.sync 0;", "end %r1 %r2", *ADDRESSES, LOAD, "ret;"]))
+    assert order[:6] == ["bar.sync 0;", *ADDRESSES, "clock %r2", LOAD]
+
+
+def test_a_start_stays_where_it_is_written() -> None:
+    order = scheduled("\n".join(["start %r1", *ADDRESSES, LOAD, "end %r1 %r2", "ret;"]))
+    assert order[:5] == ["clock %r1", *ADDRESSES, LOAD]
+
+
+@pytest.mark.parametrize(
+    ("step", "passed"),
+    [
+        ("add.s32 %r{1}, %r3, 4;", HANDFUL),
+        ("add.s64 %rd{1}, %rd3, 4;", HANDFUL // 2),
+        ("add.s32 %r{1}, %r{0}, 4;", CHAIN),
+        ("add.s64 %rd{1}, %rd{0}, 4;", CHAIN // 2),
+    ],
+)
+def test_an_end_passes_a_handful_of_machine_instructions(step: str, passed: int) -> None:
+    steps = [step.format(n, n + 1) for n in range(10, 25)]
+    order = scheduled("\n".join(["end %r1 %r2", *steps, "bar.sync 1;", "ret;"]))
+    assert order.index("clock %r2") == passed
 
 
 @pytest.mark.parametrize(
@@ -201,8 +212,8 @@ def test_what_counts_as_an_address(use: str) -> None:
     arithmetic = ["add.s32 %r5, %r6, 64;", "add.s64 %rd4, %rd6, 2;", "add.s64 %rd5, %rd7, 2;"]
     kept = [line for line in arithmetic if line.split()[1].rstrip(",") in use]
     assert kept
-    order = scheduled("\n".join(["start %r1", *kept, use, "end %r1 %r2", "ret;"]))
-    assert order[: len(kept) + 1] == [*kept, "clock %r1"]
+    order = scheduled("\n".join(["end %r1 %r2", *kept, use, "ret;"]))
+    assert order[: len(kept) + 1] == [*kept, "clock %r2"]
 
 
 @pytest.mark.parametrize(
@@ -220,10 +231,17 @@ def test_what_counts_as_an_address(use: str) -> None:
         "fence.proxy.async.shared::cta;",
         "shfl.sync.idx.b32 %r5, %r6, 0, 31, -1;",
         "atom.global.add.u32 %r5, [%rd1], 1;",
+        "wgmma.fence.sync.aligned;",
+        "div.u32 %r5, %r6, 3;",
+        "rem.u32 %r5, %r6, 3;",
+        "popc.b32 %r5, %r6;",
+        "mul.lo.s64 %r5, %r6, 3;",
+        "mov.u32 %r5, %tid.x;",
+        "@%p1 add.s32 %r5, %r6, 4;",
     ],
 )
 def test_a_clock_never_passes_work(work: str) -> None:
-    use = "st.global.b32 [%rd1], %r5;"
+    use = "st.global.b32 [%r5], 1;"
     order = scheduled(f"start %r1\n{work}\n{use}\nend %r1 %r2\nret;")
     assert order[:3] == ["clock %r1", work, use]
     order = scheduled(f"end %r1 %r2\n{work}\n{use}\nret;")
@@ -244,23 +262,11 @@ def test_a_clock_never_passes_work(work: str) -> None:
     ],
 )
 def test_arithmetic_that_yields_data_is_work(use: str) -> None:
-    order = scheduled(f"start %r1\nxor.b32 %r5, %r6, %r7;\n{use}\nend %r1 %r2\nret;")
-    assert order[:2] == ["clock %r1", "xor.b32 %r5, %r6, %r7;"]
+    order = scheduled(f"end %r1 %r2\nxor.b32 %r5, %r6, %r7;\n{use}\nret;")
+    assert order[:2] == ["clock %r2", "xor.b32 %r5, %r6, %r7;"]
 
 
-FENCE, ARITHMETIC = "wgmma.fence.sync.aligned;", "add.s64 %rd4, %rd6, 2;"
 MMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r30}, %rd4, %rd5, 1, 1, 1, 0, 1;"
-
-
-def test_a_start_passes_the_fence_before_the_multiplications_and_their_descriptors() -> None:
-    lines = ["start %r3", FENCE, ARITHMETIC, MMA, "end %r3 %r4", "ret;"]
-    assert scheduled("\n".join(lines))[:4] == [FENCE, ARITHMETIC, "clock %r3", MMA]
-
-
-def test_an_end_stays_before_the_fence() -> None:
-    lines = ["end %r1 %r2", "start %r3", FENCE, ARITHMETIC, MMA, "end %r3 %r4", "ret;"]
-    order = scheduled("\n".join(lines))
-    assert order[:5] == ["clock %r2", FENCE, ARITHMETIC, "clock %r3", MMA]
 
 
 def test_a_store_stops_where_the_warp_waits_for_all_multiplications() -> None:
@@ -283,85 +289,246 @@ def test_it_stays_out_of_a_range_around_that_wait() -> None:
     ]
 
 
-BARRIER = "bar.sync \t0, 256;"
+@pytest.mark.parametrize(
+    ("payload", "inside"), [("mov.b32 %r8, 5;", True), ("ld.global.b32 %r8, [%rd1];", False)]
+)
+def test_no_payload_is_waited_for_in_another_range(payload: str, inside: bool) -> None:
+    wait = "wgmma.wait_group.sync.aligned 0;"
+    lines = [payload, "end %r1 %r2 %r8", "start %r3", MMA, wait, "end %r3 %r4", "ret;"]
+    order = scheduled("\n".join(lines))
+    assert (order.index("clock %r3") < order.index("store %r1") < order.index(wait)) is inside
+    assert order.index("store %r1") < order.index("clock %r4")
+
+
+BARRIER = "bar.sync 1, 256;"
+
+
+@pytest.mark.parametrize("form", ["{}", "// begin inline asm\n{}\n// end inline asm"])
+def test_every_barrier_stays(form: str) -> None:
+    """Whoever waits at them may run other code, and count on both."""
+    barrier = form.format(BARRIER)
+    text = program("end %r1 %r2\nend %r3 %r4\nret;").replace("// ikp.end", f"// ikp.end\n{barrier}")
+    text = text.replace("// ikp.schedule", f"// ikp.schedule\n{barrier}")
+    assert schedule(text).count(BARRIER) == text.count(BARRIER) == 3
+
+
+# What an end may have to wait for, if it passed what reads %r6: how %r6 is made, and the answer.
+IN_FLIGHT = {
+    "a load": ("ld.global.b32 %r6, [%rd1];", False),
+    "a load, through arithmetic": ("ld.global.b32 %r4, [%rd1];\nshl.b32 %r6, %r4, 2;", False),
+    "a load, into one half": (
+        """
+        ld.global.b32 %r4, [%rd1];
+        mov.b64 %rd6, {%r4, %r3};
+        mov.b64 {%r6, %r8}, %rd6;
+        """,
+        False,
+    ),
+    "an atomic": ("atom.global.add.u32 %r6, [%rd1], 1;", False),
+    "a shuffle": ("shfl.sync.idx.b32 %r6|%p1, %r4, 0, 31, -1;", False),
+    "a division": ("div.u32 %r6, %r4, 3;", False),
+    "a float": ("cvt.rzi.s32.f32 %r6, %f1;", False),
+    "a wait": (
+        """
+        mbarrier.try_wait.parity.shared.b64 %p1, [%r4], 0;
+        selp.b32 %r6, 1, 2, %p1;
+        """,
+        False,
+    ),
+    "an unknown": ("new.thing.b32 %r6, %r4;", False),
+    "assembly": ("// begin inline asm\nadd.s32 %r6, %r4, %r4;\n// end inline asm", False),
+    "a parameter of a function": ("ld.param.b32 %r6, [f_param_0];", False),
+    "a load in part of the ways": (
+        """
+        mov.b32 %r6, 1;
+        @%p1 bra L;
+        ld.global.b32 %r6, [%rd1];
+        L:
+        """,
+        False,
+    ),
+    "a load of the iteration before": (
+        """
+        L:
+        add.s32 %r4, %r6, 4;
+        st.global.b32 [%rd1], %r4;
+        ld.global.b32 %r6, [%rd1];
+        @%p1 bra L;
+        """,
+        False,
+    ),
+    "a load waited for by arithmetic": ("ld.global.b32 %r6, [%rd1];\nadd.s32 %r8, %r6, 1;", False),
+    "a load waited for where the guard holds": (
+        """
+        ld.global.b32 %r6, [%rd1];
+        @%p1 st.global.b32 [%r6], %r3;
+        """,
+        False,
+    ),
+    "a register hidden in a scope": (
+        """
+        ld.global.b32 %r6, [%rd1];
+        {
+        .reg .b32 %r6;
+        mov.b32 %r6, 1;
+        st.global.b32 [%rd1], %r6;
+        }
+        """,
+        False,
+    ),
+    "a parameter of the kernel": ("ld.param.b32 %r6, [k_param_0];", True),
+    "a special register": ("mov.u32 %r4, %tid.x;\nand.b32 %r6, %r4, 31;", True),
+    "a load that a store has waited for": (
+        """
+        ld.global.b32 %r6, [%rd1];
+        st.global.b32 [%rd1], %r6;
+        """,
+        True,
+    ),
+    "a load that a store of its sum has waited for": (
+        """
+        ld.global.b32 %r6, [%rd1];
+        add.s32 %r8, %r6, 1;
+        st.global.b32 [%rd1], %r8;
+        """,
+        True,
+    ),
+    "a load that the block before has waited for": (
+        """
+        ld.global.b32 %r6, [%rd1];
+        st.global.b32 [%rd1], %r6;
+        @%p1 bra L;
+        L:
+        """,
+        True,
+    ),
+    "a counter": ("mov.b32 %r6, 0;\nL:\nadd.s32 %r6, %r6, 1;\n@%p1 bra L;", True),
+}
+
+
+@pytest.mark.parametrize("name", IN_FLIGHT)
+def test_an_end_passes_only_what_need_not_wait(name: str) -> None:
+    made, passes = IN_FLIGHT[name]
+    head = ".visible .entry k(\n.param .u32 k_param_0\n)\n{"
+    body = "bar.sync 1;\nend %r1 %r2\nshl.b32 %r5, %r6, 2;\nld.global.b32 %r7, [%r5];\nret;\n}"
+    order = shorthand(schedule(program(f"{head}\n{dedent(made).strip()}\n{body}")))
+    assert (order.index("shl.b32 %r5, %r6, 2;") < order.index("clock %r2")) is passes
+
+
+LINED = """
+    .loc 1 10 1
+    start %r1
+    .loc 1 {first} 1
+    bar.sync 0;
+    .loc 1 10 1
+    end %r1 %r2
+    .loc 1 {passed} 1
+    shl.b32 %r5, %r6, 2;
+    ld.global.b32 %r7, [%r5];
+    .loc 1 20 1
+    start %r3
+    .loc 1 21 1
+    bar.sync 2;
+    .loc 1 20 1
+    end %r3 %r4
+    ret;
+"""
+
+
+@pytest.mark.parametrize(("passed", "passes"), [(21, False), (11, True), (30, True)])
+def test_an_end_does_not_pass_what_comes_from_another_ranges_line(
+    passed: int, passes: bool
+) -> None:
+    """As in a software pipeline: part of a line's work stands where the next iteration needs it."""
+    text = program(LINED.format(first=11, passed=passed)).replace('7 "x"', '8 "y"', 1)
+    order = [line for line in shorthand(schedule(text)) if not line.startswith(".loc")]
+    assert (order.index("shl.b32 %r5, %r6, 2;") < order.index("clock %r2")) is passes
+
+
+def test_a_line_that_a_range_around_holds_too_may_be_passed() -> None:
+    text = LINED.format(first=11, passed=30).replace("ret;", "end %r9 %r8\nret;")
+    text = program("start %r9\n" + dedent(text).strip()).replace('7 "x"', '8 "y"', 1).replace(
+        '7 "x"', '9 "z"', 1
+    )  # fmt: skip
+    order = [line for line in shorthand(schedule(text)) if not line.startswith(".loc")]
+    assert order.index("shl.b32 %r5, %r6, 2;") < order.index("clock %r2")
+
+
+def test_an_end_passes_nothing_of_assembly_and_does_not_enter_it() -> None:
+    block = "// begin inline asm\nshl.b32 %r5, %r6, 2;\n// end inline asm"
+    text = f"end %r1 %r2\nadd.s32 %r4, %r3, 1;\n{block}\nld.shared.v2.b32 {{%r7, %r8}}, [%r5];"
+    lines = schedule(program(f"{text}\nld.global.b32 %r9, [%r4];\nret;")).split("\n")
+    passed = [line.strip() for line in lines].index("add.s32 %r4, %r3, 1;")
+    assert lines[passed + 1 :][:2] == ["// ikp.clock", "mov.u32 %r2, %clock;"]
+    assert lines[passed + 3].strip() == "// begin inline asm"
 
 
 @pytest.mark.parametrize(
-    ("lines", "barriers"),
+    "assembly",
     [
-        ([BARRIER, "end %r1 %r2", BARRIER], 1),
-        ([BARRIER, "end %r1 %r2", "start %r3", "add.s32 %r5, %r6, 4;", BARRIER], 1),
-        ([BARRIER, BARRIER], 2),  # the user's own
-        ([BARRIER, "end %r1 %r2", "bar.sync 1, 256;"], 2),
-        ([BARRIER, "end %r1 %r2", "ld.shared.b32 %r5, [%r6];", BARRIER], 2),
-        ([BARRIER, "end %r1 %r2", "$L__BB0_1:", BARRIER], 2),
-        ([BARRIER, "end %r1 %r2", "@%p1 bra $L__BB0_1;", BARRIER], 2),
-        ([BARRIER, "end %r1 %r2", "@%p1 bar.sync 0, 256;", BARRIER], 3),
+        "ld.global.b32\n{spill},\n[%rd1];",  # one statement on three lines
+        "bar.sync 3; ld.global.b32 {spill}, [%rd1]; bar.sync 4;",  # three on one
+        "bar.sync 3; /* ; */ mov.b32 {spill}, 5; // {spill}",
     ],
 )
-def test_a_record_between_two_barriers_does_not_keep_both(lines: list[str], barriers: int) -> None:
-    text = program("\n".join([*lines, "st.shared.b32 [%r6], %r7;", "ret;"]))
-    order = shorthand(schedule(text))  # not a rearrangement: a line is left out
-    assert sum("bar.sync" in line for line in order) == barriers
+@pytest.mark.parametrize("spill", ["%r8", "%mine", "acc", "$a_b", "_", "%a$0"])
+def test_statements_and_names_are_those_of_the_language(assembly: str, spill: str) -> None:
+    """A store reads ``spill``: it may pass what stands before, never what writes it."""
+    code = f"// begin inline asm\n{assembly.format(spill=spill)}\n// end inline asm"
+    before = program(f"end %r1 %r2 {spill}\nbar.sync 0;\n{code}\nret;")
+    after = schedule(before)
+    text = re.sub(r"//.*|/\*.*?\*/", "", after)
+    written = min(text.index(f"{spill}{end}") for end in (",", " ,") if f"{spill}{end}" in text)
+    assert text.index("bar.sync 0") < text.index("@p st.global") < written
+    assert "".join(sorted(after.split())) == "".join(sorted(before.split()))
+    assert "ld.global.b32\n%" not in after or "ld.global.b32\n%" in before
+
+
+def test_a_branch_beside_other_code_is_one() -> None:
+    text = program("end %r1 %r2\nsetp.eq.s32 %p, %r6, 0; @%p bra L; mov.b32 %r9, 1;\nL: ret;")
+    lines = [line.strip() for line in schedule(text).split("\n")]
+    assert lines.index("@p st.global.v4.b32 [a], {0x20000007, %r1, %r2, 0};") < lines.index(
+        "@%p bra L; mov.b32 %r9, 1;"
+    )
+
+
+def test_a_store_comes_to_rest_in_no_range_that_begins_after_it() -> None:
+    inner = ["start %r3", "bar.sync 1;", "$L__BB0_1:", "bar.sync 2;", "end %r3 %r4"]
+    order = scheduled("\n".join(["end %r1 %r2", "bar.sync 0;", *inner, "ret;"]))
+    assert order[:4] == ["clock %r2", "bar.sync 0;", "store %r1", "clock %r3"]
 
 
 def test_arithmetic_used_both_ways_is_work() -> None:
     order = scheduled("""
-        start %r1
+        end %r1 %r2
         add.s32 %r5, %r6, 4;
         ld.global.b32 %r7, [%r5];
         st.global.b32 [%rd1], %r5;
-        end %r1 %r2
         ret;
     """)
-    assert order[0] == "clock %r1"
+    assert order[0] == "clock %r2"
 
 
 def test_a_use_in_a_later_block_counts() -> None:
     order = scheduled("""
-        start %r1
+        end %r1 %r2
         add.s32 %r5, %r6, 4;
         ld.global.b32 %r7, [%r5];
-        end %r1 %r2
         $L__BB0_1:
         st.global.b32 [%rd1], %r5;
         ret;
     """)
-    assert order[0] == "clock %r1"
-
-
-def test_a_range_of_address_arithmetic_alone_stays_around_it() -> None:
-    text = """
-        start %r1
-        add.s32 %r5, %r6, 4;
-        end %r1 %r2
-        ld.global.b32 %r7, [%r5];
-        ret;
-    """
-    order = scheduled(text)
-    assert order.index("clock %r1") < order.index("add.s32 %r5, %r6, 4;") < order.index("clock %r2")
+    assert order[0] == "clock %r2"
 
 
 def test_what_reads_the_clock_word_stays_behind_it() -> None:
-    order = scheduled("""
-        start %r1
-        mov.b32 %r5, %r1;
-        ld.global.b32 %r7, [%r5];
-        ret;
-    """)
-    assert order[:2] == ["clock %r1", "mov.b32 %r5, %r1;"]
+    order = scheduled("end %r1 %r2\nmov.b32 %r5, %r2;\nld.global.b32 %r7, [%r5];\nret;")
+    assert order[:2] == ["clock %r2", "mov.b32 %r5, %r2;"]
 
 
-def test_what_uses_the_register_before_stays_before() -> None:
-    """Where a loop carries a token, a start writes a register that the body has used before."""
-    order = scheduled("""
-        bar.sync 0;
-        start %r1
-        add.s32 %r1, %r6, 4;
-        ld.global.b32 %r7, [%r1];
-        ret;
-    """)
-    assert order[:3] == ["bar.sync 0;", "clock %r1", "add.s32 %r1, %r6, 4;"]
+def test_what_writes_the_clocks_register_anew_stays_behind_it() -> None:
+    order = scheduled("end %r1 %r2\nadd.s32 %r2, %r6, 4;\nld.global.b32 %r7, [%r2];\nret;")
+    assert order[0] == "clock %r2"
 
 
 WORDS = ["%r50", "%r51", "%r52", "%r53"]
@@ -472,6 +639,8 @@ def test_any_program_does_the_same_when_scheduled(
 ) -> None:
     before = build(steps, mode)
     after = schedule(before)
-    check_rearranged(before, after)
+    passed = Counter(first.text for first, _ in check_rearranged(before, after) if first.is_clock)
+    assert max(passed.values(), default=0) <= HANDFUL
+    assert not [text for text in passed if any(word in text for word in WORDS)], "a start moved"
     assert empty_ranges(after) <= empty_ranges(before)
     assert memory_after(after, mode) == memory_after(before, mode)

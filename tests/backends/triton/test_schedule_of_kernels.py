@@ -14,7 +14,7 @@ from ikp.core.abi import OverflowMode
 from ikp.targets.ptx_schedule import schedule
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 from tests.backends.sass import compile_kernel, spec
-from tests.kernels import control, gemm, straight
+from tests.kernels import assembly, control, gemm, straight
 from tests.targets.ptx_order import Line, check_rearranged, empty_ranges, parse
 
 pytestmark = pytest.mark.compiled
@@ -144,3 +144,13 @@ def test_the_loops_stores_stand_at_its_end(name: str) -> None:
     rest = lines[stores[1] + 1 :]
     tail = rest[: next(at for at, line in enumerate(rest) if line.border)]
     assert not any(is_work(line) for line in tail)
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_assembly_by_hand_is_left_alone(capability: int) -> None:
+    """A statement on two lines is not parted, a branch beside others is seen, barriers stay."""
+    for schedule_it in (True, False):
+        on = spec(schedule=schedule_it)
+        made = compile_kernel(assembly.by_hand, assembly.TYPES, on, capability=capability)
+        assert made.opcodes["BAR"] == 4
+        assert set(names_in_code(made.ptx).values()) == {"first", "second", "meet", "third"}

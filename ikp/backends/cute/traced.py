@@ -6,6 +6,7 @@ nothing is threaded through the DSL's loops and branches.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import cutlass
@@ -32,7 +33,7 @@ from ikp.backends.recorder import PtxRecorder
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
-from ikp.errors import KernelError
+from ikp.errors import IkpWarning, KernelError
 from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter
 
@@ -50,6 +51,7 @@ class Traced(PtxRecorder):
 
     def init(self, prof: Any) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
+        _watch_calls()
         if prof is None:
             state.begin(self._kernel, None)
             return
@@ -151,6 +153,23 @@ class Traced(PtxRecorder):
         if payload.type is PayloadType.F32:
             return Int32(arith.bitcast(T.i32(), Float32(payload.value).ir_value()))
         return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
+
+
+def _watch_calls() -> None:
+    """Have calls of the function that is being compiled checked, where CuTe is as ikp knows it."""
+    try:
+        from ikp.backends.cute import calls
+
+        calls.watch()
+    except (ImportError, AttributeError) as error:
+        warnings.warn(
+            "this version of CuTe passes arguments on in a way that ikp does not know, so ikp "
+            "can't check them. Call a function that was compiled with a buffer only with buffers "
+            "of the same session options, never with None: it would record into memory that may "
+            f"be freed ({error}).",
+            IkpWarning,
+            stacklevel=2,
+        )
 
 
 def _type_of(value: Any, verb: str) -> PayloadType:

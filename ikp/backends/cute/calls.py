@@ -110,7 +110,8 @@ def watch() -> None:
     if hasattr(JitCompiledFunction.__init__, "is_ikp"):
         return
     JitCompiledFunction.__init__ = _remembering(JitCompiledFunction.__init__)
-    CuTeDSL._get_dsl()._tvm_ffi_args_spec_converter = _tvm_parameters
+    dsl: Any = CuTeDSL._get_dsl()  # noqa: SLF001
+    dsl._tvm_ffi_args_spec_converter = _tvm_parameters  # noqa: SLF001
 
 
 def _remembering(init: Callable[..., None]) -> Callable[..., None]:

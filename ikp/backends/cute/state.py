@@ -69,7 +69,7 @@ def begin(kernel: int, recording: Recording | None) -> None:
     recordings = _recordings.setdefault(ir.Context.current, {})
     if kernel in recordings:
         raise init_twice()
-    if recording is not None and not _in_outermost_block():
+    if not _in_outermost_block():
         raise KernelError(
             "ikp.init stands in a loop or a branch that is decided at run time. A warp that does "
             "not run it would record into memory that is not its own. Call ikp.init at the top of "

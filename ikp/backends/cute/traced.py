@@ -7,6 +7,7 @@ nothing is threaded through the DSL's loops and branches.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import cutlass
@@ -17,11 +18,12 @@ from cutlass.cutlass_dsl import T
 
 from ikp.backends.argument import Argument
 from ikp.backends.cute import state
-from ikp.backends.cute.context import Context
+from ikp.backends.cute.context import Context, context, kind_of
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
     Region,
+    Unrecorded,
     constant_payload,
     constant_region,
     not_a_buffer,
@@ -81,25 +83,58 @@ class Traced(PtxRecorder):
             raise not_a_payload(verb, repr(value), "Take one element of a tensor: x[i].")
         return known
 
-    def condition(self, value: Any) -> Any:
+    def is_condition(self, value: Any) -> bool:
         """Accept a boolean or an integer."""
-        return Int32(cutlass.Boolean(value)) if isinstance(value, cutlass.Integer) else None
+        return isinstance(value, (int, cutlass.Integer))
+
+    def is_index(self, value: Any) -> bool:
+        """Accept an integer of at most 32 bits."""
+        if isinstance(value, int):
+            return 0 <= value < 1 << 31
+        return isinstance(value, cutlass.Integer) and type(value).width <= Int32.width
+
+    def condition(self, value: Any) -> Any:
+        """Return an Int32."""
+        return Int32(cutlass.Boolean(value))
 
     def index(self, value: Any) -> Any:
-        """Accept an integer of at most 32 bits."""
-        if isinstance(value, cutlass.Integer) and type(value).width <= 32:
-            return Int32(value)
-        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+        """Return a constant as it is, anything else as Int32."""
+        return value if isinstance(value, int) else Int32(value)
+
+    def both(self, one: Any, other: Any) -> Any:
+        """Return an Int32."""
+        return one & other
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
-        """Read the clock; constants become run-time values, so that tokens have one type."""
+        """Read the clock."""
+        return self._range(region, payload, given, self._emit(ptx.start(self.spec()), []))
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Read the clock for a range; the start word of none is 0."""
+        wide = self.spec().clock.bits > abi.WORD_BITS
+        zero = Int64(0) if wide else Int32(0)
+        start = self._emit(ptx.start(self.spec()), []) if opened else zero
+        return replace(self._range(region, payload, given, start), opened=Int32(int(opened)))
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return a range of constants: types stand where run-time values would."""
+        made = self._range(region, payload, given, None)
+        parts = (made.region, made.payload)
+        kinds = [Unrecorded(kind_of(p)) if isinstance(p, cutlass.Numeric) else p for p in parts]
+        return OpenRange(kinds[0], None, kinds[1])
+
+    def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
+        """Return an open range, in which a constant payload is a run-time value.
+
+        So a token opened with ``0`` before a loop has the type of one opened with its variable.
+        """
         if given.type is not PayloadType.NONE and not isinstance(payload, cutlass.Numeric):
             payload = Float32(payload) if isinstance(payload, float) else Int32(payload)
-        return OpenRange(region, self._emit(ptx.start(self.spec()), []), payload)
+        return OpenRange(region, start, payload)
 
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that CuTe carries."""
-        return Context(ranges)
+        return context(ranges)
 
     def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""

@@ -114,6 +114,6 @@ def _types(ranges: tuple[OpenRange, ...]) -> tuple[OpenRange, ...]:
     )
 
 
-def _parts(opened: OpenRange) -> tuple[Any, Any, Any]:
+def _parts(opened: OpenRange) -> tuple[Any, Any, Any, Any]:
     """Return the fields of an open range: in a value constants and tensors, in a type dtypes."""
-    return opened.region, opened.start, opened.payload
+    return opened.region, opened.start, opened.payload, opened.opened

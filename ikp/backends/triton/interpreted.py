@@ -88,17 +88,37 @@ class Interpreted:
             return Payload(PayloadType.U32, known.value)
         return known
 
-    def condition(self, value: Any) -> Any:
+    def is_condition(self, value: Any) -> bool:
         """Accept a scalar boolean or integer."""
-        return int(value) if isinstance(value, (np.bool_, np.integer)) else None
+        return isinstance(value, (int, np.bool_, np.integer))
 
-    def index(self, value: Any) -> Any:
+    def is_index(self, value: Any) -> bool:
         """Accept an integer of at most 32 bits."""
-        return int(value) if isinstance(value, (int, np.integer)) and 0 <= value < 1 << 31 else None
+        return isinstance(value, (int, np.integer)) and 0 <= value < 1 << 31
+
+    def condition(self, value: Any) -> int:
+        """Return 0 or 1."""
+        return int(bool(value))
+
+    def index(self, value: Any) -> int:
+        """Return a Python integer."""
+        return int(value)
+
+    def both(self, one: int, other: int) -> int:
+        """Return 0 or 1."""
+        return one & other
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         return OpenRange(self.plain(region), time.perf_counter_ns(), self.plain(payload))
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Read the clock, which the token of no range does not use."""
+        return replace(self.open(region, payload, given), opened=int(opened))
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return the same, though nobody will read its start."""
+        return self.open(region, payload, given)
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Store one range record, or add the range to its region's total."""

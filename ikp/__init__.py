@@ -1,9 +1,9 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``no_token``, ``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``, ``gather``,
-``instrument``, ``load``, ``inspect``, ``edit``. Importing this package loads neither a DSL nor
-numpy; each name is loaded when it is first used.
+``no_token``, ``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``,
+``gather``, ``instrument``, ``load``, ``inspect``, ``edit``. Importing this package loads neither a
+DSL nor numpy; each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.regions import checked_id
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets.ptx import Record, region_comment
+from ikp.targets.ptx import HOST_NAMED, Record, region_comment
 from ikp.targets.ptx_totals import Counter
 
 
@@ -35,7 +35,7 @@ class Region:
     def comment(self) -> str:
         """What the mark of a record's store says of the region."""
         if self.number is None or not self.name:
-            return "region named on the host"
+            return HOST_NAMED
         return region_comment(self.number, self.name)
 
     def fixed_tag(self, kind: Kind, payload: PayloadType) -> int | None:
@@ -272,6 +272,16 @@ def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
     return KernelError(
         f"the payload of ikp.{verb} must be one number (int or float, at most 32 bits), not {got}. "
         f"{remedy}"
+    )
+
+
+def never_closed(region: str, place: str) -> str:
+    """Return what is told of a range that nothing records."""
+    at = f" at {place}" if place else ""
+    return (
+        f"the range {region} is opened{at} and never closed: nothing records it. Close it with "
+        "ikp.end(ctx, name), or ikp.end_async(ctx, token) if ikp.start_async opened it, and keep "
+        "what each verb returns."
     )
 
 

@@ -24,6 +24,7 @@ from cutlass.base_dsl.jit_executor import ExecutionArgs, JitCompiledFunction
 from cutlass.cutlass_dsl import CuTeDSL
 
 from ikp.backends.argument import Argument
+from ikp.backends.cute import unclosed
 from ikp.errors import UsageError
 
 
@@ -106,7 +107,8 @@ class _CheckedArgs(ExecutionArgs):  # type: ignore[misc]
 
 
 def watch() -> None:
-    """Have every function that is compiled from now on checked when it is called."""
+    """Have every function that is compiled from now on checked, and again when it is called."""
+    unclosed.watch()
     if hasattr(JitCompiledFunction.__init__, "is_ikp"):
         return
     JitCompiledFunction.__init__ = _remembering(JitCompiledFunction.__init__)
@@ -119,6 +121,7 @@ def _remembering(init: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        unclosed.refuse()
         init(self, *args, **kwargs)
         given = signature.bind(self, *args, **kwargs).arguments
         compiled = given.get("dynamic_args") or (), given.get("dynamic_kwargs") or {}

@@ -17,6 +17,7 @@ from cutlass._mlir.dialects import arith, llvm
 from cutlass.cutlass_dsl import T
 
 from ikp.backends.argument import Argument
+from ikp.backends.caller import place
 from ikp.backends.cute import state
 from ikp.backends.cute.context import Context, context, kind_of
 from ikp.backends.dsl import (
@@ -53,7 +54,7 @@ class Traced(PtxRecorder):
 
     def init(self, prof: Any) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
-        _watch_calls()
+        _watch()
         if prof is None:
             state.begin(self._kernel, None)
             return
@@ -107,13 +108,13 @@ class Traced(PtxRecorder):
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
         """Read the clock."""
-        return self._range(region, payload, given, self._emit(ptx.start(self.spec()), []))
+        return self._range(region, payload, given, self._read_clock(region))
 
     def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock for a range; the start word of none is 0."""
         wide = self.spec().clock.bits > abi.WORD_BITS
         zero = Int64(0) if wide else Int32(0)
-        start = self._emit(ptx.start(self.spec()), []) if opened else zero
+        start = self._read_clock(region) if opened else zero
         return replace(self._range(region, payload, given, start), opened=Int32(int(opened)))
 
     def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
@@ -122,6 +123,12 @@ class Traced(PtxRecorder):
         parts = (made.region, made.payload)
         kinds = [Unrecorded(kind_of(p)) if isinstance(p, cutlass.Numeric) else p for p in parts]
         return OpenRange(kinds[0], None, kinds[1])
+
+    def _read_clock(self, region: Any) -> Any:
+        word = self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
+        if recording := state.current(self._kernel, "start"):
+            recording.places[hash(word.ir_value().owner)] = place()
+        return word
 
     def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
         """Return an open range, in which a constant payload is a run-time value.
@@ -190,8 +197,8 @@ class Traced(PtxRecorder):
         return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
 
 
-def _watch_calls() -> None:
-    """Have calls of the function that is being compiled checked, where CuTe is as ikp knows it."""
+def _watch() -> None:
+    """Have what is being compiled, and its calls, checked, where CuTe is as ikp knows it."""
     try:
         from ikp.backends.cute import calls
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -142,6 +143,30 @@ def open_at_finish(g: cute.Tensor, n: Int32, prof):
 
 
 @cute.kernel
+def never_ended(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    ctx = ikp.start(ctx, "never ended")
+    for i in cutlass.range(n, unroll=1):
+        ctx = ikp.start(ctx, "ended", i)
+        ctx = ikp.end(ctx, "ended")
+    ikp.finish()
+
+
+@cute.kernel
+def token_dropped(g: cute.Tensor, n: Int32, prof):
+    ctx = ikp.init(prof)
+    token = ikp.start_async(ctx, "dropped")
+    for i in cutlass.range(n, unroll=1):
+        if i > 3:
+            token = ikp.start_async(ctx, "dropped")
+        g[i] = Float32(i)
+    while n > 0:
+        n = n - 1
+        token = ikp.start_async(ctx, "dropped")  # noqa: F841 - that is the mistake
+    ikp.finish()
+
+
+@cute.kernel
 def token_as_context(g: cute.Tensor, n: Int32, prof):
     ctx = ikp.init(prof)
     token = ikp.start_async(ctx, "load")
@@ -268,6 +293,18 @@ def test_a_range_left_open_is_an_error(kernel: Any, name: str, recorded: bool) -
         compiling(kernel, recorded)()
     told = " ".join(causes(caught.value).split())
     assert f"the open ranges '{name}' (an iteration or a branch must close every range" in told
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(never_ended, "never ended"), (token_dropped, "dropped")]
+)
+def test_a_range_that_nothing_records_is_refused(kernel: Any, name: str) -> None:
+    line = inspect.getsource(kernel.__wrapped__).split("\n")
+    at = next(i for i, text in enumerate(line) if f'"{name}"' in text)
+    at += inspect.getsourcelines(kernel.__wrapped__)[1]
+    told = rf'the range "{name}" is opened at {__file__}:{at} and never closed: nothing records it'
+    with pytest.raises(KernelError, match=told):
+        compiling(kernel)()
 
 
 def test_an_error_leaves_the_next_compilation_alone() -> None:

@@ -1,0 +1,23 @@
+"""Where in a user's source a verb was called."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+_HERE = str(Path(__file__).parents[1])
+
+
+def calling() -> FrameType | None:
+    """Return the innermost frame that is not of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame
+
+
+def place() -> str:
+    """Return where the verb that is running was called: ``file:line``."""
+    frame = calling()
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""

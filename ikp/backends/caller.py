@@ -11,7 +11,7 @@ _HERE = str(Path(__file__).parents[1])
 
 def calling() -> FrameType | None:
     """Return the innermost frame that is not of this package."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
     return frame

@@ -119,7 +119,9 @@ def opened(code: str) -> str | None:
     comment = first.removeprefix(CLOCK_MARK).strip()
     if not first.startswith(CLOCK_MARK) or not comment or STORE_MARK in rest:
         return None
-    return "a region named on the host" if comment == HOST_NAMED else comment.partition(" ")[2]
+    if comment == HOST_NAMED:
+        return "that is named on the host"
+    return repr(json.loads(comment.partition(" ")[2]))
 
 
 def slot_address(spec: Spec) -> str:

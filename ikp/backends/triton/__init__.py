@@ -8,7 +8,7 @@ from triton import knobs
 
 from ikp.backends import names
 from ikp.backends.argument import Argument, argument
-from ikp.backends.triton import hooks
+from ikp.backends.triton import hooks, unclosed
 from ikp.core.plugins import INTERFACE
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
@@ -27,12 +27,13 @@ def compiling(semantic: Any) -> Compiled:
 
 
 class TritonBackend:
-    """The host's side of the Triton verbs; installs the compiler hooks."""
+    """The host's side of the Triton verbs; installs the hooks on Triton."""
 
     interface = INTERFACE
 
     def __init__(self) -> None:
         hooks.install()
+        unclosed.install()
 
     def device_type(self) -> str:
         """Return "cpu" where Triton interprets kernels or there is no GPU."""

@@ -99,11 +99,11 @@ class Compiled(PtxRecorder):
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
         """Read the clock."""
-        return self._range(region, payload, given, self._read_clock())
+        return self._range(region, payload, given, self._read_clock(region))
 
     def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock for a range; the start word of none is 0."""
-        start = self._read_clock() if opened else self._no_clock()
+        start = self._read_clock(region) if opened else self._no_clock()
         made = self._range(region, payload, given, start)
         return replace(made, opened=self._semantic.to_tensor(int(opened)))
 
@@ -152,8 +152,8 @@ class Compiled(PtxRecorder):
     def _set_up(self, spec: Spec, language: Language) -> ptx.Asm:
         return ptx_slot.init(spec, language)
 
-    def _read_clock(self) -> Any:
-        return self._emit(ptx.start(self.spec()), [])
+    def _read_clock(self, region: Any) -> Any:
+        return self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
 
     def _no_clock(self) -> Any:
         zero = self._semantic.to_tensor(0)

@@ -302,7 +302,7 @@ def test_a_range_that_nothing_records_is_refused(kernel: Any, name: str) -> None
     line = inspect.getsource(kernel.__wrapped__).split("\n")
     at = next(i for i, text in enumerate(line) if f'"{name}"' in text)
     at += inspect.getsourcelines(kernel.__wrapped__)[1]
-    told = rf'the range "{name}" is opened at {__file__}:{at} and never closed: nothing records it'
+    told = rf"the range '{name}' is opened at {__file__}:{at} and never closed: nothing records it"
     with pytest.raises(KernelError, match=told):
         compiling(kernel)()
 

@@ -98,6 +98,7 @@ def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = No
     """
     dsl = _dsl(_semantic, "start")
     ranges = _ranges(dsl, ctx, "start")
+    dsl.check_source("start", ranges)
     return dsl.context((*ranges, _open(dsl, region, payload, "start")))
 
 
@@ -128,6 +129,7 @@ def end(
     dsl = _dsl(_semantic, "end")
     ranges = _ranges(dsl, ctx, "end")
     dsl.recording("end")
+    dsl.check_source("end", ranges)
     closed = dsl.region(region, "end")
     if not ranges:
         raise KernelError(
@@ -338,6 +340,7 @@ class range:
         self._opened: OpenRange | None = None
 
     def __enter__(self) -> None:
+        self._dsl.check_source("range", ())
         # What is never recorded is not opened either, and told all the same where it is wrong.
         place = find_place(self._dsl, *self._place, "range")
         opened = _open(self._dsl, self._region, self._payload, "range", never=place is None)

@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-_HERE = str(Path(__file__).parents[1])
+_HERE = Path(__file__).parents[1]
+_OURS = (str(_HERE / "backends"), str(_HERE / "verbs.py"), str(_HERE / "auto" / "verbs.py"))
 
 
 def calling() -> FrameType | None:
-    """Return the innermost frame that is not of this package."""
+    """Return the innermost frame that is no verb's and no adapter's."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
         frame = frame.f_back
     return frame
 

@@ -7,6 +7,7 @@ what is a number in that language. What is known while the code is traced needs 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -125,6 +126,9 @@ class Dsl(Protocol):
 
     def both(self, one: Any, other: Any) -> Any:
         """Return whether two 32-bit values, 0 or 1, are both 1, as another."""
+
+    def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
+        """Refuse what a compiled kernel can't do where the verb stands, with these open ranges."""
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
         """Read the clock and return an open range, in a form that the language can carry."""
@@ -272,6 +276,16 @@ def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
     return KernelError(
         f"the payload of ikp.{verb} must be one number (int or float, at most 32 bits), not {got}. "
         f"{remedy}"
+    )
+
+
+def describe_context(ranges: Sequence[OpenRange]) -> str:
+    """Return what a context is, for messages about one that a loop or a branch changes."""
+    names = ", ".join(repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in ranges)
+    return (
+        f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} (an "
+        "iteration or a branch must close every range it opens; use start_async for one that "
+        "crosses)"
     )
 
 

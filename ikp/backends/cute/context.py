@@ -7,7 +7,7 @@ from typing import Any
 
 import cutlass
 
-from ikp.backends.dsl import OpenRange
+from ikp.backends.dsl import OpenRange, describe_context
 
 
 class Context:
@@ -45,7 +45,7 @@ def context(ranges: tuple[OpenRange, ...]) -> Context:
     there are no run-time values: one class for each makes an unbalanced loop an error.
     """
     kinds = tuple(tuple(map(_kind, _parts(each))) for each in ranges)
-    made: Context = _class_of(kinds, _text(ranges))(ranges)
+    made: Context = _class_of(kinds, describe_context(ranges))(ranges)
     return made
 
 
@@ -57,15 +57,6 @@ def kind_of(value: cutlass.Numeric) -> str:
 @cache
 def _class_of(kinds: tuple[Any, ...], text: str) -> type[Context]:
     return type(text, (Context,), {"kinds": kinds})
-
-
-def _text(ranges: tuple[OpenRange, ...]) -> str:
-    names = ", ".join(repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in ranges)
-    return (
-        f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} "
-        "(an iteration or a branch must close every range it opens; use start_async for one that "
-        "crosses)"
-    )
 
 
 def _kind(part: Any) -> Any:

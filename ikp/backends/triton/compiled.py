@@ -108,16 +108,21 @@ class Compiled(PtxRecorder):
         return replace(made, opened=self._semantic.to_tensor(int(opened)))
 
     def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
-        """Return a range of constants: dtypes stand where tensors would."""
+        """Return a range whose start is 0: dtypes stand where other tensors would.
+
+        Triton takes a variable for changed by a branch only if its tensors are others. That nobody
+        reads the 0, the compiler finds out.
+        """
         region, payload = self.plain(region), self.plain(payload)
         if _is_scalar(region):
             region = Unrecorded(str(region.dtype))
+        start = self._semantic.to_tensor(0)
         if given.type is PayloadType.NONE:
-            return OpenRange(region, None, None)
+            return OpenRange(region, start, None)
         if _is_scalar(payload):
-            return OpenRange(region, None, Unrecorded(str(payload.dtype)))
+            return OpenRange(region, start, Unrecorded(str(payload.dtype)))
         dtype = "int1" if isinstance(payload, bool) else _CONSTANTS[given.type]
-        return OpenRange(region, None, Unrecorded(dtype))
+        return OpenRange(region, start, Unrecorded(dtype))
 
     def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
         """Return an open range, in which a constant payload is a tensor.

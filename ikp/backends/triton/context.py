@@ -15,7 +15,7 @@ from typing import Any
 import triton.language as tl
 from triton.language.core import base_type, base_value
 
-from ikp.backends.dsl import OpenRange
+from ikp.backends.dsl import OpenRange, describe_context
 
 
 class _ContextClass(type):
@@ -24,14 +24,7 @@ class _ContextClass(type):
     ranges: tuple[OpenRange, ...]
 
     def __repr__(cls) -> str:
-        names = ", ".join(
-            repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in cls.ranges
-        )
-        return (
-            f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} "
-            "(an iteration or a branch must close every range it opens; use start_async for one "
-            "that crosses)"
-        )
+        return describe_context(cls.ranges)
 
 
 class Context(base_value, metaclass=_ContextClass):  # type: ignore[misc]

@@ -106,3 +106,29 @@ def test_loading_a_kernel_tells_once(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         triton.knobs.runtime.kernel_load_end_hook(*loaded)
+
+
+@pytest.mark.interp
+@pytest.mark.parametrize(("kernel", "text"), [(never_ended, "ikp.start"), (helper, "start_async")])
+def test_the_interpreter_tells_once_for_a_launch(kernel: Any, text: str) -> None:
+    import torch
+
+    launched = tokens_dropped if kernel is helper else kernel
+    with warnings.catch_warnings(record=True) as caught, ikp.profile() as prof:
+        warnings.simplefilter("always")
+        launched[(3,)](torch.zeros(8, dtype=torch.int32), 2, prof.buffer("k"))
+    told = [str(each.message) for each in caught]
+    assert len(told) == (3 if kernel is helper else 1)
+    assert sum(place(kernel, text) in one for one in told) == 1
+
+
+@pytest.mark.interp
+@pytest.mark.parametrize("off", [False, True])
+def test_the_interpreter_tells_of_nothing_else(off: bool) -> None:
+    import torch
+
+    with warnings.catch_warnings(), ikp.profile() as prof:
+        warnings.simplefilter("error")
+        for kernel in (never_ended if off else never_recorded, control.overlapping):
+            out = torch.zeros(8, dtype=torch.int32)
+            kernel[(3,)](out, 2, None if off else prof.buffer("k"))

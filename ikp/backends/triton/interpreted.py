@@ -111,7 +111,7 @@ class Interpreted:
 
     def is_index(self, value: Any) -> bool:
         """Accept an integer of at most 32 bits."""
-        return isinstance(value, (int, np.integer)) and 0 <= value < 1 << 31
+        return isinstance(value, (int, np.integer)) and 0 <= int(value) < 1 << 31
 
     def condition(self, value: Any) -> int:
         """Return 0 or 1."""

@@ -271,6 +271,16 @@ def constant_payload(value: Any, verb: str) -> Payload | None:
     return Payload(PayloadType.I32 if value < 1 << 31 else PayloadType.U32, value & 0xFFFFFFFF)
 
 
+def formatted_at_run_time(verb: str, name: str) -> KernelError:
+    """Return the error for a name that is an f-string of what no compiler knows."""
+    return KernelError(
+        f"ikp.{verb} is given the name {name!r}, an f-string of a value that a compiled kernel "
+        "learns only at run time. Give a name that is known when the kernel is compiled, and the "
+        "value as payload; or a scalar integer, named on the host: "
+        "prof.buffer(label, regions={0: 'load'})."
+    )
+
+
 def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
     """Return the error for what can't be a payload."""
     return KernelError(

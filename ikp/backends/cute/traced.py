@@ -6,6 +6,7 @@ nothing is threaded through the DSL's loops and branches.
 
 from __future__ import annotations
 
+import ast
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from cutlass._mlir.dialects import arith, llvm
 from cutlass.cutlass_dsl import T
 
 from ikp.backends.argument import Argument
-from ikp.backends.caller import place
+from ikp.backends.caller import calling, place
 from ikp.backends.cute import state
 from ikp.backends.cute.context import Context, context, kind_of
 from ikp.backends.dsl import (
@@ -27,12 +28,14 @@ from ikp.backends.dsl import (
     Unrecorded,
     constant_payload,
     constant_region,
+    formatted_at_run_time,
     not_a_buffer,
     not_a_payload,
     not_a_region,
     signed,
 )
 from ikp.backends.recorder import PtxRecorder
+from ikp.backends.source import formatted
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
@@ -73,6 +76,8 @@ class Traced(PtxRecorder):
         known = constant_region(value)
         if known is None:
             raise not_a_region(verb, repr(value))
+        if "?" in known.name and _formats_run_time_value():
+            raise formatted_at_run_time(verb, known.name)
         return known
 
     def payload(self, value: Any, verb: str) -> Payload:
@@ -195,6 +200,20 @@ class Traced(PtxRecorder):
         if payload.type is PayloadType.F32:
             return Int32(arith.bitcast(T.i32(), Float32(payload.value).ir_value()))
         return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
+
+
+def _formats_run_time_value() -> bool:
+    """Return whether the verb is given an f-string of a run-time value, which prints as "?"."""
+    frame = calling()
+    if frame is None:
+        return False
+    names = (
+        frame.f_locals.get(node.id)
+        for value in formatted(frame.f_code.co_filename, frame.f_lineno)
+        for node in ast.walk(value)
+        if isinstance(node, ast.Name)
+    )
+    return any(isinstance(each, cutlass.Numeric) for each in names)
 
 
 def _watch() -> None:

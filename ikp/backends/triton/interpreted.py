@@ -28,6 +28,7 @@ from ikp.backends.dsl import (
     constant_payload,
     constant_region,
     describe_context,
+    formatted_at_run_time,
     init_twice,
     never_closed,
     no_init,
@@ -82,12 +83,7 @@ class Interpreted:
         """Accept anything that is a string or an integer."""
         value = self.plain(value)
         if isinstance(value, str) and structure.formats_run_time_value():
-            raise KernelError(
-                f"ikp.{verb} is given the name {value!r}, an f-string of a value that a compiled "
-                "kernel learns only at run time. Give a name that is known when the kernel is "
-                "compiled, and the value as payload; or a scalar integer, named on the host: "
-                "prof.buffer(label, regions={0: 'load'})."
-            )
+            raise formatted_at_run_time(verb, value)
         at_run_time = isinstance(value, np.integer)  # where a compiled kernel has a tensor
         known = constant_region(int(value) if at_run_time else value)
         if known is None:

@@ -12,8 +12,7 @@ others are settled when the kernel is compiled. What can't be found in a source 
 from __future__ import annotations
 
 import ast
-import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -24,6 +23,7 @@ import triton.language as tl
 from triton.runtime.interpreter import GridExecutor
 
 from ikp.backends.caller import calling
+from ikp.backends.source import around, formatted
 
 Level = tuple[tuple[str, int, int], ...]
 """Run-time blocks around a statement, outermost first: file, line, and which part of the block."""
@@ -48,8 +48,8 @@ def running() -> bool:
 
 def loops(at: Level) -> bool:
     """Return whether a loop is among the blocks of a level."""
-    around = (_around(file, line) for file, line, _ in at)
-    return any(isinstance(blocks[-1][0], _LOOPS) for blocks in around if blocks)
+    heads = (around(file, line) for file, line, _ in at)
+    return any(isinstance(blocks[-1][0], _LOOPS) for blocks in heads if blocks)
 
 
 def returns_from_with() -> bool:
@@ -64,7 +64,7 @@ def formats_run_time_value() -> bool:
     if frame is None:
         return False
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return any(_varies(value, frame) for value in _formatted(file, line))
+    return any(_varies(value, frame) for value in formatted(file, line))
 
 
 def _frames() -> Iterator[FrameType]:
@@ -83,7 +83,7 @@ def _is_launch(frame: FrameType) -> bool:
 
 def _blocks(frame: FrameType) -> Iterator[tuple[str, int, int]]:
     file = frame.f_code.co_filename
-    for block, part in _around(file, frame.f_lineno):
+    for block, part in around(file, frame.f_lineno):
         if part >= 0 and _at_run_time(block, frame):
             yield file, block.lineno, part
 
@@ -112,7 +112,7 @@ def _is_varying_name(name: ast.Name, frame: FrameType) -> bool:
         return True
     counted = (
         target.id
-        for block, part in _around(frame.f_code.co_filename, frame.f_lineno)
+        for block, part in around(frame.f_code.co_filename, frame.f_lineno)
         if part >= 0 and isinstance(block, ast.For) and _at_run_time(block, frame)
         for target in ast.walk(block.target)
         if isinstance(target, ast.Name)
@@ -133,50 +133,6 @@ def _value(name: str, frame: FrameType) -> Any:
 
 
 @cache
-def _module(file: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:  # the file was changed meanwhile
-        return None
-
-
-@cache
-def _around(file: str, line: int) -> tuple[tuple[ast.stmt, int], ...]:
-    """Return the statements around a line in its function, each with the part that has the line.
-
-    The part is -1 where the line is the statement's own, such as a loop's head.
-    """
-    module = _module(file)
-    return tuple(_path(module.body, line)) if module else ()
-
-
-def _path(body: Sequence[ast.stmt], line: int) -> Iterator[tuple[ast.stmt, int]]:
-    for statement in body:
-        if not statement.lineno <= line <= (statement.end_lineno or line):
-            continue
-        parts = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-        inner = [tuple(_path(part, line)) for part in parts]
-        part = next((at for at, found in enumerate(inner) if found), -1)
-        if not isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            yield statement, part
-        yield from inner[part] if part >= 0 else ()
-
-
-@cache
 def _with_return(file: str, line: int) -> bool:
-    entered = [block for block, part in _around(file, line) if isinstance(block, ast.With)]
+    entered = [block for block, part in around(file, line) if isinstance(block, ast.With)]
     return bool(entered) and any(isinstance(node, ast.Return) for node in ast.walk(entered[-1]))
-
-
-@cache
-def _formatted(file: str, line: int) -> tuple[ast.expr, ...]:
-    """Return what f-strings format in the calls that begin on a line."""
-    around = _around(file, line)
-    calls = ast.walk(around[-1][0]) if around else ()
-    return tuple(
-        node.value
-        for call in calls
-        if isinstance(call, ast.Call) and call.lineno == line
-        for node in ast.walk(call)
-        if isinstance(node, ast.FormattedValue)
-    )

@@ -187,6 +187,17 @@ def float_as_index(g: cute.Tensor, n: Int32, prof):
 
 
 @cute.kernel
+def name_of_a_loop_variable(g: cute.Tensor, n: Int32, prof):
+    ikp.init(prof)
+    for i in cutlass.range_constexpr(2):
+        with ikp.range(f"really? {i}"):
+            g[i] = Float32(n)
+    for i in cutlass.range(n, unroll=1):
+        with ikp.range(f"step {i}"):
+            g[i] = Float32(n)
+
+
+@cute.kernel
 def number_as_role(g: cute.Tensor, n: Int32, prof):
     ikp.init(prof)
     ikp.role(3)
@@ -242,6 +253,7 @@ def causes(error: BaseException | None) -> str:
         (open_at_finish, r"ikp\.finish ends the kernel, and 'load' is still open"),
         (tensor_as_where, r"the where of ikp\.range must be one boolean or integer"),
         (float_as_index, r"the index of ikp\.instant must be one integer"),
+        (name_of_a_loop_variable, r"the name 'step \?', an f-string of a value that a compiled"),
         (number_as_role, r"ikp\.role needs a name"),
     ],
 )

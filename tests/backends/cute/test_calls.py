@@ -140,7 +140,7 @@ class TestTvmFfi:
     def test_a_buffer_in_front_is_decoded(self) -> None:
         made = compiled_tvm(first, prof(), floats(), number())
         for given in (prof(), None):
-            with pytest.raises(ValueError, match="Tensor on argument #1"):  # not on #0
+            with pytest.raises(ValueError, match=r"Tensor on argument .1"):  # not the first
                 made(given, torch.zeros(1 << 14), 5)
 
     @pytest.mark.parametrize(("with_buffer", "given", "told"), WRONG)

@@ -1,9 +1,9 @@
 """Intra-kernel profiler for Triton, Gluon and CuTe DSL.
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
-``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``, ``gather``,
-``instrument``, ``load``, ``inspect``, ``edit``. Importing this package loads neither a DSL nor
-numpy; each name is loaded when it is first used.
+``no_token``, ``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``,
+``gather``, ``instrument``, ``load``, ``inspect``, ``edit``. Importing this package loads neither a
+DSL nor numpy; each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         finish,
         init,
         instant,
+        no_token,
         range,
         role,
         start,
@@ -56,7 +57,8 @@ _HOMES = {
     "ikp.calibration.calibrate": "calibrate",
     "ikp.core.overhead": "Figure Overhead",
     "ikp.verbs": (
-        "end end_async finish init instant range role start start_async"  # the verbs of a kernel
+        # the verbs of a kernel
+        "end end_async finish init instant no_token range role start start_async"
     ),
     "ikp.core.capture": "capture",
     "ikp.core.session": "profile",
@@ -101,6 +103,7 @@ __all__ = [
     "instant",
     "instrument",
     "load",
+    "no_token",
     "profile",
     "range",
     "role",

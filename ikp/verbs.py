@@ -12,11 +12,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ikp.backends.dsl import Dsl, OpenRange, Payload, Region, find_place, find_region
+from ikp.backends.dsl import (
+    Dsl,
+    OpenRange,
+    Payload,
+    Region,
+    Unrecorded,
+    find_place,
+    find_region,
+    stored_at,
+)
 from ikp.errors import KernelError
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -86,8 +97,7 @@ def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = No
     """
     dsl = _dsl(_semantic, "start")
     ranges = _ranges(dsl, ctx, "start")
-    if not dsl.recording("start"):
-        return ctx
+    dsl.check_source("start", ranges)
     return dsl.context((*ranges, _open(dsl, region, payload, "start")))
 
 
@@ -117,15 +127,15 @@ def end(
     """
     dsl = _dsl(_semantic, "end")
     ranges = _ranges(dsl, ctx, "end")
-    if not dsl.recording("end"):
-        return ctx
+    dsl.recording("end")
+    dsl.check_source("end", ranges)
     closed = dsl.region(region, "end")
     if not ranges:
         raise KernelError(
             f"ikp.end({_name(dsl, region)}) has no open range. Write ctx = ikp.start(ctx, name) "
             f"before it, in the same loop iteration, and keep the context that each verb returns."
         )
-    if not _same(dsl.region(ranges[-1].region, "end"), closed):
+    if not _same(_opened(dsl, ranges[-1], "end"), closed):
         raise KernelError(
             f"ikp.end({_name(dsl, region)}) meets the open range {_name(dsl, ranges[-1].region)}: "
             f"ranges close in reverse order. Use ikp.start_async and ikp.end_async for ranges that "
@@ -160,12 +170,12 @@ def instant(
         raise KernelError(
             f"ikp.instant takes a region and at most one payload, not {len(args)} values."
         )
-    if dsl.recording("instant"):
-        payload = dsl.payload(args[1] if len(args) == 2 else None, "instant")
-        region = find_region(dsl, args[0], "instant")
-        place = find_place(dsl, where, index, "instant")
-        if place is not None:
-            dsl.store_instant(region, payload, place)
+    recording = dsl.recording("instant")
+    payload = dsl.payload(args[1] if len(args) == 2 else None, "instant")
+    region = find_region(dsl, args[0], "instant")
+    place = find_place(dsl, where, index, "instant")
+    if recording and place is not None:
+        dsl.store_instant(region, payload, stored_at(dsl, place))
     return ctx
 
 
@@ -184,11 +194,32 @@ def start_async(ctx: Any, region: Any = None, payload: Any = None, _semantic: An
     Raises:
         KernelError: no ``init`` came before, or an argument can't be used.
     """
-    dsl = _dsl(_semantic, "start_async")
-    _ranges(dsl, ctx, "start_async")
-    if not dsl.recording("start_async"):
-        return dsl.context(())
-    return dsl.context((_open(dsl, region, payload, "start_async"),))
+    return _token(_dsl(_semantic, "start_async"), ctx, region, payload, "start_async")
+
+
+@_builtin
+def no_token(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
+    """Return the token of no range: a variable's first value, before a loop that opens ranges.
+
+    ``end_async`` records nothing for it::
+
+        token = ikp.no_token(ctx, "copy", 0)
+        for k in range(n):
+            ctx = ikp.end_async(ctx, token)
+            token = ikp.start_async(ctx, "copy", k)
+
+    Args:
+        ctx: the current context.
+        region: the region of the ranges that the variable is to hold.
+        payload: a number of the type of their payload; left out where they have none.
+
+    Returns:
+        A token of the type of those that ``start_async`` returns for the same arguments.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+    return _token(_dsl(_semantic, "no_token"), ctx, region, payload, "no_token")
 
 
 @_builtin
@@ -216,13 +247,13 @@ def end_async(
         KernelError: ``token`` is not a token.
     """
     dsl = _dsl(_semantic, "end_async")
-    if not dsl.recording("end_async"):
-        return ctx
+    dsl.recording("end_async")
     opened = dsl.ranges(token)
-    if opened is None or len(opened) != 1:
+    if opened is None or len(opened) != 1 or opened[0].opened is None:
         raise KernelError(
             "ikp.end_async takes (ctx, token): the token that ikp.start_async returned."
         )
+    _ranges(dsl, ctx, "end_async")
     _close(dsl, opened[0], payload, (where, index), "end_async")
     return ctx
 
@@ -243,8 +274,9 @@ def role(name: Any, _semantic: Any = None) -> None:
         raise KernelError(
             f"ikp.role needs a name, a string known when the kernel is compiled, not {name!r}."
         )
-    if dsl.recording("role"):
-        dsl.store_role(dsl.region(name, "role"))
+    recording, region = dsl.recording("role"), dsl.region(name, "role")
+    if recording:
+        dsl.store_role(region)
 
 
 @_builtin
@@ -253,11 +285,26 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
 
     Triton and Gluon kernels need not call it: ``ikp`` puts the same at every exit of the compiled
     kernel. A CuTe kernel without it can't tell how many records a full slot dropped, and neither
-    can a Triton kernel where a warning said that ikp's passes don't run. Returns the context,
-    unchanged.
+    can a Triton kernel where a warning said that ikp's passes don't run.
+
+    Args:
+        ctx: may be left out; if it is given, ranges that it holds open are told.
+
+    Returns:
+        The context, unchanged.
+
+    Raises:
+        KernelError: no ``init`` came before, or a range of the context is still open.
     """
     dsl = _dsl(_semantic, "finish")
-    if dsl.recording("finish"):
+    recording = dsl.recording("finish")
+    if dsl.plain(ctx) is not None and (ranges := _ranges(dsl, ctx, "finish")):
+        names = ", ".join(_name(dsl, each.region) for each in ranges)
+        raise KernelError(
+            f"ikp.finish ends the kernel, and {names} is still open: a range that is not closed is "
+            "not recorded. Write ctx = ikp.end(ctx, name) before it."
+        )
+    if recording:
         dsl.finish()
     return ctx
 
@@ -292,8 +339,11 @@ class range:
         self._opened: OpenRange | None = None
 
     def __enter__(self) -> None:
-        if self._dsl.recording("range"):
-            self._opened = _open(self._dsl, self._region, self._payload, "range")
+        self._dsl.check_source("range", ())
+        # What is never recorded is not opened either, and told all the same where it is wrong.
+        place = find_place(self._dsl, *self._place, "range")
+        opened = _open(self._dsl, self._region, self._payload, "range", never=place is None)
+        self._opened = None if place is None else opened
 
     def __exit__(
         self,
@@ -301,13 +351,16 @@ class range:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._opened is not None:
+        if self._opened is None:
+            return
+        # What the kernel raised matters more than what closing its range may have to say.
+        with suppress(KernelError) if error is not None else nullcontext():
             _close(self._dsl, self._opened, None, self._place, "range")
 
 
 def _ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
     ranges = dsl.ranges(ctx)
-    if ranges is None:
+    if ranges is None or any(each.opened is not None for each in ranges):
         raise KernelError(
             f"the first argument of ikp.{verb} is the context that ikp.init returned. For one line "
             f"with no context, use: with ikp.range(name): ..."
@@ -315,19 +368,42 @@ def _ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
     return ranges
 
 
-def _open(dsl: Dsl, region: Any, payload: Any, verb: str) -> OpenRange:
+def _open(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = False) -> OpenRange:
     find_region(dsl, region, verb)  # refuse bad arguments where the range opens
-    return dsl.open(region, payload, dsl.payload(payload, verb))
+    given = dsl.payload(payload, verb)
+    if dsl.recording(verb) and not never:
+        return dsl.open(region, payload, given)
+    return dsl.unrecorded(region, payload, given)
+
+
+def _token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
+    _ranges(dsl, ctx, verb)
+    find_region(dsl, region, verb)
+    given = dsl.payload(payload, verb)
+    if dsl.recording(verb):
+        opened = dsl.token(region, payload, given, opened=verb == "start_async")
+    else:
+        opened = replace(dsl.unrecorded(region, payload, given), opened=Unrecorded("token"))
+    return dsl.context((opened,))
 
 
 def _close(
     dsl: Dsl, opened: OpenRange, payload: Any, where_index: tuple[Any, Any], verb: str
 ) -> None:
     place = find_place(dsl, *where_index, verb)
-    if place is None:
+    replaced = dsl.plain(payload) is not None
+    given = dsl.payload(payload, verb) if replaced else None
+    if not dsl.recording(verb):
         return
-    given: Payload = dsl.payload(opened.payload if dsl.plain(payload) is None else payload, verb)
-    dsl.store_range(dsl.region(opened.region, verb), opened.start, given, place)
+    kept: Payload = given or dsl.payload(opened.payload, verb)
+    at = stored_at(dsl, place, opened.opened)
+    dsl.store_range(dsl.region(opened.region, verb), opened.start, kept, at)
+
+
+def _opened(dsl: Dsl, opened: OpenRange, verb: str) -> Region:
+    if isinstance(opened.region, Unrecorded):
+        return Region(None)
+    return dsl.region(opened.region, verb)
 
 
 def _same(opened: Region, closed: Region) -> bool:

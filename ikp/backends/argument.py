@@ -26,10 +26,16 @@ class Argument(NamedTuple):
         """The text of the spec."""
         return str(getattr(self.spec, "value", self.spec))
 
-    def __c_pointers__(self) -> list[int | None]:
-        words = (ctypes.c_int64(self.data.data_ptr()), ctypes.c_int32(self.slots_bytes))
-        self.data.ikp_words = words  # CuTe reads them after this returns: they live with the data
-        return [ctypes.cast(ctypes.pointer(word), ctypes.c_void_p).value for word in words]
+    @property
+    def address(self) -> int:
+        """Where the memory is, on the host's side; 0 where there is none."""
+        return 0 if self.data is None else self.data.data_ptr()
+
+    def __c_pointers__(self) -> list[int]:
+        # CuTe reads the words after this returns, in several threads: they live with the memory.
+        kept = _OFF if self.data is None else self.data.__dict__.setdefault("ikp_words", {})
+        new = ctypes.c_int64(self.address), ctypes.c_int32(self.slots_bytes)
+        return [ctypes.addressof(word) for word in kept.setdefault(self.slots_bytes, new)]
 
     def __get_mlir_types__(self) -> list[Any]:
         from ikp.backends.cute import foreign
@@ -46,6 +52,10 @@ class Argument(NamedTuple):
 
     def __cache_key__(self) -> str:
         return self.spec_text
+
+
+_OFF: dict[int, Any] = {}
+"""The words of an argument without memory, which record nothing."""
 
 
 def argument(segment: Segment) -> Argument:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ikp.backends.dsl import Payload, Place, Region, placed
+from ikp.backends.dsl import OpenRange, Payload, Place, Region, placed
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.spec import Spec
@@ -51,6 +51,11 @@ class PtxRecorder(ABC):
     def recording(self, verb: str) -> bool:
         """Return whether this kernel records."""
         return self._recording(verb) is not None
+
+    def check_source(  # noqa: B027 - the language's own compiler refuses it
+        self, verb: str, ranges: tuple[OpenRange, ...]
+    ) -> None:
+        """Refuse nothing."""
 
     def spec(self) -> Spec:
         """Return how this kernel records."""

@@ -80,9 +80,9 @@ def init(spec: Spec, language: Language) -> Asm:
     return _marked(Verb("init", (str(int(language)), str(spec))), 2)
 
 
-def start() -> Asm:
-    """No operands; the result is the start word."""
-    return _marked(Verb("start", ()), 0)
+def start(comment: str = "") -> Asm:
+    """No operands; the result is the start word. ``comment`` says which region is opened."""
+    return _marked(Verb("start", (comment,) if comment else ()), 0)
 
 
 def end(record: Record) -> Asm:

@@ -39,6 +39,8 @@ STORE_MARK = "// ikp.store"
 ROLE_MARK = "// ikp.role"
 WHOLE_MARK = "// ikp.whole"
 END_MARK = "// ikp.end"
+HOST_NAMED = "region named on the host"
+"""What a mark says of a region whose name the kernel does not know."""
 
 CLOCK_READ = {
     ClockKind.CYCLES: "mov.u32 $0, %clock;",
@@ -80,9 +82,13 @@ def region_comment(region: int, name: str) -> str:
     return f"{region} {json.dumps(name)}".replace("$", r"\u0024")  # LLVM would expand a dollar
 
 
-def start(spec: Spec) -> Asm:
-    """No operands; the result is the start word, as wide as the clock is read."""
-    return Asm(f"{CLOCK_MARK}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", f"={_clock_word(spec)}")
+def start(spec: Spec, comment: str = "") -> Asm:
+    """No operands; the result is the start word, as wide as the clock is read.
+
+    ``comment`` says in the mark which region is opened, for who looks for ranges without an end.
+    """
+    mark = f"{CLOCK_MARK} {comment}".strip()
+    return Asm(f"{mark}\n{CLOCK_READ[spec.clock]}\n{END_MARK}", f"={_clock_word(spec)}")
 
 
 def end(spec: Spec, record: Record) -> Asm:
@@ -105,6 +111,17 @@ def role(spec: Spec, number: int, comment: str) -> Asm:
 def whole(comment: str) -> Asm:
     """No operands. Asks ``finish`` for the record of a range that began where ``init`` did."""
     return Asm(f"{WHOLE_MARK} {comment}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
+
+
+def opened(code: str) -> str | None:
+    """Return which region the assembly of a start opens, as a message says it; None of others."""
+    first, _, rest = code.partition("\n")
+    comment = first.removeprefix(CLOCK_MARK).strip()
+    if not first.startswith(CLOCK_MARK) or not comment or STORE_MARK in rest:
+        return None
+    if comment == HOST_NAMED:
+        return "that is named on the host"
+    return repr(json.loads(comment.partition(" ")[2]))
 
 
 def slot_address(spec: Spec) -> str:

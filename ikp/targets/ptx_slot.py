@@ -146,7 +146,9 @@ min.u64 a, a, {_MANY}; cvt.u32.u64 slots, a;"""
 
 _CHOSEN = f"""{{
 .reg .u32 mask, from, step, most, last, blocks;
-ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
+mov.u32 mask, 0; mov.u32 from, 0; mov.u32 step, 1; mov.u32 most, 1;
+setp.ne.u32 first, $2, 0;
+@first ld.global.v4.b32 {{mask, from, step, most}}, [$1+{_LAUNCH["warps"]}];
 sub.u32 t, 32, warps; mov.u32 u, {_MANY}; shr.u32 u, u, t; and.b32 mask, mask, u;
 popc.b32 rows, mask; max.u32 rows, rows, 1;
 mov.u32 u, 1; shl.b32 u, u, warp; and.b32 t, mask, u; setp.ne.and.u32 ok, t, 0, ok;

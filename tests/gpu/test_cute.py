@@ -135,3 +135,55 @@ def test_three_languages_in_one_session() -> None:
     assert [launch.backend for launch in prof.trace.launches] == ["triton", "gluon", "cute"]
     starts = [prof.trace.slots.start_ns[prof.trace.slots.launch == i].min() for i in range(3)]
     assert starts == sorted(starts)
+
+
+def compiled(prof: object, options: str = "") -> object:
+    """Return the counting kernel's host function, compiled for 4 blocks of 64 threads."""
+    from cutlass import Int32, cute
+    from cutlass.cute.runtime import from_dlpack
+
+    from tests.gpu import cute_kernels
+
+    out = from_dlpack(torch.empty(256, device="cuda"))
+    arguments = (out, Int32(3), prof, [4, 1, 1], 64)
+    return cute.compile(cute_kernels.launch, *arguments, options=options)
+
+
+@pytest.mark.parametrize("options", ["", "--enable-tvm-ffi"])
+@pytest.mark.parametrize("called_before", [False, True])
+def test_none_after_a_buffer_touches_no_memory(called_before: bool, options: str) -> None:
+    from cutlass.cute.runtime import from_dlpack
+
+    if options:
+        pytest.importorskip("tvm_ffi")
+    out = torch.empty(256, device="cuda")
+    given = out if options else from_dlpack(out)
+    with ikp.profile() as prof:
+        buffer = prof.buffer("k", size=1 << 20)
+        function = compiled(buffer, options)
+        function(given, 3, buffer)  # type: ignore[operator]
+    (launch,) = prof.trace.launches
+    assert launch.kept == launch.attempted == 8 * (4 * 3 + 2) + 4
+    if not called_before:
+        function = compiled(buffer, options)
+    torch.cuda.synchronize()
+    buffer.data.zero_()
+    out.zero_()
+    function(given, 3, None)  # type: ignore[operator]
+    torch.cuda.synchronize()
+    assert (out == sum(range(3)) + 3).all()
+    assert not buffer.data.any()
+
+
+def test_a_function_compiled_with_none_refuses_a_buffer() -> None:
+    from cutlass.cute.runtime import from_dlpack
+
+    out = from_dlpack(torch.empty(256, device="cuda"))
+    function = compiled(None)
+    function(out, 3, None)  # type: ignore[operator]
+    with ikp.profile() as prof:
+        buffer = prof.buffer("k")
+        with pytest.raises(ikp.IkpError, match="compiled with None"):
+            function(out, 3, buffer)  # type: ignore[operator]
+        prof.discard(buffer)
+    torch.cuda.synchronize()

@@ -116,6 +116,19 @@ def overlapping(out, n, prof):
 
 
 @triton.jit
+def sentinel(out, n, prof):
+    """A token that is carried round a loop, and stands for nothing before the first round."""
+    ctx = ikp.init(prof)
+    pid = linear_id()
+    token = ikp.no_token(ctx, "flight", 0)
+    for i in range(n):
+        ctx = ikp.end_async(ctx, token, where=i != 2)
+        token = ikp.start_async(ctx, "flight", i)
+    ctx = ikp.end_async(ctx, token)
+    tl.store(out + pid, n)
+
+
+@triton.jit
 def early_return(out, n, prof):
     """Odd programs return before their end; nobody calls finish."""
     ikp.init(prof)

@@ -43,6 +43,14 @@ def overlapping(pid: int, n: int) -> Iterator[Record]:
     yield "second", 2.5
 
 
+def sentinel(pid: int, n: int) -> Iterator[Record]:
+    for i in range(n):
+        if i != 1:  # ended in round 2
+            yield "flight", i
+    if n == 2:
+        yield "flight", 1
+
+
 def early_return(pid: int, n: int) -> Iterator[Record]:
     yield "first", pid
     if pid % 2 == 0:
@@ -53,6 +61,7 @@ KERNELS: dict[str, Callable[[int, int], Iterator[Record]]] = {
     "nested": nested,
     "functional": functional,
     "overlapping": overlapping,
+    "sentinel": sentinel,
     "early_return": early_return,
 }
 

@@ -230,6 +230,72 @@ def return_in_with(x, prof):
 
 
 @triton.jit
+def ends_in_another_branch(x, prof):
+    ctx = ikp.init(prof)
+    n = tl.load(x)
+    if n > 0:
+        ctx = ikp.start(ctx, "across")
+    tl.store(x, 1)
+    if n > 0:
+        ctx = ikp.end(ctx, "across")
+
+
+@triton.jit
+def closing(ctx):
+    return ikp.end(ctx, "in a helper")
+
+
+@triton.jit
+def ended_by_a_helper_in_a_loop(x, prof):
+    ctx = ikp.init(prof)
+    ctx = ikp.start(ctx, "in a helper")
+    for _ in range(tl.load(x)):
+        ctx = closing(ctx)
+
+
+@triton.jit
+def name_of_a_loop_variable(x, prof):
+    ikp.init(prof)
+    for i in range(tl.load(x)):
+        with ikp.range(f"step {i}"):
+            tl.store(x, i)
+
+
+@triton.jit
+def open_at_finish(x, prof):
+    ctx = ikp.init(prof)
+    ctx = ikp.start(ctx, "load")
+    tl.store(x, 1)
+    ctx = ikp.finish(ctx)
+
+
+@triton.jit
+def token_as_context(x, prof):
+    ctx = ikp.init(prof)
+    token = ikp.start_async(ctx, "load")
+    ikp.end(token, "load")
+
+
+@triton.jit
+def where_is_a_block(x, prof):
+    ikp.init(prof)
+    with ikp.range("load", where=tl.arange(0, 4)):
+        tl.store(x, 1)
+
+
+@triton.jit
+def index_is_a_float(x, prof):
+    ikp.init(prof)
+    ikp.instant("load", index=1.5)
+
+
+@triton.jit
+def role_is_a_number(x, prof):
+    ikp.init(prof)
+    ikp.role(3)
+
+
+@triton.jit
 def instant_without_region(x, prof):
     ctx = ikp.init(prof)
     ikp.instant(ctx)

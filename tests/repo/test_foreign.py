@@ -31,6 +31,7 @@ EXCEPTIONS = {
     ("ikp.backends.triton.state", "backend_name"): "called by Compiled only",
     ("ikp.backends.triton", "backend_name"): "asked behind TRITON.has(VERBS)",
     ("ikp.auto.verbs", "backend_name"): "a twin's code calls it, with a buffer",
+    ("ikp.backends.cute.calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
     ("ikp.inspection.images", "arg_names"): "only makes an error's text better",
 }
 """Other places, with the reason why a name that has gone does no harm there."""

@@ -188,3 +188,10 @@ def test_a_role_is_in_the_slot_of_its_warp() -> None:
     trace = run(kernel, abi.segment_bytes(1, 2))
     assert trace.roles == ("", fallback_name(abi.HASHED_REGION | 77))
     assert trace.slots.role.tolist() == [1]
+
+
+@pytest.mark.parametrize("mode", OverflowMode)
+@pytest.mark.parametrize("select", [False, True])
+def test_no_bytes_for_slots_means_no_memory_at_all(select: bool, mode: OverflowMode) -> None:
+    """Nothing is mapped: any access would be outside of every buffer."""
+    Machine().launch(recorder(Kernel(mode, select=select)).text(), [0, 0], (2, 1, 1), (64, 1, 1))

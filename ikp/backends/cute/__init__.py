@@ -8,7 +8,7 @@ import cutlass  # noqa: F401 - this backend is there only where CuTe is
 
 from ikp.backends import names
 from ikp.backends.argument import Argument, argument
-from ikp.backends.cute.foreign import CUTE, VERBS
+from ikp.backends.cute import foreign
 from ikp.backends.off import Off
 from ikp.core.plugins import INTERFACE
 from ikp.core.segment import Segment
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def running(verb: str) -> Dsl | None:
     """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
-    if not CUTE.has(VERBS):
+    if not foreign.recording():
         return None
     from ikp.backends.cute import state
     from ikp.backends.cute.traced import Traced
@@ -29,7 +29,7 @@ def running(verb: str) -> Dsl | None:
 
 def off() -> Dsl | None:
     """Return the adapter of a kernel that can't be recorded; None where CuTe's kernels can."""
-    if CUTE.has(VERBS):
+    if foreign.recording():
         return None
     from ikp.backends.cute.context import Context
 
@@ -47,7 +47,7 @@ class CuteBackend:
 
     def argument(self, segment: Segment) -> Argument | None:
         """Return the ``prof`` argument for one launch that records into ``segment``."""
-        return argument(segment) if CUTE.has(VERBS) else None
+        return argument(segment) if foreign.recording() else None
 
     def names(self) -> dict[int, str]:
         """Return the regions of the kernels traced in this process."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import cutlass
 
-from ikp.backends.dsl import OpenRange
+from ikp.backends.dsl import OpenRange, describe_context
 
 
 class Context:
@@ -28,14 +29,43 @@ class Context:
             OpenRange(
                 *(
                     type(part)(next(left)) if isinstance(part, cutlass.Numeric) else part
-                    for part in (r.region, r.start, r.payload)
+                    for part in _parts(r)
                 )
             )
             for r in self.ranges
         ]
-        return Context(tuple(ranges))
+        return context(tuple(ranges))
+
+
+def context(ranges: tuple[OpenRange, ...]) -> Context:
+    """Return a context of the class that stands for what is open.
+
+    CuTe compares the Python classes of what a loop or a branch carries, and the number of its
+    run-time values. The names of regions are in the class alone, and where nothing is recorded
+    there are no run-time values: one class for each makes an unbalanced loop an error.
+    """
+    kinds = tuple(tuple(map(_kind, _parts(each))) for each in ranges)
+    made: Context = _class_of(kinds, describe_context(ranges))(ranges)
+    return made
+
+
+def kind_of(value: cutlass.Numeric) -> str:
+    """Return what must be equal of two run-time values that one variable holds in turn."""
+    return f"{'f' if type(value).is_float else 'i'}{type(value).width}"
+
+
+@cache
+def _class_of(kinds: tuple[Any, ...], text: str) -> type[Context]:
+    return type(text, (Context,), {"kinds": kinds})
+
+
+def _kind(part: Any) -> Any:
+    return (kind_of(part),) if isinstance(part, cutlass.Numeric) else part
+
+
+def _parts(opened: OpenRange) -> tuple[Any, Any, Any, Any]:
+    return opened.region, opened.start, opened.payload, opened.opened
 
 
 def _dynamic(opened: OpenRange) -> list[Any]:
-    parts = (opened.region, opened.start, opened.payload)
-    return [part for part in parts if isinstance(part, cutlass.Numeric)]
+    return [part for part in _parts(opened) if isinstance(part, cutlass.Numeric)]

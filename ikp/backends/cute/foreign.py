@@ -22,7 +22,74 @@ VERBS = Feature(
     "CuTe kernels get no buffer (prof is None) and are not recorded.",
 )
 
-CUTE = Foreign("CuTe DSL", "nvidia-cutlass-dsl", ("4.6", "4.8"), (VERBS,))
+_EXECUTOR = "cutlass.base_dsl.jit_executor"
+_FUNCTION = Private(_EXECUTOR, "JitCompiledFunction")
+_ARGUMENTS = Private(_EXECUTOR, "ExecutionArgs")
+_CONVERTER = Private("cutlass.cute._tvm_ffi_args_spec_converter", "_tvm_ffi_args_spec_converter")
+_DSL = Private("cutlass.cutlass_dsl", "CuTeDSL._get_dsl")
+_ADVANCE = Private(_IR, "WalkResult.ADVANCE")
+
+CALLS = Feature(
+    (
+        Private(
+            _EXECUTOR, "JitCompiledFunction.__init__", takes=("dynamic_args", "dynamic_kwargs")
+        ),
+        Private(_EXECUTOR, "ExecutionArgs.generate_execution_args"),
+        Private(_EXECUTOR, "ExecutionArgs.convert_python_pointer_args_for_tvm_ffi"),
+        Private(_EXECUTOR, "ExecutionArgs.get_rectified_args"),
+        Private("cutlass.cutlass_dsl", "CuTeDSL.register_trace_finalize_hook"),
+        _FUNCTION,
+        _ARGUMENTS,
+        _CONVERTER,
+        _DSL,
+        _ADVANCE,
+    ),
+    "CuTe kernels get no buffer (prof is None) and are not recorded, since calls of compiled "
+    "functions can't be checked: one that was compiled with a buffer and is called with None would "
+    "record into memory that may be freed.",
+)
+
+CUTE = Foreign("CuTe DSL", "nvidia-cutlass-dsl", ("4.6", "4.8"), (VERBS, CALLS))
+
+
+def recording() -> bool:
+    """Return whether CuTe kernels can be recorded."""
+    return CUTE.has(VERBS) and CUTE.has(CALLS)
+
+
+def compiled_classes() -> tuple[Any, Any]:
+    """Return the class of compiled functions, and that of the arguments of one."""
+    return _FUNCTION.find(), _ARGUMENTS.find()
+
+
+def dsl() -> Any:
+    """Return the object that traces and compiles."""
+    return _DSL.find()()
+
+
+def set_parameters(converter: Any) -> None:
+    """Have a function describe the parameters of functions to TVM-FFI."""
+    dsl()._tvm_ffi_args_spec_converter = converter  # noqa: SLF001
+
+
+def parameters() -> Any:
+    """Return CuTe's own function that describes parameters to TVM-FFI."""
+    return _CONVERTER.find()
+
+
+def on_traced(function: Any) -> None:
+    """Have a function called with each module that has been traced."""
+    dsl().register_trace_finalize_hook(function)
+
+
+def go_on() -> Any:
+    """Return what a function that looks at operations returns, to be shown the next."""
+    return _ADVANCE.find()
+
+
+def text_of(attribute: Any) -> str:
+    """Return the text in an attribute of an operation."""
+    return str(Private(_IR, "StringAttr").find()(attribute).value)
 
 
 def insertion_point() -> Any:

@@ -21,11 +21,15 @@ KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
 @dataclass(slots=True)
 class Recording:
-    """How a kernel records, and the totals it has so far. ``init`` is the operation of ``init``."""
+    """How a kernel records, and the totals it has so far. ``init`` is the operation of ``init``.
+
+    ``places`` says where in the source each operation that opens a range comes from.
+    """
 
     spec: Spec
     init: Any = None
     counters: set[Counter] = field(default_factory=set)
+    places: dict[int, str] = field(default_factory=dict)
 
 
 _recordings: weakref.WeakKeyDictionary[Any, dict[int, Recording | None]] = (
@@ -68,7 +72,7 @@ def begin(kernel: int, recording: Recording | None) -> None:
     recordings = _recordings.setdefault(foreign.context(), {})
     if kernel in recordings:
         raise init_twice()
-    if recording is not None and not _in_outermost_block():
+    if not _in_outermost_block():
         raise KernelError(
             "ikp.init stands in a loop or a branch that is decided at run time. A warp that does "
             "not run it would record into memory that is not its own. Call ikp.init at the top of "
@@ -87,6 +91,13 @@ def current(kernel: int, verb: str) -> Recording | None:
     if kernel not in recordings:
         raise no_init(verb)
     return recordings[kernel]
+
+
+def place_of(operation: Any) -> str:
+    """Return where the verb stands that made an operation; "" if that is not known."""
+    found = _recordings.get(operation.context, {}).values()
+    places = (each.places.get(hash(operation)) for each in found if each)
+    return next((place for place in places if place), "")
 
 
 def _in_outermost_block() -> bool:

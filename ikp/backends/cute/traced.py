@@ -6,26 +6,32 @@ nothing is threaded through the DSL's loops and branches.
 
 from __future__ import annotations
 
+import ast
+from dataclasses import replace
 from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint32
 
 from ikp.backends.argument import Argument
-from ikp.backends.cute import foreign, state
-from ikp.backends.cute.context import Context
+from ikp.backends.caller import calling, place
+from ikp.backends.cute import calls, foreign, state
+from ikp.backends.cute.context import Context, context, kind_of
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
     Region,
+    Unrecorded,
     constant_payload,
     constant_region,
+    formatted_at_run_time,
     not_a_buffer,
     not_a_payload,
     not_a_region,
     signed,
 )
 from ikp.backends.recorder import PtxRecorder
+from ikp.backends.source import formatted
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
@@ -42,6 +48,7 @@ class Traced(PtxRecorder):
 
     def init(self, prof: Any) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
+        calls.watch()
         if prof is None:
             state.begin(self._kernel, None)
             return
@@ -60,6 +67,8 @@ class Traced(PtxRecorder):
         known = constant_region(value)
         if known is None:
             raise not_a_region(verb, repr(value))
+        if "?" in known.name and _formats_run_time_value():
+            raise formatted_at_run_time(verb, known.name)
         return known
 
     def payload(self, value: Any, verb: str) -> Payload:
@@ -71,25 +80,64 @@ class Traced(PtxRecorder):
             raise not_a_payload(verb, repr(value), "Take one element of a tensor: x[i].")
         return known
 
-    def condition(self, value: Any) -> Any:
+    def is_condition(self, value: Any) -> bool:
         """Accept a boolean or an integer."""
-        return Int32(cutlass.Boolean(value)) if isinstance(value, cutlass.Integer) else None
+        return isinstance(value, (int, cutlass.Integer))
+
+    def is_index(self, value: Any) -> bool:
+        """Accept an integer of at most 32 bits."""
+        if isinstance(value, int):
+            return 0 <= value < 1 << 31
+        return isinstance(value, cutlass.Integer) and type(value).width <= Int32.width
+
+    def condition(self, value: Any) -> Any:
+        """Return an Int32."""
+        return Int32(cutlass.Boolean(value))
 
     def index(self, value: Any) -> Any:
-        """Accept an integer of at most 32 bits."""
-        if isinstance(value, cutlass.Integer) and type(value).width <= 32:
-            return Int32(value)
-        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+        """Return a constant as it is, anything else as Int32."""
+        return value if isinstance(value, int) else Int32(value)
+
+    def both(self, one: Any, other: Any) -> Any:
+        """Return an Int32."""
+        return one & other
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
-        """Read the clock; constants become run-time values, so that tokens have one type."""
+        """Read the clock."""
+        return self._range(region, payload, given, self._read_clock(region))
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Read the clock for a range; the start word of none is 0."""
+        wide = self.spec().clock.bits > abi.WORD_BITS
+        zero = Int64(0) if wide else Int32(0)
+        start = self._read_clock(region) if opened else zero
+        return replace(self._range(region, payload, given, start), opened=Int32(int(opened)))
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return a range of constants: types stand where run-time values would."""
+        made = self._range(region, payload, given, None)
+        parts = (made.region, made.payload)
+        kinds = [Unrecorded(kind_of(p)) if isinstance(p, cutlass.Numeric) else p for p in parts]
+        return OpenRange(kinds[0], None, kinds[1])
+
+    def _read_clock(self, region: Any) -> Any:
+        word = self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
+        if recording := state.current(self._kernel, "start"):
+            recording.places[hash(word.ir_value().owner)] = place()
+        return word
+
+    def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
+        """Return an open range, in which a constant payload is a run-time value.
+
+        So a token opened with ``0`` before a loop has the type of one opened with its variable.
+        """
         if given.type is not PayloadType.NONE and not isinstance(payload, cutlass.Numeric):
             payload = Float32(payload) if isinstance(payload, float) else Int32(payload)
-        return OpenRange(region, self._emit(ptx.start(self.spec()), []), payload)
+        return OpenRange(region, start, payload)
 
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that CuTe carries."""
-        return Context(ranges)
+        return context(ranges)
 
     def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
@@ -135,6 +183,20 @@ class Traced(PtxRecorder):
         if payload.type is PayloadType.F32:
             return Int32(foreign.bits(Float32(payload.value).ir_value()))
         return (Int32 if payload.type is PayloadType.I32 else Uint32)(payload.value)
+
+
+def _formats_run_time_value() -> bool:
+    """Return whether the verb is given an f-string of a run-time value, which prints as "?"."""
+    frame = calling()
+    if frame is None:
+        return False
+    names = (
+        frame.f_locals.get(node.id)
+        for value in formatted(frame.f_code.co_filename, frame.f_lineno)
+        for node in ast.walk(value)
+        if isinstance(node, ast.Name)
+    )
+    return any(isinstance(each, cutlass.Numeric) for each in names)
 
 
 def _type_of(value: Any, verb: str) -> PayloadType:

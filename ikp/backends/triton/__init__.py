@@ -47,7 +47,7 @@ def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes th
 
 
 class TritonBackend:
-    """The host's side of the Triton verbs; installs the compiler hooks."""
+    """The host's side of the Triton verbs; installs the hooks on Triton."""
 
     interface = INTERFACE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import triton.language as tl
@@ -10,6 +11,7 @@ from ikp.backends.dsl import (
     OpenRange,
     Payload,
     Region,
+    Unrecorded,
     constant_payload,
     constant_region,
     not_a_buffer,
@@ -64,30 +66,67 @@ class Compiled(PtxRecorder):
             raise not_a_payload(verb, _describe(value), remedy)
         return known
 
+    def is_condition(self, value: Any) -> bool:
+        """Accept a scalar boolean or integer tensor, or a constant."""
+        return isinstance(value, int) or (_is_scalar(value) and value.dtype.is_int())
+
+    def is_index(self, value: Any) -> bool:
+        """Accept an integer, or a scalar integer tensor of at most 32 bits."""
+        if isinstance(value, int):
+            return 0 <= value < 1 << 31
+        scalar = _is_scalar(value) and value.dtype.is_int()
+        return bool(scalar and value.dtype.primitive_bitwidth <= 32)
+
     def condition(self, value: Any) -> Any:
-        """Accept a scalar boolean or integer tensor."""
-        if not (_is_scalar(value) and value.dtype.is_int()):
-            return None
+        """Return an int32 tensor."""
         if value.dtype.primitive_bitwidth > 1:
             value = self._semantic.not_equal(value, self._semantic.to_tensor(0))
         return self._semantic.cast(value, tl.int32)
 
     def index(self, value: Any) -> Any:
-        """Accept an integer, or a scalar integer tensor of at most 32 bits."""
-        if _is_scalar(value) and value.dtype.is_int() and value.dtype.primitive_bitwidth <= 32:
-            return self._semantic.cast(value, tl.int32)
-        return value if isinstance(value, int) and 0 <= value < 1 << 31 else None
+        """Return a constant as it is, a tensor as int32."""
+        return value if isinstance(value, int) else self._semantic.cast(value, tl.int32)
+
+    def both(self, one: Any, other: Any) -> Any:
+        """Return an int32 tensor."""
+        return self._semantic.and_(one, other)
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
-        """Read the clock.
+        """Read the clock."""
+        return self._range(region, payload, given, self._read_clock(region))
 
-        A constant payload becomes a tensor, so that a token opened with ``0`` before a loop has the
-        type of one opened with the loop's variable.
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Read the clock for a range; the start word of none is 0."""
+        start = self._read_clock(region) if opened else self._no_clock()
+        made = self._range(region, payload, given, start)
+        return replace(made, opened=self._semantic.to_tensor(int(opened)))
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return a range whose start is 0: dtypes stand where other tensors would.
+
+        Triton takes a variable for changed by a branch only if its tensors are others. That nobody
+        reads the 0, the compiler finds out.
+        """
+        region, payload = self.plain(region), self.plain(payload)
+        if _is_scalar(region):
+            region = Unrecorded(str(region.dtype))
+        start = self._semantic.to_tensor(0)
+        if given.type is PayloadType.NONE:
+            return OpenRange(region, start, None)
+        if _is_scalar(payload):
+            return OpenRange(region, start, Unrecorded(str(payload.dtype)))
+        dtype = "int1" if isinstance(payload, bool) else _CONSTANTS[given.type]
+        return OpenRange(region, start, Unrecorded(dtype))
+
+    def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
+        """Return an open range, in which a constant payload is a tensor.
+
+        So a token opened with ``0`` before a loop has the type of one opened with its variable.
         """
         payload = self.plain(payload)
         if given.type is not PayloadType.NONE and not _is_scalar(payload):
             payload = self._semantic.to_tensor(payload)
-        return OpenRange(self.plain(region), self._read_clock(), payload)
+        return OpenRange(self.plain(region), start, payload)
 
     def store_whole(self, region: Region) -> None:
         """Have the kernel's finish record a range from init to there."""
@@ -112,8 +151,13 @@ class Compiled(PtxRecorder):
     def _set_up(self, spec: Spec, language: Language) -> ptx.Asm:
         return ptx_slot.init(spec, language)
 
-    def _read_clock(self) -> Any:
-        return self._emit(ptx.start(self.spec()), [])
+    def _read_clock(self, region: Any) -> Any:
+        return self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
+
+    def _no_clock(self) -> Any:
+        zero = self._semantic.to_tensor(0)
+        wide = self.spec().clock.bits > abi.WORD_BITS
+        return self._semantic.cast(zero, tl.int64) if wide else zero
 
     def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
         # is_pure=False makes it volatile: never dropped, merged, or moved across memory operations.
@@ -147,6 +191,10 @@ class Compiled(PtxRecorder):
             return self._semantic.bitcast(wide, tl.int32)
         dtype = tl.int32 if payload.type is PayloadType.I32 else tl.uint32
         return self._semantic.cast(payload.value, dtype)
+
+
+_CONSTANTS = {PayloadType.I32: "int32", PayloadType.U32: "uint32", PayloadType.F32: "fp32"}
+"""The dtypes that Triton gives constants, by what they are as payloads."""
 
 
 def _is_gluon(semantic: Any) -> bool:

@@ -45,5 +45,5 @@ class CompiledAmd(Compiled):
     def _set_up(self, spec: Spec, language: Language) -> Asm:
         return amdgcn.init(spec, language)
 
-    def _read_clock(self) -> Any:
-        return self._emit(amdgcn.start(), [])
+    def _read_clock(self, region: Any) -> Any:
+        return self._emit(amdgcn.start(self.region(region, "start").comment), [])

@@ -14,7 +14,7 @@ from typing import Any
 
 import triton.language as tl
 
-from ikp.backends.dsl import OpenRange
+from ikp.backends.dsl import OpenRange, describe_context
 from ikp.backends.triton import foreign
 
 _Value: Any
@@ -28,14 +28,7 @@ class _ContextClass(type):
     ranges: tuple[OpenRange, ...]
 
     def __repr__(cls) -> str:
-        names = ", ".join(
-            repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in cls.ranges
-        )
-        return (
-            f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} "
-            "(an iteration or a branch must close every range it opens; use start_async for one "
-            "that crosses)"
-        )
+        return describe_context(cls.ranges)
 
 
 class Context(_Value, metaclass=_ContextClass):  # type: ignore[misc]
@@ -118,6 +111,6 @@ def _types(ranges: tuple[OpenRange, ...]) -> tuple[OpenRange, ...]:
     )
 
 
-def _parts(opened: OpenRange) -> tuple[Any, Any, Any]:
+def _parts(opened: OpenRange) -> tuple[Any, Any, Any, Any]:
     """Return the fields of an open range: in a value constants and tensors, in a type dtypes."""
-    return opened.region, opened.start, opened.payload
+    return opened.region, opened.start, opened.payload, opened.opened

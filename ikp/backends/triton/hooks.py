@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.triton import foreign, stages, vanished
+from ikp.backends.triton import foreign, stages, unclosed, vanished
 from ikp.backends.triton.foreign import LOADED, STAGES, TRITON
 from ikp.core.regions import merge
 from ikp.errors import KernelError
@@ -158,6 +158,7 @@ def _loading(*about: Any) -> None:
     texts = {Path(file).suffix: Path(path) for file, path in files.items()}
     _loaded.update(path for suffix, path in texts.items() if suffix in _TEXTS)
     vanished.check(str(about[2]), texts)
+    unclosed.check(str(about[2]), texts)
 
 
 def loaded_names() -> dict[int, str]:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import time
+import warnings
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 
+from ikp.backends.caller import place
 from ikp.backends.dsl import (
     OpenRange,
     Payload,
@@ -21,19 +25,22 @@ from ikp.backends.dsl import (
     Region,
     constant_payload,
     constant_region,
+    describe_context,
+    formatted_at_run_time,
     init_twice,
+    never_closed,
     no_init,
     not_a_buffer,
     not_a_payload,
     not_a_region,
     placed,
 )
-from ikp.backends.triton import foreign
+from ikp.backends.triton import foreign, structure
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
-from ikp.errors import KernelError
+from ikp.errors import IkpWarning, KernelError
 
 _interpreter = foreign.running()
 
@@ -49,12 +56,15 @@ class Interpreted:
 
     def __init__(self) -> None:
         self._running: _Program | None = None
+        self._told: set[str] = set()  # what was told of this launch
 
     def init(self, prof: Any) -> None:
         """Open the slot of this program."""
         if self._running is not None and self._running.identity is _interpreter.grid_idx:
             raise init_twice()
         self._running = _Program(prof)
+        if not any(self._running.identity):  # the first of a launch
+            self._told = set()
 
     def recording(self, verb: str) -> bool:
         """Return whether this program records."""
@@ -67,6 +77,8 @@ class Interpreted:
     def region(self, value: Any, verb: str) -> Region:
         """Accept anything that is a string or an integer."""
         value = self.plain(value)
+        if isinstance(value, str) and structure.formats_run_time_value():
+            raise formatted_at_run_time(verb, value)
         at_run_time = isinstance(value, np.integer)  # where a compiled kernel has a tensor
         known = constant_region(int(value) if at_run_time else value)
         if known is None:
@@ -84,20 +96,68 @@ class Interpreted:
             return Payload(PayloadType.U32, known.value)
         return known
 
-    def condition(self, value: Any) -> Any:
+    def is_condition(self, value: Any) -> bool:
         """Accept a scalar boolean or integer."""
-        return int(value) if isinstance(value, (np.bool_, np.integer)) else None
+        return isinstance(value, (int, np.bool_, np.integer))
 
-    def index(self, value: Any) -> Any:
+    def is_index(self, value: Any) -> bool:
         """Accept an integer of at most 32 bits."""
-        return int(value) if isinstance(value, (int, np.integer)) and 0 <= value < 1 << 31 else None
+        return isinstance(value, (int, np.integer)) and 0 <= int(value) < 1 << 31
+
+    def condition(self, value: Any) -> int:
+        """Return 0 or 1."""
+        return int(bool(value))
+
+    def index(self, value: Any) -> int:
+        """Return a Python integer."""
+        return int(value)
+
+    def both(self, one: int, other: int) -> int:
+        """Return 0 or 1."""
+        return one & other
+
+    def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
+        """Refuse what Triton refuses, though Python can do it."""
+        if verb == "range":
+            if structure.returns_from_with():
+                raise KernelError(
+                    "a compiled kernel can't return out of `with ikp.range(...)`: Triton says "
+                    "'Cannot have `return` statements inside `with` statements'. Write "
+                    "ctx = ikp.start(ctx, name), and ctx = ikp.end(ctx, name) before the return."
+                )
+            return
+        here, at = structure.level(), place()
+        for each in ranges[-1:] if verb == "end" else ranges:
+            start = each.start
+            if start.level != here if verb == "end" else start.opened_again(here, at):
+                raise KernelError(
+                    f"ikp.{verb} at {at} gets {describe_context(ranges)}: {each.region!r} was "
+                    f"opened at {start.place}, in another iteration or branch."
+                )
 
     def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
-        return OpenRange(self.plain(region), time.perf_counter_ns(), self.plain(payload))
+        region = self.plain(region)
+        start = _Start(time.perf_counter_ns())
+        start.level, start.place = structure.level(), place()
+        text = never_closed(repr(region), start.place)
+        start.dropped = partial(self._tell, _interpreter.grid_idx, text)
+        return OpenRange(region, start, self.plain(payload))
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Read the clock, which the token of no range does not use."""
+        make = self.open if opened else self.unrecorded
+        return replace(make(region, payload, given), opened=int(opened))
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return the same, though nobody will read its start."""
+        made = self.open(region, payload, given)
+        made.start.dropped = None
+        return made
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Store one range record, or add the range to its region's total."""
+        start.dropped = None
         self._store(Kind.RANGE, region, start, time.perf_counter_ns(), payload, place)
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
@@ -141,6 +201,13 @@ class Interpreted:
         tag = region.fixed_tag(placed(kind, place), payload.type) or 0
         program.store(tag, (start, end), payload.value, place.index)
 
+    def _tell(self, program: Any, text: str) -> None:
+        if program is not _interpreter.grid_idx or not structure.running():
+            return  # it raised, and what it left behind is dropped later
+        if text not in self._told:  # by another program of the launch
+            self._told.add(text)
+            warnings.warn(text, IkpWarning, stacklevel=2)
+
     def _program(self, verb: str) -> _Program:
         program = self._running
         if program is None or program.identity is not _interpreter.grid_idx:
@@ -150,6 +217,26 @@ class Interpreted:
 
 INTERPRETED = Interpreted()
 """One for the process: the interpreter runs one program at a time."""
+
+
+class _Start(int):
+    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
+
+    Python drops a kernel's variables when it returns, and a token's when another takes its place.
+    A kernel that raised has more to tell than that its ranges are open.
+    """
+
+    level: structure.Level = ()
+    place: str = ""
+    dropped: Callable[[], None] | None = None
+
+    def opened_again(self, level: structure.Level, place: str) -> bool:
+        """Return whether a later round of a loop, in which the range is open, opens it there."""
+        return (level, place) == (self.level, self.place) and structure.loops(level)
+
+    def __del__(self) -> None:
+        if self.dropped is not None:
+            self.dropped()
 
 
 class _Program:

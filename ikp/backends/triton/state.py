@@ -38,7 +38,7 @@ def begin(semantic: Any, recording: Recording) -> None:
     options = semantic.builder.options
     if id(options) in _recordings:
         raise init_twice()
-    if recording.spec is not None and _in_noinline():
+    if _in_noinline():
         raise _not_in_noinline("init", "sets up the kernel that is launched", "Call it there.")
     if recording.spec is not None:
         _check_passes(options, recording.spec)
@@ -66,23 +66,24 @@ def current(semantic: Any, verb: str) -> Spec | None:
     recording = _recordings.get(id(semantic.builder.options))
     if recording is None:
         raise no_init(verb)
-    if recording.spec is not None and _in_noinline():
+    if _in_noinline():
         _check_in_noinline(semantic, verb, recording.spec)
     return recording.spec
 
 
-def _check_in_noinline(semantic: Any, verb: str, spec: Spec) -> None:
+def _check_in_noinline(semantic: Any, verb: str, spec: Spec | None) -> None:
     """Refuse what a function that is called can't do with the registers that it is handed."""
     if verb == "finish":
         raise _not_in_noinline(verb, "ends the kernel that is launched", "Call it there.")
     inline = "Remove noinline=True, or put the range around the call."
-    if spec.totals:
+    if spec is not None and spec.totals:
         reason = "can't add to the kernel's totals (mode='totals'), which are in its registers"
         raise _not_in_noinline(verb, reason, inline)
     if semantic.builder.options.backend_name == "hip":
         reason = "can't be handed the kernel's registers on AMD GPUs"
         raise _not_in_noinline(verb, reason, inline)
-    hooks.need(semantic.builder.options, "verbs in a function marked noinline")
+    if spec is not None:
+        hooks.need(semantic.builder.options, "verbs in a function marked noinline")
 
 
 def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:

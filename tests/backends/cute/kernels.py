@@ -114,6 +114,28 @@ def plain_control(g: cute.Tensor, n: Int32, prof):
 
 
 @cute.kernel
+def sentinel(g: cute.Tensor, n: Int32, prof):
+    """A token that is carried round a loop, and stands for nothing before the first round."""
+    ctx = ikp.init(prof)
+    at, _, _ = cute.arch.thread_idx()
+    token = ikp.no_token(ctx, "flight", 0)
+    for i in cutlass.range(n, unroll=1):
+        ctx = ikp.end_async(ctx, token)
+        token = ikp.start_async(ctx, "flight", i)
+        g[at] = g[at] + Float32(1.0)
+    ctx = ikp.end_async(ctx, token)
+    ikp.finish(ctx)
+
+
+@cute.kernel
+def plain_sentinel(g: cute.Tensor, n: Int32, prof):
+    """What ``sentinel`` does, without ikp."""
+    at, _, _ = cute.arch.thread_idx()
+    for _ in cutlass.range(n, unroll=1):
+        g[at] = g[at] + Float32(1.0)
+
+
+@cute.kernel
 def choices(g: cute.Tensor, n: Int32, prof):
     """Conditions, known now and at run time, and indices."""
     ctx = ikp.init(prof)

@@ -92,11 +92,19 @@ def test_recording_synchronises_nothing_and_uses_no_local_memory(target: str) ->
     assert not recorded.count(LOCAL_MEMORY)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_off_is_the_kernel_without_ikp(target: str) -> None:
-    off = launched("control", target, False)
-    assert off.instructions == launched("plain_control", target, False).instructions
+@pytest.mark.parametrize(
+    ("kernel", "target"), [*(("control", target) for target in TARGETS), ("sentinel", DEFAULT)]
+)
+def test_off_is_the_kernel_without_ikp(kernel: str, target: str) -> None:
+    off = launched(kernel, target, False)
+    assert off.instructions == launched(f"plain_{kernel}", target, False).instructions
     assert "ikp_" not in off.ptx
+
+
+def test_a_token_of_nothing_is_carried_with_a_flag_that_its_end_asks() -> None:
+    text = launched("sentinel").ptx
+    assert len(marks(launched("sentinel"))) == 2
+    assert text.count("setp.ne.u32 w, %r") == 2  # in the loop and behind it
 
 
 def test_every_place_where_a_verb_may_stand_has_its_record() -> None:

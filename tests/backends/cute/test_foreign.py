@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.backends.cute import CuteBackend
-from ikp.backends.cute.foreign import CUTE, VERBS
+from ikp.backends.cute.foreign import CALLS, CUTE, VERBS
 from ikp.backends.foreign import Feature, Foreign, Private
 from ikp.core.segment import Segment
 from tests.backends.cute import kernels
@@ -16,7 +16,7 @@ from tests.backends.sass import spec
 pytestmark = pytest.mark.compiled
 
 
-@pytest.mark.parametrize(("package", "feature", "name"), named(CUTE, VERBS))
+@pytest.mark.parametrize(("package", "feature", "name"), named(CUTE, VERBS, CALLS))
 def test_a_kernel_marked_by_hand(package: Foreign, feature: Feature, name: Private) -> None:
     import torch
 

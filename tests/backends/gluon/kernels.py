@@ -107,3 +107,13 @@ def calling(out, n, prof):
     ikp.init(prof)
     for k in range(n):
         called(out, k)
+
+
+@gluon.jit
+def dropping(out, n, prof):
+    """A token is dropped in a loop."""
+    ctx = ikp.init(prof)
+    for i in range(n):
+        ikp.start_async(ctx, "dropped", i)
+        with ikp.range("closed", i):
+            gl.store(out + i, n)

@@ -10,6 +10,7 @@ import pytest
 from triton import knobs
 
 from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton.unclosed import unclosed
 from ikp.core.abi import OverflowMode
 from ikp.core.regions import region_id
 from ikp.targets import ptx
@@ -110,6 +111,15 @@ def test_every_place_where_a_verb_may_stand_has_its_record() -> None:
     found = names_in_code(small("control").ptx)
     expected = {"outer", "flight", "loop", "helper", "nested", "then", "while", "unrolled"}
     assert found == {region_id(name): name for name in expected}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "names"), [("control", []), ("specialised", []), ("dropping", ["dropped"])]
+)
+def test_a_range_that_nothing_records_is_told(kernel: str, names: list[str]) -> None:
+    told = list(unclosed(str(small(kernel).compiled.asm["ttgir"])))
+    assert [text.split("'")[1] for text in told] == names
+    assert all(f"opened at {kernels.__file__}:" in text for text in told)
 
 
 @pytest.mark.parametrize("capability", SPECIALISING)

@@ -21,6 +21,7 @@ CASES: list[tuple[ModuleType, str, dict[str, str], dict[str, Any], dict[str, int
     (control, "nested", OUT_AND_N, {}, {}),
     (control, "functional", OUT_AND_N, {}, {}),
     (control, "overlapping", OUT_AND_N, {}, {"num_warps": 1}),
+    (control, "sentinel", OUT_AND_N, {}, {}),
     (control, "early_return", OUT_AND_N, {}, {}),
     (control, "payloads", {"ints": "*i32", "floats": "*fp32"}, {}, {}),
     (gemm, "gemm", gemm.TYPES, GEMM, gemm.OPTIONS),

@@ -1,0 +1,106 @@
+"""Ranges that a CuTe kernel opens and never closes: refused when the kernel has been traced.
+
+A start word that no record uses is not recorded. Nothing has been optimised away at that point, so
+that is certain. A word may go round loops and out of branches before its record takes it.
+
+CuTe calls an exception in its hook a bug of its own, so the hook only notes what it finds, and the
+making of the compiled function is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ikp.backends.cute import foreign, state
+from ikp.backends.dsl import never_closed
+from ikp.errors import KernelError
+from ikp.targets import ptx
+
+
+def watch() -> None:
+    """Have every module checked that is traced from now on; a second call changes nothing."""
+    foreign.on_traced(check)
+
+
+def check(owner: Any, module: Any, name: str) -> None:  # noqa: ARG001 - as CuTe calls it
+    """Note what is told of a traced module's first range that is never closed, or that all are."""
+
+    def look(operation: Any) -> Any:
+        region = _opens(operation.operation)
+        if region is not None and not _recorded(operation.operation.results[0]):
+            unclosed.append(never_closed(region, state.place_of(operation.operation)))
+        return advance
+
+    advance = foreign.go_on()
+    unclosed: list[str] = []
+    module.operation.walk(look)
+    _traced.unclosed = unclosed
+
+
+def refuse() -> None:
+    """Refuse the module that this thread traced last, if a range is never closed there.
+
+    Raises:
+        KernelError: there is one; says where it is opened.
+    """
+    if _traced.unclosed:
+        raise KernelError(_traced.unclosed[0])
+
+
+class _Traced(threading.local):
+    def __init__(self) -> None:
+        self.unclosed: list[str] = []
+
+
+_traced = _Traced()
+
+
+def _opens(operation: Any) -> str | None:
+    if operation.name != "llvm.inline_asm":
+        return None
+    return ptx.opened(foreign.text_of(operation.attributes["asm_string"]))
+
+
+def _recorded(word: Any) -> bool:
+    """Return whether a value reaches anything but the ends of loops and branches."""
+    seen, ahead = [], [word]
+    while ahead:
+        value = ahead.pop()
+        if value in seen:
+            continue
+        seen.append(value)
+        for use in value.uses:
+            into = _carried(use.owner.operation, use.operand_number)
+            if into is None:
+                return True
+            ahead.extend(into)
+    return False
+
+
+def _carried(user: Any, at: int) -> list[Any] | None:
+    """Return the values that an operand becomes; None where the operation does more than carry."""
+    if user.name == "scf.for":  # operands: lower, upper, step, what is carried
+        return [user.regions[0].blocks[0].arguments[at - 2], user.results[at - 3]]
+    if user.name == "scf.while":
+        return [user.regions[0].blocks[0].arguments[at]]
+    if user.name == "scf.condition":  # the first operand says whether to go on
+        loop = _parent(user)
+        return [loop.regions[1].blocks[0].arguments[at - 1], loop.results[at - 1]] if at else None
+    if user.name == "scf.yield":
+        return list(_yielded(_parent(user), user, at))
+    return None
+
+
+def _yielded(parent: Any, user: Any, at: int) -> Iterator[Any]:
+    if parent.name == "scf.while":
+        yield parent.regions[0].blocks[0].arguments[at]
+        return
+    if parent.name == "scf.for":
+        yield user.block.arguments[at + 1]
+    yield parent.results[at]
+
+
+def _parent(operation: Any) -> Any:
+    return operation.parent.operation

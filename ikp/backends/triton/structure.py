@@ -1,0 +1,138 @@
+"""What a compiler would refuse of a kernel that the interpreter runs.
+
+The interpreter runs Python, in which a range may begin in one branch and end in another, and a name
+may be made of a number known at run time. A compiled kernel can't do that. So where a verb stands
+is looked up in the kernel's source: the loops and branches around it that a compiled kernel decides
+at run time, from the kernel's own down through the helpers that were called on the way.
+
+A branch is decided at run time where its test has a tensor in it, or a call of Triton's language;
+others are settled when the kernel is compiled. What can't be found in a source is not refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import GridExecutor
+
+from ikp.backends.caller import calling
+from ikp.backends.source import around, formatted
+
+Level = tuple[tuple[str, int, int], ...]
+"""Run-time blocks around a statement, outermost first: file, line, and which part of the block."""
+
+_TRITON = str(Path(triton.__file__).parent)
+_LOOPS = (ast.For, ast.While)
+
+
+def level() -> Level:
+    """Return at which level the verb stands that is running."""
+    found: Level = ()
+    for frame in _frames():
+        if not frame.f_code.co_filename.startswith(_TRITON):
+            found = (*_blocks(frame), *found)
+    return found
+
+
+def running() -> bool:
+    """Return whether a kernel runs now, or returns: it has not raised."""
+    return any(_is_launch(frame) for frame in _frames())
+
+
+def loops(at: Level) -> bool:
+    """Return whether a loop is among the blocks of a level."""
+    heads = (around(file, line) for file, line, _ in at)
+    return any(isinstance(blocks[-1][0], _LOOPS) for blocks in heads if blocks)
+
+
+def returns_from_with() -> bool:
+    """Return whether the ``with`` that is being entered has a ``return`` in it."""
+    frame = calling()
+    return frame is not None and _with_return(frame.f_code.co_filename, frame.f_lineno)
+
+
+def formats_run_time_value() -> bool:
+    """Return whether the verb that is running is given an f-string of what no compiler knows."""
+    frame = calling()
+    if frame is None:
+        return False
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return any(_varies(value, frame) for value in formatted(file, line))
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames from the verb's up to the launch."""
+    frame = calling()
+    while frame is not None:
+        yield frame
+        if _is_launch(frame):
+            return
+        frame = frame.f_back
+
+
+def _is_launch(frame: FrameType) -> bool:
+    return isinstance(frame.f_locals.get("self"), GridExecutor)
+
+
+def _blocks(frame: FrameType) -> Iterator[tuple[str, int, int]]:
+    file = frame.f_code.co_filename
+    for block, part in around(file, frame.f_lineno):
+        if part >= 0 and _at_run_time(block, frame):
+            yield file, block.lineno, part
+
+
+def _at_run_time(block: ast.stmt, frame: FrameType) -> bool:
+    if isinstance(block, ast.For):
+        called = block.iter.func if isinstance(block.iter, ast.Call) else None
+        return not (isinstance(called, ast.Attribute) and called.attr == "static_range")
+    if isinstance(block, ast.If):
+        return _varies(block.test, frame)
+    return isinstance(block, ast.While)
+
+
+def _varies(expression: ast.expr, frame: FrameType) -> bool:
+    """Return whether a compiled kernel learns the value of an expression only at run time."""
+    return any(
+        _is_varying_name(node, frame)
+        if isinstance(node, ast.Name)
+        else isinstance(node, ast.Call) and _is_of_triton(node.func, frame)
+        for node in ast.walk(expression)
+    )
+
+
+def _is_varying_name(name: ast.Name, frame: FrameType) -> bool:
+    if isinstance(_value(name.id, frame), tl.tensor):
+        return True
+    counted = (
+        target.id
+        for block, part in around(frame.f_code.co_filename, frame.f_lineno)
+        if part >= 0 and isinstance(block, ast.For) and _at_run_time(block, frame)
+        for target in ast.walk(block.target)
+        if isinstance(target, ast.Name)
+    )
+    return name.id in counted
+
+
+def _is_of_triton(function: ast.expr, frame: FrameType) -> bool:
+    if not isinstance(function, ast.Attribute) or not isinstance(function.value, ast.Name):
+        return False
+    module = _value(function.value.id, frame)
+    named = isinstance(module, ModuleType) and module.__name__.startswith("triton.")
+    return named and function.attr != "constexpr"
+
+
+def _value(name: str, frame: FrameType) -> Any:
+    return frame.f_locals.get(name, frame.f_globals.get(name))
+
+
+@cache
+def _with_return(file: str, line: int) -> bool:
+    entered = [block for block, part in around(file, line) if isinstance(block, ast.With)]
+    return bool(entered) and any(isinstance(node, ast.Return) for node in ast.walk(entered[-1]))

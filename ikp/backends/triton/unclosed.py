@@ -1,0 +1,80 @@
+"""Ranges that a Triton or Gluon kernel opens and never closes: told when the kernel is loaded.
+
+Triton has no place where an adapter learns that a kernel's function ends. But the compiler keeps
+the text of its first language, in which what no code uses is gone already: a start word that stands
+there once, where it is made, is recorded nowhere. The text is in the compile cache, so kernels that
+are not compiled anew are told of, too. It may be right all the same, where the compiler has proved
+that the end is never reached: so this warns and refuses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ikp.backends.dsl import never_closed
+from ikp.errors import IkpWarning
+from ikp.targets.ptx import HOST_NAMED
+
+_TEXTS = (".ttir", ".ttgir")
+"""The first languages of Triton's compiler: Triton's own, and Gluon's."""
+_START = re.compile(
+    r'^\s*(?P<word>%[\w.$-]+) = tt\.elementwise_inline_asm "(?:// ikp\.clock|; ikp\.start) '
+    r"(?P<region>\S.*?)\\0A.*?(?:loc\((?P<place>#loc\d*)\))?$",
+    re.MULTILINE,
+)
+_FUNCTION = re.compile(r"^\s*tt\.func ", re.MULTILINE)
+_PLACE = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
+_FILE = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):\d+')
+_ESCAPED = re.compile(r"\\(?:(\\)|([0-9A-F]{2}))")
+"""How MLIR writes a backslash, and other characters, in a string."""
+_told: set[Path] = set()
+
+
+def unclosed(text: str) -> Iterator[str]:
+    """Yield what is told of each range in a kernel's TTIR or TTGIR that nothing records."""
+    if " ikp." not in text:
+        return
+    places = dict(_PLACE.findall(text))
+    for function in _FUNCTION.split(text):
+        for start in _START.finditer(function):
+            word = re.escape(start["word"])
+            if len(re.findall(rf"{word}(?![\w.$-])", function)) == 1:
+                yield never_closed(_region(start["region"]), _place(start["place"], places))
+
+
+def check(kernel: str, files: Mapping[str, Path]) -> None:
+    """Warn of the ranges that a kernel opens and nothing records.
+
+    Args:
+        kernel: its name.
+        files: the texts of the compiler's stages, by suffix.
+    """
+    path = next((files[suffix] for suffix in _TEXTS if suffix in files), None)
+    if path is None or path in _told or not path.is_file():
+        return
+    _told.add(path)
+    for told in unclosed(path.read_text()):
+        warnings.warn(f"{kernel}: {told}", IkpWarning, stacklevel=4)
+
+
+def _region(comment: str) -> str:
+    """Return a mark's region as a message says it."""
+    plain = _ESCAPED.sub(lambda found: found[1] or chr(int(found[2], 16)), comment)
+    if plain == HOST_NAMED:
+        return "that is named on the host"
+    return repr(json.loads(plain.partition(" ")[2]))
+
+
+def _place(name: str | None, places: dict[str, str]) -> str:
+    """Return the first line of source that a location leads to; "" if there is none."""
+    text = places.get(name or "", "")
+    while not (found := _FILE.search(text)):
+        inner = re.search(r"#loc\d*", text)
+        if inner is None or inner[0] not in places:
+            return ""
+        text = places[inner[0]]
+    return f"{found['file']}:{found['line']}"

@@ -28,6 +28,7 @@ from ikp.backends.dsl import (
     find_region,
     stored_at,
 )
+from ikp.backends.off import Off
 from ikp.errors import KernelError
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -164,6 +165,8 @@ def instant(
         KernelError: no ``init`` came before, or an argument can't be used.
     """
     dsl = _dsl(_semantic, "instant")
+    if isinstance(dsl, Off):
+        return ctx
     if dsl.ranges(ctx) is None:
         args, ctx = (ctx, *args), None
     if not 1 <= len(args) <= 2:
@@ -247,6 +250,8 @@ def end_async(
         KernelError: ``token`` is not a token.
     """
     dsl = _dsl(_semantic, "end_async")
+    if isinstance(dsl, Off):
+        return ctx
     dsl.recording("end_async")
     opened = dsl.ranges(token)
     if opened is None or len(opened) != 1 or opened[0].opened is None:
@@ -297,6 +302,8 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
         KernelError: no ``init`` came before, or a range of the context is still open.
     """
     dsl = _dsl(_semantic, "finish")
+    if isinstance(dsl, Off):
+        return ctx
     recording = dsl.recording("finish")
     if dsl.plain(ctx) is not None and (ranges := _ranges(dsl, ctx, "finish")):
         names = ", ".join(_name(dsl, each.region) for each in ranges)

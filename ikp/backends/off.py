@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ikp.backends.dsl import OpenRange, Payload, Place, Region, not_a_region
+from ikp.backends.dsl import OpenRange, Payload, Place, Region, Unrecorded
 from ikp.core.abi import PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
@@ -32,23 +32,46 @@ class Off:
         """Nothing records."""
         raise KernelError("this kernel does not record.")
 
-    def region(self, value: Any, verb: str) -> Region:
-        """Nothing is stored that would need one."""
-        raise not_a_region(verb, repr(value))
+    def region(self, value: Any, verb: str) -> Region:  # noqa: ARG002
+        """Return one that nobody asks for."""
+        return Region(None)
 
     def payload(self, value: Any, verb: str) -> Payload:  # noqa: ARG002
         """Return none."""
         return Payload(PayloadType.NONE)
 
-    def condition(self, value: Any) -> Any:  # noqa: ARG002
-        """Return none."""
-        return None
+    def is_condition(self, value: Any) -> bool:  # noqa: ARG002
+        """Return True: nothing is stored."""
+        return True
 
-    def index(self, value: Any) -> Any:  # noqa: ARG002
-        """Return none."""
-        return None
+    def is_index(self, value: Any) -> bool:  # noqa: ARG002
+        """Return True: nothing is stored."""
+        return True
 
-    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
+    def condition(self, value: Any) -> Any:
+        """Return it as it is."""
+        return value
+
+    def index(self, value: Any) -> Any:
+        """Return it as it is."""
+        return value
+
+    def both(self, one: Any, other: Any) -> Any:  # noqa: ARG002
+        """Return one of them: nothing is stored."""
+        return one
+
+    def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
+        """Refuse nothing: the language does."""
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return a range that has no start."""
+        return self.unrecorded(region, payload, given)
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:  # noqa: ARG002
+        """Return a range that has no start."""
+        return self.unrecorded(region, payload, given)
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
         """Return a range that has no start."""
         return OpenRange(region, None, payload)
 
@@ -72,8 +95,8 @@ class Off:
         return self._nothing()
 
     def ranges(self, ctx: Any) -> tuple[OpenRange, ...]:  # noqa: ARG002
-        """Return no range: none was opened."""
-        return ()
+        """Return one range, of any name: what is open is known to nobody."""
+        return (OpenRange(Unrecorded("any"), None, None),)
 
     def plain(self, value: Any) -> Any:
         """Return the Python value of a constant of Triton; others as they are."""

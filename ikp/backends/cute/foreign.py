@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from ikp.backends.foreign import Feature, Foreign, Private
@@ -40,7 +41,6 @@ CALLS = Feature(
         Private("cutlass.cutlass_dsl", "CuTeDSL.register_trace_finalize_hook"),
         _FUNCTION,
         _ARGUMENTS,
-        _CONVERTER,
         _DSL,
         _ADVANCE,
     ),
@@ -49,7 +49,9 @@ CALLS = Feature(
     "record into memory that may be freed.",
 )
 
-CUTE = Foreign("CuTe DSL", "nvidia-cutlass-dsl", ("4.6", "4.8"), (VERBS, CALLS))
+TVM_FFI = Feature((_CONVERTER,), "Functions that are compiled for TVM-FFI can't be given a buffer.")
+
+CUTE = Foreign("CuTe DSL", "nvidia-cutlass-dsl", ("4.6", "4.8"), (VERBS, CALLS, TVM_FFI))
 
 
 def recording() -> bool:
@@ -68,8 +70,9 @@ def dsl() -> Any:
 
 
 def set_parameters(converter: Any) -> None:
-    """Have a function describe the parameters of functions to TVM-FFI."""
-    dsl()._tvm_ffi_args_spec_converter = converter  # noqa: SLF001
+    """Have a function describe the parameters of functions to TVM-FFI, where that is installed."""
+    if find_spec("tvm_ffi") is not None and CUTE.has(TVM_FFI):
+        dsl()._tvm_ffi_args_spec_converter = converter  # noqa: SLF001
 
 
 def parameters() -> Any:
@@ -87,9 +90,9 @@ def go_on() -> Any:
     return _ADVANCE.find()
 
 
-def text_of(attribute: Any) -> str:
-    """Return the text in an attribute of an operation."""
-    return str(Private(_IR, "StringAttr").find()(attribute).value)
+def assembly_in(operation: Any) -> str:
+    """Return the text of an operation of assembly."""
+    return str(Private(_IR, "StringAttr").find()(operation.attributes["asm_string"]).value)
 
 
 def insertion_point() -> Any:

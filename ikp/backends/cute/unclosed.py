@@ -60,7 +60,7 @@ _traced = _Traced()
 def _opens(operation: Any) -> str | None:
     if operation.name != "llvm.inline_asm":
         return None
-    return ptx.opened(foreign.text_of(operation.attributes["asm_string"]))
+    return ptx.opened(foreign.assembly_in(operation))
 
 
 def _recorded(word: Any) -> bool:

@@ -59,9 +59,11 @@ VERBS = Feature(
 )
 
 _BUILDER = Private("triton.runtime.interpreter", "interpreter_builder")
+_EXECUTOR = Private("triton.runtime.interpreter", "GridExecutor")
 INTERPRETER = Feature(
     (
         _BUILDER,
+        _EXECUTOR,
         Private("triton.runtime.interpreter", "InterpreterBuilder.set_grid_idx"),
         Private("triton.runtime.interpreter", "InterpreterBuilder.set_grid_dim"),
     ),
@@ -119,6 +121,11 @@ def value_classes() -> tuple[Any, Any]:
 def running() -> Any:
     """Return what the interpreter says of the program that it runs: ``grid_idx``, ``grid_dim``."""
     return _BUILDER.find()
+
+
+def launching() -> Any:
+    """Return the class whose methods launch interpreted kernels."""
+    return _EXECUTOR.find()
 
 
 def parsed(path: str, context: Any) -> Any:

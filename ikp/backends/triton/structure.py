@@ -20,10 +20,10 @@ from typing import Any
 
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import GridExecutor
 
 from ikp.backends.caller import calling
 from ikp.backends.source import around, formatted
+from ikp.backends.triton import foreign
 
 Level = tuple[tuple[str, int, int], ...]
 """Run-time blocks around a statement, outermost first: file, line, and which part of the block."""
@@ -78,7 +78,7 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _is_launch(frame: FrameType) -> bool:
-    return isinstance(frame.f_locals.get("self"), GridExecutor)
+    return isinstance(frame.f_locals.get("self"), foreign.launching())
 
 
 def _blocks(frame: FrameType) -> Iterator[tuple[str, int, int]]:

@@ -102,10 +102,10 @@ def test_loading_a_kernel_tells_once(tmp_path: Path) -> None:
     path.write_text(str(compiled.asm["ttir"]))
     loaded = (None, None, "never_ended", {path.name: str(path)}, "hash")
     with pytest.warns(ikp.IkpWarning, match="never_ended: the range .* never closed"):
-        triton.knobs.runtime.kernel_load_end_hook(*loaded)
+        triton.knobs.runtime.kernel_load_start_hook(*loaded)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        triton.knobs.runtime.kernel_load_end_hook(*loaded)
+        triton.knobs.runtime.kernel_load_start_hook(*loaded)
 
 
 @pytest.mark.interp

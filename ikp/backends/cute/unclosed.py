@@ -64,18 +64,21 @@ def _opens(operation: Any) -> str | None:
 
 
 def _recorded(word: Any) -> bool:
-    """Return whether a value reaches anything but the ends of loops and branches."""
-    seen, ahead = [], [word]
+    """Return whether a value reaches anything but the ends of loops and branches.
+
+    Values are not compared: CuTe's equality of two would be an instruction of the kernel.
+    """
+    seen: set[tuple[int, int]] = set()
+    ahead = [word]
     while ahead:
-        value = ahead.pop()
-        if value in seen:
-            continue
-        seen.append(value)
-        for use in value.uses:
-            into = _carried(use.owner.operation, use.operand_number)
+        for use in ahead.pop().uses:
+            user, at = use.owner.operation, use.operand_number
+            into = _carried(user, at)
             if into is None:
                 return True
-            ahead.extend(into)
+            if (hash(user), at) not in seen:
+                seen.add((hash(user), at))
+                ahead.extend(into)
     return False
 
 

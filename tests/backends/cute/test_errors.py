@@ -319,6 +319,11 @@ def test_a_range_that_nothing_records_is_refused(kernel: Any, name: str) -> None
         compiling(kernel)()
 
 
+@pytest.mark.parametrize("kernel", [kernels.control, kernels.sentinel, kernels.choices])
+def test_tokens_that_go_round_loops_are_recorded(kernel: Any) -> None:
+    assert "ikp_cur" in compiling(kernel)().ptx
+
+
 def test_an_error_leaves_the_next_compilation_alone() -> None:
     with pytest.raises(KernelError):
         compiling(init_twice)()

@@ -13,7 +13,6 @@ import click
 
 from ikp.cli.files import next_command
 from ikp.cli.ui import UI
-from ikp.core.checked import check_target
 from ikp.core.switches import KILL_SWITCH, enabled
 from ikp.errors import UsageError
 
@@ -56,6 +55,8 @@ def command(out: Path | None, force: bool) -> None:
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
     if out is not None:
+        from ikp.core.checked import check_target
+
         check_target(out, force)
     if not enabled():
         value = os.environ[KILL_SWITCH]

@@ -110,7 +110,7 @@ def test_a_file_that_exists_is_refused(tmp_path):
     path.write_text("mine")
     result = CliRunner().invoke(cli, ["demo", "--out", str(path)])
     assert result.exit_code == 1
-    assert "--force to overwrite it" in result.stderr
+    assert "mine.pftrace exists: pass force=True to overwrite it" in result.stderr
     assert path.read_text() == "mine"
 
 

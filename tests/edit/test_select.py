@@ -29,7 +29,7 @@ def example() -> Trace:
     slots = replace(
         trace.slots,
         launch=np.array([0, 0, 1, 1], np.int32),
-        block=np.array([0, 1, 0, 1], np.int32),
+        block=np.array([0, 1, 0, 1], np.int64),
         warp=np.array([0, 1, 0, 1], np.int32),
         role=np.array([0, 1, 0, 1], np.int32),
     )

@@ -36,7 +36,7 @@ def block(*recorded: Sequence[Record], blocks: Sequence[int] | None = None) -> T
         payload=np.array([payload or 0 for *_, payload in flat], np.uint32),
         payload_type=np.where(given, int(PayloadType.U32), int(PayloadType.NONE)).astype(np.uint8),
     )
-    of = np.zeros(len(recorded), np.int32) if blocks is None else np.array(blocks, np.int32)
+    of = np.zeros(len(recorded), np.int64) if blocks is None else np.array(blocks, np.int64)
     slots = replace(trace.slots, block=of, warp=np.arange(len(recorded), dtype=np.int32))
     slots = replace(slots, sm=np.zeros(len(recorded), np.int32))
     wide = replace(trace.launches[0], warps_per_block=len(recorded))

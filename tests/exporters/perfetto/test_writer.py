@@ -54,6 +54,6 @@ def test_events_of_slots_in_disorder_are_refused(tmp_path: Path) -> None:
 
 def test_two_slots_can_t_be_the_same_warp(tmp_path: Path) -> None:
     trace = warps([[(0, 1)], [(0, 1)]], blocks=[(3, 0, 1), (3, 0, 1)])
-    trace = replace(trace, slots=replace(trace.slots, block=np.array([5, 5], np.int32)))
+    trace = replace(trace, slots=replace(trace.slots, block=np.array([5, 5], np.int64)))
     with pytest.raises(ExportError, match="two slots of the trace are both warp 0 of block 5"):
         PerfettoExporter().write(trace, tmp_path / "trace.pftrace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import threading
 import warnings
 from collections import Counter
@@ -19,9 +18,8 @@ from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.core import switches
 from ikp.core.session import profile
-from ikp.errors import IkpError, IkpWarning, UsageError
+from ikp.errors import IkpError, IkpWarning
 
-_SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 BLOCKED = (
@@ -49,26 +47,6 @@ def tuning() -> Iterator[None]:
         yield
     finally:
         _tuning.depth -= 1
-
-
-def span(text: str | None) -> range:
-    """Return the launches that ``text`` names: ``"3"``, ``"3:5"`` (3 and 4), ``":8"``, ``":"``.
-
-    Raises:
-        UsageError: it names none.
-    """
-    found = _SPAN.fullmatch(text.strip()) if text else None
-    if text is None or (found and found["colon"] and not (found["first"] or found["stop"])):
-        return range(1 << 62)
-    if found is not None and (found["first"] or found["colon"]):
-        first = int(found["first"] or 0)
-        stop = first + 1 if not found["colon"] else int(found["stop"] or 1 << 62)
-        if first < stop:
-            return range(first, stop)
-    raise UsageError(
-        f"launches={text!r} names no launches. Launches of a kernel count from 0: write 3 for one, "
-        "3:5 for 3 and 4, :8 for the first eight."
-    )
 
 
 @dataclass(slots=True)

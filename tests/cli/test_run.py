@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import ikp
+from ikp.cli.choices import blocks, warps
 from ikp.cli.main import cli
-from ikp.cli.run import _blocks, _of_rank, _warps
+from ikp.cli.run import _of_rank
 from tests.repo.tree import ROOT
 from tests.trace_processor import check_trace
 
@@ -205,22 +206,29 @@ def test_the_interpreter_has_no_scheduled_level(tmp_path: Path) -> None:
 def test_bad_input_is_refused_in_words(tmp_path: Path) -> None:
     script = tmp_path / "prog.py"
     script.touch()
+    (tmp_path / "x.pftrace").mkdir()
     for words, message in (
-        (["nothing.py"], "no such file: nothing.py. For a module, write: ikp run -m nothing.py"),
         (["--kernel", "(", str(script)], "is no regular expression"),
         (["--launch", "2:1", str(script)], "names no launches"),
         (["--lines", "x", str(script)], "names no lines"),
         (["--warps", "a", str(script)], "names no warps"),
         (["--blocks", "a", str(script)], "names no blocks"),
+        (["--warps", "0-99999999999", str(script)], "A block has at most 32, counted from 0"),
         (["--blocks", "0:9:0", str(script)], "names no blocks"),
+        (["--blocks", "9:5", str(script)], "names no blocks"),
+        (["--blocks", "9" * 20, str(script)], "names no blocks"),
+        (["--out", str(tmp_path / "x.pftrace"), str(script)], "is a folder"),
+        (["--out", "x.nope", str(script)], "no exporter knows the suffix"),
+        (["--mode", "totals", "--clock", "cycles64", str(script)], "leave mode out"),
+        (["-m", "-c", str(script)], "say two things of TARGET"),
     ):
         done = CliRunner().invoke(cli, ["run", *words])
         assert done.exit_code == 1
         assert message in done.output
 
 
-def test_blocks_and_warps() -> None:
-    assert _blocks("7") == range(7, 8)
-    assert _blocks("0:1024:8") == range(0, 1024, 8)
-    assert _blocks(":4") == range(4)
-    assert _warps("0,4-6") == [0, 4, 5, 6]
+def test_blocks_andwarps() -> None:
+    assert blocks("7") == range(7, 8)
+    assert blocks("0:1024:8") == range(0, 1024, 8)
+    assert blocks(":4") == range(4)
+    assert warps("0,4-6") == [0, 4, 5, 6]

@@ -14,17 +14,19 @@ from ikp.errors import UsageError
 FOLDER = str(Path(sitecustomize.__file__).parent)
 
 
-def become(words: list[str], options: str | None) -> NoReturn:
+def become(words: list[str], wish: str | None) -> NoReturn:
     """Become ``python *words``: the same process, with the options of Python that this one has.
 
     Args:
         words: what comes after ``python``, as in ``["-m", "pytest", "-q"]``.
-        options: what ``ikp.cli.recording`` gets; None runs the program without ikp.
+        wish: what ``ikp.cli.recording`` gets; None runs the program without ikp.
 
     Raises:
         UsageError: Python runs without what lets ikp in.
     """
-    environment = dict(os.environ) if options is None else with_ikp(os.environ, options)
+    environment = {**os.environ, **_locale()}
+    if wish is not None:
+        environment = with_ikp(environment, wish)
     command = [sys.executable, *interpreter_options(sys.orig_argv[1:]), *words]
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -32,7 +34,22 @@ def become(words: list[str], options: str | None) -> NoReturn:
     os.execve(sys.executable, command, environment)  # noqa: S606 - the user's own program
 
 
-def with_ikp(environment: Mapping[str, str], options: str) -> dict[str, str]:
+def _locale() -> dict[str, str]:
+    """Return what is to be restored of the environment that this process was started with.
+
+    In the C locale Python sets ``LC_CTYPE`` for itself and its children (PEP 538), and would not
+    know in the program any more that it had to.
+    """
+    try:
+        started = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    set_at_start = [each for each in started if each.startswith(b"LC_CTYPE=")]
+    value = set_at_start[0].partition(b"=")[2] if set_at_start else b""  # empty is as good as unset
+    return {"LC_CTYPE": os.fsdecode(value)} if "LC_CTYPE" in os.environ else {}
+
+
+def with_ikp(environment: Mapping[str, str], wish: str) -> dict[str, str]:
     """Return an environment in which Python imports ikp's ``sitecustomize``."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError(
@@ -42,7 +59,7 @@ def with_ikp(environment: Mapping[str, str], options: str) -> dict[str, str]:
     old = environment.get("PYTHONPATH")
     path = FOLDER + os.pathsep + old if old else FOLDER
     before = {} if old is None else {sitecustomize.OLD_PATH: old}
-    return {**environment, **before, "PYTHONPATH": path, sitecustomize.OPTIONS: options}
+    return {**environment, **before, "PYTHONPATH": path, sitecustomize.WISH: wish}
 
 
 def interpreter_options(words: list[str]) -> list[str]:

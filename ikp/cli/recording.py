@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ikp.cli import choices, frames
-from ikp.cli.run_report import MIB, report, report_nothing, say
+from ikp.cli.run_report import MIB, report
+from ikp.cli.startup.sitecustomize import say
 
 if TYPE_CHECKING:
     from ikp.auto.everything import Everything
@@ -42,12 +43,14 @@ class Options:
     memory_mib: int
 
     def __str__(self) -> str:
-        return json.dumps(asdict(self))
+        choice = asdict(self)
+        path = choice.pop("path")
+        return f"{json.dumps(choice)}\n{path}"
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Return the options that ``text`` stands for."""
-        return cls(**json.loads(text))
+    def parse(cls, text: str, path: str) -> Self:
+        """Return the options that the two parts of ``str(options)`` stand for."""
+        return cls(path=path, **json.loads(text))
 
     def check(self) -> None:
         """Refuse what can't be, before the program begins.
@@ -99,20 +102,12 @@ class Options:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What launches the program's kernels, and the session they are in."""
-
-    launcher: Everything
-    session: profile | None  # None: kernels run plain
-    stepped_in: object  # steps out when nobody holds it
-
-
-def begin(text: str, *, forked: bool) -> Recording:
+def begin(text: str, path: str, *, forked: bool) -> Recording:
     """Have every launch from now on go through ikp.
 
     Args:
         text: the options.
+        path: where the trace goes.
         forked: whether this process is a child that the program forked.
 
     Raises:
@@ -120,7 +115,7 @@ def begin(text: str, *, forked: bool) -> Recording:
     """
     from ikp.auto.everything import stepping_in
 
-    options = Options.parse(text)
+    options = Options.parse(text, path)
     launcher = options.launcher()
     session = None if forked else options.session().__enter__()
     launcher.session = Forked() if forked else lambda: session
@@ -128,7 +123,7 @@ def begin(text: str, *, forked: bool) -> Recording:
     stepped_in = stepping_in(launcher)
     stepped_in.__enter__()
     frames.hide()
-    return Recording(launcher, session, stepped_in)
+    return Recording(options, launcher, session, stepped_in)
 
 
 class Forked:
@@ -147,30 +142,51 @@ class Forked:
             )
 
 
-def end(text: str, recording: Recording | None) -> None:
-    """Write the trace and report: the program is over, and what it printed comes first."""
-    with suppress(Exception):  # Python tries again, and says what is wrong
-        sys.stdout.flush()
-    options = Options.parse(text)
-    if recording is None or recording.session is None:
-        report_nothing(Path(options.path))
-        return
-    recording.launcher.session = lambda: None  # daemon threads may go on
-    recording.session.export = bool(recording.launcher.recorded)
-    try:
-        _close(recording.session)
-        report(recording.session, recording.launcher, options)
-    except KeyboardInterrupt:
-        say("interrupted: the trace may be lost.")
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What launches the program's kernels, and the session they are in."""
 
+    options: Options
+    launcher: Everything
+    session: profile | None  # None: kernels run plain
+    stepped_in: object  # steps out when nobody holds it
 
-def _close(session: profile) -> None:
-    failed = getattr(sys, "last_value", None)  # what Python has shown a traceback of
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    def end(self) -> None:
+        """Write the trace and report."""
+        self.launcher.session = lambda: None  # daemon threads may go on
         try:
-            session.__exit__(type(failed) if failed else None, failed, None)
-        except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
-            say(f"the trace is lost: {lost}")
-    for each in told:
-        say(str(each.message))
+            if self.session is not None:
+                self._close(self.session)
+                report(self.session, self.launcher, self.options)
+        except KeyboardInterrupt:
+            say("interrupted: the trace may be lost.")
+        if isinstance(failure(), KeyboardInterrupt):
+            die_of_interrupt()
+
+    def _close(self, session: profile) -> None:
+        session.export = bool(self.launcher.recorded)
+        failed = failure()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                session.__exit__(type(failed) if failed else None, failed, None)
+            except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
+                say(f"the trace is lost: {lost}")
+        for each in told:
+            say(str(each.message))
+
+
+def failure() -> BaseException | None:
+    """Return what Python has shown a traceback of, if the program failed."""
+    found: BaseException | None = getattr(sys, "last_value", None)
+    return found
+
+
+def die_of_interrupt() -> None:
+    """Let Python die by SIGINT, as it does after a program that Ctrl-C ended.
+
+    It remembers whether the latest text that it ran as a program was interrupted, but ``exec`` of a
+    text counts as one, and dataclasses are made by that (CPython's ``run_eval_code_obj``).
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")  # noqa: S102

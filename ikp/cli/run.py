@@ -10,7 +10,7 @@ import click
 
 from ikp.cli.program import become
 from ikp.cli.recording import Options
-from ikp.cli.run_report import say
+from ikp.cli.startup.sitecustomize import say
 from ikp.core.options import CLOCKS
 from ikp.core.ranks import PLACE, with_rank
 from ikp.core.switches import enabled

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ikp.cli import choices
+from ikp.cli.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 from ikp.errors import IkpError
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def report(session: profile, launcher: Everything, options: Options) -> None:
     for line in _launches(session, launcher, options):
         say(line)
     if not launcher.recorded:
-        report_nothing(path, launched=bool(launcher.plain))
+        if not launcher.plain:
+            say(NO_KERNEL)
+        say_nothing_written(options.path)
         return
     try:
         trace: Trace = session.trace
@@ -45,20 +46,8 @@ def report(session: profile, launcher: Everything, options: Options) -> None:
         say(line)
     if path.exists():
         say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
-        _line(next_line("ikp", "stats", path, why="every range"))
-        _line(next_line("ikp", "view", path, why="the timeline, in your browser"))
-
-
-def report_nothing(path: Path, *, launched: bool = False) -> None:
-    """Say that no kernel was recorded, and that a trace that is there is of another run."""
-    if not launched:
-        say(
-            "no Triton or Gluon kernel was launched in this process. Kernels of child processes "
-            "are not seen: put `ikp run` in front of the child's own command."
-        )
-    with suppress(OSError):
-        if path.exists():
-            say(f"nothing was written: {path} is of an earlier run.")
+        put(next_line("ikp", "stats", path, why="every range"))
+        put(next_line("ikp", "view", path, why="the timeline, in your browser"))
 
 
 def _table(trace: Trace) -> None:
@@ -68,7 +57,7 @@ def _table(trace: Trace) -> None:
     rows = sorted(table.rows, key=lambda row: -(row.total_ns or 0))
     shown = replace(table, rows=tuple(rows[:ROWS]), evidence=())
     more = f"\n... and {len(rows) - ROWS} more ranges" if len(rows) > ROWS else ""
-    _line(f"\n{str(shown).rstrip()}{more}\n")
+    put(f"\n{str(shown).rstrip()}{more}\n")
 
 
 def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
@@ -139,16 +128,3 @@ def _launches(session: profile, launcher: Everything, options: Options) -> list[
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")
     return lines
-
-
-def say(text: str) -> None:
-    """Print one line of ikp's own among the program's."""
-    _line(f"ikp: {text}")
-
-
-def _line(text: str) -> None:
-    """Print on the stderr that Python began with, whatever the program made of it since."""
-    with suppress(OSError, ValueError):  # closed, or its reader has gone
-        if sys.__stderr__ is not None:
-            sys.__stderr__.write(f"{text}\n")
-            sys.__stderr__.flush()

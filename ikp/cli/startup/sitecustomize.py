@@ -25,18 +25,22 @@ if TYPE_CHECKING:
 
 FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this file may import
 PACKAGE = os.path.dirname(os.path.dirname(FOLDER))  # noqa: PTH120
-OPTIONS = "IKP_RUN"
+WISH = "IKP_RUN"
 OLD_PATH = "IKP_RUN_PYTHONPATH"
-"""What ``PYTHONPATH`` was, if it was set; ``ikp.cli.program`` sets all three."""
+"""Variables: what ``ikp run`` was asked for, and what ``PYTHONPATH`` was, if it was set."""
 AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 """Whoever launches a kernel imports one of these first, and a class to step into after it."""
+NO_KERNEL = (
+    "no Triton or Gluon kernel was launched in this process. Kernels of child processes are not "
+    "seen: put `ikp run` in front of the child's own command."
+)
 
 
 class Wait:
     """A finder that finds nothing: it begins the recording when the program imports Triton."""
 
-    def __init__(self, options: str) -> None:
-        self.options = options
+    def __init__(self, wish: str) -> None:
+        self.options, _, self.path = wish.partition("\n")
         self.process = os.getpid()
         self.recording: Recording | None = None
         self._first = [True]
@@ -51,14 +55,23 @@ class Wait:
         """Step in; on any surprise say so, and let the program run plain."""
         try:
             forked = os.getpid() != self.process
-            self.recording = _recording().begin(self.options, forked=forked)
+            self.recording = _recording().begin(self.options, self.path, forked=forked)
         except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
-            _say(f"nothing is recorded: {error or type(error).__name__}")
+            say(f"nothing is recorded: {type(error).__name__}: {error}")
 
     def end(self) -> None:
         """Write the trace and report. A process that the program forked has nothing to write."""
-        if os.getpid() == self.process:
-            _recording().end(self.options, self.recording)
+        if os.getpid() != self.process:
+            return
+        try:  # noqa: SIM105 - contextlib is more than this file may import
+            sys.stdout.flush()  # what the program has printed comes first
+        except Exception:  # noqa: BLE001, S110 - Python tries again, and says what is wrong
+            pass
+        if self.recording is None:
+            say(NO_KERNEL)
+            say_nothing_written(self.path)
+        else:
+            self.recording.end()
 
 
 def _recording() -> ModuleType:
@@ -74,9 +87,25 @@ def _recording() -> ModuleType:
     return import_module("ikp.cli.recording")
 
 
-def _say(text: str) -> None:
-    if sys.__stderr__ is not None:
-        sys.__stderr__.write(f"ikp: {text}\n")
+def say(text: str) -> None:
+    """Print one line of ikp's own among the program's."""
+    put(f"ikp: {text}")
+
+
+def put(text: str) -> None:
+    """Print on the stderr that Python began with, whatever the program made of it since."""
+    try:
+        if sys.__stderr__ is not None:
+            sys.__stderr__.write(f"{text}\n")
+            sys.__stderr__.flush()
+    except (OSError, ValueError):  # closed, or its reader has gone
+        pass
+
+
+def say_nothing_written(path: str) -> None:
+    """Say that a trace that is there is of another run."""
+    if os.path.exists(path):  # noqa: PTH110
+        say(f"nothing was written: {path} is of an earlier run.")
 
 
 def _hide() -> None:
@@ -90,8 +119,8 @@ def _hide() -> None:
         os.environ.pop("PYTHONPATH", None)
 
 
-def _wait(options: str) -> None:
-    wait = Wait(options)
+def _wait(wish: str) -> None:
+    wait = Wait(wish)
     atexit.register(wait.end)  # registered first, so it runs after the program's own
     if any(name in sys.modules for name in AWAITED):  # a .pth file has imported it
         wait.begin()
@@ -99,9 +128,9 @@ def _wait(options: str) -> None:
         sys.meta_path.insert(0, wait)
 
 
-if (_options := os.environ.pop(OPTIONS, None)) is not None:
+if (_wish := os.environ.pop(WISH, None)) is not None:
     _hide()
-    _wait(_options)
+    _wait(_wish)
     # If there is none, the error goes on to `site`, which expects it.
     del sys.modules["sitecustomize"]
     import_module("sitecustomize")

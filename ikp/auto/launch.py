@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,9 +24,9 @@ from ikp.errors import IkpError, IkpWarning
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 BLOCKED = (
-    "This was a kernel with ikp's marks in its source. Some of Triton's passes refuse a loop with "
-    "marks in it (warp_specialize=True, pipelining on Blackwell). If the kernel compiles without "
-    "ikp, mark it after those passes: level='scheduled'."
+    "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
+    "with marks in it (warp_specialize=True, pipelining on Blackwell). Mark it after those passes: "
+    "level='scheduled'."
 )
 NOT_CHOSEN = "not among the chosen launches"
 TRITON_WARPS = 4
@@ -122,7 +123,12 @@ class Launcher:
         kwargs: dict[str, Any],
     ) -> Any:
         """Launch the marked twin with a buffer of ``session``."""
-        return self.launch(self.plan, session, kernel, plain, args, kwargs)
+        try:
+            return self.launch(self.plan, session, kernel, plain, args, kwargs)
+        except Exception as error:
+            if self.plan.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
+                error.add_note(BLOCKED)
+            raise
 
     def launch(
         self,
@@ -142,10 +148,8 @@ class Launcher:
         _chain_hooks()
         try:
             made = twin.run(*args, **{**kwargs, PROF: prof})
-        except BaseException as error:
+        except BaseException:
             session.discard(prof)
-            if plan.level == "source" and not isinstance(error, IkpError):
-                error.add_note(BLOCKED)
             raise
         if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
             by_hand.write(Path(plan.ttgir), scheduled.without_mark(made.asm["ttgir"]))
@@ -205,6 +209,23 @@ def full_name(kernel: Any) -> str:
     """Return a kernel's module and name: two kernels may share the name."""
     python = getattr(kernel, "fn", kernel)
     return f"{python.__module__}.{python.__qualname__}"
+
+
+def _refused_for_marks(
+    error: Exception, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Return whether the compiler refused a marked kernel, and takes it without marks."""
+    import triton
+
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    compiling = any(frame.f_code is triton.compile.__code__ for frame in frames)
+    if not compiling or isinstance(error, IkpError):
+        return False  # ikp's own, or of the launch, or the interpreter's: the kernel itself ran
+    try:
+        kernel.run(*args, **{**kwargs, "warmup": True})
+    except Exception:  # noqa: BLE001 - so it is refused as it is
+        return False
+    return True
 
 
 def _capturing() -> bool:

@@ -69,7 +69,7 @@ def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
     for each in trace.launches:
         blocks, warps = math.prod(each.grid), each.warps_per_block
         if "blocks" in chosen and chosen["blocks"].start >= blocks:
-            text = f"has no such blocks: its grid has {plural(blocks, 'block')}, counted from 0."
+            text = f"names no block: its grid has {plural(blocks, 'block')}, counted from 0."
             lines[f"{each.label}: --blocks {options.blocks} {text}"] = None
         if "warps" in chosen and min(chosen["warps"]) >= warps:
             text = f"names no warp: its blocks have {plural(warps, 'warp')}, counted from 0."

@@ -16,13 +16,7 @@ from ikp.cli.program import interpreter_options
 from tests.cli.programs import PROGRAMS, Program
 from tests.repo.tree import ROOT
 
-IKP = f"""\
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-from ikp.cli.main import main
-sys.path.remove({str(ROOT)!r})  # no program finds it there
-main()
-"""
+COMMAND = str(ROOT / "tests" / "cli" / "command.py")
 
 
 def outcome(folder: Path, program: Program, *before: str) -> tuple[str, str, int]:
@@ -62,8 +56,7 @@ def test_a_program_does_what_it_does_under_python(name: str, tmp_path: Path) -> 
     if "import torch" in program.text and not find_spec("torch"):
         pytest.skip("torch isn't installed")
     folder = tmp_path / "folder"
-    (tmp_path / "ikp").write_text(IKP)
-    assert outcome(folder, program, str(tmp_path / "ikp"), "run") == outcome(folder, program)
+    assert outcome(folder, program, COMMAND, "run") == outcome(folder, program)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +76,10 @@ def test_options_of_python_itself_are_kept(words: str, options: str) -> None:
 
 def test_the_program_has_the_options_of_the_python_that_runs_ikp(tmp_path: Path) -> None:
     show = Program(words=("-c", "import sys; print(sys.flags, sys.warnoptions, sys._xoptions)"))
-    (tmp_path / "ikp").write_text(IKP)
     options = ("-O", "-W", "ignore::UserWarning", "-X", "utf8=0", "-P", "-bb")
-    under_ikp = outcome(tmp_path / "folder", show, *options, str(tmp_path / "ikp"), "run")
+    under_ikp = outcome(tmp_path / "folder", show, *options, COMMAND, "run")
     assert under_ikp == outcome(tmp_path / "folder", show, *options)
-    command = [sys.executable, "-I", str(tmp_path / "ikp"), "run", "-c", "print(1)"]
+    command = [sys.executable, "-I", COMMAND, "run", "-c", "print(1)"]
     isolated = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (isolated.returncode, isolated.stdout) == (1, "")
     assert "-I, -E or -S, which keep ikp out" in isolated.stderr

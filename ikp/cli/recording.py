@@ -154,10 +154,13 @@ class Recording:
     def end(self) -> None:
         """Write the trace and report."""
         self.launcher.session = lambda: None  # daemon threads may go on
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
             if self.session is not None:
+                before = _state(self.options.path)
                 self._close(self.session)
-                report(self.session, self.launcher, self.options)
+                wrote = _state(self.options.path) != before
+                report(self.session, self.launcher, self.options, wrote=wrote)
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
         if isinstance(failure(), KeyboardInterrupt):
@@ -174,6 +177,15 @@ class Recording:
                 say(f"the trace is lost: {lost}")
         for each in told:
             say(str(each.message))
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Return what differs after a file has been replaced."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def failure() -> BaseException | None:

@@ -12,7 +12,7 @@ from ikp.cli.program import become
 from ikp.cli.recording import Options
 from ikp.cli.startup.sitecustomize import say
 from ikp.core.options import CLOCKS
-from ikp.core.ranks import PLACE, with_rank
+from ikp.core.ranks import PLACE, current_rank, with_rank
 from ikp.core.switches import enabled
 from ikp.errors import UsageError
 
@@ -152,7 +152,7 @@ def _stem(target: str, form: str = "") -> str:
     """Return what to call the trace of a program."""
     if form == "-c" or target == "-":
         return "stdin" if target == "-" else "command"
-    name = target if form == "-m" else Path(target).resolve().stem
+    name = target if form == "-m" else Path(target).absolute().stem
     return re.sub(r"[^\w.-]", "_", name) or "program"
 
 
@@ -163,6 +163,7 @@ def _of_rank(path: Path) -> Path:
     """
     if PLACE in str(path):
         return Path(with_rank(path))
-    if os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ:
+    rank = current_rank()
+    if rank is None or os.environ.get("WORLD_SIZE") == "1":
         return path
-    return path.with_name(f"{path.stem}.rank{os.environ['RANK']}{path.suffix}")
+    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")

@@ -23,7 +23,7 @@ RECORD_CYCLES = {32: 53, 64: 68}
 """The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
 
 
-def report(session: profile, launcher: Everything, options: Options) -> None:
+def report(session: profile, launcher: Everything, options: Options, *, wrote: bool) -> None:
     """Print everything that there is to say, on stderr: the program's stdout is its own."""
     from ikp.cli.files import next_line
 
@@ -44,10 +44,12 @@ def report(session: profile, launcher: Everything, options: Options) -> None:
     say(_recording(trace))
     for line in _chosen_nothing(trace, options):
         say(line)
-    if path.exists():
-        say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
-        put(next_line("ikp", "stats", path, why="every range"))
-        put(next_line("ikp", "view", path, why="the timeline, in your browser"))
+    if not wrote:
+        say_nothing_written(options.path)
+        return
+    say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
+    put(next_line("ikp", "stats", path, why="every range"))
+    put(next_line("ikp", "view", path, why="the timeline, in your browser"))
 
 
 def _table(trace: Trace) -> None:

@@ -251,6 +251,8 @@ def test_ranks_write_traces_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.rank1.pftrace"
     assert _of_rank(tmp_path / "{rank}-x.pftrace") == tmp_path / "1-x.pftrace"
+    monkeypatch.setenv("RANK", "../../elsewhere")
+    assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.pftrace"
 
 
 def test_the_interpreter_has_no_scheduled_level(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 
@@ -41,6 +42,6 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
         if not trace.tb_frame.f_code.co_filename.startswith(OURS):
             frames.append(trace)
         trace = trace.tb_next
-    for frame, after in zip(frames, [*frames[1:], None], strict=True):
+    for frame, after in zip_longest(frames, frames[1:]):
         frame.tb_next = after
     return frames[0] if frames else None

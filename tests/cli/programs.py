@@ -5,7 +5,7 @@ Each prints what it sees, or ends as it does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -341,4 +341,18 @@ PROGRAMS = {
     "order": Program(
         "import sys\nprint('out')\nprint('err', file=sys.stderr)\nprint('out')\n", redirect="2>&1"
     ),
+}
+
+WITH_TRITON = (
+    "annotations exit-7 interrupt interrupt-asyncio group context excepthook thread-error "
+    "thread-after-main atexit fork spawn closed-stderr recursion"
+)
+"""Programs that run once more with an import that ikp waits for: then more of it is in them."""
+PROGRAMS |= {
+    f"{name}-triton": replace(
+        PROGRAMS[name],
+        text=f"import triton\n{PROGRAMS[name].text}",
+        files={**PROGRAMS[name].files, "triton.py": ""},
+    )
+    for name in WITH_TRITON.split()
 }

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -149,11 +149,17 @@ class Recording:
     options: Options
     launcher: Everything
     session: profile | None  # None: kernels run plain
-    stepped_in: object  # steps out when nobody holds it
+    stepped_in: AbstractContextManager[None]  # steps out when nobody holds it
+
+    def step_out(self) -> None:
+        """Launch kernels as the program does. Later, Python takes modules apart in any order."""
+        self.launcher.session = lambda: None  # for a launch on its way, in a daemon thread
+        with suppress(ValueError):  # the program has tidied sys.meta_path
+            self.stepped_in.__exit__(None, None, None)
 
     def end(self) -> None:
         """Write the trace and report."""
-        self.launcher.session = lambda: None  # daemon threads may go on
+        self.step_out()
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
             if self.session is not None:

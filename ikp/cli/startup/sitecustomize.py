@@ -4,9 +4,9 @@
 imports this file before the program begins. It takes the folder and ikp's variables away again, has
 the ``sitecustomize`` imported that Python would have found without it, and leaves two things: a
 finder that waits for Triton to be imported, and a function for the end of the process. Before
-Triton is imported, nothing of ikp is: a program without kernels is Python's alone (docs/decisions).
+Triton is imported, nothing of ikp is: a program without kernels is Python's alone (decision 22).
 
-It imports little, because the program would see that its own modules of those names are passed by.
+It imports little: what is imported here, no program finds in its own folder any more.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Wait:
     def end(self) -> None:
         """Write the trace and report. A process that the program forked has nothing to write."""
         if os.getpid() != self.process:
+            if self.recording is not None:
+                self.recording.step_out()
             return
         try:  # noqa: SIM105 - contextlib is more than this file may import
             sys.stdout.flush()  # what the program has printed comes first

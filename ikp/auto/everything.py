@@ -40,7 +40,8 @@ class Everything(Launcher):
 
     def tell(self, kernel: Any, reason: str) -> None:
         """Count a launch without marks; all are told at the end."""
-        self.plain[kernel.__name__, reason] += 1
+        name = full_name(kernel) if reason == NOT_NAMED else kernel.__name__
+        self.plain[name, reason] += 1
 
     def reason_for_plain(self, kernel: Any) -> str | None:
         """Return why this launch is not recorded, or None."""

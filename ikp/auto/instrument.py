@@ -10,8 +10,8 @@ from os import PathLike
 from typing import Any
 
 from ikp.auto import by_hand, foreign, operations
-from ikp.auto.launch import Launcher, span, tuning
-from ikp.auto.plan import Plan, plan
+from ikp.auto.launch import Launcher, tuning
+from ikp.auto.plan import Plan, plan, span
 from ikp.auto.twins import as_kind, check, is_twin
 from ikp.core.session import current, profile
 from ikp.errors import UsageError

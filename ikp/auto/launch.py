@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 import threading
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,15 +19,14 @@ from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.core import switches
 from ikp.core.session import profile
-from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
+from ikp.errors import IkpError, IkpWarning, KernelError
 
-_SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 BLOCKED = (
-    "This was a kernel with ikp's marks in its source. Some of Triton's passes refuse a loop with "
-    "marks in it (warp_specialize=True, pipelining on Blackwell). If the kernel compiles without "
-    "ikp, mark it after those passes: level='scheduled'."
+    "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
+    "with marks in it (warp_specialize=True, pipelining on Blackwell). Mark it after those passes: "
+    "level='scheduled'."
 )
 NOT_CHOSEN = "not among the chosen launches"
 TRITON_WARPS = 4
@@ -49,26 +48,6 @@ def tuning() -> Iterator[None]:
         yield
     finally:
         _tuning.depth -= 1
-
-
-def span(text: str | None) -> range:
-    """Return the launches that ``text`` names: ``"3"``, ``"3:5"`` (3 and 4), ``":8"``, ``":"``.
-
-    Raises:
-        UsageError: it names none.
-    """
-    found = _SPAN.fullmatch(text.strip()) if text else None
-    if text is None or (found and found["colon"] and not (found["first"] or found["stop"])):
-        return range(1 << 62)
-    if found is not None and (found["first"] or found["colon"]):
-        first = int(found["first"] or 0)
-        stop = first + 1 if not found["colon"] else int(found["stop"] or 1 << 62)
-        if first < stop:
-            return range(first, stop)
-    raise UsageError(
-        f"launches={text!r} names no launches. Launches of a kernel count from 0: write 3 for one, "
-        "3:5 for 3 and 4, :8 for the first eight."
-    )
 
 
 @dataclass(slots=True)
@@ -144,7 +123,12 @@ class Launcher:
         kwargs: dict[str, Any],
     ) -> Any:
         """Launch the marked twin with a buffer of ``session``."""
-        return self.launch(self.plan, session, kernel, plain, args, kwargs)
+        try:
+            return self.launch(self.plan, session, kernel, plain, args, kwargs)
+        except Exception as error:
+            if self.plan.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
+                error.add_note(BLOCKED)
+            raise
 
     def launch(
         self,
@@ -163,10 +147,8 @@ class Launcher:
             return plain(*args, **kwargs)
         try:
             made = twin.run(*args, **{**kwargs, PROF: prof})
-        except BaseException as error:
+        except BaseException:
             session.discard(prof)
-            if plan.level == "source" and not isinstance(error, IkpError):
-                error.add_note(BLOCKED)
             raise
         if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
             by_hand.write(Path(plan.ttgir), scheduled.without_mark(made.asm["ttgir"]))
@@ -243,6 +225,23 @@ def _twin(kernel: Any, plan: Plan) -> Any:
             f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please report "
             "it, with the version of Triton. Recording it by hand, with ikp.init, may work."
         ) from error
+
+
+def _refused_for_marks(
+    error: Exception, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Return whether the compiler refused a marked kernel, and takes it without marks."""
+    import triton
+
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    compiling = any(frame.f_code is triton.compile.__code__ for frame in frames)
+    if not compiling or isinstance(error, IkpError):
+        return False  # ikp's own, or of the launch, or the interpreter's: the kernel itself ran
+    try:
+        kernel.run(*args, **{**kwargs, "warmup": True})
+    except Exception:  # noqa: BLE001 - so it is refused as it is
+        return False
+    return True
 
 
 def _capturing() -> bool:

@@ -1,4 +1,4 @@
-"""What to mark in a kernel, as the user asked for it; prints as it parses."""
+"""What to mark, in which launches, as the user asked for it; plans print as they parse."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ DETAILS = ("kernel", "loops", "ops")
 """Each marks what the ones before it mark, and more."""
 LEVELS = ("source", "scheduled")
 
+_SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 _LINES = re.compile(r"(?:(?P<file>.*[^:\d]):)?(?P<first>\d+)(?:-(?P<last>\d+))?")
 
 
@@ -106,3 +107,23 @@ def plan(
             "the lines of a loop, use detail='ops' and find each operation by its line."
         )
     return Plan(detail, tuple(map(Lines.parse, texts)), level)
+
+
+def span(text: str | None) -> range:
+    """Return the launches that ``text`` names: ``"3"``, ``"3:5"`` (3 and 4), ``":8"``, ``":"``.
+
+    Raises:
+        UsageError: it names none.
+    """
+    found = _SPAN.fullmatch(text.strip()) if text else None
+    if text is None or (found and found["colon"] and not (found["first"] or found["stop"])):
+        return range(1 << 62)
+    if found is not None and (found["first"] or found["colon"]):
+        first = int(found["first"] or 0)
+        stop = first + 1 if not found["colon"] else int(found["stop"] or 1 << 62)
+        if first < stop:
+            return range(first, stop)
+    raise UsageError(
+        f"launches={text!r} names no launches. Launches of a kernel count from 0: write 3 for one, "
+        "3:5 for 3 and 4, :8 for the first eight."
+    )

@@ -43,5 +43,10 @@ def read_trace(path: Path) -> Trace:
 
 def next_command(*words: object, why: str = "") -> None:
     """Print on stderr the command to type next, quoted for the shell."""
+    click.echo(next_line(*words, why=why), err=True)
+
+
+def next_line(*words: object, why: str = "") -> str:
+    """Return what ``next_command`` prints."""
     line = " ".join(shlex.quote(str(word)) for word in words)
-    click.echo(f"next: {printable(line)}" + (f"    ({why})" if why else ""), err=True)
+    return f"next: {printable(line)}" + (f"    ({why})" if why else "")

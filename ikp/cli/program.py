@@ -1,91 +1,88 @@
-"""Runs a Python program inside this process as Python itself would."""
+"""Starts a Python program in the place of this process, with ikp led in through ``site``."""
 
 from __future__ import annotations
 
-import builtins
-import io
 import os
-import runpy
 import sys
-import traceback
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
+from typing import NoReturn
+
+from ikp.cli.startup import sitecustomize
+from ikp.errors import UsageError
+
+FOLDER = str(Path(sitecustomize.__file__).parent)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a program ended."""
+def become(words: list[str], wish: str | None) -> NoReturn:
+    """Become ``python *words``: the same process, with the options of Python that this one has.
 
-    code: int
-    error: BaseException | None = None
+    Args:
+        words: what comes after ``python``, as in ``["-m", "pytest", "-q"]``.
+        wish: what ``ikp.cli.recording`` gets; None runs the program without ikp.
+
+    Raises:
+        UsageError: Python runs without what lets ikp in.
+    """
+    environment = {**os.environ, **_locale()}
+    if wish is not None:
+        environment = with_ikp(environment, wish)
+    command = [sys.executable, *interpreter_options(sys.orig_argv[1:]), *words]
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os.execve(sys.executable, command, environment)  # noqa: S606 - the user's own program
 
 
-@contextmanager
-def as_program(target: str, args: tuple[str, ...], as_module: bool) -> Iterator[None]:
-    """Give the program the arguments and the import path that Python would give it."""
-    argv, path = sys.argv[:], sys.path[:]
-    sys.argv = [target, *args]
-    sys.path[0] = os.getcwd() if as_module else str(Path(target).resolve().parent)  # noqa: PTH109
+def _locale() -> dict[str, str]:
+    """Return what is to be restored of the environment that this process was started with.
+
+    In the C locale Python sets ``LC_CTYPE`` for itself and its children (PEP 538), and would not
+    know in the program any more that it had to.
+    """
     try:
-        yield
-    finally:
-        sys.argv[:], sys.path[:] = argv, path
+        started = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}
+    set_at_start = [each for each in started if each.startswith(b"LC_CTYPE=")]
+    value = set_at_start[0].partition(b"=")[2] if set_at_start else b""  # empty is as good as unset
+    return {"LC_CTYPE": os.fsdecode(value)} if "LC_CTYPE" in os.environ else {}
 
 
-def run(target: str, as_module: bool) -> Outcome:
-    """Run the program to its end, and show its traceback as Python would."""
-    try:
-        if as_module:
-            runpy.run_module(target, run_name="__main__", alter_sys=True)
-        elif Path(target).is_file() and not zipfile.is_zipfile(target):
-            _script(Path(target).absolute())
-        else:
-            runpy.run_path(target, run_name="__main__")
-    except SystemExit as end:
-        return Outcome(_code(end))
-    except BaseException as error:  # noqa: BLE001 - whatever ends a program
-        error.__traceback__ = _of_program(error.__traceback__)
-        _show(error)
-        return Outcome(130 if isinstance(error, KeyboardInterrupt) else 1, error)
-    return Outcome(0)
+def with_ikp(environment: Mapping[str, str], wish: str) -> dict[str, str]:
+    """Return an environment in which Python imports ikp's ``sitecustomize``."""
+    if sys.flags.ignore_environment or sys.flags.no_site:
+        raise UsageError(
+            "Python was started with -I, -E or -S, which keep ikp out of the program. Leave it "
+            "out, or run the program without ikp."
+        )
+    old = environment.get("PYTHONPATH")
+    path = FOLDER + os.pathsep + old if old else FOLDER
+    before = {} if old is None else {sitecustomize.OLD_PATH: old}
+    return {**environment, **before, "PYTHONPATH": path, sitecustomize.WISH: wish}
 
 
-def _script(path: Path) -> None:
-    """Run a file as Python's main module, which stays that to the end of the process."""
-    main = ModuleType("__main__")
-    main.__dict__.update(__file__=str(path), __builtins__=builtins, __spec__=None, __cached__=None)
-    sys.modules["__main__"] = main
-    with io.open_code(str(path)) as file:
-        code = compile(file.read(), str(path), "exec")
-    exec(code, main.__dict__)  # noqa: S102 - the program that the user asked to run
+def interpreter_options(words: list[str]) -> list[str]:
+    """Return the options for Python itself that a Python command line begins with.
+
+    ``["-u", "-X", "dev", "-m", "ikp", "run", "x.py"]`` has ``["-u", "-X", "dev"]``.
+    """
+    return list(_options(iter(words)))
 
 
-def _code(end: SystemExit) -> int:
-    if end.code is None or isinstance(end.code, int):
-        return end.code or 0
-    print(end.code, file=sys.stderr)  # noqa: T201 - as Python does
-    return 1
-
-
-def _show(error: BaseException) -> None:
-    try:
-        sys.excepthook(type(error), error, error.__traceback__)
-    except Exception:  # noqa: BLE001 - the program's own hook is broken
-        traceback.print_exception(error)
-
-
-def _of_program(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of ikp and of what runs the program."""
-    ours = (str(Path(__file__).parents[1]) + os.sep, "<frozen runpy>", runpy.__file__)
-    frames = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(ours):
-            frames.append(trace)
-        trace = trace.tb_next
-    for frame, after in zip(frames, [*frames[1:], None], strict=True):
-        frame.tb_next = after
-    return frames[0] if frames else None
+def _options(words: Iterator[str]) -> Iterator[str]:
+    for word in words:
+        if not word.startswith("-") or word in ("-", "--"):
+            return
+        if word == "--check-hash-based-pycs":
+            yield from (word, next(words))
+            continue
+        letters = word[1:] if not word.startswith("--") else ""
+        at = next((at for at, letter in enumerate(letters) if letter in "cmWX"), len(letters))
+        if letters[at : at + 1] in ("c", "m"):  # what runs ikp: the rest is not Python's
+            if at:
+                yield f"-{letters[:at]}"
+            return
+        yield word
+        if at == len(letters) - 1:  # the value of -W or -X is the next word
+            yield next(words)

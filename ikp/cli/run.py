@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.program import Outcome, as_program, run
-from ikp.cli.run_report import MIB, report, say
+from ikp.cli.program import become
+from ikp.cli.recording import Options
+from ikp.cli.startup.sitecustomize import say
 from ikp.core.options import CLOCKS
-from ikp.core.patterns import dotted
 from ikp.core.ranks import PLACE, current_rank, with_rank
+from ikp.core.switches import enabled
 from ikp.errors import UsageError
-
-if TYPE_CHECKING:
-    from ikp.auto.everything import Everything
-    from ikp.core.session import profile
 
 
 @click.command(
     "run",
     short_help="Run a program and profile its kernels, unedited.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    context_settings={"allow_interspersed_args": False},  # what follows TARGET is the program's
 )
-@click.option("-m", "as_module", is_flag=True, help="TARGET is a module, as in python -m.")
+@click.option("-m", "module", is_flag=True, help="TARGET is a module, as in python -m.")
+@click.option("-c", "code", is_flag=True, help="TARGET is the program's text, as in python -c.")
 @click.option(
     "--detail",
     type=click.Choice(["kernel", "loops", "ops"]),
@@ -96,7 +91,8 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def command(
-    as_module: bool,
+    module: bool,
+    code: bool,
     detail: str | None,
     lines: tuple[str, ...],
     level: str,
@@ -113,76 +109,51 @@ def command(
     target: str,
     args: tuple[str, ...],
 ) -> None:
-    r"""Run TARGET, a Python script (or, with -m, a module), with its ARGS, and profile its kernels.
+    """Run TARGET as python would, and profile its kernels.
 
-    The program runs as it would without ikp: its arguments, output, exit code and tracebacks are
-    its own. Each Triton and Gluon kernel that it launches in this process gets ranges around its
-    loops and operations, named by their source lines. A trace, a table and what was left out come
-    at the end, on stderr.
+    TARGET is a script, a folder or zip file with a __main__.py, or - for stdin; with -m, a module;
+    with -c, the program's text. Its ARGS, output, exit code, signals and tracebacks are its own.
+    Each Triton and Gluon kernel that it launches in this process gets ranges around its loops and
+    operations, named by their source lines. A trace, a table and what was left out come at the end,
+    on stderr.
 
     \b
       ikp run train.py --steps 10
       ikp run --detail ops --kernel matmul --launch 3:5 bench.py
       ikp run --lines kernels.py:88-96 -m pytest -q tests/test_kernels.py
-    """
-    from ikp.auto.everything import Everything
-    from ikp.auto.launch import span
-    from ikp.auto.plan import plan
-    from ikp.core.session import profile
-
-    size = buffer_mib * MIB if buffer_mib else None
-    path = _of_rank((out or Path(f"ikp-{_stem(target)}.pftrace")).absolute())
-    session = profile(path, force=force or out is None, clock=clock, mode=mode, buffer_size=size)
-    launcher = Everything(
-        plan(detail, lines, level),
-        lambda: session,
-        span(launch),
-        _choices(blocks, warps),
-        kernels=_pattern(kernel),
-        room=memory_mib * MIB,
+    """  # noqa: D301 - \b is click's
+    if module and code:
+        raise UsageError("-m and -c say two things of TARGET: give one.")
+    form = ["-m"] if module else ["-c"] if code else []
+    path = _of_rank((out or Path(f"ikp-{_stem(target, *form)}.pftrace")).absolute())
+    options = Options(
+        path=str(path),
+        force=force or out is None,
+        detail=detail,
+        lines=lines,
+        level=level,
+        mode=mode,
+        kernel=kernel,
+        launch=launch,
+        clock=clock,
+        blocks=blocks,
+        warps=warps,
+        buffer_mib=buffer_mib,
+        memory_mib=memory_mib,
     )
-    if not as_module and not Path(target).exists():
-        raise UsageError(f"no such file: {target}. For a module, write: ikp run -m {target}")
-    process = os.getpid()
-    outcome = _profiled(session, launcher, target, args, as_module)
-    if os.getpid() == process:
-        _finish(session, launcher, outcome)
-        report(session, launcher, path)
-    sys.exit(outcome.code)  # a child that the program forked ends here, too
+    options.check()
+    missing = not form and target != "-" and not Path(target).exists()
+    if missing:  # Python says so, too
+        say(f"no such file: {target}. For a module, write: ikp run -m {target}")
+    become([*form, target, *args], str(options) if enabled() and not missing else None)
 
 
-def _profiled(
-    session: profile, launcher: Everything, target: str, args: tuple[str, ...], as_module: bool
-) -> Outcome:
-    from ikp.auto.everything import stepping_in
-
-    session.__enter__()
-    _only_here(launcher)
-    with as_program(target, args, as_module), stepping_in(launcher):
-        return run(target, as_module)
-
-
-def _finish(session: profile, launcher: Everything, outcome: Outcome) -> None:
-    """Read the records back and write the trace; the program's own end comes first."""
-    session.export = bool(launcher.recorded)
-    error = outcome.error
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        try:
-            session.__exit__(type(error) if error else None, error, None)
-        except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
-            say(f"the trace is lost: {lost}")
-    for each in told:
-        say(str(each.message))
-
-
-def _only_here(launcher: Everything) -> None:
-    """Let processes that the program forks run plain: what they record would be lost."""
-    os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", lambda: None))
-
-
-def _stem(target: str) -> str:
-    return re.sub(r"[^\w.-]", "_", Path(target).stem) or "program"
+def _stem(target: str, form: str = "") -> str:
+    """Return what to call the trace of a program."""
+    if form == "-c" or target == "-":
+        return "stdin" if target == "-" else "command"
+    name = target if form == "-m" else Path(target).absolute().stem
+    return re.sub(r"[^\w.-]", "_", name) or "program"
 
 
 def _of_rank(path: Path) -> Path:
@@ -192,44 +163,7 @@ def _of_rank(path: Path) -> Path:
     """
     if PLACE in str(path):
         return Path(with_rank(path))
-    rank = current_rank()  # a number, whatever the environment says
-    if rank is None or os.environ.get("WORLD_SIZE", "1") == "1":
+    rank = current_rank()
+    if rank is None or os.environ.get("WORLD_SIZE") == "1":
         return path
     return path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
-
-
-def _pattern(text: str | None) -> re.Pattern[str] | None:
-    return dotted(text) if text else None
-
-
-def _choices(blocks: str | None, warps: str | None) -> dict[str, object]:
-    chosen: dict[str, object] = {}
-    if blocks is not None:
-        chosen["blocks"] = _blocks(blocks)
-    if warps is not None:
-        chosen["warps"] = _warps(warps)
-    return chosen
-
-
-def _blocks(text: str) -> range:
-    parts = text.split(":")
-    if 1 <= len(parts) <= 3 and all(not part or part.isdecimal() for part in parts) and text != "":
-        if len(parts) == 1:
-            return range(int(text), int(text) + 1)
-        first, stop, step = (*(int(p) if p else None for p in parts), None)[:3]
-        if step != 0:
-            return range(first or 0, 1 << 31 if stop is None else stop, step or 1)
-    raise UsageError(
-        f"--blocks {text!r} names no blocks: write 7 for one, 0:64 for a range, 0:1024:8 for every "
-        "eighth."
-    )
-
-
-def _warps(text: str) -> list[int]:
-    chosen: list[int] = []
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if found is None:
-            raise UsageError(f"--warps {text!r} names no warps: write 0, 0,4 or 0-3.")
-        chosen += range(int(found[1]), int(found[2] or found[1]) + 1)
-    return chosen

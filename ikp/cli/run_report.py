@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from ikp.cli.files import next_command
+from ikp.cli import choices
+from ikp.cli.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 from ikp.errors import IkpError
 
 if TYPE_CHECKING:
     from ikp.auto.everything import Everything
+    from ikp.cli.recording import Options
     from ikp.core.session import profile
     from ikp.core.trace import Trace
 
@@ -22,16 +23,17 @@ RECORD_CYCLES = {32: 53, 64: 68}
 """The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
 
 
-def report(session: profile, launcher: Everything, path: Path) -> None:
+def report(session: profile, launcher: Everything, options: Options, *, wrote: bool) -> None:
     """Print everything that there is to say, on stderr: the program's stdout is its own."""
-    for line in _launches(session, launcher):
+    from ikp.cli.files import next_line
+
+    path = Path(options.path)
+    for line in _launches(session, launcher, options):
         say(line)
     if not launcher.recorded:
         if not launcher.plain:
-            say(
-                "no Triton or Gluon kernel was launched in this process. Kernels of child "
-                "processes are not seen: put `ikp run` in front of the child's own command."
-            )
+            say(NO_KERNEL)
+        say_nothing_written(options.path)
         return
     try:
         trace: Trace = session.trace
@@ -40,10 +42,14 @@ def report(session: profile, launcher: Everything, path: Path) -> None:
         return
     _table(trace)
     say(_recording(trace))
-    if path.exists():
-        say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
-        next_command("ikp", "stats", path, why="every range")
-        next_command("ikp", "view", path, why="the timeline, in your browser")
+    for line in _chosen_nothing(trace, options):
+        say(line)
+    if not wrote:
+        say_nothing_written(options.path)
+        return
+    say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
+    put(next_line("ikp", "stats", path, why="every range"))
+    put(next_line("ikp", "view", path, why="the timeline, in your browser"))
 
 
 def _table(trace: Trace) -> None:
@@ -52,11 +58,25 @@ def _table(trace: Trace) -> None:
     table = stats(trace)
     rows = sorted(table.rows, key=lambda row: -(row.total_ns or 0))
     shown = replace(table, rows=tuple(rows[:ROWS]), evidence=())
-    click.echo("", err=True)
-    click.echo(str(shown).rstrip(), err=True)
-    if len(rows) > ROWS:
-        click.echo(f"... and {len(rows) - ROWS} more ranges", err=True)
-    click.echo("", err=True)
+    more = f"\n... and {len(rows) - ROWS} more ranges" if len(rows) > ROWS else ""
+    put(f"\n{str(shown).rstrip()}{more}\n")
+
+
+def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
+    """Say of which launches ``--blocks`` and ``--warps`` chose nothing, and what there is."""
+    from ikp.analysis.evidence import plural
+
+    chosen = choices.of_launch(options.blocks, options.warps)
+    lines: dict[str, None] = {}
+    for each in trace.launches:
+        blocks, warps = math.prod(each.grid), each.warps_per_block
+        if "blocks" in chosen and chosen["blocks"].start >= blocks:
+            text = f"names no block: its grid has {plural(blocks, 'block')}, counted from 0."
+            lines[f"{each.label}: --blocks {options.blocks} {text}"] = None
+        if "warps" in chosen and min(chosen["warps"]) >= warps:
+            text = f"names no warp: its blocks have {plural(warps, 'warp')}, counted from 0."
+            lines[f"{each.label}: --warps {options.warps} {text}"] = None
+    return list(lines)
 
 
 def _recording(trace: Trace) -> str:
@@ -86,15 +106,20 @@ def _recording(trace: Trace) -> str:
     )
 
 
-def _launches(session: profile, launcher: Everything) -> list[str]:
+def _launches(session: profile, launcher: Everything, options: Options) -> list[str]:
     """Say which launches were recorded, and why others were not."""
-    names = dict.fromkeys([*launcher.recorded, *(name for name, _ in launcher.plain)])
+    from ikp.auto.everything import NOT_NAMED
+
+    others = [name for name, why in launcher.plain if why == NOT_NAMED]
+    named = [name for name, why in launcher.plain if why != NOT_NAMED]
+    names = dict.fromkeys([*launcher.recorded, *named])
+    if others and not names:
+        seen = ", ".join(sorted(others))
+        return [f"--kernel {options.kernel!r} fits none of the kernels launched: {seen}."]
     lines = []
     for name in names:
         recorded = launcher.recorded[name]
         plain = {why: n for (kernel, why), n in launcher.plain.items() if kernel == name}
-        if not recorded and set(plain) == {_not_named()}:
-            continue
         total = recorded + sum(plain.values())
         parts = [f"{name}: {recorded} of {total} launches recorded"]
         parts += [f"{count} {why}" for why, count in plain.items()]
@@ -105,14 +130,3 @@ def _launches(session: profile, launcher: Everything) -> list[str]:
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")
     return lines
-
-
-def _not_named() -> str:
-    from ikp.auto.everything import NOT_NAMED
-
-    return NOT_NAMED
-
-
-def say(text: str) -> None:
-    """Print one line of ikp's own among the program's."""
-    click.echo(f"ikp: {text}", err=True)

@@ -9,8 +9,8 @@ import pytest
 
 import ikp
 from ikp.auto.everything import NO_ROOM, NOT_NAMED, Everything
-from ikp.auto.launch import NOT_CHOSEN, TUNING, Launcher, Warm, _shape, span, tuning
-from ikp.auto.plan import plan
+from ikp.auto.launch import NOT_CHOSEN, TUNING, Launcher, Warm, _shape, tuning
+from ikp.auto.plan import plan, span
 
 
 def kernel(name: str = "k") -> Any:
@@ -92,7 +92,7 @@ def test_chosen_kernels_match_by_module_and_name() -> None:
     launcher = recording(kernels=re.compile("^m.a$"))
     assert launched(launcher, "a", 1) == [True]
     assert launched(launcher, "ab", 1) == [False]
-    assert launcher.plain["ab", NOT_NAMED] == 1
+    assert launcher.plain["m.ab", NOT_NAMED] == 1
 
 
 def test_the_room_for_recordings_ends() -> None:

@@ -62,6 +62,12 @@ def test_help_imports_nothing_heavy():
     assert done.stderr.strip() == "[]"
 
 
+def test_no_help_shows_the_marks_of_its_source():
+    shown = {name: CliRunner().invoke(cli, [name, "--help"]).output for name in main.COMMANDS}
+    assert [name for name, text in shown.items() if "\\b" in text or "Usage" not in text] == []
+    assert "\n    ikp run train.py --steps 10\n    ikp run --detail ops" in shown["run"]
+
+
 def test_version():
     assert run("--version").stdout == f"ikp {__version__}\n"
 

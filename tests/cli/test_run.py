@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from click.testing import CliRunner
 
 import ikp
+from ikp.cli.choices import blocks, warps
 from ikp.cli.main import cli
-from ikp.cli.run import _blocks, _of_rank, _warps
+from ikp.cli.run import _of_rank
 from tests.repo.tree import ROOT
 from tests.trace_processor import check_trace
 
+COMMAND = ROOT / "tests" / "cli" / "command.py"
 PROGRAM = """\
 import os
 import sys
@@ -45,7 +49,7 @@ print("sum", y.sum().item(), __name__, *sys.argv[1:])
 def start(folder: Path, *words: str, program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
     """Run a command of ikp on a program in ``folder``."""
     (folder / "prog.py").write_text(program)
-    command = [sys.executable, "-m", "ikp.cli.main", *words]
+    command = [sys.executable, str(COMMAND), *words]
     env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     return subprocess.run(
         command, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=300
@@ -108,12 +112,26 @@ def test_kernels_launches_and_lines_can_be_chosen(tmp_path: Path) -> None:
     assert "other:" not in done.stderr
 
 
-def test_an_exit_code_and_its_message_are_kept(tmp_path: Path) -> None:
-    for ending, code in (("sys.exit(7)", 7), ("sys.exit('over')", 1), ("raise SystemExit", 0)):
-        done = start(tmp_path, "run", "prog.py", program=PROGRAM + ending + "\n")
-        assert done.returncode == code
-        assert ("over" in done.stderr.splitlines()) == ("over" in ending)
-        assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
+AFTER_MAIN = """\
+import atexit, signal, threading
+def launch():
+    add[(2,)](x, y, 4, BLOCK=16)
+def late():
+    threading.main_thread().join()
+    launch()
+atexit.register(launch)
+threading.Thread(target=late).start()
+os.kill(os.getpid(), signal.SIGINT)
+for _ in range(1000): print(end="")
+"""
+
+
+def test_threads_and_functions_that_outlive_main_are_recorded(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "prog.py", program=PROGRAM + AFTER_MAIN)
+    assert done.returncode == -signal.SIGINT  # as Python ends after Ctrl-C
+    assert "ikp: add: 5 of 5 launches recorded\n" in done.stderr
+    assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 10
+    assert "KeyboardInterrupt\nikp: " in done.stderr  # and no word of what marks may break
 
 
 def test_a_crash_keeps_the_traceback_and_the_trace_so_far(tmp_path: Path) -> None:
@@ -121,7 +139,7 @@ def test_a_crash_keeps_the_traceback_and_the_trace_so_far(tmp_path: Path) -> Non
     plain = plainly(tmp_path, "prog.py", program=program)
     done = start(tmp_path, "run", "prog.py", program=program)
     assert done.returncode == plain.returncode == 1
-    assert done.stderr.startswith(plain.stderr)
+    assert done.stderr.startswith(f"{plain.stderr}ikp: ")
     assert counts(tmp_path / "ikp-prog.pftrace")["other"] == 1
 
 
@@ -153,15 +171,57 @@ def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.pftrace"))
 
 
-def test_forked_children_run_plain(tmp_path: Path) -> None:
+def test_forked_children_run_plain_and_say_so_once(tmp_path: Path) -> None:
     program = PROGRAM + (
-        "if os.fork() == 0:\n    add[(2,)](x, y, 4, BLOCK=16)\n    print('child', flush=True)\n"
-        "    sys.exit(0)\nos.wait()\n"
+        "if (child := os.fork()) == 0:\n    for _ in range(2): add[(2,)](x, y, 4, BLOCK=16)\n"
+        "    print('child', flush=True)\n    sys.exit(0)\nos.wait()\nprint(child)\n"
     )
     done = start(tmp_path, "run", "prog.py", program=program)
-    assert "child" in done.stdout
+    assert "child\n" in done.stdout
+    child = done.stdout.split()[-1]
+    text = f"ikp: process {child} was forked by the program: its kernels run plain, and are in no"
+    assert done.stderr.count("was forked") == done.stderr.count(text) == 1
     assert done.stderr.count("wrote") == 1
     assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
+
+
+def test_children_forked_before_triton_is_imported_say_so_too(tmp_path: Path) -> None:
+    program = f"import os\nif os.fork():\n    os.wait()\nelse:\n{indent(PROGRAM, '    ')}"
+    done = start(tmp_path, "run", "prog.py", program=program)
+    assert done.stdout == "sum 112.0 __main__\n"
+    assert done.stderr.count("was forked by the program") == 1
+    assert done.stderr.count("no Triton or Gluon kernel was launched in this process") == 1
+    assert not list(tmp_path.glob("*.pftrace"))
+
+
+def test_a_pattern_that_fits_no_kernel_is_told_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "ikp-prog.pftrace").write_text("of yesterday")
+    done = start(tmp_path, "run", "--kernel", "nope", "prog.py")
+    assert done.returncode == 0  # the program's own
+    assert done.stderr == (
+        "ikp: --kernel 'nope' fits none of the kernels launched: __main__.add, __main__.other.\n"
+        f"ikp: nothing was written: {tmp_path}/ikp-prog.pftrace is of an earlier run.\n"
+    )
+    assert (tmp_path / "ikp-prog.pftrace").read_text() == "of yesterday"
+
+
+def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "--warps", "3", "--blocks", "1:2", "prog.py")
+    assert done.stderr.count("names no warp: its blocks have 1 warp, counted from 0") == 2
+    assert "ikp: other: --blocks 1:2 names no block: its grid has 1 block, counted" in done.stderr
+    assert "add: --blocks" not in done.stderr
+
+
+def test_a_surprise_is_told_and_the_program_runs_plain(tmp_path: Path) -> None:
+    (tmp_path / "triton.py").write_text("print('imported')")
+    taken = "open('x.pftrace', 'w').close()\nimport triton\n"
+    done = start(tmp_path, "run", "--out", "x.pftrace", "prog.py", program=taken)
+    assert (done.returncode, done.stdout) == (0, "imported\n")
+    assert "ikp: nothing is recorded: ExportError: " in done.stderr
+    (tmp_path / "ikp.py").touch()
+    done = start(tmp_path, "run", "prog.py", program="import ikp\nimport triton\n")
+    assert (done.returncode, done.stdout) == (0, "imported\n")
+    assert "ikp: nothing is recorded: ModuleNotFoundError: No module named 'ikp.cli'" in done.stderr
 
 
 def test_kernels_that_record_themselves_are_left_alone(tmp_path: Path) -> None:
@@ -191,6 +251,8 @@ def test_ranks_write_traces_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.rank1.pftrace"
     assert _of_rank(tmp_path / "{rank}-x.pftrace") == tmp_path / "1-x.pftrace"
+    monkeypatch.setenv("RANK", "../../elsewhere")
+    assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.pftrace"
 
 
 def test_the_interpreter_has_no_scheduled_level(tmp_path: Path) -> None:
@@ -205,21 +267,28 @@ def test_the_interpreter_has_no_scheduled_level(tmp_path: Path) -> None:
 def test_bad_input_is_refused_in_words(tmp_path: Path) -> None:
     script = tmp_path / "prog.py"
     script.touch()
+    (tmp_path / "x.pftrace").mkdir()
     for words, message in (
-        (["nothing.py"], "no such file: nothing.py. For a module, write: ikp run -m nothing.py"),
         (["--launch", "2:1", str(script)], "names no launches"),
         (["--lines", "x", str(script)], "names no lines"),
         (["--warps", "a", str(script)], "names no warps"),
         (["--blocks", "a", str(script)], "names no blocks"),
+        (["--warps", "0-99999999999", str(script)], "A block has at most 32, counted from 0"),
         (["--blocks", "0:9:0", str(script)], "names no blocks"),
+        (["--blocks", "9:5", str(script)], "names no blocks"),
+        (["--blocks", "9" * 20, str(script)], "names no blocks"),
+        (["--out", str(tmp_path / "x.pftrace"), str(script)], "is a folder"),
+        (["--out", "x.nope", str(script)], "no exporter knows the suffix"),
+        (["--mode", "totals", "--clock", "cycles64", str(script)], "leave mode out"),
+        (["-m", "-c", str(script)], "say two things of TARGET"),
     ):
         done = CliRunner().invoke(cli, ["run", *words])
         assert done.exit_code == 1
         assert message in done.output
 
 
-def test_blocks_and_warps() -> None:
-    assert _blocks("7") == range(7, 8)
-    assert _blocks("0:1024:8") == range(0, 1024, 8)
-    assert _blocks(":4") == range(4)
-    assert _warps("0,4-6") == [0, 4, 5, 6]
+def test_blocks_andwarps() -> None:
+    assert blocks("7") == range(7, 8)
+    assert blocks("0:1024:8") == range(0, 1024, 8)
+    assert blocks(":4") == range(4)
+    assert warps("0,4-6") == [0, 4, 5, 6]

@@ -1,10 +1,12 @@
 """The line under ``ikp run``'s table: what was lost, and how much of the time recording took."""
 
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from ikp.cli.run_report import _recording
+from ikp.cli.run_report import _recording, report
 from tests.exporters.perfetto.examples import CYCLES, warp
 
 
@@ -26,3 +28,16 @@ def test_dropped_records_come_with_the_option_that_would_hold_them():
         replace(each, attempted=9, kept=1, needed_bytes=(3 << 20) + 1) for each in made.launches
     )
     assert "8 dropped: --buffer 4 would hold them" in _recording(replace(made, launches=lost))
+
+
+@pytest.mark.parametrize("wrote", [True, False])
+def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capfd):
+    path = tmp_path / "x.pftrace"
+    path.touch()
+    options = SimpleNamespace(path=str(path), blocks=None, warps=None)
+    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan="p")
+    session = SimpleNamespace(trace=warp((100, 150), clock=CYCLES), facts={})
+    report(session, launcher, options, wrote=wrote)
+    said = capfd.readouterr().err
+    assert (f"ikp: wrote {path} (0 KiB).\nnext: ikp stats" in said) == wrote
+    assert (f"ikp: nothing was written: {path} is of an earlier run." in said) != wrote

@@ -1,0 +1,64 @@
+"""What the options of ``ikp run`` choose: kernels, blocks and warps, from their text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ikp.core.patterns import dotted
+from ikp.errors import UsageError
+
+MAX_BLOCKS = 1 << 31
+"""More than any grid has."""
+
+
+def kernels(text: str | None) -> re.Pattern[str] | None:
+    """Return the pattern of ``--kernel``, or None for all kernels."""
+    return dotted(text) if text else None
+
+
+def of_launch(blocks_text: str | None, warps_text: str | None) -> dict[str, Any]:
+    """Return the options of ``prof.buffer`` that ``--blocks`` and ``--warps`` stand for."""
+    chosen: dict[str, Any] = {}
+    if blocks_text is not None:
+        chosen["blocks"] = blocks(blocks_text)
+    if warps_text is not None:
+        chosen["warps"] = warps(warps_text)
+    if chosen:
+        from ikp.core.selection import select  # imports numpy
+
+        select(chosen.get("warps"), chosen.get("blocks"), "warp")
+    return chosen
+
+
+def blocks(text: str) -> range:
+    """Return the blocks that ``"7"``, ``"0:64"`` or ``"0:1024:8"`` names."""
+    parts = text.split(":")
+    if text and len(parts) <= 3 and all(not part or part.isdecimal() for part in parts):
+        if len(parts) == 1:
+            parts.append(str(int(text) + 1))
+        first, stop, step = (*(int(p) if p else None for p in parts), None)[:3]
+        end = MAX_BLOCKS if stop is None else min(stop, MAX_BLOCKS)
+        chosen = range(first or 0, end, min(step or 1, MAX_BLOCKS))
+        if step != 0 and chosen:
+            return chosen
+    raise UsageError(
+        f"--blocks {text!r} names no blocks: write 7 for one, 0:64 for a range, 0:1024:8 for every "
+        "eighth."
+    )
+
+
+def warps(text: str) -> list[int]:
+    """Return the warps that ``"0"``, ``"0,4"`` or ``"0-3"`` names."""
+    from ikp.core.selection import MAX_WARPS
+
+    chosen: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if found is None or not int(found[1]) <= int(found[2] or found[1]) < MAX_WARPS:
+            raise UsageError(
+                f"--warps {text!r} names no warps: write 0, 0,4 or 0-3. A block has at most "
+                f"{MAX_WARPS}, counted from 0."
+            )
+        chosen += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return chosen

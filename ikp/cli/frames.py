@@ -1,0 +1,47 @@
+"""Tracebacks without ikp's frames, through which the launches of a program go unasked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import zip_longest
+from pathlib import Path
+from types import TracebackType
+
+OURS = str(Path(__file__).parents[1]) + os.sep
+
+
+def hide() -> None:
+    """Have Python show what a program failed with as it would without ikp."""
+    shown = sys.excepthook
+
+    def excepthook(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        strip(error, set())
+        shown(kind, error, without_ours(trace))
+
+    sys.excepthook = excepthook
+
+
+def strip(error: BaseException | None, seen: set[int]) -> None:
+    """Take ikp's frames out of an error, of those it came from, and of those in its group."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    error.__traceback__ = without_ours(error.__traceback__)
+    group = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for each in (error.__cause__, error.__context__, *group):
+        strip(each, seen)
+
+
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without frames of ikp."""
+    frames = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(OURS):
+            frames.append(trace)
+        trace = trace.tb_next
+    for frame, after in zip_longest(frames, frames[1:]):
+        frame.tb_next = after
+    return frames[0] if frames else None

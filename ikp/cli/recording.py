@@ -1,0 +1,210 @@
+"""The recording of a program under ``ikp run``, in the program's own process.
+
+``ikp.cli.startup`` calls ``begin`` when the program imports Triton, and ``end`` when Python exits:
+after the program's threads and its functions registered with ``atexit``, which may launch kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ikp.cli import choices, frames
+from ikp.cli.run_report import MIB, report
+from ikp.cli.startup.sitecustomize import say
+
+if TYPE_CHECKING:
+    from ikp.auto.everything import Everything
+    from ikp.core.session import profile
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What ``ikp run`` was asked for, as the program's process gets it."""
+
+    path: str
+    force: bool
+    detail: str | None
+    lines: tuple[str, ...]
+    level: str
+    mode: str
+    kernel: str | None
+    launch: str
+    clock: str
+    blocks: str | None
+    warps: str | None
+    buffer_mib: int | None
+    memory_mib: int
+
+    def __str__(self) -> str:
+        choice = asdict(self)
+        path = choice.pop("path")
+        return f"{json.dumps(choice)}\n{path}"
+
+    @classmethod
+    def parse(cls, text: str, path: str) -> Self:
+        """Return the options that the two parts of ``str(options)`` stand for."""
+        return cls(path=path, **json.loads(text))
+
+    def check(self) -> None:
+        """Refuse what can't be, before the program begins.
+
+        Raises:
+            UsageError: an option names nothing, or two don't go together.
+            ExportError: the trace can't be written.
+        """
+        from ikp.auto.plan import plan, span
+
+        plan(self.detail, self.lines, self.level)
+        span(self.launch)
+        choices.kernels(self.kernel)
+        choices.of_launch(self.blocks, self.warps)
+        if self.mode != "timeline":  # every clock goes with that
+            self.session()
+        self._check_path()
+
+    def _check_path(self) -> None:
+        """Look at the path; closer, and with numpy imported, where it may not do."""
+        path = Path(self.path)
+        default = self.force and path.suffix == ".pftrace"
+        if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+            from ikp.core.checked import check_target
+
+            check_target(path, self.force)
+
+    def session(self) -> profile:
+        """Return the session that records the program."""
+        from ikp.core.session import profile
+
+        size = self.buffer_mib * MIB if self.buffer_mib else None
+        return profile(
+            self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
+        )
+
+    def launcher(self) -> Everything:
+        """Return what launches the program's kernels; it has no session yet."""
+        from ikp.auto.everything import Everything
+        from ikp.auto.plan import plan, span
+
+        return Everything(
+            plan(self.detail, self.lines, self.level),
+            lambda: None,
+            span(self.launch),
+            choices.of_launch(self.blocks, self.warps),
+            kernels=choices.kernels(self.kernel),
+            room=self.memory_mib * MIB,
+        )
+
+
+def begin(text: str, path: str, *, forked: bool) -> Recording:
+    """Have every launch from now on go through ikp.
+
+    Args:
+        text: the options.
+        path: where the trace goes.
+        forked: whether this process is a child that the program forked.
+
+    Raises:
+        ExportError: the trace can't be written any more.
+    """
+    from ikp.auto.everything import stepping_in
+
+    options = Options.parse(text, path)
+    launcher = options.launcher()
+    session = None if forked else options.session().__enter__()
+    launcher.session = Forked() if forked else lambda: session
+    os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", Forked()))
+    stepped_in = stepping_in(launcher)
+    stepped_in.__enter__()
+    frames.hide()
+    return Recording(options, launcher, session, stepped_in)
+
+
+class Forked:
+    """Stands for the session in a process that the program forked, where kernels run plain."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self) -> None:
+        """Say at the first launch that it isn't recorded."""
+        if not self._told:
+            self._told = True
+            say(
+                f"process {os.getpid()} was forked by the program: its kernels run plain, and are "
+                "in no trace."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What launches the program's kernels, and the session they are in."""
+
+    options: Options
+    launcher: Everything
+    session: profile | None  # None: kernels run plain
+    stepped_in: AbstractContextManager[None]  # steps out when nobody holds it
+
+    def step_out(self) -> None:
+        """Launch kernels as the program does. Later, Python takes modules apart in any order."""
+        self.launcher.session = lambda: None  # for a launch on its way, in a daemon thread
+        with suppress(ValueError):  # the program has tidied sys.meta_path
+            self.stepped_in.__exit__(None, None, None)
+
+    def end(self) -> None:
+        """Write the trace and report."""
+        self.step_out()
+        sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
+        try:
+            if self.session is not None:
+                before = _state(self.options.path)
+                self._close(self.session)
+                wrote = _state(self.options.path) != before
+                report(self.session, self.launcher, self.options, wrote=wrote)
+        except KeyboardInterrupt:
+            say("interrupted: the trace may be lost.")
+        if isinstance(failure(), KeyboardInterrupt):
+            die_of_interrupt()
+
+    def _close(self, session: profile) -> None:
+        session.export = bool(self.launcher.recorded)
+        failed = failure()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                session.__exit__(type(failed) if failed else None, failed, None)
+            except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
+                say(f"the trace is lost: {lost}")
+        for each in told:
+            say(str(each.message))
+
+
+def _state(path: str) -> tuple[int, int] | None:
+    """Return what differs after a file has been replaced."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def failure() -> BaseException | None:
+    """Return what Python has shown a traceback of, if the program failed."""
+    found: BaseException | None = getattr(sys, "last_value", None)
+    return found
+
+
+def die_of_interrupt() -> None:
+    """Let Python die by SIGINT, as it does after a program that Ctrl-C ended.
+
+    It remembers whether the latest text that it ran as a program was interrupted, but ``exec`` of a
+    text counts as one, and dataclasses are made by that (CPython's ``run_eval_code_obj``).
+    """
+    with suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")  # noqa: S102

@@ -41,7 +41,7 @@ def installed() -> bool:
 
 def loaded_names() -> dict[int, str]:
     """Return the regions named in the code of every kernel loaded since ``install``."""
-    return merge(_names_in(path) for path in _loaded)
+    return merge(_names_in(path) for path in tuple(_loaded))
 
 
 def names_in_code(text: str) -> dict[int, str]:

@@ -27,7 +27,6 @@ from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF, VERBS, Marked, Source, records_itself, rewrite
 from ikp.errors import KernelError
 
-
 _making = threading.Lock()
 """A twin is known before it is whole: no other thread may find it then."""
 

@@ -13,7 +13,8 @@ from ikp.auto import by_hand, operations
 from ikp.auto.launch import Launcher, span, tuning
 from ikp.auto.plan import Plan, plan
 from ikp.auto.twins import as_kind, check, is_twin
-from ikp.core.session import current, profile
+from ikp.core.current import current
+from ikp.core.session import profile
 from ikp.errors import UsageError
 
 

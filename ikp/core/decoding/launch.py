@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
-from ikp.core.selection import EVERYTHING, MAX_WARPS, Selection
+from ikp.core.selection import EVERYTHING, MAX_WARPS, WORDS_AT, Selection
 from ikp.errors import DecodeError
 
 
@@ -79,7 +79,7 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
             "bytes."
         )
     header = np.ascontiguousarray(data[: abi.LAUNCH_HEADER_BYTES]).view(abi.LAUNCH_HEADER)[0]
-    if int(header["magic"]) == 0 and not data[: abi.LAUNCH_HEADER_BYTES].any():
+    if not data[:WORDS_AT].any():  # behind, the host has written which warps and blocks record
         return None
     if int(header["magic"]) != abi.MAGIC:
         raise DecodeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import ikp
+from ikp.core.arena import Arena
 from ikp.core.current import current
 from ikp.errors import IkpWarning
 from tests.core.conftest import Host, work
@@ -60,14 +62,21 @@ def test_threads_that_take_buffers_of_one_session_at_once_get_each_its_own(host:
     assert found == {f"{n}.{s}": s + 2 for n in range(threads) for s in range(each)}
 
 
-@pytest.mark.usefixtures("hasty")
-def test_no_two_threads_get_the_same_memory() -> None:
-    from ikp.core.arena import Arena
+def test_no_thread_takes_the_chunk_that_another_has_just_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    allocate = vars(Arena)["_allocate"]
 
-    arena, threads, each = Arena("cpu"), 8, 200
-    taken = in_threads(threads, lambda _: [arena.take(1024) for _ in range(each)])
+    def zeroed(arena: Arena, size: int) -> None:
+        allocate(arena, size)
+        time.sleep(1e-4)  # on a GPU, zeroing is waited for: others run meanwhile
+
+    monkeypatch.setattr(Arena, "_allocate", zeroed)
+    monkeypatch.setattr("ikp.core.arena.CHUNK_BYTES", 4096)  # room for two
+    arena, threads, each = Arena("cpu"), 8, 20
+    taken = in_threads(threads, lambda _: [arena.take(2000) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)
-    assert min(after - before for before, after in pairwise(starts)) >= 1024
+    assert min(after - before for before, after in pairwise(starts)) >= 2000
 
 
 def test_each_thread_has_the_session_that_it_opened(host: Host) -> None:

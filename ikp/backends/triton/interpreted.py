@@ -7,14 +7,16 @@ host's monotonic clock, anchored to Unix time.
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import triton.language as tl
 from triton import knobs
-from triton.runtime.interpreter import interpreter_builder
+from triton.runtime.interpreter import GridExecutor, interpreter_builder
 
 from ikp.backends.dsl import (
     OpenRange,
@@ -36,10 +38,18 @@ from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 
+_RUNS_A_KERNEL = GridExecutor.__call__.__code__
+
 
 def interpreting() -> bool:
-    """Return whether Triton interprets kernels in this process."""
-    return bool(knobs.runtime.interpret)
+    """Return whether Triton's interpreter runs a kernel now, in this thread."""
+    if not knobs.runtime.interpret:
+        return False
+    # What the interpreter knows of the program it runs, it keeps when that has ended.
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _RUNS_A_KERNEL:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Context(tuple[OpenRange, ...]):

@@ -69,10 +69,10 @@ def test_no_thread_takes_the_chunk_that_another_has_just_made(
 
     def zeroed(arena: Arena, size: int) -> None:
         allocate(arena, size)
-        time.sleep(1e-4)  # on a GPU, zeroing is waited for: others run meanwhile
+        time.sleep(1e-3)  # on a GPU, zeroing is waited for: others run meanwhile
 
     monkeypatch.setattr(Arena, "_allocate", zeroed)
-    monkeypatch.setattr("ikp.core.arena.CHUNK_BYTES", 4096)  # room for two
+    monkeypatch.setattr("ikp.core.arena.CHUNK_BYTES", 2000)  # room for one
     arena, threads, each = Arena("cpu"), 8, 20
     taken = in_threads(threads, lambda _: [arena.take(2000) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)

@@ -185,7 +185,7 @@ def test_options_are_those_of_a_session(host: Host) -> None:
     def run(prof: ikp.profile) -> None:
         buffer = prof.buffer("k")
         specs.append(buffer.spec)
-        host.run(buffer, Launch({(0, 0): Warp()}, clock=buffer.spec.clock))
+        host.run(buffer, Launch({(0, 0): Warp([Record(1, 2)])}, clock=buffer.spec.clock))
 
     ikp.capture(run, clock="globaltimer", overflow="wrap", schedule=False)
     assert str(specs[0]).startswith("ikp abi=1 clock=globaltimer overflow=wrap device=cpu sch")

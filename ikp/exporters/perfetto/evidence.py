@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
     """Return everything known of a launch, and where the trace comes from."""
-    return {**asdict(launch), "dropped": launch.dropped, "provenance": provenance}
+    facts = {**asdict(launch), "dropped": launch.dropped, "provenance": provenance}
+    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
+        facts["clock"]["residual"] = "unknown: no spare anchors"
+    return facts
 
 
 def to_launch(facts: dict[str, Any]) -> Launch:

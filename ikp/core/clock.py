@@ -255,7 +255,9 @@ def _bends(
     knots = np.concatenate([edge - reach, low, knot, high, edge + reach])
     bends = np.concatenate([low_bend, low_bend, bend, high_bend, high_bend])
     sort = np.argsort(knots, kind="stable")
-    return knots[sort], bends[sort], spread, len(count)
+    of_sm = sm[order]  # a window of so few ticks may hold several SMs: each has its own offset
+    windows = 1 + int(np.count_nonzero((np.diff(group) > 0) | (np.diff(of_sm) > 0)))
+    return knots[sort], bends[sort], spread, windows
 
 
 def _windows(at: NDArray[np.float64], window: float) -> NDArray[np.int64]:

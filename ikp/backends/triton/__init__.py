@@ -8,7 +8,7 @@ from triton import knobs
 
 from ikp.backends import names
 from ikp.backends.argument import Argument, argument
-from ikp.backends.triton import hooks
+from ikp.backends.triton import hooks, trials
 from ikp.core.plugins import INTERFACE
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
@@ -33,6 +33,7 @@ class TritonBackend:
 
     def __init__(self) -> None:
         hooks.install()
+        trials.install()
 
     def device_type(self) -> str:
         """Return "cpu" where Triton interprets kernels or there is no GPU."""

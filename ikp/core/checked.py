@@ -88,7 +88,7 @@ def region_table(regions: Mapping[int, str] | None) -> dict[int, str]:
 
 def check_target(path: str | PathLike[str], force: bool) -> None:
     """Refuse a path that can't be written, before the work is done that should end there."""
-    plugins.exporter_for_path(path)
+    plugins.prepare(path)
     target = Path(fspath(path))
     if target.is_dir():
         raise ExportError(f"{target} is a folder: give the name of a file in it.")

@@ -53,7 +53,8 @@ def instrument(
             does not exist, a launch writes the kernel's IR there, to be edited: a line
             ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
-        prof: the session that records; None takes the one that is open when the kernel is launched.
+        prof: the session that records; None takes the one that is open when the kernel is launched:
+            this thread's or asyncio task's own; or else the main thread's.
         buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
 
     Raises:

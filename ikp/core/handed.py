@@ -68,7 +68,7 @@ def _capturing(data: Any) -> bool:
 def _kind() -> Any:
     import torch
 
-    class Handed(torch.Tensor):
+    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
         """Like any tensor; what is made of it is a plain one."""
 
         __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
@@ -78,9 +78,9 @@ def _kind() -> Any:
             """Return the address, as compiled kernels take it."""
             if self.ikp_notice is not None:
                 self.ikp_notice.taken()
-            return super().data_ptr()
+            return int(super().data_ptr())
 
-        def untyped_storage(self) -> torch.UntypedStorage:
+        def untyped_storage(self) -> Any:
             """Return the memory, as Triton's interpreter takes it."""
             if self.ikp_notice is not None:
                 self.ikp_notice.taken()

@@ -328,7 +328,7 @@ class profile:
             yield around[0]
             return
         session = copy.copy(self)
-        own = {"_lock": threading.Lock(), "_recording": None, "_ended": []}
+        own: dict[str, Any] = {"_lock": threading.Lock(), "_recording": None, "_ended": []}
         vars(session).update(own, facts=dict(self.facts))
         with session:
             yield session

@@ -26,7 +26,7 @@ def install() -> None:
         return original(self, *map(_off, args), **off)
 
     bench.is_ikp = True  # type: ignore[attr-defined]
-    Autotuner._bench = bench  # type: ignore[method-assign]
+    Autotuner._bench = bench
 
 
 def _off(value: Any) -> Any:

@@ -76,6 +76,11 @@ def lasting() -> tuple[Opening, ...]:
     return tuple(opening for opening in _stack.get() if opening.lasts)
 
 
+def is_open(session: profile) -> bool:
+    """Return whether a session is open, in whatever thread or task."""
+    return any(opening.session is session for opening in tuple(_open))
+
+
 def current() -> profile | None:
     """Return the session that records what is launched here and now.
 

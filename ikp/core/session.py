@@ -48,6 +48,10 @@ class profile:
         @ikp.profile("step.pftrace", force=True)
         def step(x, prof): ...
 
+    Any thread may take buffers of a session. ``ikp.instrument`` finds the session of the thread or
+    asyncio task that launches, or else the main thread's. A process that is forked while a session
+    is open is not recorded, and never writes the session's trace.
+
     Args:
         path: where to write the trace when the session ends; the suffix chooses the format. None
             keeps it in ``trace`` only. ``{rank}`` in it becomes the rank of this process, so that
@@ -210,7 +214,9 @@ class profile:
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""
-        self._now("prof.discard").forget(prof.data)
+        recording = self._open_recording()
+        if recording is not None:  # else it ended meanwhile, in another thread
+            recording.forget(prof.data)
 
     @property
     def trace(self) -> Trace:

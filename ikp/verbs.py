@@ -55,7 +55,7 @@ def _dsl(semantic: Any, verb: str) -> Dsl:
 
 
 def _adapter(module: str) -> Any:
-    return sys.modules.get(module) or import_module(module)
+    return import_module(module)  # waits where another thread is importing it: sys.modules does not
 
 
 def _builtin(verb: _Verb) -> _Verb:

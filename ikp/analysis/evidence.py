@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core import abi
+from ikp.core.decoding.losses import tells_loss
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 One = TypeVar("One")
 LATEST: Final = (1 << 63) - 1
+
+
+UNKNOWN_RESIDUAL = "residual unknown: no spare anchors"
+"""Said of a clock that was fitted through as many anchors as it has unknowns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,8 @@ class Evidence:
     launches had, of which ``warps`` recorded. ``ghz`` is the rate of the clock, where that counts
     SM cycles: the mean of the launches.
     ``capacity`` is the smallest room for records per warp of its launches, ``needed`` the most
-    records that any one warp attempted. The clock residuals are the worst of its launches.
+    records that any one warp attempted. The clock residuals are the worst of its launches, and None
+    where that of any is unknown.
     """
 
     launch: str
@@ -54,10 +61,11 @@ class Evidence:
     relaunches: int
     clock: tuple[str, ...]
     clock_rate: tuple[str, ...]
-    residual_sd_ns: float
-    residual_max_ns: float
+    residual_sd_ns: float | None
+    residual_max_ns: float | None
     notes: tuple[str, ...]
     modes: tuple[str, ...] = ("timeline",)
+    needed_bytes: int = 0  # the largest buffer that any of its launches needed to keep all
 
     @property
     def dropped(self) -> int:
@@ -74,8 +82,12 @@ class Evidence:
         return f"{_name(self)}: {_source(self)}; {_records(self)}; {_clock(self)}."
 
     def warnings(self) -> list[str]:
-        """Return in words what was lost, and the notes of the recording; empty if all is well."""
-        return [*_losses(self), *map(printable, self.notes)]
+        """Return in words what was lost, and the notes of the recording; empty if all is well.
+
+        Losses of all launches are told together, so that the notes of each are left out.
+        """
+        notes = (note for note in self.notes if not tells_loss(note))
+        return [*_losses(self), *(f"{_name(self)}: {printable(note)}." for note in notes)]
 
 
 def about(trace: Trace) -> tuple[str, ...]:
@@ -157,11 +169,21 @@ def _of_label(label: str, launches: list[Launch], warps: _Warps) -> Evidence:
         relaunches=sum(launch.relaunches for launch in launches),
         clock=_distinct(launch.clock.name for launch in launches),
         clock_rate=_distinct(launch.clock.rate for launch in launches),
-        residual_sd_ns=max(launch.clock.residual_sd_ns for launch in launches),
-        residual_max_ns=max(launch.clock.residual_max_ns for launch in launches),
+        residual_sd_ns=_worst(launch.clock.residual_sd_ns for launch in launches),
+        residual_max_ns=_worst(launch.clock.residual_max_ns for launch in launches),
         notes=_distinct(note for launch in launches for note in launch.notes),
         modes=_distinct(launch.mode for launch in launches),
+        needed_bytes=max(launch.needed_bytes for launch in launches),
     )
+
+
+def _worst(residuals: Iterable[float | None]) -> float | None:
+    worst = 0.0
+    for residual in residuals:
+        if residual is None:
+            return None
+        worst = max(worst, residual)
+    return worst
 
 
 def _ghz(launches: list[Launch]) -> float | None:
@@ -201,6 +223,8 @@ def _clock(evidence: Evidence) -> str:
     clock = f"clock {' + '.join(evidence.clock)} ({' + '.join(evidence.clock_rate)})"
     if evidence.clock_rate == ("exact",) and not evidence.residual_max_ns:
         return clock
+    if evidence.residual_sd_ns is None or evidence.residual_max_ns is None:
+        return f"{clock}, {UNKNOWN_RESIDUAL}"
     return (
         f"{clock}, residual {evidence.residual_sd_ns:.0f} ns sd, "
         f"{evidence.residual_max_ns:.0f} ns max"
@@ -211,9 +235,14 @@ def _losses(evidence: Evidence) -> list[str]:
     lines = []
     if evidence.dropped:
         room = f"{evidence.capacity:,} {_record(evidence)}s"
+        remedy = (
+            f" prof.buffer({evidence.launch!r}, size={evidence.needed_bytes}) would have held all."
+            if 0 < evidence.needed_bytes <= abi.MAX_SEGMENT_BYTES
+            else ""
+        )
         lines.append(
             f"{_name(evidence)}: a warp can keep {room} here and one attempted "
-            f"{evidence.needed:,}: the figures count only the kept ones."
+            f"{evidence.needed:,}: the figures count only the kept ones.{remedy}"
         )
     if evidence.unfinished:
         lines.append(

@@ -13,7 +13,8 @@ from ikp.auto import by_hand, foreign, operations
 from ikp.auto.launch import Launcher, tuning
 from ikp.auto.plan import Plan, plan, span
 from ikp.auto.twins import as_kind, check, is_twin
-from ikp.core.session import current, profile
+from ikp.core.current import current
+from ikp.core.session import profile
 from ikp.errors import UsageError
 
 
@@ -52,7 +53,8 @@ def instrument(
             does not exist, a launch writes the kernel's IR there, to be edited: a line
             ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
-        prof: the session that records; None takes the one that is open when the kernel is launched.
+        prof: the session that records; None takes the one that is open when the kernel is launched:
+            this thread's or asyncio task's own; or else the main thread's.
         buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
 
     Raises:

@@ -18,8 +18,9 @@ from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
 from ikp.core import switches
+from ikp.core.current import is_open
 from ikp.core.session import profile
-from ikp.errors import IkpError, IkpWarning, KernelError
+from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
@@ -142,7 +143,7 @@ class Launcher:
         """Launch the twin that ``plan`` marks."""
         label = kernel.__name__
         twin = _twin(kernel, plan)
-        prof = session.buffer(label, **{**_shape(kernel, args, kwargs), **self.buffer})
+        prof = _buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
         try:
@@ -156,6 +157,16 @@ class Launcher:
         self.taken += int(prof.data.numel())
         session.facts[f"marks in {label}"] = str(plan)
         return made
+
+
+def _buffer(session: profile, label: str, options: dict[str, Any]) -> Any:
+    """Take a buffer; None where another thread has ended the session since it was found open."""
+    try:
+        return session.buffer(label, **options)
+    except UsageError:
+        if is_open(session):
+            raise
+        return None
 
 
 class Warm:

@@ -15,6 +15,7 @@ import copy
 import functools
 import hashlib
 import inspect
+import threading
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,9 @@ from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF, VERBS, Marked, Source, records_itself, rewrite
 from ikp.errors import KernelError
 
+_making = threading.Lock()
+"""A twin is known before it is whole: no other thread may find it then."""
+
 
 def kernel_twin(kernel: Any, plan: Plan) -> Any:
     """Return the marked form of a jitted kernel, which takes the buffer as ``PROF``.
@@ -33,7 +37,8 @@ def kernel_twin(kernel: Any, plan: Plan) -> Any:
     Raises:
         KernelError: it calls ``ikp.init`` itself, it has no source, or the plan marks nothing.
     """
-    twin = _twin(kernel, plan, "kernel")
+    with _making:
+        twin = _twin(kernel, plan, "kernel")
     if plan.lines and not any(each.ikp_marked.chosen for each in _with_helpers(twin)):
         source = _source(kernel)
         raise KernelError(

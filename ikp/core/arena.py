@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from operator import index
 from typing import Any
+
+import numpy as np
 
 from ikp.core import abi
 from ikp.errors import BufferError, UsageError
@@ -17,13 +20,14 @@ class Arena:
     """Zeroed memory on one device, from which each launch takes a segment.
 
     Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
-    finds it zero.
+    finds it zero. Any thread may take a segment.
     """
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._chunk: Any = None
         self._used = 0
+        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Any:
         """Return a zeroed uint8 tensor of at least ``nbytes``, aligned for vector stores.
@@ -40,8 +44,9 @@ class Arena:
                 f"let ikp.capture find it."
             )
         nbytes = -(-index(nbytes) // abi.ALIGNMENT) * abi.ALIGNMENT
-        piece = self._carve(nbytes)
-        return self._carve_new(nbytes) if piece is None else piece
+        with self._lock:  # a chunk that one thread has just made, another must not carve up
+            piece = self._carve(nbytes)
+            return self._carve_new(nbytes) if piece is None else piece
 
     def _carve(self, nbytes: int) -> Any:
         if self._chunk is None:
@@ -60,11 +65,11 @@ class Arena:
         """Allocate a chunk and carve from it."""
         # One for many segments if there is room; twice the size always has room on one side of a
         # window's border.
-        failure: RuntimeError | None = None
+        failure: Exception | None = None
         for size in (max(CHUNK_BYTES, nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
             try:
                 self._allocate(size)
-            except RuntimeError as error:  # torch.OutOfMemoryError is one; on the CPU it is bare
+            except (RuntimeError, MemoryError) as error:  # torch's and numpy's
                 failure = error
                 continue
             if (piece := self._carve(nbytes)) is not None:
@@ -78,6 +83,11 @@ class Arena:
         import torch
 
         self._chunk, self._used = None, 0  # what it held must be free for the next one
+        if str(self._device) == "cpu":
+            # The system's pages are zero already. And torch zeroes with threads, which a process
+            # that was forked has lost: it would wait for them for ever.
+            self._chunk = torch.from_numpy(np.zeros(size, np.uint8))
+            return
         self._chunk = torch.zeros(size, dtype=torch.uint8, device=self._device)
         if self._chunk.is_cuda:
             torch.cuda.current_stream(self._chunk.device).synchronize()

@@ -77,9 +77,8 @@ class _Attempt(profile):
         super().__init__(*args, **options)
         self.told: list[str] = []
 
-    def _save(self, trace: Trace) -> None:
-        if not _needed(trace):
-            super()._save(trace)
+    def _save(self, trace: Trace, *, failed: bool) -> str:
+        return "" if _needed(trace) else super()._save(trace, failed=failed)
 
     def _tell(self, text: str, error: BaseException | None) -> None:
         if error is None:

@@ -92,5 +92,5 @@ def region_table(regions: Mapping[int, str] | Sequence[str] | None) -> dict[int,
 
 def check_target(path: str | PathLike[str], force: bool) -> None:
     """Refuse a path that can't be written, before the work is done that should end there."""
-    plugins.exporter_for_path(path)
+    plugins.prepare(path)
     probe(checked_target(path, force))

@@ -97,17 +97,20 @@ def fit_axis(anchors: Anchors, nominal_hz: float) -> Axis:
     sound = _sound(ns, residual)
     sm, ns, ticks, residual = anchors.sm[sound], ns[sound], ticks[sound], residual[sound]
     stride = 4.0 * (np.abs(ticks).max(initial=0.0) + 1.0)
-    knot, bend, spread = _bends(sm, ticks, residual, rate, stride)
+    knot, bend, spread, windows = _bends(sm, ticks, residual, rate, stride)
     axis = Axis(ClockFit("cycles", rate, source), ns_zero, tick_zero, offset, knot, bend, stride)
 
     error = ns - axis.place(sm, ticks)
+    # What is fitted: where each window of anchors lies, and the rate within windows. Of as many
+    # anchors, each lies on the fit, however wrong it is.
+    spare = len(ns) - windows - (source == "fitted")
     fit = ClockFit(
         kind="cycles",
         ns_per_tick=rate,
         rate=source,
         anchors=len(ns),
-        residual_sd_ns=float(error.std()) if len(error) else 0.0,
-        residual_max_ns=float(np.abs(error).max(initial=0.0)),
+        residual_sd_ns=float(error.std()) if spare > 0 else None,
+        residual_max_ns=float(np.abs(error).max()) if spare > 0 else None,
         rate_spread=spread,
     )
     return replace(axis, fit=fit, torn=int(np.count_nonzero(~sound)))
@@ -219,10 +222,10 @@ def _bends(
     residual: NDArray[np.float64],
     rate: float,
     stride: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return knots, the bend at each, and the relative spread of the rate between knots."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float, int]:
+    """Return knots, the bend at each, the relative spread of the rate, and how many windows."""
     if not len(sm):
-        return np.zeros(1), np.zeros(1), 0.0
+        return np.zeros(1), np.zeros(1), 0.0, 0
     window = max(WINDOW_NS / rate, float(np.ptp(ticks)) / MAX_KNOTS)
     at = ticks + stride * sm
     order = np.argsort(at, kind="stable")
@@ -252,7 +255,9 @@ def _bends(
     knots = np.concatenate([edge - reach, low, knot, high, edge + reach])
     bends = np.concatenate([low_bend, low_bend, bend, high_bend, high_bend])
     sort = np.argsort(knots, kind="stable")
-    return knots[sort], bends[sort], spread
+    of_sm = sm[order]  # a window of so few ticks may hold several SMs: each has its own offset
+    windows = 1 + int(np.count_nonzero((np.diff(group) > 0) | (np.diff(of_sm) > 0)))
+    return knots[sort], bends[sort], spread, windows
 
 
 def _windows(at: NDArray[np.float64], window: float) -> NDArray[np.int64]:

@@ -70,6 +70,12 @@ def wait(segments: list[Segment]) -> None:
         torch.cuda.synchronize(device)
 
 
+def written(segment: Segment) -> bool:
+    """Return whether a kernel has begun to record into the segment."""
+    header = segment.data[:WORDS_AT].cpu().numpy()
+    return bool(header.any())
+
+
 def read_back(segment: Segment) -> Source:
     """Copy what the kernel wrote to the host."""
     data = segment.data

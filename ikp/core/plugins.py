@@ -27,7 +27,8 @@ INTERFACE = 1
 class Exporter(Protocol):
     """Writes traces in one file format. An instance of the class named by the entry point.
 
-    One that writes totals, too, has ``totals = True``; others are asked for events alone.
+    One that writes totals, too, has ``totals = True``; others are asked for events alone. One that
+    has a method ``prepare()`` is asked to import what it writes with before kernels run.
     """
 
     interface: int
@@ -55,6 +56,16 @@ class Backend(Protocol):
     def names(self) -> dict[int, str]:
         """Return the region names known from kernels traced or loaded so far, by region id."""
 
+
+SUFFIXES = {
+    "chrome": (".json", ".json.gz", ".chrome_trace"),
+    "csv": (".csv", ".csv.gz"),
+    "hatchet": (".hatchet",),
+    "parquet": (".parquet",),
+    "perfetto": (".pftrace", ".perfetto-trace"),
+}
+"""Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
+are known when it is loaded, and only then asked for; it can't take one of these."""
 
 _MEMBERS = {BACKENDS: ("device_type", "argument", "names"), EXPORTERS: ("suffixes", "write")}
 """What a plugin must have beside ``interface``."""
@@ -146,9 +157,35 @@ def exporter_for_path(path: str | PathLike[str]) -> Exporter:
         ExportError: no exporter has it.
     """
     name = Path(path_text(path)).name
-    known: list[str] = []
+    registered = names(EXPORTERS)
+    for plugin, suffixes in SUFFIXES.items():
+        if name.endswith(suffixes) and plugin in registered:
+            return _own(name, plugin)
+    return _asked(name, [plugin for plugin in registered if plugin not in SUFFIXES])
+
+
+def prepare(path: str | PathLike[str]) -> None:
+    """Import what writing to ``path`` will take, where its exporter says what that is.
+
+    Raises:
+        ExportError: no exporter has its suffix.
+    """
+    getattr(exporter_for_path(path), "prepare", lambda: None)()
+
+
+def _own(name: str, plugin: str) -> Exporter:
+    try:
+        exporter: Exporter = load(EXPORTERS, plugin)
+    except PluginError as error:
+        raise ExportError(f"{name!r} can't be written: {error}") from error
+    return exporter
+
+
+def _asked(name: str, plugins: list[str]) -> Exporter:
+    """Return the exporter that says that it has the suffix."""
+    known = [suffix for suffixes in SUFFIXES.values() for suffix in suffixes]
     broken: list[str] = []
-    for plugin in names(EXPORTERS):
+    for plugin in plugins:
         try:
             exporter: Exporter = load(EXPORTERS, plugin)
         except PluginError as error:  # another plugin may still know the suffix

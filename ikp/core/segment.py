@@ -21,7 +21,6 @@ class Segment:
     device_name: str
     clock_rate_hz: float  # advertised SM clock; used only where anchors can't give the rate
     regions: Mapping[int, str] = field(default_factory=dict)  # names of user-given ids
-    sequence: int = 0  # order of allocation in the session
     selection: Selection = EVERYTHING  # which warps and blocks record
     enabled: bool = True  # False: the kernel runs with recording off, at run time
     rank: int | None = None  # of this process when the buffer was taken

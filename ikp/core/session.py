@@ -1,65 +1,38 @@
-"""A recording session: hands out buffers, reads them back, decodes, exports."""
+"""A recording session: its options, its life, and what it tells."""
 
 from __future__ import annotations
 
+import atexit
+import copy
 import functools
 import inspect
 import os
-import platform
-import sys
-import time
+import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ikp.core import abi, plugins, switches
-from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.arena import Arena
-from ikp.core.checked import (
-    check_target,
-    checked_deduction,
-    checked_mode,
-    checked_shared,
-    choice,
-    region_table,
-)
+from ikp.core import current, switches
+from ikp.core.checked import check_target, region_table
+from ikp.core.current import Opening
 from ikp.core.decode import decode
-from ikp.core.decoding.launch import read_launch_header
-from ikp.core.device import (
-    checked_device,
-    device_facts,
-    free_bytes,
-    gpus_of,
-    read_back,
-    wait,
-    write_selection,
-)
-from ikp.core.options import CLOCKS, OVERFLOWS
+from ikp.core.device import device_facts
 from ikp.core.overhead import Overhead
+from ikp.core.provenance import provenance
 from ikp.core.ranks import current_rank, with_rank
-from ikp.core.regions import checked_name, merge
+from ikp.core.recording import Recording
+from ikp.core.regions import checked_name
 from ikp.core.segment import Segment
-from ikp.core.selection import EVERYTHING, Selection, select
-from ikp.core.sizing import inferred, slots_of
-from ikp.core.spec import Spec
+from ikp.core.selection import select
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, PluginError, UsageError
-from ikp.version import __version__
-
-BUILT_IN = {"triton": "triton", "cute": "cutlass"}
-"""Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
+from ikp.core.wishes import Wishes
+from ikp.errors import ExportError, IkpWarning, UsageError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_entered: list[profile] = []
-
-
-def current() -> profile | None:
-    """Return the session that was entered last and is still open."""
-    return _entered[-1] if _entered else None
 
 
 class profile:
@@ -75,6 +48,10 @@ class profile:
 
         @ikp.profile("step.pftrace", force=True)
         def step(x, prof): ...
+
+    Any thread may take buffers of a session. ``ikp.instrument`` finds the session of the thread or
+    asyncio task that launches, or else the main thread's. A process that is forked while a session
+    is open is not recorded, and never writes the session's trace.
 
     Args:
         path: where to write the trace when the session ends; the suffix chooses the format. None
@@ -138,26 +115,27 @@ class profile:
                 f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
             )
         self._path, self._force = path, force
-        self._clock = choice(ClockKind, clock, "clock", CLOCKS)
-        self._overflow = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
-        self._totals = checked_mode(mode, overflow, shared_bytes, self._clock) == "totals"
-        self._buffer_size = buffer_size
-        self._device_wish = device
-        self._backend_wish, self._schedule = backend, schedule
-        self._barriers = sched_barriers
-        self._shared_bytes = checked_shared(shared_bytes)
-        self._deduct = checked_deduction(deduct_overhead, self._totals)
-        self._undeducted = ""  # why overhead could not be deducted
+        self._wishes = Wishes(
+            clock=clock,
+            mode=mode,
+            overflow=overflow,
+            buffer_size=buffer_size,
+            device=device,
+            backend=backend,
+            schedule=schedule,
+            sched_barriers=sched_barriers,
+            shared_bytes=shared_bytes,
+            deduct_overhead=deduct_overhead,
+        )
         self._enabled = enabled
         self.export = True
         self.facts: dict[str, str] = {}
-        self._segments: list[Segment] = []
-        self._arenas: dict[Any, Arena] = {}
-        self._backends: dict[str, plugins.Backend] = {}
+        self._origin: object = self
+        self._lock = threading.Lock()
+        self._recording: Recording | None = None  # where this session is open
+        self._ended: list[Recording] = []  # the last one, of this or of a call that it decorates
+        self._ended_of_origin = self._ended
         self._target: str | None = None
-        self._trace: Trace | None = None
-        self._silent: set[str] = set()  # labels of buffers that nobody wrote to
-        self._open = False
 
     def buffer(
         self,
@@ -206,45 +184,44 @@ class profile:
         """
         checked_name(label, "a buffer's label")
         table = region_table(regions)
-        if not self._open:
-            raise UsageError(
-                "prof.buffer was called outside the session. Call it inside: with ikp.profile() "
-                "as prof."
-            )
+        recording = self._now("prof.buffer")
         if not (self._enabled and switches.enabled()):
             return None
-        selection = select(warps, blocks, granularity)
-        chosen = self._backend_name(backend)
-        where = self._device(device, chosen)
-        spec = self._spec(where, selection)
-        arena = self._arenas.setdefault(where, Arena(where))
-        data = arena.take(self._size(spec, where, selection, size, grid, num_warps))
-        if spec.select:
-            write_selection(data, selection)
+        if not recording.opening.here:
+            self._tell(_FORKED, None)
+            return None
+        wishes, selection = self._wishes, select(warps, blocks, granularity)
+        chosen = wishes.backend_name(backend)
+        where = wishes.device(device, chosen)
+        spec = wishes.spec(where, selection)
         name, rate = device_facts(where)
-        segment = Segment(
-            label=label,
-            data=data,
-            spec=spec,
-            backend=chosen,
-            device_name=name,
-            clock_rate_hz=rate,
-            regions=table,
-            sequence=len(self._segments),
-            selection=selection,
-            enabled=enabled,
-            rank=current_rank(),
-        )
-        self._segments.append(segment)
-        self._trace = None
-        prof = self._load_backend(chosen).argument(segment)
+
+        def described(data: Any) -> Segment:
+            return Segment(
+                label=label,
+                data=data,
+                spec=spec,
+                backend=chosen,
+                device_name=name,
+                clock_rate_hz=rate,
+                regions=table,
+                selection=selection,
+                enabled=enabled,
+                rank=current_rank(),
+            )
+
+        nbytes = wishes.size(spec, where, selection, size, grid, num_warps)
+        segment = recording.take(where, nbytes, described)
+        prof = wishes.backend(chosen).argument(segment)
         if prof is None:  # the language can't record, and has said why
             self.discard(segment)
         return prof
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""
-        self._segments = [each for each in self._segments if each.data is not prof.data]
+        recording = self._open_recording()
+        if recording is not None:  # else it ended meanwhile, in another thread
+            recording.forget(prof.data)
 
     @property
     def trace(self) -> Trace:
@@ -253,35 +230,76 @@ class profile:
         Raises:
             DecodeError: a buffer was overwritten by something else. When the session ends, this is
                 raised after the other launches are decoded and written.
+            UsageError: the session was opened by the process that this one was forked from.
         """
-        if self._open or self._trace is None:
-            self._trace, broken = self._collect()
-            if broken is not None:
-                raise broken
-        return self._trace
+        recording = self._open_recording() or next(iter(self._ended), None)
+        if recording is None:
+            return decode([], {}, provenance([]))
+        if recording.trace is not None and not recording.opening.lasts:
+            return recording.trace
+        _check_here(recording, "prof.trace")
+        trace, broken = recording.read(self.facts)
+        if broken is not None:
+            raise broken
+        return trace
 
     def print_stats(self) -> None:
         """Print the table of :attr:`trace` on stdout, in colour on a terminal."""
         self.trace.print_stats()
 
     def reset(self) -> None:
-        """Forget every buffer and record so far; buffers handed out before are no longer read."""
-        self._segments.clear()
-        self._arenas.clear()
-        self._trace = None
+        """Wait for the kernels launched so far, and forget what they recorded.
+
+        Buffers handed out before are empty again and can be launched with; those that nobody holds
+        any more are forgotten, and their memory is given back.
+
+        Raises:
+            UsageError: the session is not open, or was opened by the process that this one was
+                forked from.
+        """
+        recording = self._now("prof.reset")
+        _check_here(recording, "prof.reset")
+        recording.empty()
+
+    def start(self) -> Self:
+        """Open the session without a ``with`` block: for notebooks, and trainers' callbacks.
+
+        Started in the main thread, it is also the session of every thread and task that has none
+        of its own. If the program ends before :meth:`stop`, the trace is written then.
+
+        Returns:
+            The session.
+
+        Raises:
+            UsageError: it is open already.
+            ExportError: the trace can't be written to the session's path.
+        """
+        self._begin(everywhere=True)
+        atexit.register(self._stop_at_exit)
+        return self
+
+    def stop(self) -> Trace:
+        """End a session that :meth:`start` opened, as the end of a ``with`` block does.
+
+        Returns:
+            The trace.
+
+        Raises:
+            UsageError: the session is not open: it was stopped before, or never started.
+            DecodeError: a buffer was overwritten by something else; the other launches are decoded
+                and written.
+        """
+        if self._recording is None:
+            raise UsageError(
+                "prof.stop was called, and the session is not open: it was stopped before, or "
+                "never started. Call prof.start() first."
+            )
+        atexit.unregister(self._stop_at_exit)
+        self._end(self._recording, None)
+        return self.trace
 
     def __enter__(self) -> Self:
-        if self._open:
-            raise UsageError("this session is already open: make a new one with ikp.profile().")
-        self._target = None
-        if self._path is not None and self._exporting():
-            # The process group may be gone at the end, and the program in another folder.
-            target = with_rank(self._path)
-            check_target(target, self._force)
-            self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
-        self.reset()
-        self._open = True
-        _entered.append(self)
+        self._begin(everywhere=False)
         return self
 
     def __exit__(
@@ -290,26 +308,15 @@ class profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._open = False
-        _entered.remove(self)
-        broken: Exception | None = None
-        try:
-            self._trace, broken = self._collect()
-            self._save(self._trace)
-        except Exception as lost:
-            if error is None:
-                raise
-            broken = lost
-        if broken is not None:
-            if error is None:
-                raise broken
-            # The user's own exception matters more: tell, and let it pass.
-            self._tell(f"the session failed, and so did its trace: {broken}", error)
-        for text in self._losses(ended=error is None):
-            self._tell(text, error)
+        if self._recording is not None:  # else stopped inside of the block
+            self._end(self._recording, error)
 
     def __call__(self, function: _Function) -> _Function:
-        """Return ``function`` recorded: one session per call."""
+        """Return ``function`` recorded: one session per call.
+
+        Calls in several threads have a session each. A call inside of another, as of a function
+        that calls itself, belongs to the outermost one's.
+        """
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise UsageError(
                 f"{function.__qualname__} is a coroutine or a generator: its body runs after the "
@@ -319,182 +326,137 @@ class profile:
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with self as prof:
+            with self._call() as prof:
                 return function(*args, **kwargs, **({"prof": prof} if wants else {}))
 
         return recorded  # type: ignore[return-value]
 
-    def _save(self, trace: Trace) -> None:
-        if self._path is not None and self._exporting():
-            target = self._target or with_rank(self._path)
-            try:
-                trace.save(target, force=self._force)
-            except ExportError as error:
-                raise ExportError(
-                    f"{error} What was recorded is still there: prof.trace.save(path) writes it "
-                    "elsewhere."
-                ) from error
+    @contextmanager
+    def _call(self) -> Iterator[profile]:
+        """Record one call of a decorated function, unless a call around it is recorded already."""
+        around = [each.session for each in current.lasting() if self._opened(each)]
+        if around and around[0] is not None:
+            yield around[0]
+            return
+        session = copy.copy(self)
+        own: dict[str, Any] = {"_lock": threading.Lock(), "_recording": None, "_ended": []}
+        vars(session).update(own, facts=dict(self.facts))
+        with session:
+            yield session
+
+    def _opened(self, opening: Opening) -> bool:
+        return opening.origin is self._origin and opening.here
+
+    def _begin(self, *, everywhere: bool) -> None:
+        with self._lock:
+            if self._recording is not None:
+                raise UsageError("this session is already open: make a new one with ikp.profile().")
+            self._target = None
+            if self._path is not None and self._exporting():
+                # The process group may be gone at the end, and the program in another folder.
+                target = with_rank(self._path)
+                check_target(target, self._force)
+                self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
+            opening = current.opened(self, self._origin, everywhere=everywhere)
+            opening.recording = self._recording = Recording(opening, self._wishes)
+
+    def _end(self, recording: Recording, error: BaseException | None) -> None:
+        """Read back, write and tell. What the program raised matters more than what fails here."""
+        self._recording = None
+        self._ended[:] = self._ended_of_origin[:] = [recording]
+        current.closed(recording.opening)
+        if not recording.opening.here:
+            return  # the process that opened it writes the trace
+        broken: Exception | None = None
+        kept = ""
+        try:
+            trace, broken = recording.read(self.facts)
+            recording.release()
+            kept = self._save(trace, failed=error is not None)
+        except Exception as lost:
+            if error is None:
+                raise
+            broken = lost
+        if broken is not None:
+            if error is None:
+                raise broken
+            self._tell(f"the session failed, and so did its trace: {broken}", error)
+        for text in filter(None, [*recording.losses(ended=error is None), kept]):
+            self._tell(text, error)
+
+    def _stop_at_exit(self) -> None:
+        """End a session that nobody stopped; a process that was forked has no say in it."""
+        recording = self._recording
+        if recording is None or not recording.opening.here:
+            return
+        self._end(recording, None)
+        if self._path is None:
+            self._tell(
+                "a session was started, and the program ended before prof.stop(): it has no path, "
+                "so what it recorded is lost. Stop it, or give it a path.",
+                None,
+            )
+
+    def _open_recording(self) -> Recording | None:
+        """Return what records now: this session, or that of the decorated call that runs here."""
+        if self._recording is not None:
+            return self._recording
+        return next((each.recording for each in current.lasting() if self._opened(each)), None)
+
+    def _now(self, verb: str) -> Recording:
+        recording = self._open_recording()
+        if recording is None:
+            raise UsageError(
+                f"{verb} was called outside the session. Call it inside: with ikp.profile() as "
+                "prof; or between prof.start() and prof.stop()."
+            )
+        return recording
+
+    def _save(self, trace: Trace, *, failed: bool) -> str:
+        """Write the trace; return why not, where a failed run has nothing to replace a file by."""
+        if self._path is None or not self._exporting():
+            return ""
+        target = self._target or with_rank(self._path)
+        if failed and _is_empty(trace) and Path(target).exists():
+            return (
+                f"nothing was recorded before the program failed, so {target} stays as it was: it "
+                "is of an earlier run."
+            )
+        try:
+            trace.save(target, force=self._force)
+        except ExportError as lost:
+            raise ExportError(
+                f"{lost} What was recorded is still there: prof.trace.save(path) writes it "
+                "elsewhere."
+            ) from lost
+        return ""
 
     def _exporting(self) -> bool:
         recording = self._enabled and switches.enabled()
         return recording and self.export and switches.exporting()
 
-    def _losses(self, *, ended: bool) -> list[str]:
-        """Say what was lost. Kernels that a failure kept from running are not missed."""
-        launches = self._trace.launches if self._trace else ()
-        texts = [f"{each.label}: {'; '.join(each.notes)}." for each in launches if each.notes]
-        if self._undeducted:
-            texts.append(self._undeducted)
-        if ended and self._silent:
-            labels = ", ".join(map(repr, sorted(self._silent)))
-            texts.append(
-                f"nothing was recorded for {labels}: the kernel never ran, or it has no "
-                "ikp.init(prof) with this buffer."
-            )
-        return texts
-
     def _tell(self, text: str, error: BaseException | None) -> None:
         try:
-            warnings.warn(text, IkpWarning, stacklevel=3)
+            warnings.warn(text, IkpWarning, stacklevel=4)
         except IkpWarning:  # warnings are errors here
             if error is None:
                 raise
             error.add_note(text)
 
-    def _collect(self) -> tuple[Trace, DecodeError | None]:
-        """Read back and decode what is sound; return it, and what is wrong with the rest."""
-        sources, broken = [], None
-        self._silent = set()
-        wait(self._segments)
-        began = time.perf_counter()
-        for segment in self._segments:
-            source = read_back(segment)
-            try:
-                launched = read_launch_header(source.data, source.label) is not None
-            except DecodeError as error:
-                broken = error
-                continue
-            sources.append(source)
-            if segment.enabled and not launched:
-                self._silent.add(segment.label)
-        names = merge(backend.names() for backend in self._backends.values())
-        copied = time.perf_counter()
-        trace = decode(sources, names, _provenance(self._segments) | self.facts)
-        costs = {
-            "copied_out_s": f"{copied - began:.4f}",
-            "decoded_s": f"{time.perf_counter() - copied:.4f}",
-        }
-        trace = replace(trace, provenance={**trace.provenance, **costs})
-        return self._without_overhead(trace) if self._deduct else trace, broken
 
-    def _without_overhead(self, trace: Trace) -> Trace:
-        """Deduct what recording cost; where that isn't known, keep the trace and the reason."""
-        from ikp.calibration.calibrate import of_session
-        from ikp.edit.overhead import deduct_overhead
+_FORKED = (
+    "this process was forked while the session was open, and is not recorded: the session can't "
+    "see what kernels write here. Open one in this process, with a path of its own."
+)
 
-        self._undeducted = ""
-        options = (
-            self._clock.name.lower(),
-            self._overflow.name.lower(),
-            self._schedule,
-            self._shared_bytes,
-        )
-        try:
-            if isinstance(self._deduct, Overhead):
-                return deduct_overhead(trace, self._deduct)
-            devices = sorted(gpus_of(self._segments))
-            return deduct_overhead(trace, *(of_session(each, *options) for each in devices))
-        except (IkpError, ImportError, RuntimeError) as error:
-            # Nothing that was recorded is lost for want of a calibration.
-            self._undeducted = f"recording's overhead was not deducted: {error}"
-            return trace
 
-    def _backend_name(self, wish: str | None) -> str:
-        if wish is None and self._backend_wish is None:
-            self._backend_wish = _installed_backend()
-        return wish or self._backend_wish or ""
-
-    def _load_backend(self, name: str) -> plugins.Backend:
-        if name not in self._backends:
-            self._backends[name] = plugins.load(plugins.BACKENDS, name)
-        return self._backends[name]
-
-    def _spec(self, device: Any, selection: Selection) -> Spec:
-        from ikp.targets.revision import revision
-
-        return Spec(
-            clock=self._clock,
-            overflow=self._overflow,
-            device=device.type,
-            schedule=self._schedule,
-            barriers=self._barriers,
-            select=selection != EVERYTHING,
-            stage=self._shared_bytes,
-            totals=self._totals,
-            revision=revision(),
+def _check_here(recording: Recording, verb: str) -> None:
+    if not recording.opening.here:
+        raise UsageError(
+            f"{verb} was called in a process that was forked while the session was open: what is "
+            "recorded is in the process that opened it. Open a session of its own here."
         )
 
-    def _size(
-        self, spec: Spec, device: Any, chosen: Selection, size: Any, grid: Any, num_warps: Any
-    ) -> Any:
-        """Return a buffer's size as it was given; else what suits the launch, or any."""
-        known = grid is not None or num_warps is not None
-        slots = slots_of(grid, num_warps, chosen) if known else 0
-        if size is None:
-            size = self._buffer_size
-        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
 
-    def _device(self, wish: Any, backend: str) -> Any:
-        wish = self._device_wish if wish is None else wish
-        if wish is None:
-            wish = self._load_backend(backend).device_type()
-        device = checked_device(wish)
-        if device.type == "cpu" and self._shared_bytes:
-            raise UsageError(
-                "shared_bytes stages records in a GPU's shared memory, and the buffer is on the "
-                "CPU. Leave shared_bytes out: the interpreter writes straight to the buffer."
-            )
-        if device.type == "cpu" and self._deduct:
-            raise UsageError(
-                "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
-                "CPU, where the interpreter itself takes most of the time. Leave deduct_overhead "
-                "out."
-            )
-        return device
-
-
-def _installed_backend() -> str:
-    """Return a built-in backend whose language is installed.
-
-    Raises:
-        PluginError: none is.
-    """
-    from importlib.util import find_spec
-
-    for name, package in BUILT_IN.items():
-        if find_spec(package) is not None:
-            return name
-    raise PluginError(
-        "no kernel language is installed. Do: pip install 'ikp[triton]' (Triton and Gluon) or "
-        "pip install 'ikp[cute]' (CuTe DSL)."
-    )
-
-
-def _provenance(segments: list[Segment]) -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    facts = {
-        "ikp": __version__,
-        "abi": str(abi.ABI_VERSION),
-        "python": platform.python_version(),
-        "host": platform.platform(),
-        "command": " ".join(sys.argv)[:1000],
-        "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "devices": ", ".join(sorted({segment.device_name for segment in segments})),
-    }
-    for package in ("triton", "nvidia-cutlass-dsl", "torch"):
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return facts
+def _is_empty(trace: Trace) -> bool:
+    return not len(trace.events) and not len(trace.totals)

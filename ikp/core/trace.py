@@ -40,7 +40,8 @@ class Region:
 class ClockFit:
     """How clock ticks were placed on the nanosecond axis, and how well that went.
 
-    ``residual_sd_ns`` and ``residual_max_ns`` are the anchors' distances from the fit. ``rate``
+    ``residual_sd_ns`` and ``residual_max_ns`` are the anchors' distances from the fit; None where
+    there was nothing to measure them by: no more anchors than unknowns, or nothing to fit. ``rate``
     says where ``ns_per_tick`` comes from: ``"fitted"`` from anchors, ``"nominal"`` from the clock
     rate that the device advertises (too few anchors), ``"exact"`` where ticks are nanoseconds.
     """
@@ -49,8 +50,8 @@ class ClockFit:
     ns_per_tick: float
     rate: str  # "fitted" | "nominal" | "exact"
     anchors: int = 0
-    residual_sd_ns: float = 0.0
-    residual_max_ns: float = 0.0
+    residual_sd_ns: float | None = None
+    residual_max_ns: float | None = None
     rate_spread: float = 0.0  # how much the rate itself changed within the launch, relative
     bits: int = 32  # of the clock that each record holds
 

@@ -37,6 +37,10 @@ class ParquetExporter:
         if find_spec("pyarrow") is None:  # told before a kernel runs whose trace would be lost
             raise ModuleNotFoundError("pyarrow is not installed", name="pyarrow")
 
+    def prepare(self) -> None:
+        """Import what writing takes."""
+        from pyarrow import parquet  # noqa: F401
+
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
 

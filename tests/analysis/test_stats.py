@@ -273,20 +273,37 @@ def test_markup_in_a_name_is_shown_as_it_is():
 
 
 def test_the_evidence_tells_losses_in_words():
-    lossy = launch(attempted=10, kept=5, unfinished=2, relaunches=1, notes=("a note.",))
+    told = (
+        "5 records dropped (the latest of each full slot); prof.buffer(...) would have held all",
+        "2 warps never reached finish: their counts are read from the records",
+        "1 earlier launches wrote to this buffer; only the last is kept",
+    )
+    figures = {"attempted": 10, "kept": 5, "unfinished": 2, "relaunches": 1, "needed_bytes": 4096}
+    lossy = launch(**figures, notes=(*told, "a note"))
     text = str(stats(trace(EVENTS, launches=(lossy,))))
+    assert not any(note in text for note in told), "each is told once"
     assert "5 of 10 records dropped" in text
     assert "keep 16 records here and one attempted 3" in text
+    assert "kept ones. prof.buffer('gemm', size=4096) would have held all." in text
     assert "2 warps never reached finish" in text
     assert "records of 1 earlier launch in the same buffer were overwritten" in text
     assert "residual 12 ns sd, 30 ns max" in text
-    assert text.endswith("a note.")
+    assert text.endswith("gemm: a note.")
 
 
 def test_an_exact_clock_has_no_residual_to_tell():
     host = launch(clock=ClockFit("host", 1.0, "exact"), attempted=5, kept=5)
     text = str(stats(trace(EVENTS, launches=(host,))))
     assert "clock host (exact)." in text and "residual" not in text
+
+
+def test_a_residual_that_nothing_measured_is_unknown_not_zero():
+    fitted = ClockFit("cycles", 0.5, "fitted", anchors=2)
+    known = replace(fitted, anchors=20, residual_sd_ns=3.0, residual_max_ns=9.0)
+    for clocks in ((fitted,), (known, fitted)):
+        launches = tuple(launch(clock=clock, attempted=5, kept=5) for clock in clocks)
+        text = str(stats(trace(EVENTS, launches=launches)))
+        assert "clock cycles (fitted), residual unknown: no spare anchors." in text
 
 
 def test_select_by_region_and_launch():

@@ -148,7 +148,7 @@ def test_a_parameter_may_be_called_like_one_of_ours() -> None:
 
 
 def test_the_last_session_that_is_open_is_the_current_one() -> None:
-    from ikp.core.session import current
+    from ikp.core.current import current
 
     assert current() is None
     with ikp.profile() as outer:
@@ -156,6 +156,19 @@ def test_the_last_session_that_is_open_is_the_current_one() -> None:
             assert current() is inner
         assert current() is outer
     assert current() is None
+
+
+def test_a_session_that_another_thread_has_just_ended_lets_the_kernel_run_plain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ikp.auto.launch.kernel_twin", lambda *_: None)
+    session = ikp.profile()
+    launcher = Launcher(plan(), lambda: session)
+    launched = kernel()
+    assert launcher.run(launched, lambda *_, **__: "plain", grid=(1,)) == "plain"
+    launcher.buffer["granularity"] = "a pinch"
+    with session, pytest.raises(ikp.UsageError, match="granularity"):
+        launcher.run(launched, lambda *_, **__: "plain", grid=(1,))
 
 
 def test_a_launch_tells_its_buffer_how_large_it_is() -> None:

@@ -93,5 +93,5 @@ def assert_consistent(trace: Trace) -> None:
         assert launch.attempted == slots.attempted[mine].sum()
         assert launch.kept == slots.kept[mine].sum()
         assert launch.unfinished == np.count_nonzero(~slots.finished[mine])
-        assert np.isfinite([launch.clock.ns_per_tick, launch.clock.residual_max_ns]).all()
+        assert np.isfinite([launch.clock.ns_per_tick, launch.clock.residual_max_ns or 0]).all()
         assert launch.clock.ns_per_tick > 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ikp.core import plugins, session
+from ikp.core import plugins, wishes
 from ikp.core.segment import Segment as Buffer
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
@@ -89,6 +89,6 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(
         plugins, "names", lambda group: [n for g, n in registry if g == group] + names(group)
     )
-    monkeypatch.setattr(session, "BUILT_IN", {"model": "json"})
+    monkeypatch.setattr(wishes, "BUILT_IN", {"model": "json"})
     monkeypatch.delenv("IKP", raising=False)
     return host

@@ -186,7 +186,12 @@ def test_options_are_those_of_a_session(host: Host) -> None:
         buffer = prof.buffer("k")
         specs.append(buffer.spec)
         host.run(
-            buffer, Launch({(0, 0): Warp()}, clock=buffer.spec.clock, overflow=buffer.spec.overflow)
+            buffer,
+            Launch(
+                {(0, 0): Warp([Record(1, 2)])},
+                clock=buffer.spec.clock,
+                overflow=buffer.spec.overflow,
+            ),
         )
 
     ikp.capture(run, clock="globaltimer", overflow="wrap", schedule=False)

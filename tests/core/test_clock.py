@@ -201,7 +201,7 @@ def test_one_anchor_per_sm_takes_the_advertised_rate() -> None:
     axis = fit_axis(gpu.anchors(sm, ns), nominal_hz=HZ)
     assert axis.fit.rate == "nominal"
     assert axis.fit.ns_per_tick == 1e9 / HZ
-    assert axis.fit.residual_max_ns == axis.fit.residual_sd_ns == 0
+    assert axis.fit.residual_max_ns is axis.fit.residual_sd_ns is None
     off, longer = errors(gpu, axis, 100_000)
     assert np.abs(off).max() <= STEP
     assert np.abs(longer).max() <= 1
@@ -236,8 +236,22 @@ def test_sms_without_a_warp_leave_no_gap() -> None:
     assert np.abs(placed - EPOCH - ns[some] + STEP / 2).max() <= STEP
 
 
+@pytest.mark.parametrize(("sms", "warps", "known"), [(8, 1, False), (1, 1, False), (8, 2, True)])
+@pytest.mark.parametrize("residence", [5_000, 100_000])
+def test_a_fit_through_as_many_anchors_as_unknowns_has_no_residual(
+    sms: int, warps: int, known: bool, residence: int
+) -> None:
+    gpu = Gpu(sms=sms)
+    axis = fit_axis(gpu.anchors(*kernel(gpu, 1, residence, warps)), nominal_hz=HZ)
+    assert axis.fit.rate == "fitted"
+    if residence < 20_000 and sms > 1:
+        known = True  # one window holds both anchors of a warp, and all SMs share the rate
+    assert (axis.fit.residual_sd_ns is not None) is known
+    assert (axis.fit.residual_max_ns is not None) is known
+
+
 def test_no_anchor_at_all() -> None:
     none = np.empty(0, np.int64)
     axis = fit_axis(Anchors(none, none, none), nominal_hz=HZ)
-    assert (axis.fit.rate, axis.fit.anchors, axis.fit.residual_max_ns) == ("nominal", 0, 0)
+    assert (axis.fit.rate, axis.fit.anchors, axis.fit.residual_max_ns) == ("nominal", 0, None)
     assert len(axis.to_ns(none, none)) == 0

@@ -144,14 +144,16 @@ def test_ranges_may_overlap_and_last_longer_than_their_warp_waits() -> None:
     assert_holds(decode([segment.source()]), truth)
 
 
-def test_a_kernel_may_record_nothing() -> None:
+def test_a_kernel_may_record_nothing_and_is_told_what_to_check() -> None:
     segment = Segment(nbytes(4, 1))
     truth = segment.run(Launch({(b, 0): Warp() for b in range(4)}, grid=(4, 1, 1)))
     trace = decode([segment.source()])
     assert_holds(trace, truth)
     assert len(trace.events) == 0
     assert trace.regions == ()
-    assert trace.launches[0].notes == ()
+    (note,) = trace.launches[0].notes
+    assert note.startswith("no records: 4 warps ran from ikp.init to the end and closed no range")
+    assert "each ikp.start has its ikp.end" in note
 
 
 def test_memory_that_no_kernel_wrote_to_is_no_launch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_what_kernels_wrote_is_in_the_trace(host: Host) -> None:
     facts = prof.trace.provenance
     assert facts["ikp"] == ikp.__version__
     assert facts["abi"] == str(abi.ABI_VERSION)
-    assert facts["torch"] == torch.__version__
+    assert facts["torch"] == version("torch")  # without what torch says of its build
     assert {"python", "host", "command", "recorded", "devices"} <= set(facts)
 
 
@@ -91,17 +92,6 @@ def test_regions_are_named_per_buffer_and_by_the_backend(host: Host) -> None:
         *("store", "region 2", "hashed", "store"),
         *("region 1", "region 1"),
     ]
-
-
-def test_reset_forgets_what_was_recorded_and_what_will_be(host: Host) -> None:
-    with ikp.profile() as prof:
-        old = prof.buffer("old")
-        host.run(old, work())
-        prof.reset()
-        assert prof.trace.launches == ()
-        host.run(old, work())
-        host.run(prof.buffer("new"), work())
-    assert [launch.label for launch in prof.trace.launches] == ["new"]
 
 
 def test_a_session_may_be_opened_again_and_starts_anew(host: Host) -> None:
@@ -177,7 +167,7 @@ def test_a_kernel_is_told_at_run_time_whether_to_record(
         made = argument(prof.buffer("k", enabled=enabled))
         assert made.slots_bytes == size
         assert made.spec_text.startswith("ikp abi=1 clock=cycles")
-        prof.reset()
+        prof.discard(made)
 
 
 # What was lost

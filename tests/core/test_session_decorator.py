@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -46,13 +48,40 @@ def test_a_decorated_function_need_not_want_the_session(host: Host) -> None:
     assert len(recorder.trace.launches) == 1
 
 
-def test_a_decorated_function_that_calls_itself_is_refused(host: Host) -> None:
-    @ikp.profile()
-    def again() -> None:
-        again()
+def test_a_call_inside_a_call_belongs_to_the_outer_ones_session(host: Host) -> None:
+    recorder = ikp.profile()
 
-    with pytest.raises(UsageError, match="already open"):
-        again()
+    @recorder
+    def again(times: int, *, prof: ikp.profile) -> None:
+        host.run(prof.buffer(f"{times} to go"), work(times))
+        if times > 1:
+            again(times - 1)  # type: ignore[call-arg]
+            assert len(recorder.trace.launches) == 3, "and the session goes on"
+
+    again(3)  # type: ignore[call-arg]
+    labels = [launch.label for launch in recorder.trace.launches]
+    assert labels == ["3 to go", "2 to go", "1 to go"]
+
+
+def test_calls_in_several_threads_have_a_session_each(host: Host) -> None:
+    recorder = ikp.profile()
+    threads = 4
+    together = threading.Barrier(threads)
+
+    @recorder
+    def step(name: str, *, prof: ikp.profile) -> ikp.profile:
+        together.wait()
+        host.run(prof.buffer(name), work())
+        host.run(recorder.buffer(f"{name} too"), work())
+        together.wait()
+        return prof
+
+    names = [f"thread {number}" for number in range(threads)]
+    with ThreadPoolExecutor(threads) as pool:
+        sessions = list(pool.map(step, names))
+    assert [[each.label for each in prof.trace.launches] for prof in sessions] == [
+        [name, f"{name} too"] for name in names
+    ]
 
 
 def test_without_brackets_the_error_says_so() -> None:

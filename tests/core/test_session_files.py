@@ -17,6 +17,7 @@ from ikp.core import switches
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, IkpWarning
 from tests.core.conftest import Host
+from tests.repo.tree import ROOT
 from tests.segments import Launch, Record, Warp, nbytes
 
 pytest.importorskip("torch")
@@ -312,3 +313,35 @@ def test_a_disabled_session_writes_nothing(host: Host, tmp_path: Path) -> None:
         warnings.simplefilter("error")
         session(tmp_path / "k.lines", lambda prof: prof.buffer("k"), enabled=False)
     assert list(tmp_path.iterdir()) == []
+
+
+LOADED = """
+import sys
+import ikp
+
+def exporters():
+    heavy = {"perfetto", "google", "isal", "pyarrow"}
+    return {name for name in sys.modules if name.startswith("ikp.exporters.")} | (
+        {name.partition(".")[0] for name in sys.modules} & heavy
+    )
+
+with ikp.profile(sys.argv[1], device="cpu"):
+    before = exporters()
+print(*sorted(before), "|", *sorted(exporters() - before))
+"""
+
+
+@pytest.mark.parametrize("suffix", [".pftrace", ".csv", ".json"])
+def test_a_session_imports_the_exporter_it_needs_and_does_so_when_it_begins(
+    tmp_path: Path, suffix: str
+) -> None:
+    pytest.importorskip("perfetto")
+    run = [sys.executable, "-c", LOADED, str(tmp_path / f"k{suffix}")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(run, env=env, capture_output=True, text=True, timeout=60, check=True)
+    before, after = ran.stdout.strip("\n").split("|")
+    assert after.split() == []
+    others = {".pftrace": "chrome csv_file hatchet parquet_file", ".csv": "chrome hatchet perfetto"}
+    for name in others.get(suffix, "csv_file hatchet parquet_file").split():
+        assert f"ikp.exporters.{name}" not in before.split()
+    assert ("google" in before.split()) is (suffix == ".pftrace")

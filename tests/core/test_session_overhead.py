@@ -10,8 +10,9 @@ pytest.importorskip("torch")
 
 import ikp
 from ikp.calibration import calibrate
-from ikp.core import session
+from ikp.core import deduction
 from ikp.core.overhead import Figure, Overhead
+from ikp.core.wishes import Wishes
 from ikp.edit.overhead import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
 from tests.core.conftest import Host, work
@@ -25,7 +26,7 @@ def gpu(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     """Let the tests' memory pass for a GPU's."""
     import torch
 
-    monkeypatch.setattr(session.profile, "_device", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(Wishes, "device", lambda *_: torch.device("cpu"))
     return host
 
 
@@ -50,7 +51,7 @@ def test_what_can_not_be_deducted_is_kept_and_told(
         raise BufferError("no GPU today")
 
     monkeypatch.setattr(calibrate, "of_session", fail)
-    monkeypatch.setattr(session, "gpus_of", lambda _: {"cuda:0"})
+    monkeypatch.setattr(deduction, "gpus_of", lambda _: {"cuda:0"})
     other = Overhead("another", "cycles", ONE, TWO, TWO, ONE, TWO)
     for wish, why in ((other, "it ran on CPU"), (True, "no GPU today")):
         with pytest.warns(IkpWarning, match=f"overhead was not deducted: .*{why}"):
@@ -69,7 +70,7 @@ def test_true_measures_on_each_device_with_the_session_s_options(
         return KNOWN
 
     monkeypatch.setattr(calibrate, "of_session", measured)
-    monkeypatch.setattr(session, "gpus_of", lambda _: {"cuda:0"})
+    monkeypatch.setattr(deduction, "gpus_of", lambda _: {"cuda:0"})
     trace = recorded(gpu, deduct_overhead=True, schedule=False)
     assert asked == [("cuda:0", "cycles", "stop", False, 0)]
     assert DEDUCTED in trace.provenance

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -204,12 +206,75 @@ def test_streams_and_graphs() -> None:
     assert replay.relaunches == 2
 
 
-def test_autotuning_leaves_the_last_launch() -> None:
+@pytest.mark.parametrize("recorded", [True, False])
+def test_threads_that_compile_and_launch_from_cold(recorded: bool) -> None:
+    """Each thread takes buffers of one session, on a stream of its own."""
+    threads, each = 8, 20
+    together = threading.Barrier(threads)
+
+    def work(number: int, prof: ikp.profile) -> None:
+        out = torch.empty(64 * 1024, device="cuda")
+        together.wait()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for step in range(each):
+                buffer = prof.buffer(f"{number}.{step}") if recorded else None
+                kernels.counted[(64,)](
+                    out, step, buffer, PAYLOAD=True, num_warps=1 + number % 2 * 3
+                )
+        torch.cuda.synchronize()
+
+    with ikp.profile() as prof, ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, number, prof) for number in range(threads)]:
+            done.result()
+    found = {launch.label: launch.kept for launch in prof.trace.launches}
+    assert found == {
+        f"{n}.{s}": 64 * (1 + n % 2 * 3) * (s + 2)
+        for n in range(threads * recorded)
+        for s in range(each)
+    }
+
+
+def test_each_thread_records_into_its_own_session() -> None:
+    from tests.kernels import unedited
+
+    together = threading.Barrier(4)
+    marked = ikp.instrument(unedited.several, detail="kernel")
+
+    def work(launches: int) -> int:
+        x, out = (torch.zeros(1024, device="cuda") for _ in range(2))
+        together.wait()
+        with ikp.profile() as prof:
+            for _ in range(launches):
+                marked[(4,)](x, out, 3, BLOCK=64)
+        return len(prof.trace.launches)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(1, 5))) == [1, 2, 3, 4]
+
+
+def test_a_late_launch_is_told_and_a_buffer_emptied_goes_on() -> None:
+    out = torch.empty(64 * 1024, device="cuda")
+    with ikp.profile() as prof:
+        buffer = prof.buffer("k", warps=[0])
+        kernels.counted[(64,)](out, 9, buffer, PAYLOAD=True)
+        prof.reset()
+        kernels.counted[(64,)](out, 4, buffer, PAYLOAD=True)
+    assert [(each.label, each.kept, each.relaunches) for each in prof.trace.launches] == [
+        ("k", 64 * 6, 0)
+    ]
+    with pytest.warns(ikp.IkpWarning, match="buffer 'k' after its session ended"):
+        kernels.counted[(64,)](out, 4, buffer, PAYLOAD=True)
+    del buffer, prof
+    torch.cuda.synchronize()
+
+
+def test_autotuning_records_the_launch_and_not_the_trials() -> None:
     n = 10_000
     out = torch.empty(n, dtype=torch.int32, device="cuda")
-    with pytest.warns(ikp.IkpWarning, match="earlier launches"), ikp.profile() as prof:
+    with ikp.profile() as prof:
         kernels.tuned[lambda meta: (-(-n // meta["BLOCK"]),)](out, n, prof.buffer("tuned"))
     (launch,) = prof.trace.launches
+    assert (launch.relaunches, launch.notes) == (0, ())
     best = kernels.tuned.best_config
     assert launch.warps_per_block == best.num_warps
     assert launch.kept == launch.grid[0] * best.num_warps

@@ -114,3 +114,15 @@ def test_one_that_exits_at_import_does_not_end_the_process(install: Install) -> 
     install("exits", "raise SystemExit(3)", EXPORTERS, aaa_exits="Exporter")
     with pytest.raises(PluginError, match="SystemExit"):
         plugins.load(EXPORTERS, "aaa_exits")
+
+
+def test_a_suffix_of_ikps_own_is_known_without_asking_anybody(install: Install) -> None:
+    install("greedy", GOOD.replace(".good", ".csv"), EXPORTERS, aaa_greedy="Exporter")
+    assert type(plugins.exporter_for_path("x.csv")).__name__ == "CsvExporter"
+    assert "greedy" not in sys.modules
+
+
+@pytest.mark.parametrize("name", plugins.SUFFIXES)
+def test_the_suffixes_known_beforehand_are_those_of_the_exporters(name: str) -> None:
+    pytest.importorskip("pyarrow")
+    assert plugins.load(EXPORTERS, name).suffixes == plugins.SUFFIXES[name]

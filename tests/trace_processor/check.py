@@ -204,7 +204,11 @@ def _check_overview(found: Found, facts: defaultdict[int, dict[str, Any]], trace
 
 
 def _known(launch: Launch) -> dict[str, Any]:
-    return {name: value for name, value in asdict(launch).items() if value is not None}
+    known = {name: value for name, value in asdict(launch).items() if value is not None}
+    clock = {name: value for name, value in known["clock"].items() if value is not None}
+    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
+        clock["residual"] = "unknown: no spare anchors"
+    return {**known, "clock": clock}
 
 
 def _key(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -111,10 +111,9 @@ class _CheckedArgs(_Arguments):  # type: ignore[misc]
 def watch() -> None:
     """Have every function that is compiled from now on checked, and again when it is called."""
     unclosed.watch()
-    if hasattr(_Function.__init__, "is_ikp"):
-        return
-    _Function.__init__ = _remembering(_Function.__init__)
     foreign.set_parameters(_tvm_parameters)
+    if not hasattr(_Function.__init__, "is_ikp"):
+        _Function.__init__ = _remembering(_Function.__init__)
 
 
 def _remembering(init: Callable[..., None]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ import triton  # noqa: F401 - this backend is there only where Triton is
 from ikp.backends import names
 from ikp.backends.argument import Argument, argument
 from ikp.backends.off import Off
-from ikp.backends.triton import foreign, hooks
+from ikp.backends.triton import foreign, hooks, trials
 from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS
 from ikp.core.plugins import INTERFACE
 from ikp.core.regions import merge
@@ -41,9 +41,11 @@ def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes th
         return None
     if not TRITON.has(INTERPRETER):
         return Off(tuple)
+    from ikp.backends.triton import structure
     from ikp.backends.triton.interpreted import INTERPRETED
 
-    return INTERPRETED
+    # What the interpreter knows of the program it runs, it keeps when that has ended.
+    return INTERPRETED if structure.launched() else None
 
 
 class TritonBackend:
@@ -53,6 +55,7 @@ class TritonBackend:
 
     def __init__(self) -> None:
         hooks.install()
+        trials.install()
 
     def device_type(self) -> str:
         """Return "cpu" where Triton interprets kernels or there is no GPU."""

@@ -78,11 +78,18 @@ SCHEDULED = Feature(
     "Everything else works.",
 )
 
+_TRIAL = Private("triton.runtime.autotuner", "Autotuner._bench")
+AUTOTUNING = Feature(
+    (_TRIAL,),
+    "An autotuner's trials of kernels with marks record, too, each over the one before it.",
+    "Everything else works.",
+)
+
 TRITON = Foreign(
     "Triton",
     "triton",
     ("3.6", "3.9"),
-    (STAGES, LOADED, INTERPRET, VERBS, INTERPRETER, SCHEDULED),
+    (STAGES, LOADED, INTERPRET, VERBS, INTERPRETER, SCHEDULED, AUTOTUNING),
 )
 
 
@@ -126,6 +133,16 @@ def running() -> Any:
 def launching() -> Any:
     """Return the class whose methods launch interpreted kernels."""
     return _EXECUTOR.find()
+
+
+def trial() -> Any:
+    """Return the method by which an autotuner runs one configuration."""
+    return _TRIAL.find()
+
+
+def set_trial(function: Any) -> None:
+    """Replace the method by which an autotuner runs one configuration."""
+    Private("triton.runtime.autotuner", "Autotuner").find()._bench = function
 
 
 def parsed(path: str, context: Any) -> Any:

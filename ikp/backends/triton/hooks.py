@@ -163,7 +163,7 @@ def _loading(*about: Any) -> None:
 
 def loaded_names() -> dict[int, str]:
     """Return the regions named in the code of every kernel loaded since ``install``."""
-    return merge(_names_in(path) for path in _loaded)
+    return merge(_names_in(path) for path in tuple(_loaded))
 
 
 def names_in_code(text: str) -> dict[int, str]:

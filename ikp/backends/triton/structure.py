@@ -67,6 +67,11 @@ def formats_run_time_value() -> bool:
     return any(_varies(value, frame) for value in formatted(file, line))
 
 
+def launched() -> bool:
+    """Return whether Triton's interpreter runs a kernel now, in this thread."""
+    return any(_is_launch(frame) for frame in _frames())
+
+
 def _frames() -> Iterator[FrameType]:
     """Yield the frames from the verb's up to the launch."""
     frame = calling()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,17 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.launch import Source
 
+_LOSSES = re.compile(
+    r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"
+)
+"""How the notes below begin, of what the launch's own figures say, too."""
 FIRST_RECORDS = 64
 """Records per warp to propose where a buffer was too small to learn how many there are."""
+
+
+def tells_loss(note: str) -> bool:
+    """Return whether a launch's figures tell what a note does: dropped, unfinished, relaunched."""
+    return _LOSSES.match(note) is not None
 
 
 def why_no_room(header: Any, source: Source, slots: int, capacity: int) -> tuple[int, str]:
@@ -50,6 +60,12 @@ def note_losses(
             f"slot); {_remedy(source, needed)} would have held all"
         )
     unfinished = int(np.count_nonzero(~finished))
+    if capacity and len(finished) and not unfinished and not attempted.any():
+        notes.append(
+            f"no {'totals' if summed else 'records'}: {_warps(len(finished))} ran from ikp.init to "
+            "the end and closed no range there. Check that each ikp.start has its ikp.end, that "
+            "the code of the ranges runs, and that where= is true somewhere"
+        )
     if unfinished and summed:
         notes.append(f"{unfinished} warps never reached finish: their totals are lost")
     elif unfinished:
@@ -67,6 +83,10 @@ def note_losses(
                 else ""
             )
         )
+
+
+def _warps(count: int) -> str:
+    return f"{count} {'warp' if count == 1 else 'warps'}"
 
 
 def _too_small(source: Source, slots: int, needed: int) -> str:

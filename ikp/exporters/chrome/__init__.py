@@ -22,6 +22,11 @@ class ChromeExporter:
     totals = True
     suffixes = (".json", ".json.gz", ".chrome_trace")
 
+    def prepare(self) -> None:
+        """Import what writing takes."""
+        import ikp.exporters.chrome.writer
+        import ikp.exporters.files  # noqa: F401
+
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
 

@@ -22,6 +22,14 @@ class PerfettoExporter:
     totals = True
     suffixes = (".pftrace", ".perfetto-trace")
 
+    def prepare(self) -> None:
+        """Import what writing takes."""
+        import isal.igzip_lib  # noqa: F401
+        import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
+
+        import ikp.exporters.files
+        import ikp.exporters.perfetto.writer  # noqa: F401
+
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
     """Return everything known of a launch, and where the trace comes from."""
-    return {**asdict(launch), "dropped": launch.dropped, "provenance": provenance}
+    clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
+    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
+        clock["residual"] = "unknown: no spare anchors"
+    known = {**asdict(launch), "clock": clock}
+    return {**known, "dropped": launch.dropped, "provenance": provenance}
 
 
 def to_launch(facts: dict[str, Any]) -> Launch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.backends.cute import CuteBackend
-from ikp.backends.cute.foreign import CALLS, CUTE, VERBS
+from ikp.backends.cute.foreign import CALLS, CUTE, TVM_FFI, VERBS
 from ikp.backends.foreign import Feature, Foreign, Private
 from ikp.core.segment import Segment
 from tests.backends.cute import kernels
@@ -27,3 +27,21 @@ def test_a_kernel_marked_by_hand(package: Foreign, feature: Feature, name: Priva
     assert prof is None
     assert "ikp" not in "\n".join(line.partition("//")[0] for line in code.ptx.splitlines())
     assert "st.global" in code.ptx
+
+
+@pytest.mark.parametrize(("package", "feature", "name"), named(CUTE, TVM_FFI))
+def test_without_tvm_ffi_kernels_are_recorded(
+    package: Foreign, feature: Feature, name: Private
+) -> None:
+    pytest.importorskip("tvm_ffi")
+    import torch
+
+    segment = Segment("k", torch.zeros(4096, dtype=torch.uint8), spec(), "cute", "a GPU", 0.0)
+    with renamed(package, name), told_once(package, feature, name):
+        prof = CuteBackend().argument(segment)
+        code = compile_cute(kernels.launch, kernels.control, floats(), number(), prof)
+    assert "ikp_cur" in code.ptx
+
+
+def test_every_feature_is_taken_away() -> None:
+    assert set(CUTE.features) == {VERBS, CALLS, TVM_FFI}

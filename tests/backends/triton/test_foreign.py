@@ -17,6 +17,7 @@ from ikp.auto.plan import plan
 from ikp.backends.foreign import Feature, Foreign, Private
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.foreign import (
+    AUTOTUNING,
     INTERPRET,
     INTERPRETER,
     LOADED,
@@ -100,7 +101,7 @@ PASSED = "// ikp.init ikp_address ikp_size"
 
 @pytest.mark.compiled
 @pytest.mark.parametrize(
-    ("package", "feature", "name"), named(TRITON, STAGES, LOADED, INTERPRET, VERBS)
+    ("package", "feature", "name"), named(TRITON, STAGES, LOADED, INTERPRET, VERBS, AUTOTUNING)
 )
 def test_a_kernel_marked_by_hand(
     gpu: Gpu, package: Foreign, feature: Feature, name: Private, monkeypatch: pytest.MonkeyPatch
@@ -213,9 +214,10 @@ def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Pri
 
 
 def test_every_name_is_taken_away_by_a_test() -> None:
-    tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER}
+    tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER, AUTOTUNING}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
     pytest.importorskip("cutlass")
-    from ikp.backends.cute.foreign import VERBS as CUTE_VERBS  # in tests/backends/cute
+    from ikp.backends.cute.foreign import CUTE  # in tests/backends/cute
 
-    assert {each for package in packages() for each in package.features} == tested | {CUTE_VERBS}
+    tested |= set(CUTE.features)
+    assert {each for package in packages() for each in package.features} == tested

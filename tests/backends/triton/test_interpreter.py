@@ -248,10 +248,9 @@ def test_an_autotuned_kernel_of_one_configuration() -> None:
     assert records(prof.trace) == [[("tuned", pid)] for pid in range(4)]
 
 
-def test_an_autotuned_kernel_keeps_its_last_launch() -> None:
-    """Tuning launches into the same buffer, with other grids; what counts is the real launch."""
+def test_an_autotuned_kernel_records_its_launch_and_not_the_trials() -> None:
     x = zeros(256)
-    with pytest.warns(ikp.IkpWarning, match="2 earlier launches"), ikp.profile() as prof:
+    with ikp.profile() as prof:
         wrapped.tuned_here[lambda meta: (256 // meta["BLOCK"],)](
             x, 256, prof.buffer("k"), NAME="tuned"
         )
@@ -316,3 +315,40 @@ def test_a_session_whose_buffer_another_one_s_kernel_did_not_use_says_so() -> No
             control.nested[(1,)](zeros(1), 2, theirs)
     assert len(session.trace.launches) == 0
     assert [launch.label for launch in other.trace.launches] == ["theirs"]
+
+
+def test_verbs_on_the_host_are_told_so_before_and_after_a_launch() -> None:
+    outside = r"ikp.range is called outside a kernel"
+    with pytest.raises(ikp.KernelError, match=outside):
+        ikp.range("host")
+    trace = run(next(iter(KERNELS)), (2, 2), 4)
+    with pytest.raises(ikp.KernelError, match=outside):
+        ikp.range("host")  # not the last program's, which has ended
+    assert trace.launches
+
+
+def test_a_launch_after_the_session_ended_is_told() -> None:
+    x = zeros(256)
+    grid, options = (4,), {"BLOCK": 64, "NAME": "late"}
+    with ikp.profile() as prof:
+        buffer = prof.buffer("k")
+        wrapped.heuristic[grid](x, 256, buffer, **options)
+    kept = records(prof.trace)
+    with pytest.warns(ikp.IkpWarning, match="buffer 'k' after its session ended"):
+        wrapped.heuristic[grid](x, 256, buffer, **options)
+    assert x.tolist() == [2] * 256
+    assert records(prof.trace) == kept
+
+
+def test_separate_steps_record_the_launch_between_them(tmp_path: Path) -> None:
+    """As other profilers have it: allocate, reset, launch, export."""
+    x = zeros(256)
+    prof = ikp.profile().start()
+    buffer = prof.buffer("copy")
+    prof.reset()
+    wrapped.heuristic[(4,)](x, 256, buffer, BLOCK=64, NAME="step")
+    prof.trace.save(tmp_path / "copy.pftrace")
+    prof.reset()
+    wrapped.heuristic[(4,)](x, 256, buffer, BLOCK=64, NAME="next step")
+    assert records(prof.stop()) == [[("next step", pid)] for pid in range(4)]
+    assert records(ikp.load(tmp_path / "copy.pftrace")) == [[("step", pid)] for pid in range(4)]

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
 from ikp.core.plugins import EXPORTERS, load
-from ikp.core.trace import Events, Trace
+from ikp.core.trace import ClockFit, Events, Trace
 from ikp.exporters.perfetto import PerfettoExporter, batches, writer
+from ikp.exporters.perfetto.evidence import of_launch, to_launch
 from tests.exporters.perfetto.examples import (
     assert_canonical,
     assert_same,
@@ -147,3 +148,12 @@ def test_a_large_trace_spans_batches_and_block_chunks(tmp_path: Path) -> None:
     ]
     trace = warps(recorded, blocks=[(i % 132, 0, 1000) for i in range(9000)])
     assert_same(again(trace, tmp_path), trace)
+
+
+def test_a_residual_that_nothing_measured_is_told_as_unknown() -> None:
+    fitted = ClockFit("cycles", 0.5, "fitted", anchors=2)
+    facts = of_launch(launch(clock=fitted), {})
+    assert facts["clock"]["residual"] == "unknown: no spare anchors"
+    assert to_launch(facts).clock == fitted
+    exact = ClockFit("host", 1.0, "exact", anchors=2)
+    assert "residual" not in of_launch(launch(clock=exact), {})["clock"]

@@ -1,0 +1,117 @@
+"""Which session records what is launched now: each thread and asyncio task has its own.
+
+The sessions that a thread or task has opened, or the task that created it, lie in a ``contextvars``
+variable, innermost last. A new thread starts with an empty one (Python 3.11 to 3.13): threads of a
+pool, and those in which torch runs ``backward``, know nothing of the session that they work for. So
+where there is none, the main thread's counts. docs/decisions/0020 says what else was tried.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from ikp.errors import IkpWarning
+
+if TYPE_CHECKING:
+    from ikp.core.recording import Recording
+    from ikp.core.session import profile
+
+
+class Opening:
+    """One opening of a session: where it was opened, and until when it lasts.
+
+    ``session`` is None once it has ended. ``origin`` is what ``ikp.profile`` returned: another
+    where it decorates a function, each call of which has a session. ``everywhere`` tells that
+    ``start()`` opened it, whose end is in no block of the program's text.
+    """
+
+    __slots__ = ("around", "by_main", "everywhere", "origin", "pid", "recording", "session")
+
+    def __init__(self, session: profile, origin: object, *, everywhere: bool) -> None:
+        self.session: profile | None = session
+        self.origin = origin
+        self.recording: Recording | None = None
+        self.everywhere = everywhere
+        self.by_main = _in_main_thread()
+        self.pid = os.getpid()
+        self.around = lasting()
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the session is still open."""
+        return self.session is not None
+
+    @property
+    def here(self) -> bool:
+        """Whether this process opened it; False in a child forked since."""
+        return self.pid == os.getpid()
+
+
+_stack: ContextVar[tuple[Opening, ...]] = ContextVar("ikp_sessions", default=())
+_open: list[Opening] = []  # of all threads, in the order in which they were opened
+
+
+def opened(session: profile, origin: object, *, everywhere: bool) -> Opening:
+    """Make a session the current one of this context."""
+    opening = Opening(session, origin, everywhere=everywhere)
+    _stack.set((*opening.around, opening))
+    _open.append(opening)
+    return opening
+
+
+def closed(opening: Opening) -> None:
+    """End an opening, in whatever context: the others find that it has ended."""
+    opening.session = opening.recording = None
+    if opening in _open:
+        _open.remove(opening)
+    _stack.set(lasting())
+
+
+def lasting() -> tuple[Opening, ...]:
+    """Return the openings that this context is in, innermost last."""
+    return tuple(opening for opening in _stack.get() if opening.lasts)
+
+
+def is_open(session: profile) -> bool:
+    """Return whether a session is open, in whatever thread or task."""
+    return any(opening.session is session for opening in tuple(_open))
+
+
+def current() -> profile | None:
+    """Return the session that records what is launched here and now.
+
+    It is the one that this thread or asyncio task, or the task that created it, opened last. One
+    that has none takes the main thread's: another thread whatever the main thread has open, another
+    task of the main thread what ``start()`` opened. Where that might be several, it is none of
+    them, and a warning says so.
+    """
+    own = lasting()
+    opening = own[-1] if own else _of_main_thread()
+    return opening.session if opening is not None else None
+
+
+def _of_main_thread() -> Opening | None:
+    main = _in_main_thread()
+    found = [each for each in tuple(_open) if each.by_main and (each.everywhere or not main)]
+    if not found:
+        return None
+    last = found[-1]
+    if set(found) <= {*last.around, last}:
+        return last
+    warnings.warn(
+        "a kernel is launched in a thread that opened no session, while the main thread has "
+        "several open that are not inside one another: it runs unrecorded. Name the session, "
+        "ikp.instrument(kernel, prof=prof), or start the thread in the context of its session: "
+        "contextvars.copy_context().run.",
+        IkpWarning,
+        stacklevel=4,
+    )
+    return None
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

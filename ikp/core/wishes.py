@@ -1,0 +1,135 @@
+"""What a session was asked for, and what follows from that for each of its buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ikp.core import plugins
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.checked import checked_deduction, checked_mode, checked_shared, choice
+from ikp.core.device import checked_device, free_bytes
+from ikp.core.options import CLOCKS, OVERFLOWS
+from ikp.core.regions import merge
+from ikp.core.selection import EVERYTHING, Selection
+from ikp.core.sizing import inferred, slots_of
+from ikp.core.spec import Spec
+from ikp.errors import PluginError, UsageError
+
+BUILT_IN = {"triton": "triton", "cute": "cutlass"}
+"""Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
+
+
+class Wishes:
+    """The options of ``ikp.profile``, checked. Any thread may ask."""
+
+    def __init__(
+        self,
+        *,
+        clock: str,
+        mode: str,
+        overflow: str,
+        buffer_size: int | None,
+        device: Any,
+        backend: str | None,
+        schedule: bool,
+        sched_barriers: bool,
+        shared_bytes: int,
+        deduct_overhead: Any,
+    ) -> None:
+        self.clock: ClockKind = choice(ClockKind, clock, "clock", CLOCKS)
+        self.overflow: OverflowMode = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
+        self.totals = checked_mode(mode, overflow, shared_bytes, self.clock) == "totals"
+        self.schedule, self.barriers = schedule, sched_barriers
+        self.shared_bytes = checked_shared(shared_bytes)
+        self.deduct = checked_deduction(deduct_overhead, self.totals)
+        self._buffer_size = buffer_size
+        self._device = device
+        self._backend = backend
+        self._backends: dict[str, plugins.Backend] = {}
+
+    def backend_name(self, wish: str | None) -> str:
+        """Return which backend's kernels take a buffer.
+
+        Raises:
+            PluginError: no kernel language is installed.
+        """
+        if wish is None and self._backend is None:
+            self._backend = _installed_backend()
+        return wish or self._backend or ""
+
+    def backend(self, name: str) -> plugins.Backend:
+        """Return a backend, loaded once.
+
+        Raises:
+            PluginError: it can't be loaded.
+        """
+        if name not in self._backends:
+            self._backends[name] = plugins.load(plugins.BACKENDS, name)
+        return self._backends[name]
+
+    def names(self) -> dict[int, str]:
+        """Return the region names that the backends know, by id."""
+        return merge(backend.names() for backend in tuple(self._backends.values()))
+
+    def device(self, wish: Any, backend: str) -> Any:
+        """Return the torch device that a buffer is to be on.
+
+        Raises:
+            UsageError: it is no device, or not one where the session's options can be met.
+            BufferError: no kernel records there, or a CUDA graph is being captured.
+        """
+        wish = self._device if wish is None else wish
+        if wish is None:
+            wish = self.backend(backend).device_type()
+        device = checked_device(wish)
+        if device.type == "cpu" and self.shared_bytes:
+            raise UsageError(
+                "shared_bytes stages records in a GPU's shared memory, and the buffer is on the "
+                "CPU. Leave shared_bytes out: the interpreter writes straight to the buffer."
+            )
+        if device.type == "cpu" and self.deduct:
+            raise UsageError(
+                "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
+                "CPU, where the interpreter itself takes most of the time. Leave deduct_overhead "
+                "out."
+            )
+        return device
+
+    def spec(self, device: Any, selection: Selection) -> Spec:
+        """Return what a kernel must know of its recording when it is compiled."""
+        from ikp.targets.revision import revision
+
+        return Spec(
+            clock=self.clock,
+            overflow=self.overflow,
+            device=device.type,
+            schedule=self.schedule,
+            barriers=self.barriers,
+            select=selection != EVERYTHING,
+            stage=self.shared_bytes,
+            totals=self.totals,
+            revision=revision(),
+        )
+
+    def size(
+        self, spec: Spec, device: Any, chosen: Selection, size: Any, grid: Any, num_warps: Any
+    ) -> Any:
+        """Return a buffer's size as it was given; else what suits the launch, or any."""
+        known = grid is not None or num_warps is not None
+        slots = slots_of(grid, num_warps, chosen) if known else 0
+        if size is None:
+            size = self._buffer_size
+        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
+
+
+def _installed_backend() -> str:
+    """Return a built-in backend whose language is installed."""
+    from importlib.util import find_spec
+
+    for name, package in BUILT_IN.items():
+        if find_spec(package) is not None:
+            return name
+    raise PluginError(
+        "no kernel language is installed. Do: pip install 'ikp[triton]' (Triton and Gluon) or "
+        "pip install 'ikp[cute]' (CuTe DSL)."
+    )

@@ -191,7 +191,7 @@ class profile:
             self._tell(_FORKED, None)
             return None
         wishes, selection = self._wishes, select(warps, blocks, granularity)
-        chosen = wishes.backend_name(backend)
+        chosen = wishes.chosen_backend(backend)
         where = wishes.device(device, chosen)
         spec = wishes.spec(where, selection)
         name, rate = device_facts(where)

@@ -47,7 +47,7 @@ class Wishes:
         self._backend = backend
         self._backends: dict[str, plugins.Backend] = {}
 
-    def backend_name(self, wish: str | None) -> str:
+    def chosen_backend(self, wish: str | None) -> str:
         """Return which backend's kernels take a buffer.
 
         Raises:

@@ -3,8 +3,9 @@
 A register is in flight from the load, the atomic, the shuffle (from anything but quick integer
 arithmetic on settled registers) that makes it until something has waited for it: within a block
 without branches, an instruction that can't be issued without it, or without what is made of it.
-From one block to another, what may be in flight on one way is in flight. Parameters of the kernel,
-special registers and clock reads are settled. What assembly of the user's makes is in flight.
+From one block to another, what may be in flight on one way is in flight. Parameters of the kernel
+are loaded, too (LDC: some 20 cycles on an H200), and special registers take as long. Clock reads
+are settled. What assembly of the user's makes is in flight.
 """
 
 from __future__ import annotations
@@ -36,12 +37,11 @@ class _Block:
 def settled(found: list[Item]) -> list[bool]:
     """Return for each item whether all that it reads is there when it is reached."""
     blocks = _blocks(found)
-    parameters = _parameters(found)
     known = [True] * len(found)
     work = list(range(len(blocks)))
     while work:
         block = blocks[work.pop()]
-        left = _run(found, block, parameters, known)
+        left = _run(found, block, known)
         for number in block.following:
             if not left <= blocks[number].entry:
                 blocks[number].entry |= left
@@ -49,7 +49,7 @@ def settled(found: list[Item]) -> list[bool]:
     return known
 
 
-def _run(found: list[Item], block: _Block, parameters: Names, known: list[bool]) -> Names:
+def _run(found: list[Item], block: _Block, known: list[bool]) -> Names:
     """Note what is settled in a block, and return the registers in flight at its end."""
     origins: dict[str, frozenset[int | str]] = {name: frozenset([name]) for name in block.entry}
     arrived: set[int | str] = set()
@@ -68,27 +68,18 @@ def _run(found: list[Item], block: _Block, parameters: Names, known: list[bool])
             known[at] = not coming
             if item.instruction.waits:
                 arrived |= coming
-            if not _is_settling(item, parameters):
+            if not _is_settling(item):
                 coming = frozenset([at])
             origins.update(dict.fromkeys(item.writes, coming))
     return frozenset(name for name in origins if flying(frozenset([name])))
 
 
-def _is_settling(item: Item, parameters: Names) -> bool:
+def _is_settling(item: Item) -> bool:
     """Whether what an instruction makes is there when its operands are."""
     made = item.instruction
     if made is None or item.foreign:
         return False
-    return made.is_quick or (
-        made.op.startswith("ld.param") and not made.reads.isdisjoint(parameters)
-    )
-
-
-def _parameters(found: list[Item]) -> Names:
-    """Return the parameters of kernels; those of functions may hold what is in flight."""
-    heads = [item.code for item in found if item.parts[0].kind is Kind.HEAD]
-    texts = [head.partition("(")[2] for head in heads if ".entry" in head]
-    return frozenset(name for text in texts for name in re.findall(r"([\w$]+)\s*[,)]", text))
+    return made.is_quick and not made.reads_special
 
 
 def _blocks(found: list[Item]) -> list[_Block]:

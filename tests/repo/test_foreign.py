@@ -32,6 +32,11 @@ EXCEPTIONS = {
     ("ikp.backends.triton", "backend_name"): "asked behind TRITON.has(VERBS)",
     ("ikp.auto.verbs", "backend_name"): "a twin's code calls it, with a buffer",
     ("ikp.backends.cute.calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
+    ("ikp.core.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
+    (
+        "ikp.cli.startup.sitecustomize",
+        "torch._inductor.runtime.triton_heuristics",
+    ): "waits for its import, if that comes",
     ("ikp.inspection.images", "arg_names"): "only makes an error's text better",
 }
 """Other places, with the reason why a name that has gone does no harm there."""

@@ -376,8 +376,15 @@ IN_FLIGHT = {
         """,
         False,
     ),
-    "a parameter of the kernel": ("ld.param.b32 %r6, [k_param_0];", True),
-    "a special register": ("mov.u32 %r4, %tid.x;\nand.b32 %r6, %r4, 31;", True),
+    "a parameter of the kernel": ("ld.param.b32 %r6, [k_param_0];", False),
+    "a parameter that a store has waited for": (
+        """
+        ld.param.b32 %r6, [k_param_0];
+        st.global.b32 [%rd1], %r6;
+        """,
+        True,
+    ),
+    "a special register": ("mov.u32 %r4, %tid.x;\nand.b32 %r6, %r4, 31;", False),
     "a load that a store has waited for": (
         """
         ld.global.b32 %r6, [%rd1];

@@ -53,12 +53,13 @@ def test_chosen_warps_and_blocks_record_without_another_compilation() -> None:
         ({"granularity": 4}, range(300), (0, 4)),
         ({"granularity": "block", "blocks": range(5)}, range(5), (0,)),
     ]
+    kernels.counted.device_caches.clear()  # other tests compile it, too
     with ikp.profile() as prof:
         for options, _, _ in wanted:
             buffer = prof.buffer("k", size=128 + 4096 * 32, **options)
             kernels.counted[(300,)](out, 3, buffer, PAYLOAD=True, num_warps=8)
     caches = kernels.counted.device_caches[torch.cuda.current_device()][0]
-    assert sum("select=1" in str(key) for key in caches) <= 1
+    assert sum("select=1" in str(key) for key in caches) == 1
     trace = prof.trace
     for number, (_, blocks, warps) in enumerate(wanted):
         rows = trace.slots.launch == number

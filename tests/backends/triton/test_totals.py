@@ -27,6 +27,7 @@ from tests.backends.sass import (
     opcode,
     spec,
 )
+from tests.backends.triton.test_pipelined import blocks_per_sm
 from tests.exporters.perfetto.examples import assert_same
 from tests.kernels import choices, control, expected, gemm
 from tests.kernels.straight import straight
@@ -205,7 +206,8 @@ def test_a_pipelined_loop_stores_nothing_and_keeps_its_pipeline(capability: int)
     assert summed.count(kept) == off.count(kept)
     assert not summed.count(LOCAL_MEMORY)
     assert summed.shared == off.shared
-    assert summed.registers <= max(off.registers, timeline.registers)
+    # ptxas takes a few registers more or fewer; what counts is how many blocks an SM holds.
+    assert blocks_per_sm(summed.registers) == blocks_per_sm(off.registers)
     loop = _loop(summed)
     assert sum(bool(CLOCKS.search(i)) for i in loop) >= 3
     assert not [i for i in loop if opcode(i) in ("STG", "ST", "STS", "STL", "LDL")]

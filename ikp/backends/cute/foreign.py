@@ -32,6 +32,8 @@ _ADVANCE = Private(_IR, "WalkResult.ADVANCE")
 
 CALLS = Feature(
     (
+        _FUNCTION,
+        _ARGUMENTS,
         Private(
             _EXECUTOR, "JitCompiledFunction.__init__", takes=("dynamic_args", "dynamic_kwargs")
         ),
@@ -39,8 +41,6 @@ CALLS = Feature(
         Private(_EXECUTOR, "ExecutionArgs.convert_python_pointer_args_for_tvm_ffi"),
         Private(_EXECUTOR, "ExecutionArgs.get_rectified_args"),
         Private("cutlass.cutlass_dsl", "CuTeDSL.register_trace_finalize_hook"),
-        _FUNCTION,
-        _ARGUMENTS,
         _DSL,
         _ADVANCE,
     ),

@@ -18,6 +18,8 @@ from ikp.backends.dsl import never_closed
 from ikp.errors import KernelError
 from ikp.targets import ptx
 
+_ADVANCE = foreign.go_on()
+
 
 def watch() -> None:
     """Have every module checked that is traced from now on; a second call changes nothing."""
@@ -31,9 +33,8 @@ def check(owner: Any, module: Any, name: str) -> None:  # noqa: ARG001 - as CuTe
         region = _opens(operation.operation)
         if region is not None and not _recorded(operation.operation.results[0]):
             unclosed.append(never_closed(region, state.place_of(operation.operation)))
-        return advance
+        return _ADVANCE
 
-    advance = foreign.go_on()
     unclosed: list[str] = []
     module.operation.walk(look)
     _traced.unclosed = unclosed

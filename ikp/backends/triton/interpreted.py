@@ -129,7 +129,7 @@ class Interpreted:
         here, at = structure.level(), place()
         for each in ranges[-1:] if verb == "end" else ranges:
             start = each.start
-            if start.level != here if verb == "end" else start.opened_again(here, at):
+            if start.level != here if verb == "end" else start.opened_again(here):
                 raise KernelError(
                     f"ikp.{verb} at {at} gets {describe_context(ranges)}: {each.region!r} was "
                     f"opened at {start.place}, in another iteration or branch."
@@ -139,7 +139,7 @@ class Interpreted:
         """Read the clock."""
         region = self.plain(region)
         start = _Start(time.perf_counter_ns())
-        start.level, start.place = structure.level(), place()
+        start.level, start.place, start.calls = structure.level(), place(), structure.calls()
         text = never_closed(repr(region), start.place)
         start.dropped = partial(self._tell, _interpreter.grid_idx, text)
         return OpenRange(region, start, self.plain(payload))
@@ -228,11 +228,13 @@ class _Start(int):
 
     level: structure.Level = ()
     place: str = ""
+    calls: tuple[tuple[str, int], ...] = ()
     dropped: Callable[[], None] | None = None
 
-    def opened_again(self, level: structure.Level, place: str) -> bool:
+    def opened_again(self, level: structure.Level) -> bool:
         """Return whether a later round of a loop, in which the range is open, opens it there."""
-        return (level, place) == (self.level, self.place) and structure.loops(level)
+        same = (level, structure.calls()) == (self.level, self.calls)
+        return same and structure.loops(level) and not structure.copied()
 
     def __del__(self) -> None:
         if self.dropped is not None:

@@ -52,6 +52,23 @@ def loops(at: Level) -> bool:
     return any(isinstance(blocks[-1][0], _LOOPS) for blocks in heads if blocks)
 
 
+def copied() -> bool:
+    """Return whether the compiler makes several of the verb that is running: one for each round."""
+    blocks = (
+        (block, frame)
+        for frame in _frames()
+        if not frame.f_code.co_filename.startswith(_TRITON)
+        for block, part in around(frame.f_code.co_filename, frame.f_lineno)
+        if part >= 0
+    )
+    return any(isinstance(block, ast.For) and not _at_run_time(block, at) for block, at in blocks)
+
+
+def calls() -> tuple[tuple[str, int], ...]:
+    """Return where the verb that is running is called, and the functions around it."""
+    return tuple((frame.f_code.co_filename, frame.f_lineno) for frame in _frames())
+
+
 def returns_from_with() -> bool:
     """Return whether the ``with`` that is being entered has a ``return`` in it."""
     frame = calling()

@@ -144,7 +144,10 @@ def _check_launch(header: Any, size: int, where: str) -> None:
             possible and slot_bytes != _slot_bytes(size, *_slots(header, blocks, warps)),
             f"slots of {slot_bytes} bytes for {blocks} blocks of {warps} warps",
         ),
-        (blocks > MOST_BLOCKS, f"{blocks} blocks, of which a slot's number can't tell all apart"),
+        (
+            slot_bytes > 0 and blocks > MOST_BLOCKS,
+            f"{blocks} blocks, of which a slot's number can't tell all apart",
+        ),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
         (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),

@@ -50,12 +50,12 @@ def compile_one(number: int) -> None:
 
 def buffer() -> object:
     """Return the argument for one launch, as a session on a GPU would."""
-    from ikp.backends.argument import argument
+    from ikp.backends.triton import TritonBackend
     from ikp.core.segment import Segment
     from ikp.core.spec import Spec
 
     data = torch.zeros(4096, dtype=torch.uint8)
-    return argument(Segment("k", data, Spec(), "triton", "a GPU", 0.0))
+    return TritonBackend().argument(Segment("k", data, Spec(), "triton", "a GPU", 0.0))
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,10 @@ def test_a_range_of_64_bits_may_take_longer_than_32_count(
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_that_run_never_or_once(name: str, n: int) -> None:
-    assert records(run(name, (2,), n)) == [expected(name, pid, n) for pid in range(2)]
+    wanted = [expected(name, pid, n) for pid in range(2)]
+    told = nullcontext() if any(wanted) else pytest.warns(ikp.IkpWarning, match="no records: 2")
+    with told:
+        assert records(run(name, (2,), n)) == wanted
 
 
 @pytest.mark.parametrize("name", KERNELS)

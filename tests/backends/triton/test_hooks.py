@@ -36,8 +36,9 @@ pytestmark = pytest.mark.compiled
 
 
 @pytest.fixture(autouse=True)
-def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Forget what was told and found before; put the hook back."""
+def anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Forget what was told and found before; put the hook back; keep odd code from other tests."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(knobs.runtime, "add_stages_inspection_hook", None)
     monkeypatch.setattr(vanished, "_told", set())
     TRITON.forget()

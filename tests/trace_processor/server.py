@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import http.client
 import shutil
 import subprocess
@@ -55,7 +56,7 @@ def _server() -> str:
     server = subprocess.Popen(
         [node, script, _engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    atexit.register(_stop, server)
+    atexit.register(_stop, server, os.getpid())
     assert server.stdout is not None
     line = server.stdout.readline()
     assert line.startswith("listening "), f"the trace processor's server ended: {server.wait()}"
@@ -69,7 +70,9 @@ def _engine() -> Path:
     return folder
 
 
-def _stop(server: subprocess.Popen[str]) -> None:
+def _stop(server: subprocess.Popen[str], owner: int) -> None:
+    if os.getpid() != owner:  # a child that a test forked
+        return
     server.kill()
     server.wait()
     for stream in (server.stdin, server.stdout):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import os
 import http.client
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator

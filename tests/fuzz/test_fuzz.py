@@ -65,3 +65,8 @@ def test_attempts_can_be_repeated() -> None:
         assert make(subject, Random("x")) == make(subject, Random("x"))
     source = segments.subjects()[0].source
     assert np.array_equal(decode([source]).slots.kept, segments.subjects()[0].trace.slots.kept)
+
+
+def test_a_first_track_of_64_bits_is_refused() -> None:
+    """Once an OverflowError."""
+    assert files.attempt(Random("files 102 65319")) == "refused"

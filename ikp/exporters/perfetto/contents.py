@@ -75,7 +75,7 @@ class Tracks:
     def add(self, packet: TracePacket) -> None:
         """Note a track descriptor."""
         track = packet.track_descriptor
-        if not self.role and track.uuid > MAX_TRACKS:
+        if not self.role and MAX_TRACKS < track.uuid < 1 << 63:  # what numpy's columns hold
             self.before_first = track.uuid - 1
         number = track.uuid - self.before_first
         missing = number + 1 - len(self.role)

@@ -45,7 +45,7 @@ def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes th
     from ikp.backends.triton.interpreted import INTERPRETED
 
     # What the interpreter knows of the program it runs, it keeps when that has ended.
-    return INTERPRETED if structure.launched() else None
+    return INTERPRETED if structure.running() else None
 
 
 class TritonBackend:

@@ -42,7 +42,7 @@ def level() -> Level:
 
 
 def running() -> bool:
-    """Return whether a kernel runs now, or returns: it has not raised."""
+    """Return whether a kernel runs now in this thread, or returns: it has not raised."""
     return any(_is_launch(frame) for frame in _frames())
 
 
@@ -82,11 +82,6 @@ def formats_run_time_value() -> bool:
         return False
     file, line = frame.f_code.co_filename, frame.f_lineno
     return any(_varies(value, frame) for value in formatted(file, line))
-
-
-def launched() -> bool:
-    """Return whether Triton's interpreter runs a kernel now, in this thread."""
-    return any(_is_launch(frame) for frame in _frames())
 
 
 def _frames() -> Iterator[FrameType]:

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.core.options import CLOCKS
+from ikp.session.options import CLOCKS
 
 FIGURES = ("empty_range", "range_inside", "nested_inside", "instant_inside", "range_alone")
 WARPS = 8

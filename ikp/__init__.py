@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from ikp.auto.instrument import instrument
     from ikp.backends.argument import Argument
     from ikp.calibration.calibrate import calibrate
-    from ikp.core.capture import capture
     from ikp.core.overhead import Figure, Overhead
-    from ikp.core.session import profile
-    from ikp.core.switches import set_export
     from ikp.core.trace import Trace
     from ikp.edit.ranks import gather
     from ikp.errors import (
@@ -38,6 +35,9 @@ if TYPE_CHECKING:
     )
     from ikp.exporters.load import load
     from ikp.inspection.inspector import inspect
+    from ikp.profiling.capture import capture
+    from ikp.profiling.profile import profile
+    from ikp.session.switches import set_export
     from ikp.verbs import (
         end,
         end_async,
@@ -60,9 +60,9 @@ _HOMES = {
         # the verbs of a kernel
         "end end_async finish init instant no_token range role start start_async"
     ),
-    "ikp.core.capture": "capture",
-    "ikp.core.session": "profile",
-    "ikp.core.switches": "set_export",
+    "ikp.profiling.capture": "capture",
+    "ikp.profiling.profile": "profile",
+    "ikp.session.switches": "set_export",
     "ikp.core.trace": "Trace",
     "ikp.edit.ranks": "gather",
     "ikp.errors": (

@@ -33,7 +33,7 @@ INSPECTED = {
     "ikp.inspection.source": ("Source",),
 }
 """What ``ikp.inspect`` returns."""
-PLUGINS = {"ikp.core.plugins": ("Backend", "Exporter")}
+PLUGINS = {"ikp.plugins": ("Backend", "Exporter")}
 HEADER = """\
 # API reference
 

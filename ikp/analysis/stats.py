@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ikp.analysis import render
 from ikp.analysis.evidence import Evidence, plural
-from ikp.core.patterns import Names, choose
 from ikp.errors import UsageError
+from ikp.patterns import Names, choose
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

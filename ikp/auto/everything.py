@@ -18,8 +18,8 @@ from ikp.auto import foreign, inductor
 from ikp.auto.launch import Launcher, full_name, tuning
 from ikp.auto.plan import Plan
 from ikp.auto.twins import is_twin
-from ikp.core.session import profile
 from ikp.errors import IkpError
+from ikp.profiling.profile import profile
 
 NO_ROOM = "no room left for recordings (--memory)"
 NOT_NAMED = "not among the chosen kernels"

@@ -13,7 +13,7 @@ from typing import Any
 
 from ikp.auto.foreign import GENERATED, TORCH, fits
 from ikp.auto.launch import Launcher
-from ikp.core.session import profile
+from ikp.profiling.profile import profile
 
 
 def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:

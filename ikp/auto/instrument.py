@@ -13,9 +13,9 @@ from ikp.auto import by_hand, foreign, operations
 from ikp.auto.launch import Launcher, tuning
 from ikp.auto.plan import Plan, plan, span
 from ikp.auto.twins import as_kind, check, is_twin
-from ikp.core.current import current
-from ikp.core.session import profile
 from ikp.errors import UsageError
+from ikp.profiling.profile import profile
+from ikp.session.current import current
 
 
 def instrument(

@@ -17,10 +17,10 @@ from ikp.auto import by_hand, scheduled
 from ikp.auto.plan import Plan
 from ikp.auto.rewrite import PROF
 from ikp.auto.twins import kernel_twin
-from ikp.core import switches
-from ikp.core.current import is_open
-from ikp.core.session import profile
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
+from ikp.profiling.profile import profile
+from ikp.session import switches
+from ikp.session.current import is_open
 
 CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"

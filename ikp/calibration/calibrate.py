@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from ikp.calibration import figures
-from ikp.core import abi, switches
+from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.checked import checked_shared, choice
-from ikp.core.options import CLOCKS, OVERFLOWS
 from ikp.core.overhead import Figure, Overhead
-from ikp.core.session import profile
 from ikp.core.trace import Trace
 from ikp.errors import BufferError, IkpWarning, UsageError
+from ikp.profiling.profile import profile
+from ikp.session import switches
+from ikp.session.checked import checked_shared, choice
+from ikp.session.options import CLOCKS, OVERFLOWS
 from ikp.version import __version__
 
 RANGES = 64
@@ -160,7 +161,7 @@ def _cuda(wish: Any) -> str:
 def _key(options: dict[str, Any], blocks: int, warps: int) -> str:
     import torch
 
-    from ikp.targets.revision import revision
+    from ikp.session.revision import revision
 
     name = torch.cuda.get_device_name(torch.device(options["device"]))
     how = " ".join(f"{key}={value}" for key, value in options.items())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli.plugins import aligned
-from ikp.core.options import CLOCKS
+from ikp.session.options import CLOCKS
 
 if TYPE_CHECKING:
     from ikp.core.overhead import Overhead

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ikp.core.patterns import dotted
 from ikp.errors import UsageError
+from ikp.patterns import dotted
 
 MAX_BLOCKS = 1 << 31
 """More than any grid has."""

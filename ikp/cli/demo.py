@@ -14,8 +14,8 @@ import click
 from ikp.cli.files import next_command
 from ikp.cli.gpu import interpreted
 from ikp.cli.ui import UI
-from ikp.core.switches import KILL_SWITCH, enabled
 from ikp.errors import UsageError
+from ikp.session.switches import KILL_SWITCH, enabled
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(out: Path | None, force: bool) -> None:
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
     if out is not None:
-        from ikp.core.checked import check_target
+        from ikp.session.checked import check_target
 
         check_target(out, force)
     if not enabled():

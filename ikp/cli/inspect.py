@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.core.patterns import choose
 from ikp.errors import InspectError
+from ikp.patterns import choose
 from ikp.terminal import columns, write
 
 if TYPE_CHECKING:

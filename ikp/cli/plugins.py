@@ -9,8 +9,8 @@ from importlib import metadata
 import click
 
 from ikp.cli.files import next_command
-from ikp.core.plugins import BACKENDS, EXPORTERS, EXTRAS, load
 from ikp.errors import PluginError
+from ikp.plugins import BACKENDS, EXPORTERS, EXTRAS, load
 from ikp.terminal import message, printable
 
 

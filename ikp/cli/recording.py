@@ -21,7 +21,7 @@ from ikp.cli.startup.sitecustomize import say
 
 if TYPE_CHECKING:
     from ikp.auto.everything import Everything
-    from ikp.core.session import profile
+    from ikp.profiling.profile import profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class Options:
         path = Path(self.path)
         default = self.force and path.suffix == ".pftrace"
         if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-            from ikp.core.checked import check_target
+            from ikp.session.checked import check_target
 
             check_target(path, self.force)
 
     def session(self) -> profile:
         """Return the session that records the program."""
-        from ikp.core.session import profile
+        from ikp.profiling.profile import profile
 
         size = self.buffer_mib * MIB if self.buffer_mib else None
         return profile(

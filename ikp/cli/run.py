@@ -11,10 +11,10 @@ import click
 from ikp.cli.program import become
 from ikp.cli.recording import Options
 from ikp.cli.startup.sitecustomize import say
-from ikp.core.options import CLOCKS
-from ikp.core.ranks import PLACE, current_rank, with_rank
-from ikp.core.switches import enabled
 from ikp.errors import UsageError
+from ikp.session.options import CLOCKS
+from ikp.session.ranks import PLACE, current_rank, with_rank
+from ikp.session.switches import enabled
 
 
 @click.command(

@@ -14,8 +14,8 @@ from ikp.errors import IkpError
 if TYPE_CHECKING:
     from ikp.auto.everything import Everything
     from ikp.cli.recording import Options
-    from ikp.core.session import profile
     from ikp.core.trace import Trace
+    from ikp.profiling.profile import profile
 
 ROWS = 10
 MIB = 1 << 20

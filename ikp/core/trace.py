@@ -281,7 +281,7 @@ class Trace:
                 path can't be written, or the trace has totals, which a plugin's exporter writes
                 only if its attribute ``totals`` is true.
         """
-        from ikp.core.plugins import exporter_for_path
+        from ikp.plugins import exporter_for_path
 
         exporter = exporter_for_path(path)
         if len(self.totals) and not getattr(exporter, "totals", False):

@@ -6,10 +6,10 @@ import platform
 from dataclasses import replace
 from typing import Any
 
-from ikp.core.ranks import distributed
 from ikp.core.trace import Trace
 from ikp.edit.join import concat
 from ikp.errors import UsageError
+from ikp.session.ranks import distributed
 from ikp.version import __version__
 
 RANKS = "ranks"

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.patterns import Names, choose
 from ikp.core.totals import take_totals
 from ikp.core.trace import Events, Totals, Trace
 from ikp.edit.parts import (
@@ -21,6 +20,7 @@ from ikp.edit.parts import (
     take_slots,
 )
 from ikp.errors import UsageError
+from ikp.patterns import Names, choose
 
 Numbers = int | Iterable[int]
 """Which numbers: one, or several (a ``range``, a list, ...)."""

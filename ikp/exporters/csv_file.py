@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ikp.core.args import ArgColumn
-from ikp.core.plugins import INTERFACE
 from ikp.core.table import Categories, trace_table
 from ikp.exporters.checks import check
 from ikp.exporters.files import packed, replacing
 from ikp.exporters.text import Part, at_once, integers, join, reals, texts, where
+from ikp.plugins import INTERFACE
 from ikp.progress import track
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from ikp.core.paths import checked_target
 from ikp.errors import ExportError
+from ikp.paths import checked_target
 
 DRAFT: Final = ".ikp-draft"
 """What drafts' names end in. One is locked while its writer lives."""

@@ -6,8 +6,8 @@ import os
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from ikp.core.plugins import exporter_for_path
 from ikp.errors import ExportError
+from ikp.plugins import exporter_for_path
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace

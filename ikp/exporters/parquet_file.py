@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ikp.core.args import ArgColumn
-from ikp.core.plugins import INTERFACE
 from ikp.core.table import Categories, trace_table
 from ikp.exporters.checks import check
 from ikp.exporters.files import replacing
+from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from os import PathLike
 from typing import Any
 
-from ikp.core.patterns import dotted
 from ikp.errors import InspectError
 from ikp.inspection import marks, promises, source
 from ikp.inspection.flow import Flow
@@ -21,6 +20,7 @@ from ikp.inspection.places import Places
 from ikp.inspection.records import Found, Record, find
 from ikp.inspection.sass import Code, Instruction, parse
 from ikp.inspection.tools import disassemble
+from ikp.patterns import dotted
 
 
 def inspect(kernel: Any, *, name: str | None = None) -> Report:

@@ -148,7 +148,7 @@ def test_a_parameter_may_be_called_like_one_of_ours() -> None:
 
 
 def test_the_last_session_that_is_open_is_the_current_one() -> None:
-    from ikp.core.current import current
+    from ikp.session.current import current
 
     assert current() is None
     with ikp.profile() as outer:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from ikp.core import plugins, wishes
+from ikp import plugins
 from ikp.core.segment import Segment as Buffer
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
+from ikp.session import wishes
 from tests.segments import Launch, Record, Segment, Truth, Warp
 
 

@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ikp.core import abi
-from ikp.core.arena import CHUNK_BYTES, WINDOW, Arena
 from ikp.errors import BufferError, UsageError
+from ikp.session.memory import CHUNK_BYTES, WINDOW, Arena
 
 torch = pytest.importorskip("torch")
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import ikp
 from ikp.cli.main import cli
 from ikp.cli.run import _of_rank
-from ikp.core.checked import check_target
 from ikp.errors import ExportError
+from ikp.session.checked import check_target
 from tests.core.conftest import Host, work
 from tests.exporters.perfetto.examples import warp
 

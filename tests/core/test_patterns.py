@@ -1,7 +1,7 @@
 import pytest
 
-from ikp.core.patterns import choose, dotted
 from ikp.errors import UsageError
+from ikp.patterns import choose, dotted
 
 
 @pytest.mark.parametrize(

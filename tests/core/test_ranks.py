@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import ikp
-from ikp.core.ranks import current_rank, with_rank
 from ikp.errors import ExportError
+from ikp.session.ranks import current_rank, with_rank
 from tests.core.conftest import Host, work
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.core import switches
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, IkpWarning
+from ikp.session import switches
 from tests.core.conftest import Host
 from tests.repo.tree import ROOT
 from tests.segments import Launch, Record, Warp, nbytes

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ikp
-from ikp.core.current import current
 from ikp.errors import UsageError
+from ikp.session.current import current
 from tests.core.conftest import Host, work
 
 pytest.importorskip("torch")

@@ -10,11 +10,11 @@ pytest.importorskip("torch")
 
 import ikp
 from ikp.calibration import calibrate
-from ikp.core import deduction
 from ikp.core.overhead import Figure, Overhead
-from ikp.core.wishes import Wishes
 from ikp.edit.overhead import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
+from ikp.profiling import deduction
+from ikp.session.wishes import Wishes
 from tests.core.conftest import Host, work
 
 ONE, TWO = Figure(4, 4, 4), Figure(10, 10, 10)

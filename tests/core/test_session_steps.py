@@ -13,8 +13,8 @@ import pytest
 
 import ikp
 from ikp.core import abi
-from ikp.core.current import current
 from ikp.errors import ExportError, IkpWarning, UsageError
+from ikp.session.current import current
 from tests.core.checks import assert_holds
 from tests.core.conftest import Host, work
 from tests.repo.tree import ROOT
@@ -200,7 +200,7 @@ def test_memory_that_a_late_launch_may_still_write_to_is_never_given_back(host: 
     import gc
     import weakref
 
-    from ikp.core import handed
+    from ikp.session import handed
 
     with ikp.profile() as prof:
         argument = prof.buffer("late")

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.core.arena import Arena
-from ikp.core.current import current
 from ikp.errors import IkpWarning
+from ikp.session.current import current
+from ikp.session.memory import Arena
 from tests.core.conftest import Host, work
 
 pytest.importorskip("torch")
@@ -72,7 +72,7 @@ def test_no_thread_takes_the_chunk_that_another_has_just_made(
         time.sleep(1e-3)  # on a GPU, zeroing is waited for: others run meanwhile
 
     monkeypatch.setattr(Arena, "_allocate", zeroed)
-    monkeypatch.setattr("ikp.core.arena.CHUNK_BYTES", 2000)  # room for one
+    monkeypatch.setattr("ikp.session.memory.CHUNK_BYTES", 2000)  # room for one
     arena, threads, each = Arena("cpu"), 8, 20
     taken = in_threads(threads, lambda _: [arena.take(2000) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)

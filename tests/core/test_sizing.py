@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ikp
-from ikp.core import abi, sizing
+from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.selection import EVERYTHING, select
-from ikp.core.sizing import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of
 from ikp.core.spec import Spec
 from ikp.errors import UsageError
+from ikp.session import sizing
+from ikp.session.sizing import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of
 from tests.core.conftest import Host
 
 SPEC = Spec()

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 import ikp
-from ikp.core import plugins
+from ikp import plugins
 from ikp.core.abi import OverflowMode
 from ikp.core.decode import decode
 from ikp.core.trace import Trace

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.cli.main import cli
 from ikp.core.abi import Kind
-from ikp.core.plugins import EXPORTERS, load
 from ikp.core.trace import ClockFit, Trace
 from ikp.errors import ExportError
 from ikp.exporters.hatchet import MOST_LEVELS, HatchetExporter
+from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import launch, nothing, warp, warps
 from tests.strategies import traces
 

@@ -22,12 +22,12 @@ from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
 from ikp.core.args import arg_column
-from ikp.core.plugins import EXPORTERS, exporter_for_path, load
 from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, PluginError
 from ikp.exporters.csv_file import CsvExporter
 from ikp.exporters.parquet_file import ParquetExporter
+from ikp.plugins import EXPORTERS, exporter_for_path, load
 from tests.exporters.perfetto.examples import nothing, warp
 from tests.strategies import traces_with_args
 

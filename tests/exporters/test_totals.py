@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from pyarrow import parquet
 
 import ikp
-from ikp.core import plugins
+from ikp import plugins
 from ikp.core.abi import Kind
 from ikp.core.table import TOTAL_COLUMNS
 from ikp.core.trace import Trace

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from stevedore import ExtensionManager
 
+from ikp import plugins
 from ikp.cli.plugins import check, registered
-from ikp.core import plugins
-from ikp.core.plugins import BACKENDS, EXPORTERS, INTERFACE
 from ikp.errors import PluginError
+from ikp.plugins import BACKENDS, EXPORTERS, INTERFACE
 
 GOOD = f"""
 class Exporter:

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from ikp.core import plugins
+from ikp import plugins
 from ikp.errors import PluginError
 from tests.plugins.conftest import PLUGIN, Run
 

@@ -32,7 +32,7 @@ EXCEPTIONS = {
     ("ikp.backends.triton", "backend_name"): "asked behind TRITON.has(VERBS)",
     ("ikp.auto.verbs", "backend_name"): "a twin's code calls it, with a buffer",
     ("ikp.backends.cute.calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
-    ("ikp.core.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
+    ("ikp.session.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
         "ikp.cli.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ikp
-from ikp.targets import revision as module
+from ikp.session import revision as module
 
 PACKAGE = Path(ikp.__file__).parent
 SHAPES_CODE = [

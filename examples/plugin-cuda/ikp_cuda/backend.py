@@ -13,7 +13,7 @@ from ikp_cuda import regions
 
 INTERFACE = 1
 """The version of ikp's plugin interface that this package was written for: a literal. To copy
-``ikp.core.plugins.INTERFACE`` would claim to fit whatever version is installed.
+``ikp.plugins.INTERFACE`` would claim to fit whatever version is installed.
 """
 
 

@@ -10,8 +10,8 @@ from ikp.backends import names
 from ikp.backends.argument import Argument, argument
 from ikp.backends.cute import foreign
 from ikp.backends.off import Off
-from ikp.core.plugins import INTERFACE
 from ikp.core.segment import Segment
+from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:
     from ikp.backends.dsl import Dsl

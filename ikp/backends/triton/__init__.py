@@ -11,9 +11,9 @@ from ikp.backends.argument import Argument, argument
 from ikp.backends.off import Off
 from ikp.backends.triton import foreign, hooks, trials
 from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS
-from ikp.core.plugins import INTERFACE
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
+from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:
     from ikp.backends.dsl import Dsl

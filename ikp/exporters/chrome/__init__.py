@@ -9,7 +9,7 @@ from __future__ import annotations
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from ikp.core.plugins import INTERFACE
+from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace

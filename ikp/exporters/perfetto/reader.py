@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core.paths import path_text
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
 from ikp.exporters.checks import faults
@@ -20,6 +19,7 @@ from ikp.exporters.perfetto.inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
 from ikp.exporters.perfetto.schema import READABLE, Packet
 from ikp.exporters.perfetto.split import DamagedError, Data, Ints, fitting, padded, split, whole
+from ikp.paths import path_text
 
 
 def read(path: str | PathLike[str]) -> Trace:

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import arg_column
-from ikp.core.plugins import EXPORTERS, load
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
 from ikp.exporters.chrome import ChromeExporter
 from ikp.exporters.chrome.tracks import as_json
+from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import START, launch, nothing, warp, warps
 from tests.strategies import traces
 from tests.trace_processor import columns, open_trace

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
-from ikp.core.plugins import EXPORTERS, load
 from ikp.core.trace import ClockFit, Events, Trace
 from ikp.exporters.perfetto import PerfettoExporter, batches, writer
 from ikp.exporters.perfetto.evidence import of_launch, to_launch
+from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import (
     assert_canonical,
     assert_same,

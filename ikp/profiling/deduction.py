@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ikp.core.device import gpus_of
 from ikp.core.overhead import Overhead
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace
-from ikp.core.wishes import Wishes
 from ikp.errors import IkpError
+from ikp.session.device import gpus_of
+from ikp.session.wishes import Wishes
 
 
 def without_overhead(trace: Trace, wishes: Wishes, segments: list[Segment]) -> tuple[Trace, str]:

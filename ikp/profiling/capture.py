@@ -8,10 +8,10 @@ from os import PathLike
 from typing import Any
 
 from ikp.core import abi
-from ikp.core.session import profile
-from ikp.core.sizing import DEFAULT_BYTES
 from ikp.core.trace import Trace
 from ikp.errors import BufferError, IkpWarning, UsageError
+from ikp.profiling.profile import profile
+from ikp.session.sizing import DEFAULT_BYTES
 
 
 def capture(

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from ikp.errors import IkpWarning
 
 if TYPE_CHECKING:
-    from ikp.core.recording import Recording
-    from ikp.core.session import profile
+    from ikp.profiling.profile import profile
+    from ikp.session.recorder import Recording
 
 
 class Opening:

@@ -16,21 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ikp.core import current, switches
-from ikp.core.checked import check_target, region_table
-from ikp.core.current import Opening
 from ikp.core.decode import decode
-from ikp.core.device import device_facts
 from ikp.core.overhead import Overhead
-from ikp.core.provenance import provenance
-from ikp.core.ranks import current_rank, with_rank
-from ikp.core.recording import Recording
 from ikp.core.regions import checked_name
 from ikp.core.segment import Segment
 from ikp.core.selection import select
 from ikp.core.trace import Trace
-from ikp.core.wishes import Wishes
 from ikp.errors import ExportError, IkpWarning, UsageError
+from ikp.session import current, switches
+from ikp.session.checked import check_target, region_table
+from ikp.session.current import Opening
+from ikp.session.device import device_facts
+from ikp.session.provenance import provenance
+from ikp.session.ranks import current_rank, with_rank
+from ikp.session.recorder import Recording
+from ikp.session.wishes import Wishes
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

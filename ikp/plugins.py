@@ -9,8 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ikp.core.paths import path_text
 from ikp.errors import ExportError, PluginError
+from ikp.paths import path_text
 
 if TYPE_CHECKING:
     from ikp.core.segment import Segment

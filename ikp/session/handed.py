@@ -10,8 +10,8 @@ import warnings
 from functools import cache
 from typing import Any
 
-from ikp.core.current import Opening
 from ikp.errors import IkpWarning
+from ikp.session.current import Opening
 
 _pinned: dict[int, Any] = {}
 """Memory that kernels may write to at any time from now on, by address: never freed."""

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from ikp.core import abi, plugins
+from ikp import plugins
+from ikp.core import abi
 from ikp.core.abi import ClockKind
 from ikp.core.overhead import Overhead
-from ikp.core.paths import checked_target, probe
 from ikp.core.regions import checked_id, checked_name
-from ikp.core.sizing import DEFAULT_BYTES
 from ikp.errors import UsageError
+from ikp.paths import checked_target, probe
+from ikp.session.sizing import DEFAULT_BYTES
 
 
 def choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:

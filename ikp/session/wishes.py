@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ikp.core import plugins
+from ikp import plugins
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.checked import checked_deduction, checked_mode, checked_shared, choice
-from ikp.core.device import checked_device, free_bytes
-from ikp.core.options import CLOCKS, OVERFLOWS
 from ikp.core.regions import merge
 from ikp.core.selection import EVERYTHING, Selection
-from ikp.core.sizing import inferred, slots_of
 from ikp.core.spec import Spec
 from ikp.errors import PluginError, UsageError
+from ikp.session.checked import checked_deduction, checked_mode, checked_shared, choice
+from ikp.session.device import checked_device, free_bytes
+from ikp.session.options import CLOCKS, OVERFLOWS
+from ikp.session.sizing import inferred, slots_of
 
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 """Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
@@ -97,7 +97,7 @@ class Wishes:
 
     def spec(self, device: Any, selection: Selection) -> Spec:
         """Return what a kernel must know of its recording when it is compiled."""
-        from ikp.targets.revision import revision
+        from ikp.session.revision import revision
 
         return Spec(
             clock=self.clock,

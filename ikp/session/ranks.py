@@ -7,8 +7,8 @@ import sys
 from os import PathLike
 from typing import Any, Final
 
-from ikp.core.paths import path_text
 from ikp.errors import ExportError
+from ikp.paths import path_text
 
 PLACE: Final = "{rank}"
 """Where a path says this, the number of the rank goes."""

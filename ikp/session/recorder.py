@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ikp.core.arena import Arena
-from ikp.core.current import Opening
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source, read_launch_header
-from ikp.core.deduction import without_overhead
-from ikp.core.device import read_back, wait, write_selection, written
-from ikp.core.handed import hand_out
-from ikp.core.provenance import provenance
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace
-from ikp.core.wishes import Wishes
 from ikp.errors import DecodeError
+from ikp.profiling.deduction import without_overhead
+from ikp.session.current import Opening
+from ikp.session.device import read_back, wait, write_selection, written
+from ikp.session.handed import hand_out
+from ikp.session.memory import Arena
+from ikp.session.provenance import provenance
+from ikp.session.wishes import Wishes
 
 
 @dataclass(slots=True, eq=False)

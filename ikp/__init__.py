@@ -15,8 +15,7 @@ from ikp.version import __version__
 
 if TYPE_CHECKING:
     from ikp import edit
-    from ikp.auto.instrument import instrument
-    from ikp.backends.argument import Argument
+    from ikp.backends.triton.unedited.instrument import instrument
     from ikp.calibration.calibrate import calibrate
     from ikp.core.overhead import Figure, Overhead
     from ikp.core.trace import Trace
@@ -38,7 +37,8 @@ if TYPE_CHECKING:
     from ikp.profiling.capture import capture
     from ikp.profiling.profile import profile
     from ikp.session.switches import set_export
-    from ikp.verbs import (
+    from ikp.verbs.argument import Argument
+    from ikp.verbs.intrinsics import (
         end,
         end_async,
         finish,
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "ikp.auto.instrument": "instrument",
-    "ikp.backends.argument": "Argument",
+    "ikp.backends.triton.unedited.instrument": "instrument",
+    "ikp.verbs.argument": "Argument",
     "ikp.calibration.calibrate": "calibrate",
     "ikp.core.overhead": "Figure Overhead",
-    "ikp.verbs": (
+    "ikp.verbs.intrinsics": (
         # the verbs of a kernel
         "end end_async finish init instant no_token range role start start_async"
     ),

@@ -20,7 +20,7 @@ from ikp.cli.run_report import MIB, report
 from ikp.cli.startup.sitecustomize import say
 
 if TYPE_CHECKING:
-    from ikp.auto.everything import Everything
+    from ikp.backends.triton.unedited.everything import Everything
     from ikp.profiling.profile import profile
 
 
@@ -59,7 +59,7 @@ class Options:
             UsageError: an option names nothing, or two don't go together.
             ExportError: the trace can't be written.
         """
-        from ikp.auto.plan import plan, span
+        from ikp.unedited.plan import plan, span
 
         plan(self.detail, self.lines, self.level)
         span(self.launch)
@@ -89,8 +89,8 @@ class Options:
 
     def launcher(self) -> Everything:
         """Return what launches the program's kernels; it has no session yet."""
-        from ikp.auto.everything import Everything
-        from ikp.auto.plan import plan, span
+        from ikp.backends.triton.unedited.everything import Everything
+        from ikp.unedited.plan import plan, span
 
         return Everything(
             plan(self.detail, self.lines, self.level),
@@ -113,7 +113,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     Raises:
         ExportError: the trace can't be written any more.
     """
-    from ikp.auto.everything import stepping_in
+    from ikp.backends.triton.unedited.everything import stepping_in
 
     options = Options.parse(text, path)
     launcher = options.launcher()

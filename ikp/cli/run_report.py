@@ -12,7 +12,7 @@ from ikp.cli.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_writt
 from ikp.errors import IkpError
 
 if TYPE_CHECKING:
-    from ikp.auto.everything import Everything
+    from ikp.backends.triton.unedited.everything import Everything
     from ikp.cli.recording import Options
     from ikp.core.trace import Trace
     from ikp.profiling.profile import profile
@@ -108,7 +108,7 @@ def _recording(trace: Trace) -> str:
 
 def _launches(session: profile, launcher: Everything, options: Options) -> list[str]:
     """Say which launches were recorded, and why others were not."""
-    from ikp.auto.everything import NOT_NAMED
+    from ikp.backends.triton.unedited.everything import NOT_NAMED
 
     others = [name for name, why in launcher.plain if why == NOT_NAMED]
     named = [name for name, why in launcher.plain if why != NOT_NAMED]

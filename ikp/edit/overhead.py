@@ -27,7 +27,7 @@ from ikp.errors import UsageError
 DEDUCTED = "overhead_deducted"
 """The provenance that says what was deducted."""
 PENDING = 4
-"""Records whose stores may be late at once (``ikp.targets.ptx_schedule.MAX_PENDING``)."""
+"""Records whose stores may be late at once (``schedule.MAX_PENDING``)."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

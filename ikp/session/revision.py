@@ -10,7 +10,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-_SOURCES = ("core/abi.py", "core/regions.py", "verbs.py", "targets", "backends", "auto")
+_SOURCES = ("core/abi.py", "core/regions.py", "verbs", "targets", "backends", "unedited")
 
 
 @cache

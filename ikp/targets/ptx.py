@@ -21,7 +21,7 @@ by one unconditional add that compilers fold where several records follow each o
 
 Every verb is volatile assembly: compilers neither drop, merge nor reorder it against loads, stores
 and other such blocks. A record is two parts between comment marks, the clock read and the store,
-so that ``ikp.targets.ptx_schedule`` can place each where it costs least. The mark of a store names
+so that the pass ``schedule`` can place each where it costs least. The mark of a store names
 its region: the host reads names from the kept PTX of a kernel that came from a compile cache.
 """
 

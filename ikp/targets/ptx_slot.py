@@ -25,9 +25,9 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
 
     ``counters`` are those of the kernel's totals, where they are known.
 
-    The block's first line repeats them for ``ikp.targets.ptx_entry``, which moves the block to the
+    The block's first line repeats them for the pass ``entry``, which moves the block to the
     kernel's entry; the second has the spec, from which that makes ``finish``. The third lets
-    ``ikp.targets.ptx_schedule`` place the kernel's records.
+    the pass ``schedule`` place the kernel's records.
     """
     lines = [
         f"{INIT_MARK} $1 $2",

@@ -10,7 +10,7 @@ values, and no bank of them can be too small::
     ikp_times_<region>   instants: how many
 
 Which counters a kernel has is known when all of it is compiled or traced. Only then can ``init``
-declare them and ``finish`` write them: ``ikp.targets.ptx_entry`` does so in the text of Triton's
+declare them and ``finish`` write them: the pass ``entry`` does so in the text of Triton's
 PTX, the adapter of CuTe in the operations that it has traced.
 
 Ticks of one range are 32 bits, modulo 2**32, as in a record; their sum has 64.

@@ -8,11 +8,11 @@ import pytest
 import triton
 from triton.backends.compiler import GPUTarget
 
-from ikp.auto.plan import plan
-from ikp.auto.rewrite import PROF
-from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver, buffer
 from tests.backends.amd import SCRATCH, AmdCode
 from tests.kernels import unedited

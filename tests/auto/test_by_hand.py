@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import triton
 
-from ikp.auto import by_hand, scheduled
-from ikp.auto.plan import Plan
-from ikp.auto.rewrite import PROF
-from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton.unedited import by_hand, scheduled
+from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.errors import KernelError, UsageError
+from ikp.unedited.plan import Plan
 from tests.auto.compiling import FakeDriver, buffer
 from tests.backends.sass import spec
 from tests.kernels import unedited

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import triton
 
-from ikp.auto.plan import plan
-from ikp.auto.rewrite import PROF
-from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.core import abi
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source
+from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver, buffer
 from tests.kernels import unedited
 from tests.targets.ptx_machine import Machine

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.auto import inductor
-from ikp.auto.launch import Launcher
-from ikp.auto.plan import plan
+from ikp.backends.triton.unedited import inductor
+from ikp.backends.triton.unedited.launching import Launcher
+from ikp.unedited.plan import plan
 from tests.kernels import generated
 
 pytestmark = pytest.mark.interp  # the kernel that Inductor would launch runs in the interpreter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.auto import launch
+from ikp.backends.triton.unedited import launching
 from ikp.session.sizing import MOST_BYTES
 from tests.kernels import control, unedited
 from tests.trace_processor import check_trace
@@ -223,7 +223,7 @@ def test_what_is_no_kernel_is_refused() -> None:
 def test_a_kernel_that_a_graph_captures_runs_plain_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "_capturing", lambda: True)
+    monkeypatch.setattr(launching, "_capturing", lambda: True)
     marked = ikp.instrument(unedited.matmul)
     with ikp.profile() as prof:
         with pytest.warns(ikp.IkpWarning, match="matmul is captured in a CUDA graph and runs"):

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.auto.everything import NO_ROOM, NOT_NAMED, Everything
-from ikp.auto.launch import NOT_CHOSEN, TUNING, Launcher, Warm, _shape, tuning
-from ikp.auto.plan import plan, span
+from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
+from ikp.backends.triton.unedited.launching import (
+    NOT_CHOSEN,
+    TUNING,
+    Launcher,
+    Warm,
+    _shape,
+    tuning,
+)
+from ikp.unedited.plan import plan, span
 
 
 def kernel(name: str = "k") -> Any:
@@ -161,7 +168,7 @@ def test_the_last_session_that_is_open_is_the_current_one() -> None:
 def test_a_session_that_another_thread_has_just_ended_lets_the_kernel_run_plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ikp.auto.launch.kernel_twin", lambda *_: None)
+    monkeypatch.setattr("ikp.backends.triton.unedited.launching.kernel_twin", lambda *_: None)
     session = ikp.profile()
     launcher = Launcher(plan(), lambda: session)
     launched = kernel()

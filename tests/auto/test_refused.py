@@ -9,11 +9,11 @@ import pytest
 import triton
 import triton.language as tl
 
-from ikp.auto import launch
-from ikp.auto.launch import BLOCKED, Launcher
-from ikp.auto.plan import plan
-from ikp.auto.twins import kernel_twin
 from ikp.backends.triton import TritonBackend
+from ikp.backends.triton.unedited import launching
+from ikp.backends.triton.unedited.launching import BLOCKED, Launcher
+from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver, buffer
 
 pytestmark = pytest.mark.compiled
@@ -52,7 +52,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_marks_are_blamed_where_the_kernel_compiles_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "kernel_twin", lambda _, plan: kernel_twin(wrong, plan))
+    monkeypatch.setattr(launching, "kernel_twin", lambda _, plan: kernel_twin(wrong, plan))
     assert notes_of(sound, 3) == [BLOCKED]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ikp.auto.plan import plan
-from ikp.auto.twins import kernel_twin, marks
+from ikp.backends.triton.unedited.twins import kernel_twin, marks
 from ikp.errors import KernelError, UsageError
+from ikp.unedited.plan import plan
 from tests.kernels import control, unedited
 
 pytestmark = pytest.mark.compiled

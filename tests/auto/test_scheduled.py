@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import triton
 
-from ikp.auto import scheduled
-from ikp.auto.plan import plan
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton.unedited import scheduled
 from ikp.core.abi import ClockKind
 from ikp.errors import KernelError, UsageError
 from ikp.targets.ptx import STORE_MARK
+from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver, compiled
 from tests.kernels import unedited
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ikp.auto import foreign as launches
-from ikp.backends import foreign
-from ikp.backends.foreign import Feature, Foreign, Private
+from ikp import probing
+from ikp.backends.triton.unedited import foreign as launches
 from ikp.errors import IkpWarning
+from ikp.probing import Feature, Foreign, Private
 
 _builtins = {"getattr": getattr, "hasattr": hasattr}
 
@@ -55,8 +55,8 @@ def renamed(package: Foreign, name: Private) -> Iterator[None]:
 
     package.forget()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(foreign, "getattr", get, raising=False)
-        patch.setattr(foreign, "hasattr", has, raising=False)
+        patch.setattr(probing, "getattr", get, raising=False)
+        patch.setattr(probing, "hasattr", has, raising=False)
         try:
             yield
         finally:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.auto.everything import Everything, stepping_in
-from ikp.auto.plan import plan
+from ikp.backends.triton.unedited.everything import Everything, stepping_in
 from ikp.cli.startup import sitecustomize
 from ikp.cli.startup.sitecustomize import AWAITED, Wait
+from ikp.unedited.plan import plan
 
 
 def test_all_that_is_stepped_into_is_imported_after_what_is_awaited() -> None:

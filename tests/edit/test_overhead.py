@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ikp
+from ikp.backends.triton.passes.schedule import MAX_PENDING
 from ikp.core.abi import Kind
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import ClockFit, Trace
 from ikp.edit.overhead import DEDUCTED, PENDING, _late
 from ikp.errors import UsageError
-from ikp.targets.ptx_schedule import MAX_PENDING
 from tests.exporters.perfetto.examples import START, warp, warps
 from tests.strategies import traces
 from tests.trace_processor import check_trace

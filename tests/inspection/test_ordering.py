@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import triton
 
+from ikp.backends.triton.passes.instructions import parse
+from ikp.backends.triton.passes.schedule import HANDFUL
+from ikp.backends.triton.passes.statements import Kind, joined, statements
 from ikp.inspection.model import Copy, Kernel
 from ikp.inspection.opcodes import IDLE, Work, work_of
-from ikp.targets.ptx_instructions import parse
-from ikp.targets.ptx_schedule import HANDFUL
-from ikp.targets.ptx_statements import Kind, joined, statements
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon
 from tests.backends.sass import Code, compile_kernel, spec

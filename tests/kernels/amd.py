@@ -4,14 +4,14 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.auto import verbs
+from ikp.backends.triton.unedited import expressions
 
 
 @triton.jit
 def kept(out, n, prof):
     """Ask for the range of the whole kernel, which has two exits."""
     ikp.init(prof)
-    verbs.whole("all of it")
+    expressions.whole("all of it")
     pid = tl.program_id(0)
     if pid == 1:
         return
@@ -23,7 +23,7 @@ def kept(out, n, prof):
 def scheduled(out, n, prof):
     """Ask for marks after the compiler's scheduling."""
     ikp.init(prof)
-    verbs.scheduled("ops")
+    expressions.scheduled("ops")
     tl.store(out, n)
 
 

@@ -18,19 +18,35 @@ PUBLIC = {
 }
 """What ikp imports of them that their documentation has."""
 
-LISTS = ("ikp.auto.foreign", "ikp.backends.triton.foreign", "ikp.backends.cute.foreign")
+LISTS = (
+    "ikp.backends.triton.unedited.foreign",
+    "ikp.backends.triton.foreign",
+    "ikp.backends.cute.foreign",
+)
 
 EXCEPTIONS = {
-    ("ikp.auto.operations", "triton.experimental.gluon.language"): "a prefix of names",
-    ("ikp.auto.operations", "torch._inductor"): "a prefix of names",
-    ("ikp.auto.twins", "*"): "a twin is a copy of Triton's object; foreign.fits looked at that",
-    ("ikp.auto.inductor", "*"): "TORCH.fits looked at the object before",
-    ("ikp.auto.everything", "*"): "steps in where TRITON.has said yes, and sets what it found",
-    ("ikp.auto.launch", "*"): "of a kernel that foreign.fits has looked at",
-    ("ikp.backends.triton.compiled", "*"): "_dsl gives it only where TRITON.has(VERBS)",
+    (
+        "ikp.backends.triton.unedited.operations",
+        "triton.experimental.gluon.language",
+    ): "a prefix of names",
+    ("ikp.backends.triton.unedited.operations", "torch._inductor"): "a prefix of names",
+    (
+        "ikp.backends.triton.unedited.twins",
+        "*",
+    ): "a twin is a copy of Triton's object; foreign.fits looked at that",
+    ("ikp.backends.triton.unedited.inductor", "*"): "TORCH.fits looked at the object before",
+    (
+        "ikp.backends.triton.unedited.everything",
+        "*",
+    ): "steps in where TRITON.has said yes, and sets what it found",
+    ("ikp.backends.triton.unedited.launching", "*"): "of a kernel that foreign.fits has looked at",
+    ("ikp.backends.triton.adapter", "*"): "_dsl gives it only where TRITON.has(VERBS)",
     ("ikp.backends.triton.state", "backend_name"): "called by Compiled only",
     ("ikp.backends.triton", "backend_name"): "asked behind TRITON.has(VERBS)",
-    ("ikp.auto.verbs", "backend_name"): "a twin's code calls it, with a buffer",
+    (
+        "ikp.backends.triton.unedited.expressions",
+        "backend_name",
+    ): "a twin's code calls it, with a buffer",
     ("ikp.backends.cute.calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
     ("ikp.session.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
@@ -134,7 +150,7 @@ def test_every_exception_is_needed() -> None:
 
 
 def test_the_versions_are_those_that_can_be_installed() -> None:
-    from ikp.auto import foreign as launches
+    from ikp.backends.triton.unedited import foreign as launches
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = str(project["optional-dependencies"])

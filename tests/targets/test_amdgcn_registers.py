@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from ikp.backends.triton.amd.registers import LIMIT, MOST, NAMES, reserve
 from ikp.errors import KernelError
-from ikp.targets.amdgcn_registers import LIMIT, MOST, NAMES, reserve
 
 TEXT = """k:
 \ts_add_u32 s[ikp_cur], s[ikp_cur], 1

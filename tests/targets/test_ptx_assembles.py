@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ikp.backends.triton.passes.entry import complete
+from ikp.backends.triton.passes.schedule import schedule
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.targets.ptx_entry import complete
-from ikp.targets.ptx_schedule import schedule
 from tests.targets.ptx_kernel import Kernel
 
 pytestmark = pytest.mark.compiled

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ikp.backends.triton.passes.calls import pass_on
 from ikp.core.spec import Spec
 from ikp.targets.ptx import CLOCK_MARK
-from ikp.targets.ptx_calls import pass_on
 from ikp.targets.ptx_slot import SPEC_MARK
 
 KERNEL = f"""\

@@ -7,14 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
+from ikp.backends.triton.passes.entry import complete
+from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source
 from ikp.core.trace import Trace
 from ikp.errors import KernelError
-from ikp.targets.ptx_entry import complete
-from ikp.targets.ptx_schedule import schedule
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
 from tests.targets.ptx_program import FaultError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ikp.targets.ptx_lines import without_counted_lines
-from ikp.targets.ptx_schedule import schedule
-from ikp.targets.ptx_statements import joined, statements
+from ikp.backends.triton.passes.lines import without_counted_lines
+from ikp.backends.triton.passes.schedule import schedule
+from ikp.backends.triton.passes.statements import joined, statements
 from tests.targets.ptx_order import located
 
 BLOCK = """\

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ikp.backends.triton.passes.schedule import CHAIN, HANDFUL, MAX_PENDING, schedule
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
-from ikp.targets.ptx_schedule import CHAIN, HANDFUL, MAX_PENDING, schedule
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
 from tests.targets.ptx_order import check_rearranged, empty_ranges

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.targets.ptx_schedule import schedule
+from ikp.backends.triton.passes.schedule import schedule
+from ikp.backends.triton.passes.statements import Kind, in_assembly, joined, statements
 from ikp.targets.ptx_slot import SCHEDULE_MARK
-from ikp.targets.ptx_statements import Kind, in_assembly, joined, statements
 
 PIECES = (
     "add.s32 %r1, %r2, 3;", "\n", "\t", " ", "{", "}", "// note", "// begin inline asm",

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikp.backends.triton.passes.entry import complete
+from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source
 from ikp.core.trace import Trace
 from ikp.targets import ptx_slot
-from ikp.targets.ptx_entry import complete
-from ikp.targets.ptx_schedule import schedule
 from ikp.targets.ptx_totals import Counter, declarations, used
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine

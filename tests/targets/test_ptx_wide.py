@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode
 from ikp.core.decode import decode
@@ -15,7 +16,6 @@ from ikp.core.spec import Spec
 from ikp.core.trace import Trace
 from ikp.targets import ptx
 from ikp.targets.ptx import Record
-from ikp.targets.ptx_schedule import schedule
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import WARP, Dim, Machine
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import cutlass  # noqa: F401 - this backend is there only where CuTe is
 
-from ikp.backends import names
-from ikp.backends.argument import Argument, argument
 from ikp.backends.cute import foreign
-from ikp.backends.off import Off
 from ikp.core.segment import Segment
 from ikp.plugins import INTERFACE
+from ikp.verbs import names
+from ikp.verbs.argument import Argument, argument
+from ikp.verbs.off import Off
 
 if TYPE_CHECKING:
-    from ikp.backends.dsl import Dsl
+    from ikp.verbs.dsl import Dsl
 
 
 def running(verb: str) -> Dsl | None:
@@ -22,7 +22,7 @@ def running(verb: str) -> Dsl | None:
     if not foreign.recording():
         return None
     from ikp.backends.cute import state
-    from ikp.backends.cute.traced import Traced
+    from ikp.backends.cute.adapter import Traced
 
     return Traced(verb) if state.tracing() else None
 

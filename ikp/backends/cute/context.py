@@ -7,7 +7,7 @@ from typing import Any
 
 import cutlass
 
-from ikp.backends.dsl import OpenRange, describe_context
+from ikp.verbs.dsl import OpenRange, describe_context
 
 
 class Context:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from ikp.backends.foreign import Feature, Foreign, Private
+from ikp.probing import Feature, Foreign, Private
 
 _IR = "cutlass._mlir.ir"
 _LLVM = "cutlass._mlir.dialects.llvm"

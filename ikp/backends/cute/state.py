@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ikp.backends.cute import foreign
-from ikp.backends.dsl import init_twice, no_init
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx_totals import Counter
+from ikp.verbs.dsl import init_twice, no_init
 
 KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ikp.backends.cute import foreign, state
-from ikp.backends.dsl import never_closed
 from ikp.errors import KernelError
 from ikp.targets import ptx
+from ikp.verbs.dsl import never_closed
 
 _ADVANCE = foreign.go_on()
 

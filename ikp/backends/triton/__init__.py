@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import triton  # noqa: F401 - this backend is there only where Triton is
 
-from ikp.backends import names
-from ikp.backends.argument import Argument, argument
-from ikp.backends.off import Off
 from ikp.backends.triton import foreign, hooks, trials
 from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
 from ikp.plugins import INTERFACE
+from ikp.verbs import names
+from ikp.verbs.argument import Argument, argument
+from ikp.verbs.off import Off
 
 if TYPE_CHECKING:
-    from ikp.backends.dsl import Dsl
-    from ikp.backends.triton.compiled import Compiled
+    from ikp.backends.triton.adapter import Compiled
+    from ikp.verbs.dsl import Dsl
 
 
 def compiling(semantic: Any) -> Compiled | Off:
@@ -27,10 +27,10 @@ def compiling(semantic: Any) -> Compiled | Off:
 
         return Off(lambda: constexpr(0))
     if semantic.builder.options.backend_name == "hip":
-        from ikp.backends.triton.compiled_amd import CompiledAmd
+        from ikp.backends.triton.amd.adapter import CompiledAmd
 
         return CompiledAmd(semantic)
-    from ikp.backends.triton.compiled import Compiled
+    from ikp.backends.triton.adapter import Compiled
 
     return Compiled(semantic)
 

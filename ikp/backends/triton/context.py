@@ -14,8 +14,8 @@ from typing import Any
 
 import triton.language as tl
 
-from ikp.backends.dsl import OpenRange, describe_context
 from ikp.backends.triton import foreign
+from ikp.verbs.dsl import OpenRange, describe_context
 
 _Value: Any
 _Type: Any

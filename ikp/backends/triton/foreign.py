@@ -1,6 +1,6 @@
 """What ``ikp`` uses of Triton's compiler and interpreter without a promise that it stays.
 
-What launches kernels is in ``ikp.auto.foreign``: that must not load Triton before the program does.
+What launches kernels is in ``unedited.foreign``: that must not load Triton before the program does.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ikp.backends.foreign import Feature, Foreign, Private
+from ikp.probing import Feature, Foreign, Private
 
 _KNOBS = "triton.knobs"
 _CORE = "triton.language.core"

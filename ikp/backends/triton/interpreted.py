@@ -17,8 +17,14 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
-from ikp.backends.caller import place
-from ikp.backends.dsl import (
+from ikp.backends.triton import foreign, structure
+from ikp.core import abi
+from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
+from ikp.core.selection import EVERYTHING, Selection
+from ikp.core.spec import Spec
+from ikp.errors import IkpWarning, KernelError
+from ikp.verbs.caller import place
+from ikp.verbs.dsl import (
     OpenRange,
     Payload,
     Place,
@@ -35,12 +41,6 @@ from ikp.backends.dsl import (
     not_a_region,
     placed,
 )
-from ikp.backends.triton import foreign, structure
-from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
-from ikp.core.selection import EVERYTHING, Selection
-from ikp.core.spec import Spec
-from ikp.errors import IkpWarning, KernelError
 
 _interpreter = foreign.running()
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Protocol
 
 from ikp.backends.triton import specialised
-from ikp.targets import ptx_calls, ptx_entry, ptx_schedule, ptx_stage
+from ikp.backends.triton.passes import calls, entry, schedule
+from ikp.backends.triton.passes.stage import extend
 
 SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []
 """Functions of a TritonGPU module and its metadata that return the module to go on with. They act
@@ -35,9 +36,9 @@ def hook_on(stages: Any, compilation: Compilation) -> str:
     if "ttgir" in stages:
         stages["ttgir"] = _passed_on(stages["ttgir"], compilation)
     if "amdgcn" in stages and "llir" in stages:
-        from ikp.backends.triton import stages_amd
+        from ikp.backends.triton.amd.stages import hook_on as hook_on_amd
 
-        stages_amd.hook_on(stages)
+        hook_on_amd(stages)
         return ""
     if "ptx" in stages:
         stages["ptx"] = _placed(stages["ptx"], compilation)
@@ -73,7 +74,7 @@ def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
         if not isinstance(metadata, MutableMapping) or "shared" not in metadata:
             compilation.lose("has a compiler stage 'ptx' that isn't told the shared memory")
             return made
-        text, metadata["shared"] = ptx_stage.extend(made, metadata["shared"])
-        return ptx_schedule.schedule(ptx_calls.pass_on(ptx_entry.complete(text)))
+        text, metadata["shared"] = extend(made, metadata["shared"])
+        return schedule.schedule(calls.pass_on(entry.complete(text)))
 
     return stage

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from ikp.backends.dsl import init_twice, no_init
 from ikp.backends.triton import foreign, hooks
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.verbs.dsl import init_twice, no_init
 
 
 @dataclass(frozen=True, slots=True)

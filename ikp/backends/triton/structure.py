@@ -21,9 +21,9 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ikp.backends.caller import calling
-from ikp.backends.source import around, formatted
 from ikp.backends.triton import foreign
+from ikp.verbs.caller import calling
+from ikp.verbs.syntax import around, formatted
 
 Level = tuple[tuple[str, int, int], ...]
 """Run-time blocks around a statement, outermost first: file, line, and which part of the block."""

@@ -15,9 +15,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ikp.backends.dsl import never_closed
 from ikp.errors import IkpWarning
 from ikp.targets.ptx import HOST_NAMED
+from ikp.verbs.dsl import never_closed
 
 _TEXTS = (".ttir", ".ttgir")
 """The first languages of Triton's compiler: Triton's own, and Gluon's."""

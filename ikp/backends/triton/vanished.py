@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from ikp.backends import names
 from ikp.backends.triton.foreign import STAGES, TRITON
 from ikp.errors import IkpWarning, KernelError
 from ikp.targets.ptx_slot import INIT_MARK
+from ikp.verbs import names
 
 _STAGES = (".ttir", ".ttgir", ".llir")
 _LAST = (".ptx", ".amdgcn")

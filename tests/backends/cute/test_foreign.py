@@ -6,8 +6,8 @@ import pytest
 
 from ikp.backends.cute import CuteBackend
 from ikp.backends.cute.foreign import CALLS, CUTE, TVM_FFI, VERBS
-from ikp.backends.foreign import Feature, Foreign, Private
 from ikp.core.segment import Segment
+from ikp.probing import Feature, Foreign, Private
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import compile_cute, floats, number
 from tests.backends.renaming import named, renamed, told_once

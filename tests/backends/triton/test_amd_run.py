@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from triton import knobs
 
+from ikp.backends.triton.amd import registers
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
@@ -17,7 +18,6 @@ from ikp.core.decoding.launch import Source
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
-from ikp.targets import amdgcn_registers
 from tests.backends.amd import ARCHITECTURES, AmdCode, compile_amd
 from tests.backends.sass import spec
 from tests.backends.triton.test_compiled_kernels import (
@@ -299,8 +299,8 @@ def test_a_kernel_with_fewer_registers_for_itself_records_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usual = compiled("functional", spec(), "gfx942", 1).fact(".amdhsa_next_free_sgpr")
-    monkeypatch.setattr(amdgcn_registers, "MOST", usual - 1)
-    monkeypatch.setattr(amdgcn_registers, "LIMIT", usual - 1 - len(amdgcn_registers.NAMES) - 1)
+    monkeypatch.setattr(registers, "MOST", usual - 1)
+    monkeypatch.setattr(registers, "LIMIT", usual - 1 - len(registers.NAMES) - 1)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     code = compiled("functional", spec(), "gfx942", 1)
     assert code.fact(".amdhsa_next_free_sgpr") < usual

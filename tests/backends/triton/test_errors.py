@@ -14,9 +14,9 @@ import triton
 from triton.compiler.errors import CompilationError
 
 import ikp
-from ikp.backends import names
 from ikp.core.regions import region_id
 from ikp.errors import IkpError, KernelError, RegionError
+from ikp.verbs import names
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import wrong
 

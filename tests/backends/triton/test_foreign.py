@@ -10,11 +10,6 @@ import triton.language as tl
 from triton import knobs
 
 import ikp
-from ikp.auto import foreign as launches
-from ikp.auto.everything import Everything, stepping_in
-from ikp.auto.launch import Launcher
-from ikp.auto.plan import plan
-from ikp.backends.foreign import Feature, Foreign, Private
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.foreign import (
     AUTOTUNING,
@@ -26,7 +21,12 @@ from ikp.backends.triton.foreign import (
     TRITON,
     VERBS,
 )
+from ikp.backends.triton.unedited import foreign as launches
+from ikp.backends.triton.unedited.everything import Everything, stepping_in
+from ikp.backends.triton.unedited.launching import Launcher
 from ikp.core.segment import Segment
+from ikp.probing import Feature, Foreign, Private
+from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver
 from tests.backends.renaming import named, packages, renamed, told_once
 from tests.backends.sass import spec
@@ -197,7 +197,7 @@ def test_an_autotuner_that_ikp_runs(package: Foreign, feature: Feature, name: Pr
 @pytest.mark.parametrize(("package", "feature", "name"), named(launches.TORCH, launches.GENERATED))
 def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Private) -> None:
     heuristics = pytest.importorskip(launches.HEURISTICS)
-    from ikp.auto import inductor
+    from ikp.backends.triton.unedited import inductor
     from tests.kernels import generated
 
     ran: list[Any] = []

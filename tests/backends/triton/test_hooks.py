@@ -261,7 +261,7 @@ def test_marks_are_not_blamed_for_what_fails_without_them(monkeypatch: pytest.Mo
 
 def test_what_is_for_amd_is_loaded_for_amd() -> None:
     script = (
-        "import sys, ikp.backends.triton.compiled; from ikp.backends.triton import TritonBackend;"
+        "import sys, ikp.backends.triton.adapter; from ikp.backends.triton import TritonBackend;"
         "TritonBackend(); print([name for name in sys.modules if 'amd' in name and 'ikp' in name])"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -72,7 +72,7 @@ def test_two_names_of_one_id_in_a_kernel_are_told() -> None:
 SCRIPT = """
 import json, sys
 from triton import knobs
-import ikp.backends.triton.compiled
+import ikp.backends.triton.adapter
 from ikp.backends import names
 from ikp.backends.triton import TritonBackend
 from tests.backends.sass import source, spec

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton.passes.schedule import schedule
 from ikp.core.abi import OverflowMode
-from ikp.targets.ptx_schedule import schedule
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import assembly, control, gemm, straight

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ikp.auto.plan import plan
-from ikp.auto.twins import kernel_twin, marks
+from ikp.backends.triton.unedited.twins import kernel_twin, marks
+from ikp.unedited.plan import plan
 from tests.kernels import unedited
 from tests.repo.tree import ROOT
 

@@ -1,0 +1,237 @@
+"""Triton and Gluon kernels that are being compiled: the verbs become inline PTX."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import triton.language as tl
+
+from ikp.backends.triton import state
+from ikp.backends.triton.context import Context, context
+from ikp.core import abi
+from ikp.core.abi import Language, PayloadType
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets import ptx, ptx_slot
+from ikp.verbs.dsl import (
+    OpenRange,
+    Payload,
+    Region,
+    Unrecorded,
+    constant_payload,
+    constant_region,
+    not_a_buffer,
+    not_a_payload,
+    not_a_region,
+    signed,
+)
+from ikp.verbs.inline_ptx import PtxRecorder
+
+
+class Compiled(PtxRecorder):
+    """The ``Dsl`` of one function that Triton traces with ``semantic``."""
+
+    def __init__(self, semantic: Any) -> None:
+        self._semantic = semantic
+
+    def init(self, prof: Any) -> None:
+        """Declare the cursor and write the headers; remember how this kernel records."""
+        if self.plain(prof) is None:
+            state.begin(self._semantic, state.Recording(None))
+            return
+        spec = self._checked(_spec(prof))
+        state.begin(self._semantic, state.Recording(spec))
+        language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
+        self._emit(self._set_up(spec, language), [prof[0], prof[1]])
+
+    def region(self, value: Any, verb: str) -> Region:
+        """Accept a constant, or a scalar integer tensor."""
+        value = self.plain(value)
+        if _is_scalar(value) and value.dtype.is_int():
+            return Region(None, runtime=value)
+        known = constant_region(value)
+        if known is None:
+            raise not_a_region(verb, _describe(value))
+        return known
+
+    def payload(self, value: Any, verb: str) -> Payload:
+        """Accept a constant, or a scalar tensor of at most 32 bits."""
+        value = self.plain(value)
+        if _is_scalar(value):
+            return Payload(_type_of(value, verb), value)
+        known = constant_payload(value, verb)
+        if known is None:
+            remedy = "Reduce a block to a scalar first, for example with tl.max."
+            raise not_a_payload(verb, _describe(value), remedy)
+        return known
+
+    def is_condition(self, value: Any) -> bool:
+        """Accept a scalar boolean or integer tensor, or a constant."""
+        return isinstance(value, int) or (_is_scalar(value) and value.dtype.is_int())
+
+    def is_index(self, value: Any) -> bool:
+        """Accept an integer, or a scalar integer tensor of at most 32 bits."""
+        if isinstance(value, int):
+            return 0 <= value < 1 << 31
+        scalar = _is_scalar(value) and value.dtype.is_int()
+        return bool(scalar and value.dtype.primitive_bitwidth <= 32)
+
+    def condition(self, value: Any) -> Any:
+        """Return an int32 tensor."""
+        if value.dtype.primitive_bitwidth > 1:
+            value = self._semantic.not_equal(value, self._semantic.to_tensor(0))
+        return self._semantic.cast(value, tl.int32)
+
+    def index(self, value: Any) -> Any:
+        """Return a constant as it is, a tensor as int32."""
+        return value if isinstance(value, int) else self._semantic.cast(value, tl.int32)
+
+    def both(self, one: Any, other: Any) -> Any:
+        """Return an int32 tensor."""
+        return self._semantic.and_(one, other)
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Read the clock."""
+        return self._range(region, payload, given, self._read_clock(region))
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Read the clock for a range; the start word of none is 0."""
+        start = self._read_clock(region) if opened else self._no_clock()
+        made = self._range(region, payload, given, start)
+        return replace(made, opened=self._semantic.to_tensor(int(opened)))
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return a range whose start is 0: dtypes stand where other tensors would.
+
+        Triton takes a variable for changed by a branch only if its tensors are others. That nobody
+        reads the 0, the compiler finds out.
+        """
+        region, payload = self.plain(region), self.plain(payload)
+        if _is_scalar(region):
+            region = Unrecorded(str(region.dtype))
+        start = self._semantic.to_tensor(0)
+        if given.type is PayloadType.NONE:
+            return OpenRange(region, start, None)
+        if _is_scalar(payload):
+            return OpenRange(region, start, Unrecorded(str(payload.dtype)))
+        dtype = "int1" if isinstance(payload, bool) else _CONSTANTS[given.type]
+        return OpenRange(region, start, Unrecorded(dtype))
+
+    def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
+        """Return an open range, in which a constant payload is a tensor.
+
+        So a token opened with ``0`` before a loop has the type of one opened with its variable.
+        """
+        payload = self.plain(payload)
+        if given.type is not PayloadType.NONE and not _is_scalar(payload):
+            payload = self._semantic.to_tensor(payload)
+        return OpenRange(self.plain(region), start, payload)
+
+    def store_whole(self, region: Region) -> None:
+        """Have the kernel's finish record a range from init to there."""
+        self._emit(ptx.whole(region.comment), [])
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Context:
+        """Return a value that Triton carries."""
+        return context(ranges)
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+        """Return the open ranges of a context; None if it isn't one."""
+        return ctx.ranges if isinstance(ctx, Context) else None
+
+    def plain(self, value: Any) -> Any:
+        """Return the Python value of a ``tl.constexpr``."""
+        return value.value if isinstance(value, tl.constexpr) else value
+
+    def _checked(self, spec: Spec) -> Spec:
+        """Return the spec, if a kernel for this GPU can record like that."""
+        return spec
+
+    def _set_up(self, spec: Spec, language: Language) -> ptx.Asm:
+        return ptx_slot.init(spec, language)
+
+    def _read_clock(self, region: Any) -> Any:
+        return self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
+
+    def _no_clock(self) -> Any:
+        zero = self._semantic.to_tensor(0)
+        wide = self.spec().clock.bits > abi.WORD_BITS
+        return self._semantic.cast(zero, tl.int64) if wide else zero
+
+    def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
+        # is_pure=False makes it volatile: never dropped, merged, or moved across memory operations.
+        return tl.inline_asm_elementwise(
+            asm.code,
+            asm.constraints,
+            args,
+            tl.int64 if asm.bits[0] == tl.int64.primitive_bitwidth else tl.int32,
+            is_pure=False,
+            pack=1,
+            _semantic=self._semantic,
+        )
+
+    def _recording(self, verb: str) -> Spec | None:
+        return state.current(self._semantic, verb)
+
+    def _value(self, value: Any) -> Any:
+        return self._semantic.to_tensor(value)
+
+    def _runtime_tag(self, base: int, number: Any) -> Any:
+        known = self._semantic.to_tensor(signed(base))
+        number = self._semantic.cast(number, tl.int32)
+        mask = self._semantic.to_tensor(abi.MAX_USER_REGION)
+        return self._semantic.or_(self._semantic.and_(number, mask), known)
+
+    def _word(self, payload: Payload) -> Any:
+        if isinstance(payload.value, int):
+            return self._semantic.to_tensor(signed(payload.value))
+        if payload.type is PayloadType.F32:
+            wide = self._semantic.cast(payload.value, tl.float32)
+            return self._semantic.bitcast(wide, tl.int32)
+        dtype = tl.int32 if payload.type is PayloadType.I32 else tl.uint32
+        return self._semantic.cast(payload.value, dtype)
+
+
+_CONSTANTS = {PayloadType.I32: "int32", PayloadType.U32: "uint32", PayloadType.F32: "fp32"}
+"""The dtypes that Triton gives constants, by what they are as payloads."""
+
+
+def _is_gluon(semantic: Any) -> bool:
+    return "gluon" in type(semantic).__module__
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, tl.tensor) and not value.type.is_block()
+
+
+def _type_of(value: Any, verb: str) -> PayloadType:
+    dtype = value.dtype
+    if dtype.is_floating() and dtype.primitive_bitwidth <= 32:
+        return PayloadType.F32
+    if dtype.is_int() and dtype.primitive_bitwidth <= 32:
+        return PayloadType.I32 if dtype.is_int_signed() else PayloadType.U32
+    raise KernelError(
+        f"the payload of ikp.{verb} has type {dtype}, which does not fit in 32 bits: convert it, "
+        f"for example with x.to(tl.{'float32' if dtype.is_floating() else 'int32'})."
+    )
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, tl.tensor):
+        return f"a tensor of type {value.type} (its value is known only at run time)"
+    return repr(value)
+
+
+def _spec(prof: Any) -> Spec:
+    try:
+        spec = Spec.parse(prof[2].value)
+    except (TypeError, IndexError, ValueError, AttributeError) as error:
+        raise not_a_buffer(str(getattr(prof, "type", prof))) from error
+    if spec.device != "cuda":
+        raise KernelError(
+            "the buffer passed to this kernel lies in CPU memory, but the kernel is compiled for a "
+            "GPU. Give the session the kernel's device: ikp.profile(device='cuda'); or run the "
+            "kernel in Triton's interpreter (TRITON_INTERPRET=1 before triton is imported)."
+        )
+    return spec

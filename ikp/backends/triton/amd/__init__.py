@@ -1,0 +1,1 @@
+"""Kernels for AMD GPUs: loaded when the first is compiled, and never for NVIDIA."""

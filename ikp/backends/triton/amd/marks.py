@@ -1,0 +1,124 @@
+"""The verbs for AMD GPUs, as marks that ``ir`` turns into code.
+
+Triton's language has neither a value of four words nor the clock as something that its compiler
+knows. So a verb is one line of assembly here, a mark with its operands, and a pass over the LLVM IR
+puts in its place what LLVM understands: the clock as an intrinsic, whose wait LLVM places, a record
+as a vector, whose moves LLVM schedules, and the store of it as assembly (docs/decisions/0016).
+A mark does not assemble: where another tool has taken the hook away, compilation stops.
+
+What ``init`` leaves for the other verbs is in scalar registers that nothing else uses, one set per
+wave, which is AMD's word for a warp; ``registers`` finds them once the kernel is
+compiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ikp.core import abi
+from ikp.core.abi import Language
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets.ptx import Asm, Record
+
+ARCHITECTURES = ("gfx942", "gfx950")
+WARP = 64
+"""Lanes of a wave."""
+
+MARK = "; ikp."
+_UNPLACED = '.error "ikp.init: another tool has replaced the hook of ikp on the compiler"'
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A mark: what it is, and what it says."""
+
+    name: str
+    words: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The mark as a line of assembly."""
+        return " ".join((MARK + self.name, *self.words))
+
+
+def checked(spec: Spec, arch: str) -> Spec:
+    """Return the spec, if a kernel for ``arch`` can record like that.
+
+    Raises:
+        KernelError: it can't.
+    """
+    if arch not in ARCHITECTURES:
+        raise KernelError(
+            f"ikp records on AMD GPUs of {' and '.join(ARCHITECTURES)}, and this kernel is "
+            f"compiled for {arch}. Give the kernel None for the buffer there."
+        )
+    if spec.totals:
+        raise KernelError(
+            "the session keeps totals (mode='totals'), which ikp sums up on NVIDIA GPUs and in the "
+            f"interpreter only; this kernel is compiled for {arch}. Record a timeline: its stats() "
+            "and .hatchet have totals, too."
+        )
+    if spec.stage:
+        raise KernelError(
+            f"shared_bytes={spec.stage} stages records in shared memory, which ikp does on NVIDIA "
+            f"GPUs only; this kernel is compiled for {arch}. Leave shared_bytes at 0: records then "
+            "go straight to the buffer."
+        )
+    if spec.clock.bits > abi.WORD_BITS:
+        short = spec.clock.unit.name.lower()
+        raise KernelError(
+            f"clock={spec.clock.name.lower()!r} records all 64 bits of the clock, which ikp does "
+            f"on NVIDIA GPUs only; this kernel is compiled for {arch}. Use clock={short!r}: only a "
+            "single range longer than 2**32 of its ticks is then shown short."
+        )
+    return spec
+
+
+def init(spec: Spec, language: Language) -> Asm:
+    """Operands: the segment's address, bytes for slots (u32; 0 turns recording off)."""
+    return _marked(Verb("init", (str(int(language)), str(spec))), 2)
+
+
+def start(comment: str = "") -> Asm:
+    """No operands; the result is the start word. ``comment`` says which region is opened."""
+    return _marked(Verb("start", (comment,) if comment else ()), 0)
+
+
+def end(record: Record) -> Asm:
+    """Store one range. Operands: [tag], start word, payload, [where], [index]."""
+    return _record("end", record, 2)
+
+
+def instant(record: Record) -> Asm:
+    """Store one instant. Operands: [tag], payload, [where], [index]."""
+    return _record("instant", record, 1)
+
+
+def role(number: int, comment: str) -> Asm:
+    """No operands. Writes the id of the role's name to the slot header."""
+    return _marked(Verb("role", (str(number), comment)), 0)
+
+
+def whole(comment: str) -> Asm:
+    """No operands. Asks ``finish`` for the record of a range that began where ``init`` did."""
+    return _marked(Verb("whole", (comment,)), 0)
+
+
+def finish() -> Asm:
+    """No operands. What it does is done at every exit; the mark is taken out."""
+    return _marked(Verb("finish", ()), 0)
+
+
+def _record(name: str, record: Record, operands: int) -> Asm:
+    tag = "-" if record.tag is None else f"{record.tag:#x}"
+    flags = f"{int(record.where)}{int(record.index)}"
+    operands += (record.tag is None) + record.where + record.index
+    return _marked(Verb(name, (tag, flags, record.comment)), operands)
+
+
+def _marked(verb: Verb, operands: int) -> Asm:
+    return Asm(f"{verb.line}\n{_UNPLACED}", ",".join(["=v", *"v" * operands]))
+
+
+SHIFT = abi.RECORD_BYTES.bit_length() - 1

@@ -1,0 +1,31 @@
+"""The passes over a kernel's code for AMD GPUs, loaded when the first is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ikp.backends.triton.amd import ir, registers
+
+
+def hook_on(stages: Any) -> None:
+    """Wrap the stages of one compilation."""
+    stages["llir"] = _completed(stages["llir"])
+    stages["amdgcn"] = _with_registers(stages["amdgcn"])
+
+
+def _completed(make_llir: Callable[..., str]) -> Callable[..., str]:
+    def stage(source: Any, metadata: Any) -> str:
+        return ir.complete(make_llir(source, metadata), metadata["num_warps"])
+
+    return stage
+
+
+def _with_registers(make_amdgcn: Callable[..., str]) -> Callable[..., str]:
+    def stage(source: str, metadata: Any) -> str:
+        def again(registers: int) -> str:
+            return make_amdgcn(ir.limited(source, registers), metadata)
+
+        return registers.reserve(make_amdgcn(source, metadata), again)
+
+    return stage

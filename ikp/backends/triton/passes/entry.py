@@ -1,0 +1,173 @@
+"""Move ``init`` to a kernel's entry, and ``finish`` to each of its exits, in compiled PTX.
+
+Where the user calls ``ikp.init`` is not where it has to run. A warp-specialised kernel sends its
+worker warps elsewhere before the code around the call: they would record with registers that nobody
+set. At the entry every warp of the block gets its slot. And with ``finish`` at every exit, counts
+are exact and clocks have their second anchor in kernels that return early, in worker warps, and
+where the user never thought of ``ikp.finish``; an explicit one is taken out.
+
+The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too. Totals are declared
+at the entry, and written at the exits: by then all regions are known.
+
+Only kernels that ``ikp.init`` marked are touched; for functions that they call, see
+``ikp.backends.triton.passes.calls``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ikp.backends.triton.passes.instructions import parse
+from ikp.backends.triton.passes.lines import without_counted_lines
+from ikp.backends.triton.passes.statements import (
+    BEGIN_ASSEMBLY,
+    Kind,
+    Statement,
+    joined,
+    mark_of,
+    statements,
+)
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets.ptx import END_MARK, WHOLE_MARK
+from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
+from ikp.targets.ptx_totals import Counter, declarations, used
+
+_MARK = re.compile(rf"{INIT_MARK} (\S+) (\S+)")
+_DECLARED = (".reg", ".local", ".shared", ".pragma")
+_BEFORE_CODE = (Kind.SPACE, Kind.LOCATION, Kind.LABEL)
+
+
+def complete(text: str) -> str:
+    """Return the PTX with init at the entry and finish at the exits of each marked kernel.
+
+    Raises:
+        KernelError: a kernel's buffer is not its own argument, so that the entry can't reach it.
+    """
+    if INIT_MARK not in text:
+        return text
+    parts = without_counted_lines(statements(text))
+    made, at = [], 0
+    for start, stop in bodies(parts, ".entry"):
+        body = parts[start:stop]
+        if any(_MARK.fullmatch(mark_of(part)) for part in body):
+            made += [joined(parts[at:start]), _completed(body)]
+            at = stop
+    return "".join([*made, joined(parts[at:])])
+
+
+def bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
+    """Return (opening brace, behind the closing one) of every function of a kind."""
+    found = []
+    opened, depth, wanted = 0, 0, False
+    for at, part in enumerate(parts):
+        if part.kind is Kind.HEAD:
+            wanted = kind in part.code
+        before, depth = depth, depth + {Kind.OPEN: 1, Kind.CLOSE: -1}.get(part.kind, 0)
+        if before == 0 and depth > 0:
+            opened = at
+        elif before > 0 and depth == 0 and wanted:
+            found.append((opened, at + 1))
+            wanted = False
+    return found
+
+
+def _completed(body: list[Statement]) -> str:
+    init, rest = _cut(body, INIT_MARK)
+    _, rest = _cut(rest, FINISH_MARK)
+    whole, rest = _cut(rest, WHOLE_MARK)
+    mark = _MARK.fullmatch(mark_of(init[0]))
+    if mark is None or sum(INIT_MARK in mark_of(part) for part in body) != 1:
+        raise KernelError(
+            "ikp.init stands more than once in the compiled kernel: call it once, at the top of "
+            "the kernel itself."
+        )
+    counters = used(joined(body))
+    finish = _finish(_spec(init), counters, whole)
+    head = next(at for at, part in enumerate(rest) if at and not _is_head(part))
+    entry = [*_entry(init, mark[1], mark[2], body), *declarations(counters)]
+    return "".join([*_lines(joined(rest[:head]), *entry), before_exits(rest[head:], finish)])
+
+
+def _is_head(part: Statement) -> bool:
+    """Whether a statement may stand before a function's code."""
+    if part.kind is Kind.COMMENT:  # assembly may open a scope of its own
+        return mark_of(part) != BEGIN_ASSEMBLY
+    return part.kind in _BEFORE_CODE or part.code.startswith(_DECLARED)
+
+
+def _lines(*texts: str) -> list[str]:
+    """Return the texts, each with the end of a line."""
+    return [text if text.endswith("\n") else f"{text}\n" for text in texts]
+
+
+def before_exits(parts: list[Statement], code: str) -> str:
+    """Return a function's text with ``code`` wherever it is left."""
+    made: list[str] = []
+    for number, part in enumerate(parts):
+        made += _exit(part, code, number, bool(made) and not made[-1].endswith("\n"))
+    return "".join(made)
+
+
+def _finish(spec: Spec, counters: tuple[Counter, ...], whole: list[Statement]) -> str:
+    """Return finish, with the record that a mark asks for; the mark stays, to name the region."""
+    if not whole:
+        return finish_block(spec, counters)
+    mark = mark_of(whole[0])
+    region = int(mark.removeprefix(WHOLE_MARK).split()[0])
+    return f"{mark}\n{finish_block(spec, counters, region)}"
+
+
+def _spec(init: list[Statement]) -> Spec:
+    """Return the spec that init's second line repeats."""
+    return Spec.parse(mark_of(init[1]).removeprefix(SPEC_MARK + " "))
+
+
+def _cut(body: list[Statement], mark: str) -> tuple[list[Statement], list[Statement]]:
+    """Return the statements from the marks to their ends, and the others."""
+    cut: list[Statement] = []
+    kept: list[Statement] = []
+    inside = False
+    for part in body:
+        inside = inside or mark_of(part).startswith(mark)
+        (cut if inside else kept).append(part)
+        if inside and mark_of(part) == END_MARK:
+            inside = False
+    return cut, kept
+
+
+def _entry(init: list[Statement], address: str, size: str, body: list[Statement]) -> list[str]:
+    """Return loads of init's two arguments, and its block with their registers in it."""
+    loads = []
+    text = joined(init)
+    for operand, kind, name in ((address, "u64", "ikp_address"), (size, "u32", "ikp_size")):
+        if operand.startswith("%"):
+            parameter = _parameter(operand, body)
+            loads.append(f".reg .{kind} {name};\nld.param.{kind} {name}, [{parameter}];")
+            text = re.sub(rf"{re.escape(operand)}\b", name, text)
+    return [*loads, text]
+
+
+def _parameter(register: str, body: list[Statement]) -> str:
+    """Return the kernel parameter that ``register`` holds."""
+    for part in body:
+        made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+        if made and made.op.startswith("ld.param") and made.operands[0] == register:
+            return made.operands[1].strip("[] ")
+    raise KernelError(
+        "the buffer given to ikp.init is not the kernel's own argument. Pass what "
+        "prof.buffer(label) returned to the kernel as it is, and that argument to ikp.init."
+    )
+
+
+def _exit(part: Statement, code: str, number: int, behind: bool) -> list[str]:
+    """Return a statement's text, with code before it where the function ends there."""
+    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    if made is None or made.name not in ("ret", "exit"):
+        return [part.text]
+    line = "\n" if behind else ""
+    if not made.guard:
+        return [f"{line}{code}\n", part.text]
+    stays = "" if part.code.startswith("@!") else "!"
+    label = f"$L__ikp_stay_{number}"
+    return [f"{line}@{stays}{made.guard} bra {label};\n{code}\nret;\n{label}:\n"]

@@ -1,0 +1,220 @@
+"""Marks every kernel that a program launches, by stepping in where Triton launches one."""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from ikp.backends.triton.unedited import foreign, inductor
+from ikp.backends.triton.unedited.launching import Launcher, full_name, tuning
+from ikp.backends.triton.unedited.twins import is_twin
+from ikp.errors import IkpError
+from ikp.profiling.profile import profile
+from ikp.unedited.plan import Plan
+
+NO_ROOM = "no room left for recordings (--memory)"
+NOT_NAMED = "not among the chosen kernels"
+
+
+@dataclass(slots=True)
+class Everything(Launcher):
+    """Launches the kernels of a whole program; what can't be marked runs plain, and is told.
+
+    ``kernels`` is a pattern that a kernel's module and name must contain. ``room`` is how many
+    bytes the buffers of all launches may take, up to the last one, which may take more.
+    """
+
+    kernels: re.Pattern[str] | None = None
+    room: int = 2 << 30
+    failed: dict[str, str] = field(default_factory=dict)
+    plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
+
+    def tell(self, kernel: Any, reason: str) -> None:
+        """Count a launch without marks; all are told at the end."""
+        name = full_name(kernel) if reason == NOT_NAMED else kernel.__name__
+        self.plain[name, reason] += 1
+
+    def reason_for_plain(self, kernel: Any) -> str | None:
+        """Return why this launch is not recorded, or None."""
+        if self.kernels is not None and not self.kernels.search(full_name(kernel)):
+            return NOT_NAMED
+        if full_name(kernel) in self.failed:
+            return self.failed[full_name(kernel)]
+        reason = Launcher.reason_for_plain(self, kernel)
+        if reason is None and self.taken >= self.room:
+            return NO_ROOM
+        return reason
+
+    def record(
+        self,
+        session: profile,
+        kernel: Any,
+        plain: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Launch the marked twin; where its marks can't be, one marked after scheduling; or plain.
+
+        Triton compiles, and refuses, before it launches. What it refuses without marks as well, the
+        program sees from its own launch, at the end.
+        """
+        failures = []
+        for plan in self.plans.get(full_name(kernel), self._plans(kernel)):
+            try:
+                made = self.launch(plan, session, kernel, plain, args, kwargs)
+            except IkpError as error:
+                failures.append(str(error))
+            except Exception as error:
+                if not _is_compiled(kernel):  # interpreted: a part of it has run
+                    raise
+                failures.append(f"{type(error).__name__}: {error}")
+            else:
+                self.plans[full_name(kernel)] = (plan,)
+                return made
+        reason = f"could not be marked: {_one_line(failures[0])}"
+        self.failed[full_name(kernel)] = reason
+        self.tell(kernel, reason)
+        return plain(*args, **kwargs)
+
+    def _plans(self, kernel: Any) -> tuple[Plan, ...]:
+        if self.plan.level == "source" and not self.plan.lines and _is_compiled(kernel):
+            return self.plan, replace(self.plan, level="scheduled")
+        return (self.plan,)
+
+
+def _is_compiled(kernel: Any) -> bool:
+    return hasattr(kernel, "cache_key")
+
+
+@contextmanager
+def stepping_in(launcher: Launcher) -> Iterator[None]:
+    """Have every launch in this process go through ``launcher``.
+
+    Triton is not imported for it: the program may want to set its environment first.
+    """
+    steps: dict[str, Callable[[ModuleType], Any]] = {
+        foreign.JIT: lambda module: _compiled(module, launcher),
+        foreign.INTERPRETER: lambda module: _interpreted(module, launcher),
+        foreign.AUTOTUNER: _trials,
+        foreign.HEURISTICS: lambda module: inductor.step_in(module, launcher),
+    }
+    undo: list[Callable[[], None]] = []
+    finder = _AfterImport({name: _stepping(step, undo) for name, step in steps.items()})
+    sys.meta_path.insert(0, finder)
+    for name, step in finder.steps.items():
+        if name in sys.modules:
+            step(sys.modules[name])
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for restore in undo:
+            restore()
+
+
+def _stepping(
+    step: Callable[[ModuleType], Any], undo: list[Callable[[], None]]
+) -> Callable[[ModuleType], None]:
+    return lambda module: undo.append(step(module))
+
+
+def _compiled(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
+    if not foreign.TRITON.has(foreign.COMPILED):
+        return _nothing
+    return _launches(module.JITFunction, launcher)
+
+
+def _interpreted(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
+    if not foreign.TRITON.has(foreign.INTERPRETED):
+        return _nothing
+    return _launches(module.InterpretedFunction, launcher)
+
+
+def _nothing() -> None:
+    """Step out of what was not stepped into."""
+
+
+def _launches(kind: Any, launcher: Launcher) -> Callable[[], None]:
+    """Step into the launches of a class of jitted functions; return what steps out again."""
+    original = kind.run
+
+    @functools.wraps(original)
+    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if is_twin(self) or not foreign.fits(self):
+            return original(self, *args, **kwargs)
+        return launcher.run(self, functools.partial(original, self), *args, **kwargs)
+
+    kind.run = run
+    return lambda: setattr(kind, "run", original)
+
+
+def _trials(module: ModuleType) -> Callable[[], None]:
+    """Have autotuners try plain kernels."""
+    if not foreign.TRITON.has(foreign.TRIALS):
+        return _nothing
+    kind: Any = module.Autotuner
+    original = kind._bench
+
+    @functools.wraps(original)
+    def bench(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        with tuning():
+            return original(self, *args, **kwargs)
+
+    kind._bench = bench
+    return lambda: setattr(kind, "_bench", original)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module as soon as the program has imported it."""
+
+    def __init__(self, steps: dict[str, Callable[[ModuleType], None]]) -> None:
+        self.steps = steps
+        self._finding = False
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - importlib's signature
+        target: ModuleType | None = None,  # noqa: ARG002 - importlib's signature
+    ) -> ModuleSpec | None:
+        """Find a module as Python would, with a loader that calls its function afterwards."""
+        if self._finding or fullname not in self.steps:
+            return None
+        self._finding = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self.steps[fullname])
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader: Any, step: Callable[[ModuleType], None]) -> None:
+        self._loader, self._step = loader, step
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        self._step(module)
+
+
+def _one_line(text: str, limit: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

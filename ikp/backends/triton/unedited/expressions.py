@@ -1,0 +1,135 @@
+"""What marked kernels call: ``ikp``'s verbs in the forms that an expression can hold.
+
+A range around a call opens when the call's last argument is evaluated and closes when the call has
+returned, so the range holds the call and not the arithmetic of its arguments::
+
+    x = tl.load(p, mask=m)      becomes      x = closed(tl.load(opened(p, "tl.load"), mask=m))
+
+Calls nest, so what is open is a stack. A kernel is traced, or interpreted, by one thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ikp.errors import KernelError
+from ikp.verbs.intrinsics import init, range, role
+
+__all__ = [
+    "closed",
+    "enter",
+    "init",
+    "iteration",
+    "leave",
+    "opened",
+    "passed",
+    "range",
+    "role",
+    "scheduled",
+    "whole",
+]
+
+
+class _Open(threading.local):
+    """The ranges that are open in the code being traced."""
+
+    def __init__(self) -> None:
+        self.calls: list[range] = []
+        self.functions: dict[str, range] = {}
+
+
+_open = _Open()
+
+
+def opened(value: Any, name: Any, _semantic: Any = None) -> Any:
+    """Open the range of the call around, and return ``value``."""
+    opening = range(name, _semantic=_semantic)
+    opening.__enter__()
+    _open.calls.append(opening)
+    return value
+
+
+def closed(*values: Any, _semantic: Any = None) -> Any:
+    """Close the range that was opened last, and return the last of ``values``."""
+    _open.calls.pop().__exit__(None, None, None)
+    return values[-1]
+
+
+def whole(name: Any, _semantic: Any = None) -> None:
+    """Open the range of the kernel. Compiled, it ends by itself, where the kernel does."""
+    if _semantic is None:  # interpreted
+        enter(name)
+        return
+    from ikp.backends.triton import compiling
+
+    dsl = compiling(_semantic)
+    _open.functions.pop(_text(name), None)
+    if dsl.recording("range") and dsl.spec().totals:
+        enter(name, _semantic)
+    elif dsl.recording("range"):
+        dsl.store_whole(dsl.region(name, "range"))
+
+
+def enter(name: Any, _semantic: Any = None) -> None:
+    """Open the range of a whole function."""
+    opening = range(name, _semantic=_semantic)
+    opening.__enter__()
+    _open.functions[_text(name)] = opening
+
+
+def leave(name: Any, _semantic: Any = None) -> None:
+    """Close the range of a function, at one of its exits.
+
+    That of a compiled kernel is not open here: ``whole`` has asked the kernel's finish for it.
+    """
+    if opening := _open.functions.get(_text(name)):
+        opening.__exit__(None, None, None)
+
+
+def passed(value: Any, name: Any, _semantic: Any = None) -> Any:
+    """Close the range of a function that returns ``value``, and return ``value``."""
+    leave(name, _semantic)
+    return value
+
+
+def scheduled(detail: Any, _semantic: Any = None) -> None:
+    """Ask for marks after scheduling: leave a comment that ``scheduled`` finds."""
+    import triton.language as tl
+
+    if _semantic.builder.options.backend_name == "hip":
+        raise KernelError(
+            "level='scheduled' marks what Triton has scheduled for NVIDIA GPUs, and this kernel is "
+            "compiled for an AMD GPU. Use level='source'."
+        )
+    code = f"// ikp.scheduled {_text(detail)}\nmov.u32 $0, 0;"
+    tl.inline_asm_elementwise(code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic)
+
+
+class iteration(range):  # noqa: N801 - a verb, as `range` is
+    """The range of one iteration; its payload is the loop's variable, as far as 32 bits hold it."""
+
+    def __init__(self, name: Any, variable: Any = None, *, _semantic: Any = None) -> None:
+        super().__init__(name, _narrow(variable, _semantic), _semantic=_semantic)
+
+
+for _verb in (opened, closed, whole, enter, leave, passed, scheduled):
+    setattr(_verb, "__triton_builtin__", True)  # noqa: B010 - functions have no such attribute
+
+
+def _text(name: Any) -> str:
+    return str(getattr(name, "value", name))
+
+
+def _narrow(value: Any, semantic: Any) -> Any:
+    """Return an integer in 32 bits, and nothing for what is none."""
+    constant = getattr(value, "value", value)
+    if isinstance(constant, int):
+        return constant if -(1 << 31) <= constant < 1 << 31 else None
+    if semantic is None:  # interpreted: a tensor of one element
+        return _narrow(int(value.handle.data.reshape(-1)[0]), None) if value is not None else None
+    import triton.language as tl
+
+    if isinstance(value, tl.tensor) and not value.type.is_block() and value.dtype.is_int():
+        return semantic.cast(value, tl.int32) if value.dtype.primitive_bitwidth > 32 else value
+    return None

@@ -1,0 +1,116 @@
+"""What ``ikp`` uses of what launches kernels, Triton and torch's Inductor, without a promise.
+
+Here, and not in ``ikp.backends.triton``, because nothing here loads Triton: ``ikp run`` waits until
+the program does, which may want to set its environment first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ikp.probing import Feature, Foreign, Private
+
+JIT = "triton.runtime.jit"
+INTERPRETER = "triton.runtime.interpreter"
+AUTOTUNER = "triton.runtime.autotuner"
+HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+
+
+def _own(module: str, kind: str, *attributes: str) -> tuple[Private, ...]:
+    """Return names that only objects of a class have."""
+    return tuple(Private(module, f"{kind}.{name}", of_instances=True) for name in attributes)
+
+
+_PLAIN = "Kernels that nobody edited run without marks (ikp run, ikp.instrument)"
+
+_PARAMETER = Private(
+    JIT,
+    "KernelParam",
+    takes=("num", "param", "do_not_specialize", "do_not_specialize_on_alignment"),
+)
+COMPILED = Feature(
+    (
+        Private(JIT, "JITFunction.run", takes=("grid", "warmup")),
+        *(
+            Private(JIT, f"JITFunction.{name}")
+            for name in ("parse", "get_capture_scope", "cache_key", "create_binder", "src")
+        ),
+        *_own(JIT, "JITFunction", "fn", "raw_src", "starting_line_number"),
+        *_own(JIT, "JITFunction", "signature", "params", "arg_names"),
+        *_own(JIT, "JITFunction", "device_caches", "pre_run_hooks"),
+        *_own(JIT, "JITFunction", "hash", "used_global_vals", "_hash_lock"),
+        _PARAMETER,
+    ),
+    f"{_PLAIN}.",
+)
+"""The functions that Triton compiles."""
+
+_REWRITER = "FunctionRewriter"
+INTERPRETED = Feature(
+    (
+        Private(INTERPRETER, "InterpretedFunction.run"),
+        Private(INTERPRETER, "InterpretedFunction.rewrite"),
+        *_own(INTERPRETER, "InterpretedFunction", "fn", "rewriter", "arg_names", "pre_run_hooks"),
+        Private(INTERPRETER, f"{_REWRITER}.rewrite_ast"),
+        Private(INTERPRETER, f"{_REWRITER}._find_def", takes=("lines",)),
+        Private(INTERPRETER, f"{_REWRITER}._prepare_source", takes=("lines",)),
+        Private(INTERPRETER, f"{_REWRITER}._transform_ast", takes=("src",)),
+        Private(INTERPRETER, f"{_REWRITER}._compile_and_exec", takes=("transformed_ast",)),
+    ),
+    f"{_PLAIN} in Triton's interpreter.",
+)
+"""The functions that Triton interprets."""
+
+TRIALS = Feature(
+    (Private(AUTOTUNER, "Autotuner._bench"),),
+    "Autotuners try kernels with marks in them, which may make them choose another configuration "
+    "than they do without ikp; their trials are in the trace.",
+    "The program gets the same results.",
+)
+"""How autotuners try kernels."""
+
+TRITON = Foreign("Triton", "triton", ("3.6", "3.9"), (COMPILED, INTERPRETED, TRIALS))
+
+GENERATED = Feature(
+    (
+        Private(HEURISTICS, "CachingAutotuner.run"),
+        Private(HEURISTICS, "CachingAutotuner.precompile"),
+        Private(HEURISTICS, "CachingAutotuner.autotune_to_one_config"),
+        *_own(HEURISTICS, "CachingAutotuner", "fn", "launchers", "inductor_meta", "triton_meta"),
+        Private(HEURISTICS, "GridExpr.from_meta"),
+        Private(HEURISTICS, "GridExpr.eval_slow"),
+    ),
+    "Kernels of torch.compile run without marks (ikp run).",
+)
+"""The kernels that torch.compile generates and launches by itself."""
+
+TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (GENERATED,))
+
+
+def fits(kernel: Any) -> bool:
+    """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
+    return TRITON.fits(INTERPRETED if is_interpreted(kernel) else COMPILED, kernel)
+
+
+def is_interpreted(kernel: Any) -> bool:
+    """Return whether Triton's interpreter runs a jitted function."""
+    return any(kind.__name__ == "InterpretedFunction" for kind in type(kernel).__mro__)
+
+
+def parameter(number: int, described: Any) -> Any:
+    """Return what Triton knows of a kernel's parameter that it may specialise on."""
+    return _PARAMETER.find()(number, described, False, False)
+
+
+def quieted(autotuner: Any, quiet: Callable[[Any], Any]) -> None:
+    """Put ``quiet`` around how one autotuner tries kernels."""
+    if hasattr(autotuner, "_bench"):
+        autotuner._bench = quiet(autotuner._bench)
+
+
+def source(function: Any, lines: list[str]) -> str:
+    """Return an interpreted function's source from ``def`` on, as the interpreter takes it."""
+    rewriter = function.rewriter
+    rewriter.def_lineno = rewriter._find_def(lines)
+    return str(rewriter._prepare_source(lines))

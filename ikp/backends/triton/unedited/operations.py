@@ -1,0 +1,109 @@
+"""Which calls in a kernel's source are operations that get a range, and how names are resolved."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+LANGUAGES = ("triton.language", "triton.experimental.gluon.language")
+
+LIBRARIES = ("triton.", "torch._inductor.")
+
+OPERATIONS = frozenset(
+    (
+        *("load", "store", "gather", "scatter"),  # of pointers, descriptors and shared memory
+        *("load_tensor_descriptor", "store_tensor_descriptor", "buffer_load", "buffer_store"),
+        *("dot", "dot_scaled", "dot_fma", "mma_v2", "mfma", "mfma_scaled", "wmma", "wmma_scaled"),
+        *("warpgroup_mma", "warpgroup_mma_wait", "tcgen05_mma", "tcgen05_mma_scaled"),
+        *("tcgen05_copy", "tcgen05_commit"),
+        *("debug_barrier", "barrier", "thread_barrier", "wait", "arrive", "expect"),
+        *("commit_group", "wait_group", "store_wait", "mbarrier_arrive", "try_cancel"),
+    )
+)
+"""Functions of Triton's languages that move data, multiply tiles or wait."""
+PREFIXES = ("atomic_", "async_", "buffer_atomic_")
+METHODS = ("load", "store", "gather", "scatter", "atomic_")
+"""The same, as methods of what only the compiler knows: descriptors and shared memory."""
+
+
+class Names:
+    """The objects that names in one function stand for, as far as the source alone says."""
+
+    def __init__(self, tree: ast.FunctionDef, scope: Mapping[str, Any]) -> None:
+        self._scope = scope
+        self._local = {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
+        self._local |= {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+
+    def object_of(self, node: ast.expr) -> Any:
+        """Return the object that a dotted name stands for; None if it is known later, or never."""
+        if isinstance(node, ast.Name):
+            return None if node.id in self._local else self._scope.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self.object_of(node.value)
+            if isinstance(owner, (ModuleType, type)):
+                return getattr(owner, node.attr, None)
+        return None
+
+    def is_local(self, node: ast.expr) -> bool:
+        """Return whether a dotted name starts at a parameter or a variable."""
+        while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        return isinstance(node, ast.Name) and node.id in self._local
+
+
+def is_operation(call: ast.Call, names: Names) -> bool:
+    """Return whether a call is an operation of the language that gets a range."""
+    known = names.object_of(call.func)
+    if known is None:
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        return names.is_local(call.func) and method.startswith(METHODS)
+    name = getattr(known, "__name__", "")
+    of_language = str(getattr(known, "__module__", "")).startswith(LANGUAGES)
+    return of_language and (name in OPERATIONS or name.startswith(PREFIXES))
+
+
+def is_specialization(call: ast.Call, names: Names) -> bool:
+    """Return whether a call starts warp-specialised partitions."""
+    known = names.object_of(call.func)
+    return getattr(known, "__name__", "") == "warp_specialize"
+
+
+def is_helper(value: Any) -> bool:
+    """Return whether an object is a jitted function of the user, not of a compiler's library."""
+    return is_jitted(value) and not _module(value).startswith(LIBRARIES)
+
+
+JITTED = ("JITFunction", "InterpretedFunction")
+"""Triton's classes of jitted functions, compiled and interpreted."""
+
+
+def is_jitted(value: Any) -> bool:
+    """Return whether an object is a jitted function."""
+    return any(kind.__name__ in JITTED for kind in type(value).__mro__)
+
+
+def is_verb(value: Any) -> bool:
+    """Return whether an object is one of ikp's own verbs."""
+    return str(getattr(value, "__module__", "")) == "ikp.verbs.intrinsics"
+
+
+def scope_of(function: Any) -> dict[str, Any]:
+    """Return the names that a Python function finds outside itself: built-in, global, enclosing."""
+    enclosing = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            enclosing[name] = cell.cell_contents
+        except ValueError:  # not yet assigned
+            continue
+    return {**vars(builtins), **function.__globals__, **enclosing}
+
+
+def _module(jitted: Any) -> str:
+    return str(getattr(jitted.fn, "__module__", None) or "")

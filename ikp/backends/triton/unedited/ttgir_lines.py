@@ -1,0 +1,73 @@
+"""Records as lines of TritonGPU IR: inline assembly, as the compiler itself prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.spec import Spec
+from ikp.targets import ptx, ptx_totals
+from ikp.verbs.dsl import Place, Region
+from ikp.verbs.names import intern
+
+
+@dataclass(slots=True)
+class Range:
+    """The lines that begin and end one range."""
+
+    spec: Spec
+    name: str
+    indent: str
+    number: int
+    payload: str | None
+    ends: int = 0
+
+    @property
+    def start(self) -> str:
+        """The line that reads the clock."""
+        return assembly(self.indent, f"%ikp_start_{self.number}", ptx.start(self.spec))
+
+    def end(self) -> list[str]:
+        """Return the lines that store the record; each exit of a function needs its own."""
+        self.ends += 1
+        start = f"%ikp_start_{self.number}"
+        value = f"%ikp_end_{self.number}_{self.ends}"
+        region = Region(*intern(self.name))
+        if self.spec.totals:
+            asm = ptx_totals.end(self.spec, region.counter(Kind.RANGE), region.comment)
+            return [assembly(self.indent, value, asm, start)]
+        kind = PayloadType.I32 if self.payload else PayloadType.NONE
+        record = region.record(Kind.RANGE, kind, Place())
+        payload = self.payload or f"{value}_none"
+        lines = [] if self.payload else [f"{self.indent}{payload} = arith.constant 0 : i32"]
+        return [*lines, assembly(self.indent, value, ptx.end(self.spec, record), start, payload)]
+
+
+def assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
+    """Return one operation of inline assembly, as the IR writes it."""
+    code = "".join(_escaped(asm.code))
+    result, *given = (f"i{bits}" for bits in asm.bits)
+    types = f" : {', '.join(given)}" if operands else ""
+    return (
+        f'{indent}{value} = tt.elementwise_inline_asm "{code}" {{constraints = '
+        f'"{asm.constraints}", packed_element = 1 : i32, pure = false}}'
+        f"{' ' if operands else ''}{', '.join(operands)}{types} -> {result}"
+    )
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for character in text:
+        plain = character.isascii() and character.isprintable() and character not in '"\\'
+        yield character if plain else f"\\{ord(character):02X}"
+
+
+def instant(spec: Spec, name: str, indent: str, number: int) -> list[str]:
+    """Return the lines that record a point in time."""
+    value, region = f"%ikp_instant_{number}", Region(*intern(name))
+    if spec.totals:
+        asm = ptx_totals.instant(region.counter(Kind.INSTANT), region.comment)
+        return [assembly(indent, value, asm)]
+    record = region.record(Kind.INSTANT, PayloadType.NONE, Place())
+    none = f"{indent}{value}_none = arith.constant 0 : i32"
+    return [none, assembly(indent, value, ptx.instant(spec, record), f"{value}_none")]

@@ -1,0 +1,1 @@
+"""What to mark in kernels that nobody edited, for any language."""

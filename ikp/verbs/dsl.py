@@ -1,0 +1,338 @@
+"""A DSL as the verbs see it: what the verbs ask of each language's adapter.
+
+A region and a payload are resolved once, by the adapter's ``region`` and ``payload``, which accept
+what is a number in that language. What is known while the code is traced needs no adapter.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ikp.core import abi
+from ikp.core.abi import Kind, OverflowMode, PayloadType
+from ikp.core.regions import checked_id
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets.ptx import HOST_NAMED, Record, region_comment
+from ikp.targets.ptx_totals import Counter
+from ikp.verbs.names import intern
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region as a verb got it: its ``number`` where that is known now.
+
+    ``runtime`` holds the number where a compiled kernel learns it only at run time.
+    """
+
+    number: int | None
+    name: str = ""
+    runtime: Any = None
+
+    @property
+    def comment(self) -> str:
+        """What the mark of a record's store says of the region."""
+        if self.number is None or not self.name:
+            return HOST_NAMED
+        return region_comment(self.number, self.name)
+
+    def fixed_tag(self, kind: Kind, payload: PayloadType) -> int | None:
+        """Return the record's tag where it is known now, else None."""
+        return None if self.number is None else abi.tag(kind, payload, self.number)
+
+    def record(self, kind: Kind, payload: PayloadType, place: Place) -> Record:
+        """Return what the code of a record is generated from."""
+        tag = self.fixed_tag(placed(kind, place), payload)
+        return Record(tag, self.comment, place.where is not None, place.index is not None)
+
+    def counter(self, kind: Kind) -> Counter:
+        """Return what counts the region's ranges or instants where totals are kept."""
+        return Counter(kind, self.number or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A 32-bit value that travels with a record: raw bits, or a value of the DSL."""
+
+    type: PayloadType
+    value: Any = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRange:
+    """A range that was started: what the verb was given, and the start word.
+
+    A token's ``opened`` says whether there is a range: 1, or 0 where ``no_token`` made it. Ranges
+    of a context have None there.
+    """
+
+    region: Any
+    start: Any
+    payload: Any
+    opened: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """What stands in an open range for a run-time value where the kernel does not record.
+
+    So ranges that differ where the kernel records differ where it does not, without a single value
+    in the compiled code.
+    """
+
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """When and where a record is stored: as the verb got it, or 32-bit values of the DSL."""
+
+    where: Any = None  # stored where this is not 0; None: always
+    index: Any = None  # index in the warp's slot; None: the next
+
+
+class Dsl(Protocol):
+    """One language's adapter, for the code that is being traced (or interpreted) right now."""
+
+    def init(self, prof: Any) -> None:
+        """Set up recording; ``prof`` None turns it off for this kernel."""
+
+    def recording(self, verb: str) -> bool:
+        """Return whether this kernel records; raise KernelError where no init came before."""
+
+    def spec(self) -> Spec:
+        """Return how this kernel records; it does."""
+
+    def region(self, value: Any, verb: str) -> Region:
+        """Return the region that a verb's argument names; raise KernelError if it names none."""
+
+    def payload(self, value: Any, verb: str) -> Payload:
+        """Return the payload that a verb's argument gives; raise KernelError if it can't be one."""
+
+    def is_condition(self, value: Any) -> bool:
+        """Return whether a value is a scalar boolean or integer, known now or not."""
+
+    def is_index(self, value: Any) -> bool:
+        """Return whether a value is one integer of at most 32 bits, known now or not."""
+
+    def condition(self, value: Any) -> Any:
+        """Return a condition as a 32-bit value, 0 or 1."""
+
+    def index(self, value: Any) -> Any:
+        """Return an index as a 32-bit value."""
+
+    def both(self, one: Any, other: Any) -> Any:
+        """Return whether two 32-bit values, 0 or 1, are both 1, as another."""
+
+    def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
+        """Refuse what a compiled kernel can't do where the verb stands, with these open ranges."""
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Read the clock and return an open range, in a form that the language can carry."""
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+        """Return the same as a token, or the token of no range, of the same type."""
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return an open range of a kernel that does not record."""
+
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+        """Read the clock and store one range record."""
+
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
+        """Read the clock and store one instant record."""
+
+    def store_role(self, region: Region) -> None:
+        """Write the warp's role, a region known now, to its slot's header."""
+
+    def finish(self) -> None:
+        """Write the counts and the second clock anchor."""
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Any:
+        """Return the value that the functional verbs pass on."""
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+        """Return the open ranges of a context; None if it isn't one."""
+
+    def plain(self, value: Any) -> Any:
+        """Return the Python value of what the language wraps as a constant; others as they are."""
+
+
+def placed(kind: Kind, place: Place) -> Kind:
+    """Return the kind that a record's tag has."""
+    return kind if place.index is None else abi.PLACED[kind]
+
+
+def find_region(dsl: Dsl, value: Any, verb: str) -> Region:
+    """Return the region that a verb's argument names.
+
+    Raises:
+        KernelError: it names none; or its number is known only at run time, and totals are kept.
+    """
+    region = dsl.region(value, verb)
+    if region.runtime is not None and dsl.recording(verb) and dsl.spec().totals:
+        raise KernelError(
+            f"ikp.{verb} gives a region's number that is known only at run time, but the session "
+            "keeps totals (mode='totals'): those are summed up in registers, which code names when "
+            "it is compiled. Use a name or a constant, or record a timeline."
+        )
+    return region
+
+
+def find_place(dsl: Dsl, where: Any, index: Any, verb: str) -> Place | None:
+    """Return when and where a verb stores its record, as it was given; None where it never does.
+
+    Raises:
+        KernelError: an argument can't be used, the slot is a ring, or totals are kept.
+    """
+    where, index = dsl.plain(where), dsl.plain(index)
+    if where is not None and not dsl.is_condition(where):
+        raise KernelError(
+            f"the where of ikp.{verb} must be one boolean or integer, not {where!r}. Reduce a "
+            "block to a scalar first."
+        )
+    if index is not None and not dsl.is_index(index):
+        raise KernelError(
+            f"the index of ikp.{verb} must be one integer of at most 32 bits, 0 or more, not "
+            f"{index!r}."
+        )
+    if index is not None and dsl.recording(verb):
+        _check_takes_index(dsl.spec(), verb)
+    if isinstance(where, (bool, int)):
+        return Place(None, index) if where else None
+    return Place(where, index)
+
+
+def _check_takes_index(spec: Spec, verb: str) -> None:
+    if spec.totals:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps totals (mode='totals'): there is no "
+            "record to put anywhere. Leave the index out, or record a timeline."
+        )
+    if spec.overflow is OverflowMode.WRAP:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "
+            "ring, where an index means nothing. Use overflow='stop', or leave the index out."
+        )
+
+
+def stored_at(dsl: Dsl, place: Place | None, opened: Any = None) -> Place:
+    """Return a place as 32-bit values; ``opened`` is that of a token, which is one more condition.
+
+    A range that is never stored is stored where 0 holds: so its end is in the code, as its start.
+    """
+    if place is None:
+        return Place(0)
+    where = None if place.where is None else dsl.condition(place.where)
+    if opened is not None:
+        where = opened if where is None else dsl.both(where, opened)
+    return Place(where, None if place.index is None else dsl.index(place.index))
+
+
+def constant_region(value: Any) -> Region | None:
+    """Return the region that a string or an integer names; None for anything else.
+
+    Raises:
+        RegionError: a name or id that can't be used.
+    """
+    if isinstance(value, str):
+        return Region(*intern(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Region(checked_id(value))
+    return None
+
+
+def not_a_region(verb: str, got: str) -> KernelError:
+    """Return the error for what can't name a region."""
+    return KernelError(
+        f"ikp.{verb} needs a region: a string known when the kernel is compiled, or a scalar "
+        f"integer (then name it on the host: prof.buffer(label, regions={{0: 'load'}})). Got {got}."
+    )
+
+
+def constant_payload(value: Any, verb: str) -> Payload | None:
+    """Return the payload that None, a bool, an int or a float gives; None for anything else.
+
+    Raises:
+        KernelError: an integer that does not fit in 32 bits.
+    """
+    if value is None:
+        return Payload(PayloadType.NONE)
+    if isinstance(value, float):
+        return Payload(PayloadType.F32, struct.unpack("<I", struct.pack("<f", value))[0])
+    if not isinstance(value, int):
+        return None
+    if not -(1 << 31) <= value < 1 << 32:
+        raise KernelError(f"the payload {value} of ikp.{verb} does not fit in 32 bits.")
+    # What fits in both is signed, as the DSLs' own integers are.
+    return Payload(PayloadType.I32 if value < 1 << 31 else PayloadType.U32, value & 0xFFFFFFFF)
+
+
+def formatted_at_run_time(verb: str, name: str) -> KernelError:
+    """Return the error for a name that is an f-string of what no compiler knows."""
+    return KernelError(
+        f"ikp.{verb} is given the name {name!r}, an f-string of a value that a compiled kernel "
+        "learns only at run time. Give a name that is known when the kernel is compiled, and the "
+        "value as payload; or a scalar integer, named on the host: "
+        "prof.buffer(label, regions={0: 'load'})."
+    )
+
+
+def not_a_payload(verb: str, got: str, remedy: str) -> KernelError:
+    """Return the error for what can't be a payload."""
+    return KernelError(
+        f"the payload of ikp.{verb} must be one number (int or float, at most 32 bits), not {got}. "
+        f"{remedy}"
+    )
+
+
+def describe_context(ranges: Sequence[OpenRange]) -> str:
+    """Return what a context is, for messages about one that a loop or a branch changes."""
+    names = ", ".join(repr(r.region) if isinstance(r.region, (str, int)) else "?" for r in ranges)
+    return (
+        f"an ikp context with {f'the open ranges {names}' if names else 'no open range'} (an "
+        "iteration or a branch must close every range it opens; use start_async for one that "
+        "crosses)"
+    )
+
+
+def never_closed(region: str, place: str) -> str:
+    """Return what is told of a range that nothing records."""
+    at = f" at {place}" if place else ""
+    return (
+        f"the range {region} is opened{at} and never closed: nothing records it. Close it with "
+        "ikp.end(ctx, name), or ikp.end_async(ctx, token) if ikp.start_async opened it, and keep "
+        "what each verb returns."
+    )
+
+
+def no_init(verb: str) -> KernelError:
+    """Return the error for a verb before ``init``."""
+    return KernelError(
+        f"ikp.{verb} comes before ikp.init. Call ikp.init(prof) once at the top of the kernel, "
+        f"before any other verb and before any helper that uses one."
+    )
+
+
+def init_twice() -> KernelError:
+    """Return the error for a second ``init`` in one kernel."""
+    return KernelError(
+        "ikp.init is called twice in one kernel. Call it once, at the top of the kernel itself, "
+        "not in a helper that is called more than once."
+    )
+
+
+def not_a_buffer(got: str) -> KernelError:
+    """Return the error for a ``prof`` that is not what the session handed out."""
+    return KernelError(
+        "ikp.init takes what prof.buffer(label) returned, or None. Pass that object to the kernel "
+        f"as it is; this kernel got {got}."
+    )
+
+
+def signed(word: int) -> int:
+    """Return a 32-bit word as the signed integer with the same bits."""
+    return word - (1 << 32) if word >= 1 << 31 else word

@@ -1,0 +1,106 @@
+"""The half of an adapter that is the same wherever verbs become inline PTX.
+
+Which operands a record's assembly takes, and in which order, stands here once. How a language makes
+a value of one, and a call of the assembly, is its adapter's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ikp.core import abi
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.targets import ptx, ptx_slot, ptx_totals
+from ikp.targets.ptx_totals import Counter
+from ikp.verbs.dsl import OpenRange, Payload, Place, Region, placed
+
+
+class PtxRecorder(ABC):
+    """Emits records as inline PTX, through what the language's adapter defines."""
+
+    @abstractmethod
+    def _recording(self, verb: str) -> Spec | None:
+        """Return the kernel's spec, None where it is off; raise KernelError with no init before."""
+
+    @abstractmethod
+    def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
+        """Call assembly that the compiler neither drops, merges nor reorders; return its result."""
+
+    @abstractmethod
+    def _value(self, value: Any) -> Any:
+        """Return an integer known now, or a 32-bit value of the language, as an operand."""
+
+    @abstractmethod
+    def _runtime_tag(self, base: int, number: Any) -> Any:
+        """Return the tag that is ``base`` (unsigned) with a region's number in its low bits."""
+
+    @abstractmethod
+    def _word(self, payload: Payload) -> Any:
+        """Return the payload's 32 bits as an operand."""
+
+    def _counters(self) -> tuple[Counter, ...]:
+        """Return the counters of totals that the kernel has so far, where its adapter knows."""
+        return ()
+
+    def _counting(self, counter: Counter) -> None:  # noqa: B027 - most need not be told
+        """Note that the kernel keeps this total."""
+
+    def recording(self, verb: str) -> bool:
+        """Return whether this kernel records."""
+        return self._recording(verb) is not None
+
+    def check_source(  # noqa: B027 - the language's own compiler refuses it
+        self, verb: str, ranges: tuple[OpenRange, ...]
+    ) -> None:
+        """Refuse nothing."""
+
+    def spec(self) -> Spec:
+        """Return how this kernel records."""
+        spec = self._recording("init")
+        if spec is None:
+            raise KernelError("this kernel does not record: its prof argument is None.")
+        return spec
+
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+        """Read the clock and store one range record, or add the range to its region's total."""
+        if self.spec().totals:
+            counter = region.counter(Kind.RANGE)
+            self._counting(counter)
+            asm = ptx_totals.end(self.spec(), counter, region.comment, place.where is not None)
+            self._emit(asm, [start, *self._place(place)])
+            return
+        asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
+        tag = self._tag(Kind.RANGE, payload.type, region, place)
+        self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
+
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
+        """Read the clock and store one instant record, or add the instant to its region's total."""
+        if self.spec().totals:
+            counter = region.counter(Kind.INSTANT)
+            self._counting(counter)
+            asm = ptx_totals.instant(counter, region.comment, place.where is not None)
+            self._emit(asm, self._place(place))
+            return
+        asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
+        tag = self._tag(Kind.INSTANT, payload.type, region, place)
+        self._emit(asm, [*tag, self._word(payload), *self._place(place)])
+
+    def store_role(self, region: Region) -> None:
+        """Write the warp's role to its slot's header."""
+        self._emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
+
+    def finish(self) -> None:
+        """Write totals, the counts and the second clock anchor."""
+        self._emit(ptx_slot.finish(self.spec(), self._counters()), [])
+
+    def _place(self, place: Place) -> list[Any]:
+        return [self._value(value) for value in (place.where, place.index) if value is not None]
+
+    def _tag(self, kind: Kind, payload: PayloadType, region: Region, place: Place) -> list[Any]:
+        """Return the tag as an operand where it is known only at run time."""
+        if region.number is not None:
+            return []
+        return [self._runtime_tag(abi.tag(placed(kind, place), payload, 0), region.runtime)]

@@ -1,0 +1,422 @@
+"""The verbs: what kernels of every DSL call as ``ikp.range``, ``ikp.start``, ...
+
+One function per verb, for all languages; what differs is in each language's ``Dsl``. A verb finds
+its language by how it is called, in this order (docs/decisions/0008):
+
+1. Triton and Gluon hand ``_semantic`` to functions marked ``__triton_builtin__``.
+2. CuTe runs the kernel's Python while its MLIR context is open.
+3. Triton's interpreter runs the kernel's Python, and knows which program it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from importlib import import_module
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ikp.errors import KernelError
+from ikp.verbs.dsl import (
+    Dsl,
+    OpenRange,
+    Payload,
+    Region,
+    Unrecorded,
+    find_place,
+    find_region,
+    stored_at,
+)
+from ikp.verbs.off import Off
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+
+
+def _dsl(semantic: Any, verb: str) -> Dsl:
+    """Return the adapter of the language whose code calls a verb."""
+    if semantic is not None:
+        compiled: Dsl = _adapter("ikp.backends.triton").compiling(semantic)
+        return compiled
+    for package, backend in (("cutlass", "cute"), ("triton", "triton")):
+        if package in sys.modules:
+            dsl: Dsl | None = _adapter(f"ikp.backends.{backend}").running(verb)
+            if dsl is not None:
+                return dsl
+    if "cutlass" in sys.modules:  # where CuTe has changed, nobody knows what it traces
+        unrecorded: Dsl | None = _adapter("ikp.backends.cute").off()
+        if unrecorded is not None:
+            return unrecorded
+    raise KernelError(
+        f"ikp.{verb} is called outside a kernel. Call it in a function marked @triton.jit, "
+        f"@gluon.jit or @cute.kernel, while that kernel is launched."
+    )
+
+
+def _adapter(module: str) -> Any:
+    return import_module(module)  # waits where another thread is importing it: sys.modules does not
+
+
+def _builtin(verb: _Verb) -> _Verb:
+    verb.__triton_builtin__ = True  # type: ignore[attr-defined]
+    return verb
+
+
+@_builtin
+def init(prof: Any, _semantic: Any = None) -> Any:
+    """Start recording in this kernel: call once, at its top.
+
+    Args:
+        prof: what ``prof.buffer(label)`` returned; None compiles every verb to nothing.
+
+    Returns:
+        The context that the functional verbs take and return.
+
+    Raises:
+        KernelError: called twice, outside a kernel, or with something else.
+    """
+    dsl = _dsl(_semantic, "init")
+    dsl.init(prof)
+    return dsl.context(())
+
+
+@_builtin
+def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
+    """Open a range; ranges opened this way close in reverse order.
+
+    Args:
+        ctx: the current context.
+        region: name known at compile time, or a scalar integer named on the host.
+        payload: one number of at most 32 bits, known now; shown with the range.
+
+    Returns:
+        The new context: assign it, ``ctx = ikp.start(ctx, "load")``.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+    dsl = _dsl(_semantic, "start")
+    ranges = _ranges(dsl, ctx, "start")
+    dsl.check_source("start", ranges)
+    return dsl.context((*ranges, _open(dsl, region, payload, "start")))
+
+
+@_builtin
+def end(
+    ctx: Any,
+    region: Any = None,
+    payload: Any = None,
+    where: Any = None,
+    index: Any = None,
+    _semantic: Any = None,
+) -> Any:
+    """Close the range opened last and record it.
+
+    Args:
+        ctx: the current context.
+        region: the region that ``start`` was given.
+        payload: replaces the payload given to ``start``.
+        where: record only where this scalar is true; left out, always.
+        index: where in the warp's slot to put the record; left out, after the last.
+
+    Returns:
+        The new context.
+
+    Raises:
+        KernelError: no range is open, or the one opened last is another.
+    """
+    dsl = _dsl(_semantic, "end")
+    ranges = _ranges(dsl, ctx, "end")
+    dsl.recording("end")
+    dsl.check_source("end", ranges)
+    closed = dsl.region(region, "end")
+    if not ranges:
+        raise KernelError(
+            f"ikp.end({_name(dsl, region)}) has no open range. Write ctx = ikp.start(ctx, name) "
+            f"before it, in the same loop iteration, and keep the context that each verb returns."
+        )
+    if not _same(_opened(dsl, ranges[-1], "end"), closed):
+        raise KernelError(
+            f"ikp.end({_name(dsl, region)}) meets the open range {_name(dsl, ranges[-1].region)}: "
+            f"ranges close in reverse order. Use ikp.start_async and ikp.end_async for ranges that "
+            f"overlap."
+        )
+    _close(dsl, ranges[-1], payload, (where, index), "end")
+    return dsl.context(ranges[:-1])
+
+
+@_builtin
+def instant(
+    ctx: Any, *args: Any, where: Any = None, index: Any = None, _semantic: Any = None
+) -> Any:
+    """Record a point in time: ``ikp.instant(name, payload)``, or with ``ctx`` before the name.
+
+    Args:
+        ctx: may be left out.
+        args: the region (name or scalar integer) and optionally one number of at most 32 bits.
+        where: record only where this scalar is true; left out, always.
+        index: where in the warp's slot to put the record; left out, after the last.
+
+    Returns:
+        The context, unchanged.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+    dsl = _dsl(_semantic, "instant")
+    if isinstance(dsl, Off):
+        return ctx
+    if dsl.ranges(ctx) is None:
+        args, ctx = (ctx, *args), None
+    if not 1 <= len(args) <= 2:
+        raise KernelError(
+            f"ikp.instant takes a region and at most one payload, not {len(args)} values."
+        )
+    recording = dsl.recording("instant")
+    payload = dsl.payload(args[1] if len(args) == 2 else None, "instant")
+    region = find_region(dsl, args[0], "instant")
+    place = find_place(dsl, where, index, "instant")
+    if recording and place is not None:
+        dsl.store_instant(region, payload, stored_at(dsl, place))
+    return ctx
+
+
+@_builtin
+def start_async(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
+    """Open a range that may overlap others and close in a later iteration.
+
+    Args:
+        ctx: the current context.
+        region: name known at compile time, or a scalar integer named on the host.
+        payload: one number of at most 32 bits, known now; shown with the range.
+
+    Returns:
+        A token for ``end_async``. It can be carried through loops like any value.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+    return _token(_dsl(_semantic, "start_async"), ctx, region, payload, "start_async")
+
+
+@_builtin
+def no_token(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
+    """Return the token of no range: a variable's first value, before a loop that opens ranges.
+
+    ``end_async`` records nothing for it::
+
+        token = ikp.no_token(ctx, "copy", 0)
+        for k in range(n):
+            ctx = ikp.end_async(ctx, token)
+            token = ikp.start_async(ctx, "copy", k)
+
+    Args:
+        ctx: the current context.
+        region: the region of the ranges that the variable is to hold.
+        payload: a number of the type of their payload; left out where they have none.
+
+    Returns:
+        A token of the type of those that ``start_async`` returns for the same arguments.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+    return _token(_dsl(_semantic, "no_token"), ctx, region, payload, "no_token")
+
+
+@_builtin
+def end_async(
+    ctx: Any,
+    token: Any = None,
+    payload: Any = None,
+    where: Any = None,
+    index: Any = None,
+    _semantic: Any = None,
+) -> Any:
+    """Close the range that ``token`` stands for and record it.
+
+    Args:
+        ctx: the current context.
+        token: what ``start_async`` returned.
+        payload: replaces the payload given to ``start_async``.
+        where: record only where this scalar is true; left out, always.
+        index: where in the warp's slot to put the record; left out, after the last.
+
+    Returns:
+        The context, unchanged.
+
+    Raises:
+        KernelError: ``token`` is not a token.
+    """
+    dsl = _dsl(_semantic, "end_async")
+    if isinstance(dsl, Off):
+        return ctx
+    dsl.recording("end_async")
+    opened = dsl.ranges(token)
+    if opened is None or len(opened) != 1 or opened[0].opened is None:
+        raise KernelError(
+            "ikp.end_async takes (ctx, token): the token that ikp.start_async returned."
+        )
+    _ranges(dsl, ctx, "end_async")
+    _close(dsl, opened[0], payload, (where, index), "end_async")
+    return ctx
+
+
+@_builtin
+def role(name: Any, _semantic: Any = None) -> None:
+    """Name what this warp does, such as ``"producer"``: its track and its numbers carry the name.
+
+    Args:
+        name: known at compile time. Call it once per warp, in the code that only the warps of this
+            role run; a later call replaces the name.
+
+    Raises:
+        KernelError: no ``init`` came before, or the name is not a string.
+    """
+    dsl = _dsl(_semantic, "role")
+    if not isinstance(dsl.plain(name), str):
+        raise KernelError(
+            f"ikp.role needs a name, a string known when the kernel is compiled, not {name!r}."
+        )
+    recording, region = dsl.recording("role"), dsl.region(name, "role")
+    if recording:
+        dsl.store_role(region)
+
+
+@_builtin
+def finish(ctx: Any = None, _semantic: Any = None) -> Any:
+    """Write exact counts and a second clock anchor; call last.
+
+    Triton and Gluon kernels need not call it: ``ikp`` puts the same at every exit of the compiled
+    kernel. A CuTe kernel without it can't tell how many records a full slot dropped, and neither
+    can a Triton kernel where a warning said that ikp's passes don't run.
+
+    Args:
+        ctx: may be left out; if it is given, ranges that it holds open are told.
+
+    Returns:
+        The context, unchanged.
+
+    Raises:
+        KernelError: no ``init`` came before, or a range of the context is still open.
+    """
+    dsl = _dsl(_semantic, "finish")
+    if isinstance(dsl, Off):
+        return ctx
+    recording = dsl.recording("finish")
+    if dsl.plain(ctx) is not None and (ranges := _ranges(dsl, ctx, "finish")):
+        names = ", ".join(_name(dsl, each.region) for each in ranges)
+        raise KernelError(
+            f"ikp.finish ends the kernel, and {names} is still open: a range that is not closed is "
+            "not recorded. Write ctx = ikp.end(ctx, name) before it."
+        )
+    if recording:
+        dsl.finish()
+    return ctx
+
+
+class range:
+    """A range as a context manager: ``with ikp.range("load", k): ...``.
+
+    Args:
+        region: name known at compile time, or a scalar integer named on the host.
+        payload: one number of at most 32 bits, read when the range opens.
+        where: record only where this scalar is true, such as ``k % 8 == 0``; left out, always.
+        index: where in the warp's slot to put the record, as an integer; left out, after the last.
+            Two records with one index overwrite each other.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+
+    __triton_builtin__ = True
+
+    def __init__(
+        self,
+        region: Any,
+        payload: Any = None,
+        *,
+        where: Any = None,
+        index: Any = None,
+        _semantic: Any = None,
+    ) -> None:
+        self._dsl = _dsl(_semantic, "range")
+        self._region, self._payload, self._place = region, payload, (where, index)
+        self._opened: OpenRange | None = None
+
+    def __enter__(self) -> None:
+        self._dsl.check_source("range", ())
+        # What is never recorded is not opened either, and told all the same where it is wrong.
+        place = find_place(self._dsl, *self._place, "range")
+        opened = _open(self._dsl, self._region, self._payload, "range", never=place is None)
+        self._opened = None if place is None else opened
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._opened is None:
+            return
+        # What the kernel raised matters more than what closing its range may have to say.
+        with suppress(KernelError) if error is not None else nullcontext():
+            _close(self._dsl, self._opened, None, self._place, "range")
+
+
+def _ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
+    ranges = dsl.ranges(ctx)
+    if ranges is None or any(each.opened is not None for each in ranges):
+        raise KernelError(
+            f"the first argument of ikp.{verb} is the context that ikp.init returned. For one line "
+            f"with no context, use: with ikp.range(name): ..."
+        )
+    return ranges
+
+
+def _open(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = False) -> OpenRange:
+    find_region(dsl, region, verb)  # refuse bad arguments where the range opens
+    given = dsl.payload(payload, verb)
+    if dsl.recording(verb) and not never:
+        return dsl.open(region, payload, given)
+    return dsl.unrecorded(region, payload, given)
+
+
+def _token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
+    _ranges(dsl, ctx, verb)
+    find_region(dsl, region, verb)
+    given = dsl.payload(payload, verb)
+    if dsl.recording(verb):
+        opened = dsl.token(region, payload, given, opened=verb == "start_async")
+    else:
+        opened = replace(dsl.unrecorded(region, payload, given), opened=Unrecorded("token"))
+    return dsl.context((opened,))
+
+
+def _close(
+    dsl: Dsl, opened: OpenRange, payload: Any, where_index: tuple[Any, Any], verb: str
+) -> None:
+    place = find_place(dsl, *where_index, verb)
+    replaced = dsl.plain(payload) is not None
+    given = dsl.payload(payload, verb) if replaced else None
+    if not dsl.recording(verb):
+        return
+    kept: Payload = given or dsl.payload(opened.payload, verb)
+    at = stored_at(dsl, place, opened.opened)
+    dsl.store_range(dsl.region(opened.region, verb), opened.start, kept, at)
+
+
+def _opened(dsl: Dsl, opened: OpenRange, verb: str) -> Region:
+    if isinstance(opened.region, Unrecorded):
+        return Region(None)
+    return dsl.region(opened.region, verb)
+
+
+def _same(opened: Region, closed: Region) -> bool:
+    known = opened.number is not None and closed.number is not None
+    return opened.number == closed.number if known else True  # the rest is known only at run time
+
+
+def _name(dsl: Dsl, region: Any) -> str:
+    return repr(dsl.plain(region))

@@ -1,0 +1,103 @@
+"""The verbs in a kernel that can't be recorded, because its language has changed under ``ikp``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ikp.core.abi import PayloadType
+from ikp.core.spec import Spec
+from ikp.errors import KernelError
+from ikp.verbs.dsl import OpenRange, Payload, Place, Region, Unrecorded
+
+
+class Off:
+    """A ``Dsl`` that records nothing; what turned recording off has been told.
+
+    Args:
+        nothing: makes the value that the functional verbs pass on, which the language must carry.
+    """
+
+    def __init__(self, nothing: Callable[[], Any]) -> None:
+        self._nothing = nothing
+
+    def init(self, prof: Any) -> None:
+        """Record nothing: the session handed out no buffer."""
+
+    def recording(self, verb: str) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
+
+    def spec(self) -> Spec:
+        """Nothing records."""
+        raise KernelError("this kernel does not record.")
+
+    def region(self, value: Any, verb: str) -> Region:  # noqa: ARG002
+        """Return one that nobody asks for."""
+        return Region(None)
+
+    def payload(self, value: Any, verb: str) -> Payload:  # noqa: ARG002
+        """Return none."""
+        return Payload(PayloadType.NONE)
+
+    def is_condition(self, value: Any) -> bool:  # noqa: ARG002
+        """Return True: nothing is stored."""
+        return True
+
+    def is_index(self, value: Any) -> bool:  # noqa: ARG002
+        """Return True: nothing is stored."""
+        return True
+
+    def condition(self, value: Any) -> Any:
+        """Return it as it is."""
+        return value
+
+    def index(self, value: Any) -> Any:
+        """Return it as it is."""
+        return value
+
+    def both(self, one: Any, other: Any) -> Any:  # noqa: ARG002
+        """Return one of them: nothing is stored."""
+        return one
+
+    def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
+        """Refuse nothing: the language does."""
+
+    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+        """Return a range that has no start."""
+        return self.unrecorded(region, payload, given)
+
+    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:  # noqa: ARG002
+        """Return a range that has no start."""
+        return self.unrecorded(region, payload, given)
+
+    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
+        """Return a range that has no start."""
+        return OpenRange(region, None, payload)
+
+    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+        """Store nothing."""
+
+    def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
+        """Store nothing."""
+
+    def store_role(self, region: Region) -> None:
+        """Store nothing."""
+
+    def store_whole(self, region: Region) -> None:
+        """Store nothing."""
+
+    def finish(self) -> None:
+        """Store nothing."""
+
+    def context(self, ranges: tuple[OpenRange, ...]) -> Any:  # noqa: ARG002
+        """Return a value that holds nothing."""
+        return self._nothing()
+
+    def ranges(self, ctx: Any) -> tuple[OpenRange, ...]:  # noqa: ARG002
+        """Return one range, of any name: what is open is known to nobody."""
+        return (OpenRange(Unrecorded("any"), None, None),)
+
+    def plain(self, value: Any) -> Any:
+        """Return the Python value of a constant of Triton; others as they are."""
+        return getattr(value, "value", value)

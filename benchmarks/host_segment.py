@@ -10,7 +10,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.launch_header import Source
 
 WARPS, SMS = 8, 132
 HZ = 1.98e9

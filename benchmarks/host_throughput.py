@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from host_segment import gemm_segment
 
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.lanes import arrange
 from ikp.core.trace import Trace
 from ikp.edit import connect

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ikp.calibration.calibrate import calibrate
     from ikp.core.overhead import Figure, Overhead
     from ikp.core.trace import Trace
-    from ikp.edit.ranks import gather
+    from ikp.edit.gather import gather
     from ikp.errors import (
         BufferError,
         DecodeError,
@@ -64,7 +64,7 @@ _HOMES = {
     "ikp.profiling.profile": "profile",
     "ikp.session.switches": "set_export",
     "ikp.core.trace": "Trace",
-    "ikp.edit.ranks": "gather",
+    "ikp.edit.gather": "gather",
     "ikp.errors": (
         "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "
         "PluginError RegionError UsageError"

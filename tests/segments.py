@@ -17,7 +17,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.launch_header import Source
 
 EPOCH = 1_760_000_000_123_456_789
 """Unix time of 0 ns here: a present-day time, which no float64 can hold to the nanosecond."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ikp.core import abi
 from ikp.core.abi import Kind, Option, PayloadType, SlotState
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.regions import region_id
 from ikp.core.trace import Trace
 from tests.segments import LAUNCH, Device, Launch, Record, Segment, Truth, Warp, nbytes

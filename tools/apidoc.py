@@ -20,14 +20,14 @@ PAGE = ROOT / "docs" / "api.md"
 WIDTH = 88
 RESULTS = {
     "ikp.core.args": ("ArgColumn",),
-    "ikp.core.items": ("Range", "Instant"),
+    "ikp.core.objects": ("Range", "Instant"),
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
     "ikp.analysis.stats": ("Stats", "RegionStats", "Residence"),
     "ikp.analysis.evidence": ("Evidence",),
 }
 """What users meet through a trace, but never construct."""
 INSPECTED = {
-    "ikp.inspection.model": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
+    "ikp.inspection.report": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
     "ikp.inspection.opcodes": ("Work",),
     "ikp.inspection.sass": ("Instruction",),
     "ikp.inspection.source": ("Source",),

@@ -13,10 +13,10 @@ import click
 
 from ikp.cli.files import next_command
 from ikp.cli.gpu import interpreted
-from ikp.cli.ui import UI
 from ikp.errors import UsageError
 from ikp.session.switches import KILL_SWITCH, enabled
 from ikp.terminal import printable
+from ikp.viewer.ui import UI
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from ikp.patterns import choose
 from ikp.terminal import columns, write
 
 if TYPE_CHECKING:
-    from ikp.inspection.model import Report
+    from ikp.inspection.report import Report
 
 
 @click.command("inspect", short_help="What a kernel's ranges hold, instruction by instruction.")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from ikp.cli.program import become
-from ikp.cli.recording import Options
-from ikp.cli.startup.sitecustomize import say
 from ikp.errors import UsageError
+from ikp.running.program import become
+from ikp.running.recording import Options
+from ikp.running.startup.sitecustomize import say
 from ikp.session.options import CLOCKS
 from ikp.session.ranks import PLACE, current_rank, with_rank
 from ikp.session.switches import enabled

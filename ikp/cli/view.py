@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.cli.files import check_file, next_command
-from ikp.cli.first_look import FirstLook, first_look
-from ikp.cli.ui import HOST, PORT, UI, Page
 from ikp.errors import UsageError
+from ikp.viewer.first_look import FirstLook, first_look
+from ikp.viewer.ui import HOST, PORT, UI, Page
 
 if TYPE_CHECKING:
-    from ikp.cli.serve import FileServer
     from ikp.core.trace import Trace
+    from ikp.viewer.serve import FileServer
 
 
 @click.command("view", short_help="Open a trace in the Perfetto UI.")
@@ -85,7 +85,7 @@ def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, o
     """
     import webbrowser
 
-    from ikp.cli.serve import serving
+    from ikp.viewer.serve import serving
 
     with serving(path, port, page, view.query) as server:
         click.echo(server.ui_url)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
     from ikp.analysis.stats import Stats
-    from ikp.core.items import Instant, Range
+    from ikp.core.objects import Instant, Range
 
 Column = NDArray[Any]
 
@@ -241,13 +241,13 @@ class Trace:
 
     def ranges(self) -> Iterator[Range]:
         """Yield each range as an object, slot by slot, within a slot in the order of their ends."""
-        from ikp.core.items import ranges
+        from ikp.core.objects import ranges
 
         return ranges(self)
 
     def instants(self) -> Iterator[Instant]:
         """Yield each instant as an object, slot by slot, within a slot in order."""
-        from ikp.core.items import instants
+        from ikp.core.objects import instants
 
         return instants(self)
 

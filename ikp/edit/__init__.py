@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from ikp.edit.across import connect, span
 from ikp.edit.annotate import add_args
+from ikp.edit.deduct import deduct_overhead
 from ikp.edit.join import concat, shift
-from ikp.edit.overhead import deduct_overhead
 from ikp.edit.rename import (
     group_by,
     merge_regions,

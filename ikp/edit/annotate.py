@@ -8,7 +8,7 @@ from typing import Any
 
 from ikp.core.args import ArgColumn, Scalar, arg_column
 from ikp.core.flows import is_flow
-from ikp.core.items import Instant, items
+from ikp.core.objects import Instant, items
 from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
 from ikp.edit.parts import noted, refuse_totals

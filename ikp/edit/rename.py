@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ikp.core.items import Instant, items
+from ikp.core.objects import Instant, items
 from ikp.core.totals import make_totals
 from ikp.core.trace import Region, Slots, Trace
 from ikp.edit.parts import noted, refuse_totals, take_events

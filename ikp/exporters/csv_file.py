@@ -12,9 +12,9 @@ import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.table import Categories, trace_table
-from ikp.exporters.checks import check
 from ikp.exporters.files import packed, replacing
 from ikp.exporters.text import Part, at_once, integers, join, reals, texts, where
+from ikp.exporters.timeline.checks import check
 from ikp.plugins import INTERFACE
 from ikp.progress import track
 

@@ -25,9 +25,9 @@ from ikp.core.abi import Kind
 from ikp.core.lanes import Stream, arrange
 from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
-from ikp.exporters.checks import check
 from ikp.exporters.files import replacing
 from ikp.exporters.perfetto.batches import by_end, cuts, part
+from ikp.exporters.timeline.checks import check
 from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:

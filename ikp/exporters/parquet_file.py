@@ -12,8 +12,8 @@ import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.table import Categories, trace_table
-from ikp.exporters.checks import check
 from ikp.exporters.files import replacing
+from ikp.exporters.timeline.checks import check
 from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from os import PathLike
 from typing import Any
 
 from ikp.errors import InspectError
-from ikp.inspection import marks, promises, source
+from ikp.inspection import expectations, ptx_names, source
+from ikp.inspection.find_records import Found, Record, find
 from ikp.inspection.flow import Flow
 from ikp.inspection.images import Image, images
-from ikp.inspection.marks import Marks
-from ikp.inspection.model import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.inspection.opcodes import IDLE, Work, work_of
 from ikp.inspection.places import Places
-from ikp.inspection.records import Found, Record, find
+from ikp.inspection.ptx_names import Marks
+from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.inspection.sass import Code, Instruction, parse
 from ikp.inspection.tools import disassemble
 from ikp.patterns import dotted
@@ -55,7 +55,7 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
         for code in parse(disassemble(image.cubin)):
             if pattern.search(code.name):
                 seen += 1
-                if marks.keeps_totals(image.ptx):
+                if ptx_names.keeps_totals(image.ptx):
                     summed += 1
                 else:
                     kernels += _kernel(code, image)
@@ -68,7 +68,7 @@ def _kernel(code: Code, image: Image) -> list[Kernel]:
     """Return the findings for one kernel; none if it holds nothing of ikp."""
     flow = Flow(code)
     found = find(flow)
-    read = marks.read(image.ptx)
+    read = ptx_names.read(image.ptx)
     if not found.records and not found.unresolved:
         return []
     return [_Findings(flow, found, read, image).kernel()]
@@ -106,7 +106,7 @@ class _Findings:
         groups: dict[tuple[str, str, source.Source | None], list[Record]] = defaultdict(list)
         for record in self.found.records:
             first = record.spans[0]
-            kind = marks.kind(record.tag, instant=first.start == first.end)
+            kind = ptx_names.kind(record.tag, instant=first.start == first.end)
             groups[self.marks.name(record.tag), kind, self._source(record)].append(record)
         return groups
 
@@ -164,7 +164,7 @@ class _Findings:
         return [
             w
             for found in self._ranges
-            for w in promises.check(found, partial(self._elsewhere, found))
+            for w in expectations.check(found, partial(self._elsewhere, found))
         ]
 
     def _elsewhere(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ikp.inspection.flow import Flow, Loop
-from ikp.inspection.model import Group
 from ikp.inspection.opcodes import Work, work_of
+from ikp.inspection.report import Group
 from ikp.inspection.source import lines_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ikp.inspection.model import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.inspection.opcodes import IDLE, Work, opcodes, work_of
+from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.inspection.sass import Instruction
 from ikp.inspection.source import lines_of
 from ikp.terminal import Column, columns, lay_out, printable, shortened

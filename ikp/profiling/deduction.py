@@ -13,7 +13,7 @@ from ikp.session.wishes import Wishes
 def without_overhead(trace: Trace, wishes: Wishes, segments: list[Segment]) -> tuple[Trace, str]:
     """Return the trace without what recording cost; or as it was, and why."""
     from ikp.calibration.calibrate import of_session
-    from ikp.edit.overhead import deduct_overhead
+    from ikp.edit.deduct import deduct_overhead
 
     options = (
         wishes.clock.name.lower(),

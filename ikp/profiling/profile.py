@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name
 from ikp.core.segment import Segment

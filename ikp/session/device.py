@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import Segment
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.errors import BufferError, UsageError

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source, read_launch_header
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source, read_launch_header
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError

@@ -13,8 +13,8 @@ from ikp.backends.triton.hooks import names_in_code
 from ikp.backends.triton.unedited.rewrite import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.core import abi
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver, buffer
 from tests.kernels import unedited

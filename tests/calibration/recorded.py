@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ikp.calibration.figures import ALONE, INSTANTS, MANY, NESTED, PROGRAMS, Program
 from ikp.core.abi import ClockKind
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace
 from tests.segments import Device, Launch, Record, Segment, Sm, Warp, nbytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 
-from ikp.cli import frames
 from ikp.core.regions import checked_name
+from ikp.running import frames
 
 
 def through_ikp(function: Callable[[], object]) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 import ikp
 from ikp.cli.main import cli
-from ikp.inspection.model import Report
 from ikp.inspection.render import as_text
+from ikp.inspection.report import Report
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.compiled

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.cli.program import interpreter_options
+from ikp.running.program import interpreter_options
 from tests.cli.programs import PROGRAMS, Program
 from tests.repo.tree import ROOT
 

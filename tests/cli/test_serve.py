@@ -5,9 +5,9 @@ from http.client import HTTPConnection, IncompleteRead
 
 import pytest
 
-from ikp.cli.serve import serving
-from ikp.cli.ui import HOST, PORT, UI, Page
 from ikp.errors import UsageError
+from ikp.viewer.serve import serving
+from ikp.viewer.ui import HOST, PORT, UI, Page
 
 CONTENT = bytes(range(256)) * 1000
 

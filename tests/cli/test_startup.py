@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from ikp.backends.triton.unedited.everything import Everything, stepping_in
-from ikp.cli.startup import sitecustomize
-from ikp.cli.startup.sitecustomize import AWAITED, Wait
+from ikp.running.startup import sitecustomize
+from ikp.running.startup.sitecustomize import AWAITED, Wait
 from ikp.unedited.plan import plan
 
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from ikp.cli import view
-from ikp.cli.first_look import FirstLook, first_look
 from ikp.cli.main import cli
-from ikp.cli.ui import UI, Page
 from ikp.errors import ExportError, UsageError
+from ikp.viewer.first_look import FirstLook, first_look
+from ikp.viewer.ui import UI, Page
 from tests.analysis.example import launch, trace
 
 EVENTS = [(slot, 0, 0, 300) for slot in range(4)]

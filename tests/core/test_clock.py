@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ikp.core.clock import Anchors, Axis, fit_axis
+from ikp.core.decoding.clock import Anchors, Axis, fit_axis
 from tests.segments import EPOCH
 
 HZ = 1_980_000_000

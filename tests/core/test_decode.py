@@ -9,8 +9,8 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import FIRST_RECORDS
 from ikp.core.regions import fallback_name, region_id
 from ikp.errors import RegionError

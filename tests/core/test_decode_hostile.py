@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from tests.core.checks import assert_consistent

@@ -10,7 +10,7 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace
 from tests.core.checks import assert_consistent, assert_holds
 from tests.segments import Device, Launch, Record, Segment, Sm, Truth, Warp, nbytes

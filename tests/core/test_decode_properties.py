@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from tests.core.checks import assert_holds
 from tests.segments import Device, Launch, Number, Record, Segment, Sm, Warp, nbytes
 

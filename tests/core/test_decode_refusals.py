@@ -10,8 +10,8 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.selection import Selection
 from ikp.errors import DecodeError
 from tests.core.checks import assert_consistent, assert_holds

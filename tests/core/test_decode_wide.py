@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from tests.core.checks import assert_consistent, assert_holds
 from tests.segments import EPOCH, Device, Launch, Record, Segment, Sm, Warp, nbytes
 

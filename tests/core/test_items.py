@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 
 from ikp.core.abi import Kind
-from ikp.core.items import Instant
+from ikp.core.objects import Instant
 from ikp.core.trace import Trace
 from tests.strategies import traces
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 import ikp
 from ikp.calibration import calibrate
 from ikp.core.overhead import Figure, Overhead
-from ikp.edit.overhead import DEDUCTED
+from ikp.edit.deduct import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.profiling import deduction
 from ikp.session.wishes import Wishes

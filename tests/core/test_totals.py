@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ikp
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Option, PayloadType
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.totals import MOST_TICKS, make_totals
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, UsageError

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ikp
-from ikp.core.items import items
+from ikp.core.objects import items
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
 from tests.edit.test_select import example

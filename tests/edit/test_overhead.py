@@ -15,7 +15,7 @@ from ikp.backends.triton.passes.schedule import MAX_PENDING
 from ikp.core.abi import Kind
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import ClockFit, Trace
-from ikp.edit.overhead import DEDUCTED, PENDING, _late
+from ikp.edit.deduct import DEDUCTED, PENDING, _late
 from ikp.errors import UsageError
 from tests.exporters.perfetto.examples import START, warp, warps
 from tests.strategies import traces

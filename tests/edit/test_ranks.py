@@ -9,7 +9,7 @@ import pytest
 
 import ikp
 from ikp.core.trace import Trace
-from ikp.edit.ranks import _listed, _told
+from ikp.edit.gather import _listed, _told
 from ikp.errors import UsageError
 from tests.processes import run_ranks
 from tests.trace_processor import check_trace

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import ikp
-from ikp.core.items import items
+from ikp.core.objects import items
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
 from tests.edit.test_select import example, names

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import ikp
-from ikp.core.items import items
+from ikp.core.objects import items
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
 from tests.exporters.perfetto.examples import START, launch, warps

@@ -15,7 +15,7 @@ from pyarrow import parquet
 import ikp
 from ikp import plugins
 from ikp.core.abi import OverflowMode
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace
 from tests.exporters.perfetto.examples import assert_same
 from tests.segments import Launch, Record, Segment, Sm, Warp, nbytes

@@ -11,8 +11,8 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Option, OverflowMode, PayloadType, SlotState
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.selection import Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError

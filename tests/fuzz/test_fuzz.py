@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ikp.core import abi
-from ikp.core.decode import decode
+from ikp.core.decoding.decode import decode
 from tests.fuzz import files, segments
 from tests.fuzz.__main__ import one, run
 from tests.segments import SLOT

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import ikp  # noqa: E402
-from ikp.edit.overhead import DEDUCTED  # noqa: E402
+from ikp.edit.deduct import DEDUCTED  # noqa: E402
 from tests.gpu import kernels  # noqa: E402
 
 pytestmark = pytest.mark.gpu

@@ -10,7 +10,7 @@ from typing import Any
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.inspection.images import Image
 from ikp.inspection.inspector import report
-from ikp.inspection.model import Kernel
+from ikp.inspection.report import Kernel
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import Code, compile_kernel, spec

@@ -36,7 +36,7 @@ def save(made: Code, stem: Path, *suffixes: str) -> None:
         stem.with_suffix(f".{suffix}").write_bytes(data)
 
 
-def counts(report: ikp.inspection.model.Report) -> dict[str, int]:
+def counts(report: ikp.inspection.report.Report) -> dict[str, int]:
     return {r.name: len(r.copies[0].instructions) for k in report for r in k.ranges}
 
 

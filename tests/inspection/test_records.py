@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ikp.inspection.find_records import Found, find
 from ikp.inspection.flow import Flow
-from ikp.inspection.records import Found, find
 from ikp.inspection.sass import parse
 from ikp.inspection.tools import disassemble
 from tests.inspection.compiled import CASES, code, kernel

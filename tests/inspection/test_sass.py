@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ikp.inspection.find_records import Found, find
 from ikp.inspection.flow import Flow
 from ikp.inspection.opcodes import Work, work_of
-from ikp.inspection.records import Found, find
+from ikp.inspection.origins import Tracer
 from ikp.inspection.sass import Code, Instruction, Line, parse
-from ikp.inspection.trace import Tracer
 from ikp.inspection.values import CLOCK, OTHER, Definition, Origin, definitions
 
 HEAD = """\t.target\tsm_90a

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 
 from ikp.inspection.flow import Flow
-from ikp.inspection.model import Kernel
 from ikp.inspection.opcodes import Work, work_of
+from ikp.inspection.report import Kernel
 from ikp.inspection.sass import Instruction, parse
 from ikp.inspection.tools import disassemble
 from ikp.inspection.values import definitions

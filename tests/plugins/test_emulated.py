@@ -11,8 +11,8 @@ import pytest
 import ikp
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, OverflowMode
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
 from tests.plugins.kernels import MODES, NEEDS_NVCC, SOURCE, Modules, emulate

@@ -50,7 +50,7 @@ EXCEPTIONS = {
     ("ikp.backends.cute.calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
     ("ikp.session.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
-        "ikp.cli.startup.sitecustomize",
+        "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
     ): "waits for its import, if that comes",
     ("ikp.inspection.images", "arg_names"): "only makes an error's text better",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, SlotState
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import WARP, Dim, Machine

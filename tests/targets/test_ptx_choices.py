@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import Kind, OverflowMode
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import fallback_name
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.core.trace import Trace

@@ -11,8 +11,8 @@ from ikp.backends.triton.passes.entry import complete
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from ikp.errors import KernelError
 from tests.targets.ptx_kernel import Kernel

@@ -16,8 +16,8 @@ from ikp.backends.triton.passes.entry import complete
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from ikp.targets import ptx_slot
 from ikp.targets.ptx_totals import Counter, declarations, used

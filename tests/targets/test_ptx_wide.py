@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
 from ikp.targets import ptx

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from ikp.cli.first_look import first_look
-from ikp.cli.serve import serving
-from ikp.cli.ui import Page
+from ikp.viewer.first_look import first_look
+from ikp.viewer.serve import serving
+from ikp.viewer.ui import Page
 from tests.analysis.example import launch, trace
 from tools.screenshot import make_screenshot
 from tools.screenshot.make_screenshot import CannotTakePictureError, main, take

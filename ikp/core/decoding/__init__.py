@@ -1,1 +1,1 @@
-"""The steps from a segment's bytes to columns; ``ikp.core.decode`` takes them."""
+"""The steps from a segment's bytes to columns; ``ikp.core.decoding.decode`` takes them."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.launch_header import Source
 
 _LOSSES = re.compile(
     r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"

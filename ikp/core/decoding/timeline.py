@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind
-from ikp.core.clock import Anchors, Axis, fit_axis
+from ikp.core.decoding.clock import Anchors, Axis, fit_axis
 from ikp.core.trace import ClockFit
 
 WRAP = 1 << 32

@@ -13,11 +13,9 @@ from ikp.core.args import ArgColumn
 from ikp.core.lanes import arrange
 from ikp.core.trace import Events as Table
 from ikp.core.trace import Trace
-from ikp.exporters.arrows import Arrows
 from ikp.exporters.chrome.flows import between, flow_lines
 from ikp.exporters.chrome.tracks import Threads, as_json, names_as_json
 from ikp.exporters.perfetto.batches import Overlaps, by_end, part
-from ikp.exporters.perfetto.tracks import Layout
 from ikp.exporters.text import (
     Part,
     at_once,
@@ -28,6 +26,8 @@ from ikp.exporters.text import (
     thousandths,
     where,
 )
+from ikp.exporters.timeline.arrows import Arrows
+from ikp.exporters.timeline.tracks import Layout
 
 Ints = NDArray[np.int64]
 

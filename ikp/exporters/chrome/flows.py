@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.arrows import ARROW, Arrows
 from ikp.exporters.text import Part, integers, lay, thousandths
+from ikp.exporters.timeline.arrows import ARROW, Arrows
 
 Ints = NDArray[np.int64]
 Lines = tuple[NDArray[np.intp], Part]

@@ -12,7 +12,7 @@ from ikp.core.table import total_table
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.tracks import Threads, event, times
 from ikp.exporters.perfetto.totals import SLICE
-from ikp.exporters.perfetto.tracks import Layout
+from ikp.exporters.timeline.tracks import Layout
 
 DIGITS = 6
 """Of a share, behind the point: Perfetto's JSON reader can't take many."""

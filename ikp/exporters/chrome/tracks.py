@@ -1,6 +1,6 @@
 """Which process and thread each track of the layout becomes.
 
-The tree of :mod:`ikp.exporters.perfetto.tracks` in two levels: a launch is a process with its
+The tree of :mod:`ikp.exporters.timeline.tracks` in two levels: a launch is a process with its
 evidence and counters, each SM of it another, and every lane, warp and overlap of an SM is a thread,
 named by its way down from the SM.
 """
@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.core.trace import Launch
-from ikp.exporters.perfetto.launches import Track, process_names
-from ikp.exporters.perfetto.tracks import Layout
+from ikp.exporters.timeline.launches import Track, process_names
+from ikp.exporters.timeline.tracks import Layout
 
 PER_LAUNCH: Final = 1 << 16
 """More SMs than any GPU has, to keep the processes of each launch together."""

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
-from ikp.exporters.checks import check, in_use
 from ikp.exporters.chrome.events import Events
 from ikp.exporters.chrome.totals import total_ranges
 from ikp.exporters.chrome.tracks import Threads, as_json, event, times
 from ikp.exporters.perfetto.batches import cuts
 from ikp.exporters.perfetto.blocks import steps
-from ikp.exporters.perfetto.tracks import Layout, lay_out
 from ikp.exporters.text import at_once, integers, join, texts, thousandths
+from ikp.exporters.timeline.checks import check, in_use
+from ikp.exporters.timeline.tracks import Layout, lay_out
 from ikp.progress import track
 
 Ints = NDArray[np.int64]

@@ -13,9 +13,9 @@ from ikp.core.args import ArgColumn
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto.packets import argument
 from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, FIXED64, VARINT, Annotation, tag
-from ikp.exporters.perfetto.shapes import Message
-from ikp.exporters.perfetto.split import DamagedError
-from ikp.exporters.perfetto.varints import WORD, Column, as_words, encoded_varint, varints
+from ikp.exporters.protobuf.shapes import Message
+from ikp.exporters.protobuf.split import DamagedError
+from ikp.exporters.protobuf.varints import WORD, Column, as_words, encoded_varint, varints
 
 TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
 """What numpy's kinds are called in the file."""

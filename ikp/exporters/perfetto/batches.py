@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.lanes import arrange
 from ikp.core.trace import Events, Trace
-from ikp.exporters.arrows import Arrows
 from ikp.exporters.perfetto.args import OwnArgs
-from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import Batch
+from ikp.exporters.perfetto.file_clock import Clock
 from ikp.exporters.perfetto.flows import Flows
-from ikp.exporters.perfetto.launches import Track
 from ikp.exporters.perfetto.schema import Arg
-from ikp.exporters.perfetto.tracks import Layout, distinct
-from ikp.exporters.perfetto.varints import Column, varints
+from ikp.exporters.protobuf.varints import Column, varints
+from ikp.exporters.timeline.arrows import Arrows
+from ikp.exporters.timeline.launches import Track
+from ikp.exporters.timeline.tracks import Layout, distinct
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

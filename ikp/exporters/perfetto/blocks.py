@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Slots, Trace
-from ikp.exporters.perfetto.clock import Clock
+from ikp.exporters.perfetto.file_clock import Clock
 from ikp.exporters.perfetto.packets import entry, event_type, integer, packet, text
 from ikp.exporters.perfetto.schema import BYTES, VARINT, Annotation, Arg, Event, EventType, tag
-from ikp.exporters.perfetto.shapes import Message, join, join_groups, message
-from ikp.exporters.perfetto.tracks import Blocks, Layout
-from ikp.exporters.perfetto.varints import varints
+from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.protobuf.varints import varints
+from ikp.exporters.timeline.tracks import Blocks, Layout
 
 Ints = NDArray[np.int64]
 

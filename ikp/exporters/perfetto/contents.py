@@ -22,7 +22,7 @@ from ikp.exporters.perfetto.schema import (
     EventType,
     Packet,
 )
-from ikp.exporters.perfetto.split import DamagedError, Data, Fields, Ints, split
+from ikp.exporters.protobuf.split import DamagedError, Data, Fields, Ints, split
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket

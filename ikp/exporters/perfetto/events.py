@@ -16,8 +16,8 @@ from ikp.core.abi import PayloadType
 from ikp.exporters.perfetto.flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto.packets import INTEGER, argument, event_type, packet
 from ikp.exporters.perfetto.schema import FIXED64, VARINT, Annotation, Arg, Event, EventType, tag
-from ikp.exporters.perfetto.shapes import Message, join
-from ikp.exporters.perfetto.varints import WORD, Column, Words, as_words, varints
+from ikp.exporters.protobuf.shapes import Message, join
+from ikp.exporters.protobuf.varints import WORD, Column, Words, as_words, varints
 
 Ints = NDArray[np.int64]
 

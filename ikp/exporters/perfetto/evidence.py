@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from ikp.core.trace import ClockFit, Launch, Region, Trace
 from ikp.exporters.perfetto.args import described
 from ikp.exporters.perfetto.schema import FORMAT
-from ikp.exporters.perfetto.split import DamagedError
+from ikp.exporters.protobuf.split import DamagedError
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.evidence import to_launch
-from ikp.exporters.perfetto.launches import group_names, launch_names
 from ikp.exporters.perfetto.rebuild import together
-from ikp.exporters.perfetto.tracks import distinct
+from ikp.exporters.timeline.launches import group_names, launch_names
+from ikp.exporters.timeline.tracks import distinct
 
 MARGIN: Final = 0.05
 """Of the first wave, on both sides of it: its edges are seen, and where the next one starts."""

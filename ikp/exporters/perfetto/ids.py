@@ -16,7 +16,7 @@ import numpy as np
 
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto.schema import FIRST_GLOBAL_CLOCK
-from ikp.exporters.perfetto.varints import VARINT_BITS
+from ikp.exporters.protobuf.varints import VARINT_BITS
 
 TRACK_BYTES: Final = 6
 """What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to

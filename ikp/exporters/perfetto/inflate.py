@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Final
 
 from ikp.errors import ExportError
-from ikp.exporters.perfetto.split import DamagedError
+from ikp.exporters.protobuf.split import DamagedError
 
 VARIABLE: Final = "IKP_INFLATE_MIB"
 """In the environment: read files that inflate to so many MiB, whatever their own size."""

@@ -18,8 +18,8 @@ from ikp.exporters.perfetto.schema import (
     Packet,
     tag,
 )
-from ikp.exporters.perfetto.shapes import Message, message
-from ikp.exporters.perfetto.varints import Column, Words, texts, varints
+from ikp.exporters.protobuf.shapes import Message, message
+from ikp.exporters.protobuf.varints import Column, Words, texts, varints
 
 INTEGER: Final = tag(Annotation.INT_VALUE, VARINT)
 

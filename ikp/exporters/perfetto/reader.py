@@ -12,13 +12,13 @@ import numpy as np
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.checks import faults
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
 from ikp.exporters.perfetto.schema import READABLE, Packet
-from ikp.exporters.perfetto.split import DamagedError, Data, Ints, fitting, padded, split, whole
+from ikp.exporters.protobuf.split import DamagedError, Data, Ints, fitting, padded, split, whole
+from ikp.exporters.timeline.checks import faults
 from ikp.paths import path_text
 
 

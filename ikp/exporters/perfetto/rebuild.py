@@ -14,7 +14,7 @@ from ikp.core.trace import Events, Slots, Totals, make_columns
 from ikp.exporters.perfetto.args import rebuilt
 from ikp.exporters.perfetto.contents import Contents, Role
 from ikp.exporters.perfetto.schema import Annotation, EventType
-from ikp.exporters.perfetto.split import DamagedError, Ints
+from ikp.exporters.protobuf.split import DamagedError, Ints
 
 SLOT_COLUMNS = Slots.__slots__
 

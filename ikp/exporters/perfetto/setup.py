@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto.args import OwnArgs
-from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.evidence import annotate, of_launch, of_trace
-from ikp.exporters.perfetto.launches import Kind, Track
+from ikp.exporters.perfetto.file_clock import Clock
 from ikp.exporters.perfetto.schema import (
     CLEARED_STATE,
     FIRST_OWN_ARG,
@@ -21,7 +20,8 @@ from ikp.exporters.perfetto.schema import (
     EventType,
 )
 from ikp.exporters.perfetto.totals import SLICE, region_arg
-from ikp.exporters.perfetto.tracks import Layout
+from ikp.exporters.timeline.launches import Kind, Track
+from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.trace import Totals, Trace
-from ikp.exporters.perfetto.clock import Clock
+from ikp.exporters.perfetto.file_clock import Clock
 from ikp.exporters.perfetto.packets import entry, event_type, integer, packet
 from ikp.exporters.perfetto.schema import (
     BYTES,
@@ -26,9 +26,9 @@ from ikp.exporters.perfetto.schema import (
     EventType,
     tag,
 )
-from ikp.exporters.perfetto.shapes import Message, join, join_groups, message
-from ikp.exporters.perfetto.tracks import Layout
-from ikp.exporters.perfetto.varints import WORD, Column, encoded_varint, varints
+from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.protobuf.varints import WORD, Column, encoded_varint, varints
+from ikp.exporters.timeline.tracks import Layout
 
 AT_ONCE: Final = 4096
 """Warps encoded together."""

@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
-from ikp.exporters.arrows import Arrows
-from ikp.exporters.checks import check, in_use
 from ikp.exporters.perfetto.args import OwnArgs
 from ikp.exporters.perfetto.batches import EVENTS_AT_ONCE, Batches, cuts
 from ikp.exporters.perfetto.blocks import block_slices, counters
-from ikp.exporters.perfetto.clock import Clock
 from ikp.exporters.perfetto.events import encode
+from ikp.exporters.perfetto.file_clock import Clock
 from ikp.exporters.perfetto.ids import Ids
 from ikp.exporters.perfetto.schema import BYTES, Packet, tag
 from ikp.exporters.perfetto.setup import descriptors, setup
 from ikp.exporters.perfetto.totals import total_slices
-from ikp.exporters.perfetto.tracks import lay_out
-from ikp.exporters.perfetto.varints import encoded_varint, same_size
+from ikp.exporters.protobuf.varints import encoded_varint, same_size
+from ikp.exporters.timeline.arrows import Arrows
+from ikp.exporters.timeline.checks import check, in_use
+from ikp.exporters.timeline.tracks import lay_out
 from ikp.progress import track
 
 Ints = NDArray[np.int64]

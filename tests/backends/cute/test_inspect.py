@@ -11,8 +11,8 @@ import pytest
 import ikp
 from ikp.inspection.images import Image
 from ikp.inspection.inspector import report
-from ikp.inspection.model import Kernel
 from ikp.inspection.opcodes import Work, work_of
+from ikp.inspection.report import Kernel
 from ikp.inspection.tools import assemble
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import TARGETS, compile_cute, floats, number, prof

@@ -14,8 +14,8 @@ from triton.experimental.gluon._runtime import GluonASTSource
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from tests.backends.amd import ARCHITECTURES, SCRATCH, AmdCode, target
 from tests.backends.gluon import amd_kernels
 from tests.backends.sass import source, spec

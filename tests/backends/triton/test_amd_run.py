@@ -13,8 +13,8 @@ from ikp.backends.triton.amd import registers
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace

@@ -8,8 +8,8 @@ import pytest
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, PayloadType
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.kernels import control

@@ -13,8 +13,8 @@ from triton.backends.compiler import GPUTarget
 import ikp
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
-from ikp.core.decode import decode
-from ikp.core.decoding.launch import Source
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import Segment
 from ikp.verbs.argument import argument
 from tests.backends.sass import (

@@ -15,7 +15,7 @@ from ikp.exporters.perfetto.events import Batch, encode, widen_float
 from ikp.exporters.perfetto.flows import Flows, Ids
 from ikp.exporters.perfetto.rebuild import narrow_double
 from ikp.exporters.perfetto.schema import Arg
-from ikp.exporters.perfetto.varints import varints
+from ikp.exporters.protobuf.varints import varints
 
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, (1 << 63) - 1))
 FLOATS = st.one_of(

@@ -16,7 +16,7 @@ from ikp.core.trace import Launch, Trace
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter, inflate, reader
 from ikp.exporters.perfetto.schema import BYTES, SUMMARY, Packet, tag
-from ikp.exporters.perfetto.varints import encoded_varint
+from ikp.exporters.protobuf.varints import encoded_varint
 from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
 from tests.exporters.perfetto.older import LAYOUT_1, older_trace
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.exporters.perfetto import shapes
-from ikp.exporters.perfetto.shapes import Message, join, join_groups, message
-from ikp.exporters.perfetto.varints import Column, encoded_varint, texts, varints
+from ikp.exporters.protobuf import shapes
+from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.protobuf.varints import Column, encoded_varint, texts, varints
 
 TAGS = st.sampled_from([b"\x0a", b"\x12", b"\x92\x03"])
 

@@ -6,7 +6,7 @@ from google.protobuf.internal.encoder import _VarintBytes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.exporters.perfetto.varints import (
+from ikp.exporters.protobuf.varints import (
     Column,
     encoded_varint,
     same_size,

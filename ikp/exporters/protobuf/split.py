@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.exporters.perfetto.schema import BYTES, FIXED64
-from ikp.exporters.perfetto.varints import LOW_BITS, WORD, Words
+from ikp.exporters.protobuf.varints import LOW_BITS, WORD, Words
 
 Ints = NDArray[np.int64]
 Data = NDArray[np.uint8]

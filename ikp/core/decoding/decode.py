@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, SlotState
-from ikp.core.decoding.launch import (
+from ikp.core.decoding.launch_header import (
     Source,
     capacity_of,
     is_summed,

@@ -30,7 +30,7 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
         ExportError: the file is no trace that the UI shows.
         UsageError: there is no such launch, or the file doesn't tell of launches.
     """
-    from ikp.exporters.perfetto.split import DamagedError
+    from ikp.exporters.protobuf.split import DamagedError
 
     contents = None if _is_chrome(path) else _contents(path)
     if contents is None:

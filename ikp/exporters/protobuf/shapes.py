@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto.varints import WORD, Column, Sizes, Words, encoded_varint
+from ikp.exporters.protobuf.varints import WORD, Column, Sizes, Words, encoded_varint
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp] | slice

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ikp.inspection.model import CodeRange, Finding, Group
 from ikp.inspection.opcodes import IDLE, Work, opcodes, work_of
+from ikp.inspection.report import CodeRange, Finding, Group
 from ikp.inspection.sass import Instruction
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto.varints import Words, as_words, same_size
+from ikp.exporters.protobuf.varints import Words, as_words, same_size
 
 MAX_TIME: Final = (1 << 63) - 1
 """Perfetto's trace processor keeps times in signed 64-bit numbers."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from ikp.cli.startup import sitecustomize
 from ikp.errors import UsageError
+from ikp.running.startup import sitecustomize
 
 FOLDER = str(Path(sitecustomize.__file__).parent)
 
@@ -19,7 +19,7 @@ def become(words: list[str], wish: str | None) -> NoReturn:
 
     Args:
         words: what comes after ``python``, as in ``["-m", "pytest", "-q"]``.
-        wish: what ``ikp.cli.recording`` gets; None runs the program without ikp.
+        wish: what ``ikp.running.recording`` gets; None runs the program without ikp.
 
     Raises:
         UsageError: Python runs without what lets ikp in.

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ikp.cli import choices
-from ikp.cli.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 from ikp.errors import IkpError
+from ikp.running import choices
+from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 
 if TYPE_CHECKING:
     from ikp.backends.triton.unedited.everything import Everything
-    from ikp.cli.recording import Options
     from ikp.core.trace import Trace
     from ikp.profiling.profile import profile
+    from ikp.running.recording import Options
 
 ROWS = 10
 MIB = 1 << 20

@@ -1,6 +1,6 @@
 """The recording of a program under ``ikp run``, in the program's own process.
 
-``ikp.cli.startup`` calls ``begin`` when the program imports Triton, and ``end`` when Python exits:
+The start-up module calls ``begin`` when the program imports Triton, and ``end`` when Python exits:
 after the program's threads and its functions registered with ``atexit``, which may launch kernels.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ikp.cli import choices, frames
-from ikp.cli.run_report import MIB, report
-from ikp.cli.startup.sitecustomize import say
+from ikp.running import choices, frames
+from ikp.running.report import MIB, report
+from ikp.running.startup.sitecustomize import say
 
 if TYPE_CHECKING:
     from ikp.backends.triton.unedited.everything import Everything

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ikp.cli.recording import Recording
+    from ikp.running.recording import Recording
 
 FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this file may import
 PACKAGE = os.path.dirname(os.path.dirname(FOLDER))  # noqa: PTH120
@@ -86,7 +86,7 @@ def _recording() -> ModuleType:
             raise ImportError(f"{PACKAGE} is gone")
         sys.modules["ikp"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["ikp"])
-    return import_module("ikp.cli.recording")
+    return import_module("ikp.running.recording")
 
 
 def say(text: str) -> None:

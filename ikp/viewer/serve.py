@@ -21,8 +21,8 @@ from threading import Event, Thread
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from ikp.cli.ui import HOST, PORT, UI, Page
 from ikp.errors import UsageError
+from ikp.viewer.ui import HOST, PORT, UI, Page
 
 PERFETTO: Final = Page(UI)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
 from ikp.inspection.flow import Flow
+from ikp.inspection.origins import Origins, Tracer
 from ikp.inspection.sass import Instruction
-from ikp.inspection.trace import Origins, Tracer
 from ikp.inspection.values import Origin, words
 
 _STORES = ("STG", "ST", "STS")

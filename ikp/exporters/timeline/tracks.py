@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ikp.core.lanes import pack
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto.launches import FIRST_LANE, LaunchTracks, Track, launch_tracks
+from ikp.exporters.timeline.launches import FIRST_LANE, LaunchTracks, Track, launch_tracks
 
 Ints = NDArray[np.int64]
 

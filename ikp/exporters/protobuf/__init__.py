@@ -1,0 +1,1 @@
+"""Protobuf messages, many at a time; knows no trace."""

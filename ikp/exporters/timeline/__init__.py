@@ -1,0 +1,1 @@
+"""A trace as rows over time, whatever viewer shows it."""

@@ -1,0 +1,1 @@
+"""A trace file in the Perfetto UI: where that is, what it is served, what it shows first."""

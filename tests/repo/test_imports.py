@@ -6,8 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-
-import pytest
+from functools import cache
 
 from tests.repo.tree import modules
 
@@ -83,30 +82,47 @@ def part_of(module: str) -> str:
     return next((part for part in MAY_IMPORT if part != "ikp" and within(module, (part,))), "ikp")
 
 
-@pytest.mark.parametrize("module", sorted(modules().keys() - USER_CODE))
-def test_imports_point_one_way(module: str) -> None:
-    allowed = MAY_IMPORT[part_of(module)] + EVERYWHERE
-    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
-    own = [name for name in top_level_imports(tree) if within(name, ("ikp",))]
-    assert [name for name in own if not within(name, allowed)] == []
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text("utf-8")) for name, path in modules().items()}
 
 
-@pytest.mark.parametrize("module", sorted(modules().keys() - USER_CODE))
-def test_heavy_packages_are_imported_where_they_are_used(module: str) -> None:
-    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
-    for name in top_level_imports(tree):
-        package = name.partition(".")[0]
-        if package in AT_THE_TOP_ONLY_IN:
-            where = AT_THE_TOP_ONLY_IN[package]
-            assert where is not None, f"{name} at the top of {module}"
-            assert within(module, (where,)), f"{name} at the top of {module}"
+def at_the_top() -> Iterator[tuple[str, str]]:
+    """Yield each module that is no example of a user's, with each name that it imports."""
+    for module in sorted(trees().keys() - USER_CODE):
+        for name in top_level_imports(trees()[module]):
+            yield module, name
 
 
-@pytest.mark.parametrize("module", sorted(m for m in modules() if part_of(m) == "ikp.core"))
-def test_core_finds_backends_and_exporters_by_entry_point_alone(module: str) -> None:
-    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
-    names = [name for node in ast.walk(tree) for name in imported(node)]
-    assert [name for name in names if within(name, ("ikp.backends", "ikp.exporters"))] == []
+def test_imports_point_one_way() -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module, name in at_the_top()
+        if within(name, ("ikp",)) and not within(name, MAY_IMPORT[part_of(module)] + EVERYWHERE)
+    ]
+    assert wrong == []
+
+
+def test_heavy_packages_are_imported_where_they_are_used() -> None:
+    wrong = [
+        f"{name} at the top of {module}"
+        for module, name in at_the_top()
+        if (package := name.partition(".")[0]) in AT_THE_TOP_ONLY_IN
+        and not within(module, (AT_THE_TOP_ONLY_IN[package] or "nowhere",))
+    ]
+    assert wrong == []
+
+
+def test_core_finds_backends_and_exporters_by_entry_point_alone() -> None:
+    wrong = [
+        f"{module} imports {name}"
+        for module, tree in trees().items()
+        if part_of(module) == "ikp.core"
+        for node in ast.walk(tree)
+        for name in imported(node)
+        if within(name, ("ikp.backends", "ikp.exporters"))
+    ]
+    assert wrong == []
 
 
 def test_the_rule_sees_what_it_must_and_no_more() -> None:

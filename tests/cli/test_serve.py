@@ -9,6 +9,8 @@ from ikp.cli.serve import serving
 from ikp.cli.ui import HOST, PORT, UI, Page
 from ikp.errors import UsageError
 
+pytestmark = pytest.mark.any_pins
+
 CONTENT = bytes(range(256)) * 1000
 
 

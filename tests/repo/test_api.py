@@ -10,6 +10,8 @@ import pytest
 import ikp
 from tests.repo.tree import ROOT
 
+pytestmark = pytest.mark.any_pins
+
 
 def load_apidoc() -> ModuleType:
     pytest.importorskip("griffe")

@@ -8,7 +8,11 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 
+import pytest
+
 from tests.repo.tree import modules
+
+pytestmark = pytest.mark.any_pins
 
 EVERYWHERE = ("ikp.errors", "ikp.version", "ikp.progress", "ikp.terminal")
 MAY_IMPORT = {

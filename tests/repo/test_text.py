@@ -6,7 +6,11 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.repo.tree import ROOT, files
+
+pytestmark = pytest.mark.any_pins
 
 LOCAL = {
     "a path of one machine": r"(?<![\w.-])/(?:work|home|root|Users)/|/tmp/\w/|/opt/\w|\.\./shared",

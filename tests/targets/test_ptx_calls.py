@@ -9,6 +9,8 @@ from ikp.targets.ptx import CLOCK_MARK
 from ikp.targets.ptx_calls import pass_on
 from ikp.targets.ptx_slot import SPEC_MARK
 
+pytestmark = pytest.mark.any_pins
+
 KERNEL = f"""\
 .func (.param .b32 out) helper
 (

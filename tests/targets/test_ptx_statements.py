@@ -10,6 +10,8 @@ from ikp.targets.ptx_schedule import schedule
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 from ikp.targets.ptx_statements import Kind, in_assembly, joined, statements
 
+pytestmark = pytest.mark.any_pins
+
 PIECES = (
     "add.s32 %r1, %r2, 3;", "\n", "\t", " ", "{", "}", "// note", "// begin inline asm",
     "// end inline asm", "/* ; } */", ".loc 1 2 3",

@@ -75,6 +75,7 @@ def expected(times: int) -> Totals:
     }
 
 
+@pytest.mark.any_pins
 @given(st.integers(1, 20))
 def test_every_warp_sums_up_what_it_did(times: int) -> None:
     text = complete(looping(times).text())
@@ -85,6 +86,7 @@ def test_every_warp_sums_up_what_it_did(times: int) -> None:
         assert trace.launches[0].mode == "totals"
 
 
+@pytest.mark.any_pins
 def test_nothing_is_stored_before_the_end() -> None:
     text = schedule(complete(looping().text()))
     loop = text[text.index("$L__LOOP:") : text.index("@%p1 bra $L__LOOP")]
@@ -92,6 +94,7 @@ def test_nothing_is_stored_before_the_end() -> None:
     assert len(re.findall(r"mov\.u32 %r\d+, %clock", loop)) == 6
 
 
+@pytest.mark.any_pins
 def test_a_region_that_a_warp_never_met_takes_no_record() -> None:
     kernel = Kernel(totals=True)
     kernel.init()
@@ -108,6 +111,7 @@ def test_a_region_that_a_warp_never_met_takes_no_record() -> None:
     assert trace.slots.attempted.tolist() == [1, 1]
 
 
+@pytest.mark.any_pins
 def test_warps_that_never_pass_init_have_theirs() -> None:
     kernel = Kernel(totals=True)
     kernel.add("mov.u32 %r50, %tid.x;", "setp.ge.u32 %p1, %r50, 32;", "@%p1 bra $L__WORKER;")
@@ -122,6 +126,7 @@ def test_warps_that_never_pass_init_have_theirs() -> None:
     assert totals(trace) == [{("region 1", Kind.RANGE): (1, TICK)}, worker, worker]
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("room", [1, 2, 4])
 def test_what_does_not_fit_is_dropped_and_counted(room: int) -> None:
     kernel = Kernel(totals=True)
@@ -137,6 +142,7 @@ def test_what_does_not_fit_is_dropped_and_counted(room: int) -> None:
     assert full.dropped == 0
 
 
+@pytest.mark.any_pins
 def test_a_second_finish_writes_what_is_new() -> None:
     """As in CuTe, where nothing takes out the user's own: counters are declared by init."""
     kernel = Kernel(totals=True)
@@ -155,6 +161,7 @@ def test_a_second_finish_writes_what_is_new() -> None:
     assert trace.slots.attempted.tolist() == [4] * 2
 
 
+@pytest.mark.any_pins
 def test_counters_are_found_in_the_text() -> None:
     text = looping().text()
     assert used(text) == tuple(
@@ -167,6 +174,7 @@ def test_counters_are_found_in_the_text() -> None:
     assert used("ikp_cur ikp_lim ikp_counter_3 // ikp.store 4") == ()
 
 
+@pytest.mark.any_pins
 def test_another_kernel_of_the_module_has_none_of_them() -> None:
     text = complete(looping().text())
     assert text.count(".reg .u64 ikp_sum_1;") == 1

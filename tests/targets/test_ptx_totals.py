@@ -6,14 +6,13 @@ The machine's clock goes on by 7 with every read, so a range that holds n reads 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind
+from ikp.core.abi import Kind
 from ikp.core.decode import decode
 from ikp.core.decoding.launch import Source
 from ikp.core.trace import Trace
@@ -23,6 +22,8 @@ from ikp.targets.ptx_schedule import schedule
 from ikp.targets.ptx_totals import Counter, declarations, used
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
+
+pytestmark = pytest.mark.any_pins
 
 SEGMENT = 0x7F00_0000_0000
 TICK = 7
@@ -75,7 +76,6 @@ def expected(times: int) -> Totals:
     }
 
 
-@pytest.mark.any_pins
 @given(st.integers(1, 20))
 def test_every_warp_sums_up_what_it_did(times: int) -> None:
     text = complete(looping(times).text())
@@ -86,7 +86,6 @@ def test_every_warp_sums_up_what_it_did(times: int) -> None:
         assert trace.launches[0].mode == "totals"
 
 
-@pytest.mark.any_pins
 def test_nothing_is_stored_before_the_end() -> None:
     text = schedule(complete(looping().text()))
     loop = text[text.index("$L__LOOP:") : text.index("@%p1 bra $L__LOOP")]
@@ -94,7 +93,6 @@ def test_nothing_is_stored_before_the_end() -> None:
     assert len(re.findall(r"mov\.u32 %r\d+, %clock", loop)) == 6
 
 
-@pytest.mark.any_pins
 def test_a_region_that_a_warp_never_met_takes_no_record() -> None:
     kernel = Kernel(totals=True)
     kernel.init()
@@ -111,7 +109,6 @@ def test_a_region_that_a_warp_never_met_takes_no_record() -> None:
     assert trace.slots.attempted.tolist() == [1, 1]
 
 
-@pytest.mark.any_pins
 def test_warps_that_never_pass_init_have_theirs() -> None:
     kernel = Kernel(totals=True)
     kernel.add("mov.u32 %r50, %tid.x;", "setp.ge.u32 %p1, %r50, 32;", "@%p1 bra $L__WORKER;")
@@ -126,7 +123,6 @@ def test_warps_that_never_pass_init_have_theirs() -> None:
     assert totals(trace) == [{("region 1", Kind.RANGE): (1, TICK)}, worker, worker]
 
 
-@pytest.mark.any_pins
 @pytest.mark.parametrize("room", [1, 2, 4])
 def test_what_does_not_fit_is_dropped_and_counted(room: int) -> None:
     kernel = Kernel(totals=True)
@@ -142,7 +138,6 @@ def test_what_does_not_fit_is_dropped_and_counted(room: int) -> None:
     assert full.dropped == 0
 
 
-@pytest.mark.any_pins
 def test_a_second_finish_writes_what_is_new() -> None:
     """As in CuTe, where nothing takes out the user's own: counters are declared by init."""
     kernel = Kernel(totals=True)
@@ -161,7 +156,6 @@ def test_a_second_finish_writes_what_is_new() -> None:
     assert trace.slots.attempted.tolist() == [4] * 2
 
 
-@pytest.mark.any_pins
 def test_counters_are_found_in_the_text() -> None:
     text = looping().text()
     assert used(text) == tuple(
@@ -174,26 +168,7 @@ def test_counters_are_found_in_the_text() -> None:
     assert used("ikp_cur ikp_lim ikp_counter_3 // ikp.store 4") == ()
 
 
-@pytest.mark.any_pins
 def test_another_kernel_of_the_module_has_none_of_them() -> None:
     text = complete(looping().text())
     assert text.count(".reg .u64 ikp_sum_1;") == 1
     assert ".reg .u64 ikp_sum_4;" not in text  # instants have no ticks
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda c: c.name)
-def test_nvidias_assembler_takes_it(clock: ClockKind, tmp_path: Path) -> None:
-    from tests.backends.sass import assemble
-
-    kernel = Kernel(clock=clock, totals=True)
-    kernel.init()
-    kernel.add("mov.b32 %r7, 5;", "setp.eq.u32 %p1, %r7, 5;")
-    kernel.count_range(abi.REGION_MASK, kernel.start(), where="%r7")
-    kernel.count_range(3, kernel.start())
-    kernel.count_instant(3, where="%r7")
-    kernel.count_instant(0)
-    kernel.add("@%p1 ret;")
-    kernel.finish()
-    for text in (complete(kernel.text()), schedule(complete(kernel.text()))):
-        assemble(text, tmp_path)

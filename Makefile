@@ -5,9 +5,8 @@ PYTHON ?= python3
 JOBS ?= 2
 PYTEST_ARGS ?=
 
-# What no dependency's version can change runs once, with the newest: the repository's own rules, the
-# fuzzers of the bytes, and `ikp run` beside python.
-ANY_PINS := --ignore=tests/repo --ignore=tests/fuzz --ignore=tests/cli/test_run_is_python.py
+# Each process gets a row of neighbours, which share what they compile.
+PYTEST := bin/pytest -n $(JOBS) --dist worksteal
 
 PROJECT := pyproject.toml ikp/version.py
 DEMO := .venv/.demo-installed
@@ -31,16 +30,16 @@ demo: $(DEMO) ## Profile a kernel, with or without a GPU: a table, and a trace f
 test: test-newest test-interp test-oldest test-oldest-interp ## Run every test that needs no GPU
 
 test-newest: $(NEWEST) ## ... all but the interpreter's, with the newest dependencies
-	.venv/bin/pytest -n $(JOBS) -m "not gpu and not interp" $(PYTEST_ARGS)
+	.venv/$(PYTEST) -m "not gpu and not interp" $(PYTEST_ARGS)
 
 test-interp: $(NEWEST) ## ... kernels in Triton's interpreter
-	.venv/bin/pytest -n $(JOBS) -m interp $(PYTEST_ARGS)
+	.venv/$(PYTEST) -m interp $(PYTEST_ARGS)
 
-test-oldest: $(OLDEST) ## ... all but the interpreter's, with the oldest dependencies
-	.venv-oldest/bin/pytest -n $(JOBS) -m "not gpu and not interp" $(ANY_PINS) $(PYTEST_ARGS)
+test-oldest: $(OLDEST) ## ... those that a dependency's version can change, with the oldest
+	.venv-oldest/$(PYTEST) -m "not gpu and not interp and not any_pins" $(PYTEST_ARGS)
 
 test-oldest-interp: $(OLDEST) ## ... kernels in the oldest Triton's interpreter
-	.venv-oldest/bin/pytest -n $(JOBS) -m interp $(PYTEST_ARGS)
+	.venv-oldest/$(PYTEST) -m interp $(PYTEST_ARGS)
 
 lint: $(NEWEST) ## Check style, formatting and types
 	.venv/bin/ruff check

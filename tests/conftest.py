@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -27,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set up hypothesis and Triton before any test module can import them."""
     default = "ci" if os.environ.get("CI") else "dev"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
-    if config.getoption("markexpr").strip() == "interp":
+    if _for_the_interpreter(config):
         os.environ["TRITON_INTERPRET"] = "1"
     if not hasattr(config, "workerinput"):  # xdist's workers inherit the environment
         _use_empty_triton_cache(config)
@@ -38,6 +39,17 @@ def _use_empty_triton_cache(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="ikp-triton-cache-")
     os.environ["TRITON_CACHE_DIR"] = folder
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _for_the_interpreter(config: pytest.Config) -> bool:
+    return bool(config.getoption("markexpr").strip() == "interp")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """In the interpreter's run, import no file without such a test: that takes longer than they."""
+    if not _for_the_interpreter(config) or not collection_path.match("test_*.py"):
+        return None
+    return "pytest.mark.interp" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

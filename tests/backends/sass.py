@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ SYNCHRONISING = (
 )
 LOCAL_MEMORY = ("STL", "LDL")
 CLOCKS = re.compile(r"SR_(CLOCKLO|GLOBALTIMERLO)\b")
+NOP = 0x918
+"""The opcode that fills machine code up to its alignment, in the low bits of an instruction."""
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?)\s*;")
 _DIVISIBLE = [["tt.divisibility", 16]]
 
@@ -137,14 +140,20 @@ class Code:
         return int(self.compiled.metadata.shared)
 
     @cached_property
+    def machine_code(self) -> bytes:
+        """The machine code as it is loaded."""
+        return text_of(self.compiled.asm["cubin"])
+
+    @property
+    def size(self) -> int:
+        """How many ``instructions`` there are, counted without the disassembler."""
+        words = struct.iter_unpack("<QQ", self.machine_code)
+        return sum(low & 0xFFF != NOP for low, _ in words)
+
+    @cached_property
     def sass(self) -> str:
         """The machine code as cuobjdump prints it, with addresses."""
-        with tempfile.TemporaryDirectory() as folder:
-            cubin = Path(folder) / "kernel.cubin"
-            cubin.write_bytes(self.compiled.asm["cubin"])
-            return subprocess.run(
-                [TOOLS / "cuobjdump", "-sass", cubin], check=True, capture_output=True, text=True
-            ).stdout
+        return disassembled(self.compiled.asm["cubin"])
 
     @cached_property
     def instructions(self) -> tuple[str, ...]:
@@ -170,6 +179,32 @@ class Code:
         """Return the instructions between each clock read of a record and the next."""
         places = [i for i, text in enumerate(self.instructions) if CLOCKS.search(text)]
         return [self.instructions[a + 1 : b] for a, b in pairwise(places)]
+
+
+@cache
+def disassembled(cubin: bytes) -> str:
+    """Return what cuobjdump prints of machine code.
+
+    Once for kernels that are the same: to start it takes longer than to compile most of them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        command = [TOOLS / "cuobjdump", "-sass", path]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def text_of(cubin: bytes) -> bytes:
+    """Return what the sections ``.text`` of a cubin hold: 16 bytes for each instruction."""
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count, names = struct.unpack_from("<3H", cubin, 58)
+    headers = [struct.unpack_from("<2I4Q", cubin, table + at * size) for at in range(count)]
+    (*_, strings, _) = headers[names]
+    return b"".join(
+        cubin[offset : offset + length]
+        for name, *_, offset, length in headers
+        if cubin.startswith(b".text.", strings + name)
+    )
 
 
 def opcode(instruction: str) -> str:

@@ -96,6 +96,7 @@ def test_totals_in_place_of_a_timeline(tmp_path: Path) -> None:
 
 
 @pytest.mark.tp
+@pytest.mark.any_pins
 def test_the_trace_loads_in_the_trace_processor(tmp_path: Path) -> None:
     start(tmp_path, "run", "--detail", "ops", "prog.py")
     path = tmp_path / "ikp-prog.pftrace"
@@ -126,6 +127,7 @@ for _ in range(1000): print(end="")
 """
 
 
+@pytest.mark.any_pins
 def test_threads_and_functions_that_outlive_main_are_recorded(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "prog.py", program=PROGRAM + AFTER_MAIN)
     assert done.returncode == -signal.SIGINT  # as Python ends after Ctrl-C
@@ -134,6 +136,7 @@ def test_threads_and_functions_that_outlive_main_are_recorded(tmp_path: Path) ->
     assert "KeyboardInterrupt\nikp: " in done.stderr  # and no word of what marks may break
 
 
+@pytest.mark.any_pins
 def test_a_crash_keeps_the_traceback_and_the_trace_so_far(tmp_path: Path) -> None:
     program = PROGRAM + "def fail():\n    add[(2,)](x, None, 4, BLOCK=16)\n\nfail()\n"
     plain = plainly(tmp_path, "prog.py", program=program)
@@ -143,6 +146,7 @@ def test_a_crash_keeps_the_traceback_and_the_trace_so_far(tmp_path: Path) -> Non
     assert counts(tmp_path / "ikp-prog.pftrace")["other"] == 1
 
 
+@pytest.mark.any_pins
 def test_a_module_runs_like_python_m(tmp_path: Path) -> None:
     package = tmp_path / "pack"
     package.mkdir()
@@ -153,6 +157,7 @@ def test_a_module_runs_like_python_m(tmp_path: Path) -> None:
     assert counts(tmp_path / "ikp-pack.pftrace")["add"] == 6
 
 
+@pytest.mark.any_pins
 def test_pytest_runs_under_it(tmp_path: Path) -> None:
     test = PROGRAM.replace("x, y =", "def test_it():\n  x, y =").partition("for _ in")[0]
     test += "  add[(2,)](x, y, 4, BLOCK=16)\n  assert y.sum() == 0\n"
@@ -163,6 +168,7 @@ def test_pytest_runs_under_it(tmp_path: Path) -> None:
     assert counts(tmp_path / "ikp-pytest.pftrace")["add"] == 2
 
 
+@pytest.mark.any_pins
 def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "prog.py", program="print('hello')\n")
     assert (done.returncode, done.stdout) == (0, "hello\n")
@@ -171,6 +177,7 @@ def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.pftrace"))
 
 
+@pytest.mark.any_pins
 def test_forked_children_run_plain_and_say_so_once(tmp_path: Path) -> None:
     program = PROGRAM + (
         "if (child := os.fork()) == 0:\n    for _ in range(2): add[(2,)](x, y, 4, BLOCK=16)\n"
@@ -185,6 +192,7 @@ def test_forked_children_run_plain_and_say_so_once(tmp_path: Path) -> None:
     assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
 
 
+@pytest.mark.any_pins
 def test_children_forked_before_triton_is_imported_say_so_too(tmp_path: Path) -> None:
     program = f"import os\nif os.fork():\n    os.wait()\nelse:\n{indent(PROGRAM, '    ')}"
     done = start(tmp_path, "run", "prog.py", program=program)
@@ -194,6 +202,7 @@ def test_children_forked_before_triton_is_imported_say_so_too(tmp_path: Path) ->
     assert not list(tmp_path.glob("*.pftrace"))
 
 
+@pytest.mark.any_pins
 def test_a_pattern_that_fits_no_kernel_is_told_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "ikp-prog.pftrace").write_text("of yesterday")
     done = start(tmp_path, "run", "--kernel", "nope", "prog.py")
@@ -205,6 +214,7 @@ def test_a_pattern_that_fits_no_kernel_is_told_what_there_is(tmp_path: Path) -> 
     assert (tmp_path / "ikp-prog.pftrace").read_text() == "of yesterday"
 
 
+@pytest.mark.any_pins
 def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "--warps", "3", "--blocks", "1:2", "prog.py")
     assert done.stderr.count("names no warp: its blocks have 1 warp, counted from 0") == 2
@@ -212,6 +222,7 @@ def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is(tmp_path: Pa
     assert "add: --blocks" not in done.stderr
 
 
+@pytest.mark.any_pins
 def test_a_surprise_is_told_and_the_program_runs_plain(tmp_path: Path) -> None:
     (tmp_path / "triton.py").write_text("print('imported')")
     taken = "open('x.pftrace', 'w').close()\nimport triton\n"
@@ -237,6 +248,7 @@ def test_kernels_that_record_themselves_are_left_alone(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.any_pins
 def test_an_existing_file_is_kept_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "x.pftrace").write_text("precious")
     done = start(tmp_path, "run", "--out", "x.pftrace", "prog.py")

@@ -16,6 +16,8 @@ from ikp.running.program import interpreter_options
 from tests.cli.programs import PROGRAMS, Program
 from tests.repo.tree import ROOT
 
+pytestmark = pytest.mark.any_pins
+
 COMMAND = str(ROOT / "tests" / "cli" / "command.py")
 
 

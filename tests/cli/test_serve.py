@@ -9,6 +9,8 @@ from ikp.errors import UsageError
 from ikp.viewer.serve import serving
 from ikp.viewer.ui import HOST, PORT, UI, Page
 
+pytestmark = pytest.mark.any_pins
+
 CONTENT = bytes(range(256)) * 1000
 
 

@@ -13,6 +13,7 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace
 from tests.core.checks import assert_consistent, assert_holds
+from tests.products import pairwise
 from tests.segments import Device, Launch, Record, Segment, Sm, Truth, Warp, nbytes
 
 STOP, RING = OverflowMode
@@ -191,12 +192,17 @@ BEHIND, AHEAD = 1, 2
 COUNTERS = Device({0: Sm(10**12), BEHIND: Sm(10**12 - 5 * 10**8), AHEAD: Sm(10**12 + 5 * 10**8)})
 
 
-@pytest.mark.parametrize("sm", [0, AHEAD])
-@pytest.mark.parametrize("apart", [2 * 10**7, CLOCK_TURN // 3, 10 * CLOCK_TURN + 12345])
-@pytest.mark.parametrize("overflow", OverflowMode)
-@pytest.mark.parametrize("old", [3, 8, 13])
-@pytest.mark.parametrize("new", [0, 1, 5, 8, 11, 16])
-@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER])
+@pytest.mark.parametrize(
+    ("clock", "new", "old", "overflow", "apart", "sm"),
+    pairwise(
+        [ClockKind.CYCLES, ClockKind.GLOBALTIMER],
+        [0, 1, 5, 8, 11, 16],
+        [3, 8, 13],
+        OverflowMode,
+        [2 * 10**7, CLOCK_TURN // 3, 10 * CLOCK_TURN + 12345],
+        [0, AHEAD],
+    ),
+)
 def test_records_of_an_earlier_launch_are_not_taken_for_those_of_an_unfinished_one(
     clock: ClockKind, new: int, old: int, overflow: OverflowMode, apart: int, sm: int
 ) -> None:

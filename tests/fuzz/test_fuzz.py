@@ -14,6 +14,8 @@ from tests.fuzz import files, segments
 from tests.fuzz.__main__ import one, run
 from tests.segments import SLOT
 
+pytestmark = pytest.mark.any_pins
+
 
 @pytest.mark.parametrize(("kind", "count"), [("segments", 1000), ("files", 100)])
 def test_mutations_are_refused_told_or_harmless(kind: str, count: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +15,9 @@ import pytest
 import ikp
 from ikp.inspection import tools
 from ikp.inspection.opcodes import Work
+from ikp.inspection.report import Kernel
 from tests.backends.sass import Code, compile_kernel, spec
-from tests.inspection.compiled import OUT_AND_N, code
+from tests.inspection.compiled import OUT_AND_N, code, kernel
 from tests.kernels import control
 from tests.kernels.straight import straight
 
@@ -36,7 +37,7 @@ def save(made: Code, stem: Path, *suffixes: str) -> None:
         stem.with_suffix(f".{suffix}").write_bytes(data)
 
 
-def counts(report: ikp.inspection.report.Report) -> dict[str, int]:
+def counts(report: Iterable[Kernel]) -> dict[str, int]:
     return {r.name: len(r.copies[0].instructions) for k in report for r in k.ranges}
 
 
@@ -53,29 +54,28 @@ def test_a_cubin_with_its_ptx_beside_it(gemm: Code, tmp_path: Path) -> None:
     save(gemm, tmp_path / "gemm", "cubin", "ptx")
     for path in ("gemm.cubin", "gemm.ptx"):
         report = ikp.inspect(tmp_path / path)
-        assert counts(report) == counts(ikp.inspect(gemm.compiled))
+        assert counts(report) == counts([kernel("gemm sm_90")])
         assert report.kernels[0].origin == str(tmp_path / "gemm.cubin")
         assert report.kernels[0].notes == ()
 
 
 def test_a_cubin_alone_has_ids_for_names(gemm: Code, tmp_path: Path) -> None:
     save(gemm, tmp_path / "gemm", "cubin")
-    (kernel,) = ikp.inspect(str(tmp_path / "gemm.cubin"))
-    assert sorted(counts(ikp.inspect(gemm.compiled)).values()) == sorted(
-        len(r.copies[0].instructions) for r in kernel.ranges
+    (found,) = ikp.inspect(str(tmp_path / "gemm.cubin"))
+    assert sorted(counts([kernel("gemm sm_90")]).values()) == sorted(
+        len(r.copies[0].instructions) for r in found.ranges
     )
-    assert all(r.name.startswith("region 0x") for r in kernel.ranges)
-    assert "names are ids" in kernel.notes[0]
-    assert [w.range.source.first for w in kernel.warnings if w.range.source] == [38]  # by its lines
+    assert all(r.name.startswith("region 0x") for r in found.ranges)
+    assert "names are ids" in found.notes[0]
+    assert [w.range.source.first for w in found.warnings if w.range.source] == [38]  # by its lines
 
 
 @pytest.mark.parametrize("name", ["gemm sm_80", "nested sm_100", "gluon specialised sm_90"])
 def test_ptx_alone_is_assembled(name: str, tmp_path: Path) -> None:
     save(code(name), tmp_path / "kernel", "ptx")
-    (kernel,) = ikp.inspect(tmp_path / "kernel.ptx")
-    (expected,) = ikp.inspect(code(name).compiled)
-    assert {r.name for r in kernel.ranges} == {r.name for r in expected.ranges}
-    assert "assembled from PTX" in kernel.notes[0]
+    (found,) = ikp.inspect(tmp_path / "kernel.ptx")
+    assert {r.name for r in found.ranges} == {r.name for r in kernel(name).ranges}
+    assert "assembled from PTX" in found.notes[0]
 
 
 def test_a_folder_gives_the_latest_kernel_of_each_name_that_records(

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from ikp.inspection.find_records import Found, find
 from ikp.inspection.flow import Flow
-from ikp.inspection.sass import parse
-from ikp.inspection.tools import disassemble
-from tests.inspection.compiled import CASES, code, kernel
+from tests.inspection.compiled import CASES, code, kernel, machine_code
 from tests.inspection.ptx_oracle import ptx_lines, stores
 
 pytestmark = pytest.mark.compiled
 ALL = pytest.mark.parametrize("name", CASES)
 
 
+@cache
 def found_in(cubin: bytes) -> tuple[Flow, Found]:
-    (made,) = parse(disassemble(cubin))
-    flow = Flow(made)
+    flow = Flow(machine_code(cubin))
     return flow, find(flow)
 
 

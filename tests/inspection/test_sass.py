@@ -11,6 +11,8 @@ from ikp.inspection.origins import Tracer
 from ikp.inspection.sass import Code, Instruction, Line, parse
 from ikp.inspection.values import CLOCK, OTHER, Definition, Origin, definitions
 
+pytestmark = pytest.mark.any_pins
+
 HEAD = """\t.target\tsm_90a
 
 //--------------------- .text.k --------------------------

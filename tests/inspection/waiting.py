@@ -13,9 +13,9 @@ from collections.abc import Callable
 from ikp.inspection.flow import Flow
 from ikp.inspection.opcodes import Work, work_of
 from ikp.inspection.report import Kernel
-from ikp.inspection.sass import Instruction, parse
-from ikp.inspection.tools import disassemble
+from ikp.inspection.sass import Instruction
 from ikp.inspection.values import definitions
+from tests.inspection.compiled import machine_code
 
 LATE = (Work.LOAD, Work.ATOMIC, Work.SHARED, Work.TMEM, Work.SHUFFLE, Work.LOCAL)
 _REGISTER = re.compile(r"\bU?R\d+\b")
@@ -26,16 +26,15 @@ Wait = tuple[str, frozenset[str], frozenset[frozenset[str]]]
 
 def waits(cubin: bytes, found: Kernel) -> set[Wait]:
     """Return who waits for what in a kernel, ikp's own stores left out."""
-    (code,) = parse(disassemble(cubin))
-    flow = Flow(code)
+    flow = Flow(machine_code(cubin))
     holding = ranges_of(found)
     own = {copy.store for one in found.ranges for copy in one.copies}
     made: set[Wait] = set()
-    for at, instruction in enumerate(code.instructions):
+    for at, instruction in enumerate(flow.code.instructions):
         results = set(definitions(instruction))
         if work_of(instruction) in LATE and results and not instruction.never_runs:
             users = _first_users(flow, at, results, own)
-            inside = frozenset(holding(code.instructions[user]) for user in users)
+            inside = frozenset(holding(flow.code.instructions[user]) for user in users)
             made.add((instruction.op, holding(instruction), inside))
     return made
 

@@ -18,6 +18,8 @@ import pytest
 import ikp
 from tests.repo.tree import ROOT, files
 
+pytestmark = pytest.mark.any_pins
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import pytest
+
 from tests.repo.tree import ROOT, modules
+
+pytestmark = pytest.mark.any_pins
 
 PUBLIC = {
     *("triton", "triton.language", "triton.jit", "triton.language.constexpr"),

@@ -7,7 +7,11 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.repo.tree import ROOT
+
+pytestmark = pytest.mark.any_pins
 
 PAGE = ROOT / "docs" / "migrating.md"
 TEST = re.compile(r"\[(test_\w+)\]\(([^)]*/tests/[^)]+\.py)\)")

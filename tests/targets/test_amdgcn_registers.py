@@ -9,6 +9,8 @@ import pytest
 from ikp.backends.triton.amd.registers import LIMIT, MOST, NAMES, reserve
 from ikp.errors import KernelError
 
+pytestmark = pytest.mark.any_pins
+
 TEXT = """k:
 \ts_add_u32 s[ikp_cur], s[ikp_cur], 1
 \ts_endpgm

@@ -20,6 +20,8 @@ from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import WARP, Dim, Machine
 from tests.targets.ptx_program import FaultError
 
+pytestmark = pytest.mark.any_pins
+
 MODES = pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
 CLOCKS = pytest.mark.parametrize(
     "clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda clock: clock.name

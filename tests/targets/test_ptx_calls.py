@@ -9,6 +9,8 @@ from ikp.core.spec import Spec
 from ikp.targets.ptx import CLOCK_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
+pytestmark = pytest.mark.any_pins
+
 KERNEL = f"""\
 .func (.param .b32 out) helper
 (

@@ -17,6 +17,8 @@ from ikp.core.trace import Trace
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import WARP, Dim, Machine
 
+pytestmark = pytest.mark.any_pins
+
 BASE = 0x7F12_3456_7000
 
 

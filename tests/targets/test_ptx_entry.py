@@ -19,6 +19,8 @@ from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
 from tests.targets.ptx_program import FaultError
 
+pytestmark = pytest.mark.any_pins
+
 SEGMENT = 0x7F00_0000_0000
 SLOTS = 4
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ikp.backends.triton.passes.lines import without_counted_lines
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.backends.triton.passes.statements import joined, statements
 from tests.targets.ptx_order import located
+
+pytestmark = pytest.mark.any_pins
 
 BLOCK = """\
 \t.loc\t1 38 13                         // gemm.py:38:13

@@ -18,6 +18,8 @@ from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
 from tests.targets.ptx_order import check_rearranged, empty_ranges
 
+pytestmark = pytest.mark.any_pins
+
 SEGMENT, DATA = 0x7F00_0000_0000, 0x7E00_0000_0000
 START = "// ikp.clock\nmov.u32 {0}, %clock;\n// ikp.end"
 END = """\

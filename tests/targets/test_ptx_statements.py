@@ -10,6 +10,8 @@ from ikp.backends.triton.passes.schedule import schedule
 from ikp.backends.triton.passes.statements import Kind, in_assembly, joined, statements
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
+pytestmark = pytest.mark.any_pins
+
 PIECES = (
     "add.s32 %r1, %r2, 3;", "\n", "\t", " ", "{", "}", "// note", "// begin inline asm",
     "// end inline asm", "/* ; } */", ".loc 1 2 3",

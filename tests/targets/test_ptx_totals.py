@@ -6,7 +6,6 @@ The machine's clock goes on by 7 with every read, so a range that holds n reads 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from ikp.backends.triton.passes.entry import complete
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind
+from ikp.core.abi import Kind
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
@@ -23,6 +22,8 @@ from ikp.targets import ptx_slot
 from ikp.targets.ptx_totals import Counter, declarations, used
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import Machine
+
+pytestmark = pytest.mark.any_pins
 
 SEGMENT = 0x7F00_0000_0000
 TICK = 7
@@ -171,21 +172,3 @@ def test_another_kernel_of_the_module_has_none_of_them() -> None:
     text = complete(looping().text())
     assert text.count(".reg .u64 ikp_sum_1;") == 1
     assert ".reg .u64 ikp_sum_4;" not in text  # instants have no ticks
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER], ids=lambda c: c.name)
-def test_nvidias_assembler_takes_it(clock: ClockKind, tmp_path: Path) -> None:
-    from tests.backends.sass import assemble
-
-    kernel = Kernel(clock=clock, totals=True)
-    kernel.init()
-    kernel.add("mov.b32 %r7, 5;", "setp.eq.u32 %p1, %r7, 5;")
-    kernel.count_range(abi.REGION_MASK, kernel.start(), where="%r7")
-    kernel.count_range(3, kernel.start())
-    kernel.count_instant(3, where="%r7")
-    kernel.count_instant(0)
-    kernel.add("@%p1 ret;")
-    kernel.finish()
-    for text in (complete(kernel.text()), schedule(complete(kernel.text()))):
-        assemble(text, tmp_path)

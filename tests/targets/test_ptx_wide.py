@@ -19,6 +19,8 @@ from ikp.targets.ptx import Record
 from tests.targets.ptx_kernel import Kernel
 from tests.targets.ptx_machine import WARP, Dim, Machine
 
+pytestmark = pytest.mark.any_pins
+
 BASE = 0x7F12_3456_7000
 LONG = 3 * 2**32 + 7
 """Cycles from each clock read to the next: what 32 bits show as 7."""

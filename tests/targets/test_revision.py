@@ -10,6 +10,8 @@ import pytest
 import ikp
 from ikp.session import revision as module
 
+pytestmark = pytest.mark.any_pins
+
 PACKAGE = Path(ikp.__file__).parent
 SHAPES_CODE = [
     "verbs.py",

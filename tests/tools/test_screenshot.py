@@ -16,6 +16,8 @@ from tests.analysis.example import launch, trace
 from tools.screenshot import make_screenshot
 from tools.screenshot.make_screenshot import CannotTakePictureError, main, take
 
+pytestmark = pytest.mark.any_pins
+
 EXPAND = [["dev.perfetto.ExpandAllGroups"]]
 
 

@@ -20,6 +20,8 @@ from tests.trace_processor.flows import check_flows
 from tests.trace_processor.found import load
 from tests.trace_processor.nesting import parents
 
+pytestmark = pytest.mark.any_pins
+
 TRACE = warps(
     [[(1, 3), (0, 9), 10], [(2, 6), (4, 8)], [(20, 25)]],
     blocks=[(0, 0, 12), (0, 0, 9), (1, 15, 30)],

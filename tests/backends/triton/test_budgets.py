@@ -53,7 +53,7 @@ def code(
 
 
 def size(*args: object) -> int:
-    return len(code(*args).instructions)  # type: ignore[arg-type]
+    return code(*args).size  # type: ignore[arg-type]
 
 
 @MODES
@@ -121,6 +121,7 @@ def test_nothing_synchronises_and_nothing_spills(capability: int, mode: Overflow
     plain = code(0, "range", capability, None)
     for records in (0, 16):
         recorded = code(records, "range", capability, mode)
+        assert recorded.size == len(recorded.instructions), "what the other tests count"
         assert recorded.count(SYNCHRONISING) == plain.count(SYNCHRONISING) == {}
         assert recorded.count(LOCAL_MEMORY) == {}
 

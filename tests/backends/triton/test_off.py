@@ -66,15 +66,15 @@ def test_off_is_the_kernel_without_ikp(
     off = compile_kernel(kernel, types, None, constants, capability, divisible=True, **options)
     plain = compile_kernel(bare, types, None, constants, capability, divisible=True, **options)
     assert off.ptx_without_lines == plain.ptx_without_lines
-    if capability < 100:
-        assert off.instructions == plain.instructions
-    # ptxas for sm_100 now and then gives the same text other registers.
-    assert [opcode(i) for i in off.instructions] == [opcode(i) for i in plain.instructions]
+    if off.machine_code != plain.machine_code:
+        # ptxas for sm_100 now and then gives the same text other registers.
+        assert capability >= 100
+        assert [opcode(i) for i in off.instructions] == [opcode(i) for i in plain.instructions]
     assert "ikp" not in off.ptx_without_lines
     assert off.shared == plain.shared
     if capability == 90:
         on = compile_kernel(kernel, types, spec(), constants, 90, divisible=True, **options)
-        assert len(on.instructions) > len(off.instructions) + 50
+        assert on.size > off.size + 50
 
 
 def test_the_stripped_source_still_does_the_work(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.backends.sass import (
     spec,
 )
 from tests.kernels.gemm import OPTIONS, TILES, TYPES, gemm
+from tests.products import pairwise
 
 pytestmark = pytest.mark.compiled
 
@@ -34,9 +35,8 @@ NO_PREDICATION = pytest.mark.xfail(
     strict=True,
     reason="before 3.9, Triton can't pipeline a loop with tcgen05 and volatile assembly in it",
 )
-RECORDED_ON = pytest.mark.parametrize(
-    "capability", [80, 90, pytest.param(100, marks=NO_PREDICATION)]
-)
+RECORDED = ((True, False), (False, True), (True, True))
+"""Whether the loads and the dot have a range around them."""
 
 
 def blocks_per_sm(registers: int) -> int:
@@ -63,13 +63,18 @@ def code(
     )
 
 
-@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
-@pytest.mark.parametrize(("load", "dot"), [(True, False), (False, True), (True, True)])
-@RECORDED_ON
+@pytest.mark.parametrize(
+    ("capability", "on", "mode"),
+    [
+        pytest.param(*case, marks=NO_PREDICATION if case[0] == 100 else ())
+        for case in pairwise(CAPABILITIES, RECORDED, OverflowMode)
+    ],
+)
 def test_the_pipeline_is_unchanged(
-    capability: int, load: bool, dot: bool, mode: OverflowMode
+    capability: int, on: tuple[bool, bool], mode: OverflowMode
 ) -> None:
-    plain = code(capability, load, dot, None)
+    load, dot = on
+    plain = code(capability, load=False, dot=False, mode=None)
     recorded = code(capability, load, dot, mode)
     kept = plain.count(KEPT[capability])
     assert kept["LDGSTS"] >= 16
@@ -102,5 +107,5 @@ def test_no_store_stands_between_the_barrier_and_the_mma() -> None:
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_without_recording_the_ranges_make_no_difference(capability: int) -> None:
     bare = code(capability, load=False, dot=False, mode=None)
-    for load, dot in ((True, False), (False, True), (True, True)):
+    for load, dot in RECORDED:
         assert code(capability, load, dot, None).ptx_without_lines == bare.ptx_without_lines

@@ -147,7 +147,7 @@ class Recording:
         for each in taken:
             source = read_back(each.segment)
             try:
-                launched = read_launch_header(source.data, source.label) is not None
+                launched = read_launch_header(source) is not None
             except DecodeError as error:
                 broken = error
                 continue

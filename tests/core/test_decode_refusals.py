@@ -325,6 +325,23 @@ def test_a_choice_of_blocks_that_was_overwritten_is_told_and_the_session_s_taken
     assert trace.launches[0].notes[0].startswith("the choice of warps and blocks in the launch")
 
 
+def test_an_overwritten_choice_is_checked_by_the_session_s_own() -> None:
+    """What stands in the header may fit the segment, and the session's own be too many slots."""
+    segment, _ = valid()
+    words = {"grid_x": 24, "options": 1, "warps": 3, "block_step": 4, "block_count": 6}
+    for name, word in words.items():
+        segment.poke(LAUNCH[name], word)
+    more = Selection(3, 0, 1, 24)
+    with pytest.raises(DecodeError, match=r"slots of \d+ bytes for 24 blocks of 2 warps"):
+        decode([segment.source(selection=more)])
+    right = decode([segment.source()])
+    for name, word in {"block_step": 0, "block_count": 1, "warps": 1}.items():
+        segment.poke(LAUNCH[name], word)
+        trace = decode([segment.source(selection=Selection(3, 0, 4, 6))])
+        assert trace.slots.block.tolist() == right.slots.block.tolist()
+        assert trace.launches[0].notes[0].startswith("the choice of warps and blocks in the launch")
+
+
 def test_a_segment_to_which_only_the_host_wrote_gives_no_launch() -> None:
     data = np.zeros(4096, np.uint8)
     words = Selection(1, 0, 8, 6).words().view(np.uint8)

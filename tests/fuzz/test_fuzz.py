@@ -72,3 +72,8 @@ def test_attempts_can_be_repeated() -> None:
 def test_a_first_track_of_64_bits_is_refused() -> None:
     """Once an OverflowError."""
     assert files.attempt(Random("files 102 65319")) == "refused"
+
+
+def test_an_overwritten_choice_that_fits_where_the_session_s_does_not_is_refused() -> None:
+    """Once a ValueError: more slots than the segment holds."""
+    assert segments.attempt(Random("segments 103 283051")) == "refused"

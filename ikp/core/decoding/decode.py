@@ -72,7 +72,7 @@ def decode(
 
 
 def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
-    header = read_launch_header(source.data, source.label)
+    header = read_launch_header(source)
     if header is None:
         return None
     notes: list[str] = []

@@ -64,21 +64,29 @@ def note_differences(header: Any, source: Source, notes: list[str]) -> None:
 
 def selection_of(header: Any, source: Source, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
-    asked = Selection.of(header)
-    if _has(header, Option.SELECTED):
-        if source.selection in (None, asked):
-            return asked
+    taken = _taken(header, source)
+    if not _has(header, Option.SELECTED):
+        if source.selected:
+            notes.append(
+                "every warp recorded: the code that this kernel was compiled from can't choose "
+                "warps or blocks"
+            )
+    elif taken != Selection.of(header):
         notes.append(
             "the choice of warps and blocks in the launch header was overwritten: the session's "
             "own is taken"
         )
-        return source.selection
-    if source.selected:
-        notes.append(
-            "every warp recorded: the code that this kernel was compiled from can't choose warps "
-            "or blocks"
-        )
-    return EVERYTHING
+    return taken
+
+
+def _taken(header: Any, source: Source) -> Selection:
+    """Return the choice that holds: the host's own where it is known, for nobody overwrites that.
+
+    The header is checked against this one, too: with another, its slots may not fit the segment.
+    """
+    if not _has(header, Option.SELECTED):
+        return EVERYTHING
+    return source.selection or Selection.of(header)
 
 
 def capacity_of(header: Any, overflow: OverflowMode, clock: ClockKind) -> int:
@@ -93,13 +101,14 @@ def _has(header: Any, option: Option) -> bool:
     return bool(int(header["options"]) & option)
 
 
-def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
+def read_launch_header(source: Source) -> Any:
     """Return the launch header of a segment, checked; None if no kernel wrote one.
 
     Raises:
         DecodeError: it is not a launch header of this ABI, or contradicts the segment's size.
     """
-    where = f"the segment {label!r} ({len(data)} bytes)"
+    data = source.data
+    where = f"the segment {source.label!r} ({len(data)} bytes)"
     if len(data) < abi.LAUNCH_HEADER_BYTES:
         raise DecodeError(
             f"{where} is truncated: a segment starts with a header of {abi.LAUNCH_HEADER_BYTES} "
@@ -119,7 +128,7 @@ def read_launch_header(data: NDArray[np.uint8], label: str) -> Any:
             "the kernel was compiled by another ikp version. Clear the DSL's compile cache and run "
             "again."
         )
-    _check_launch(header, len(data), where)
+    _check_launch(header, source, where)
     return header
 
 
@@ -129,19 +138,20 @@ OF_KERNELS = tuple(
 """Fields of the launch header that a kernel writes; the host writes the others."""
 
 
-def _check_launch(header: Any, size: int, where: str) -> None:
+def _check_launch(header: Any, source: Source, where: str) -> None:
     grid, block = triple(header["grid"]), triple(header["block"])
     blocks, threads = math.prod(grid), math.prod(block)
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
     lanes = 64 if _has(header, Option.LANES64) else 32
-    possible = not _has(header, Option.SELECTED) or int(header["block_step"]) > 0
+    taken = _taken(header, source)
+    possible = taken.block_step > 0
     problems = [
         (int(header["options"]) & ~sum(Option) != 0, f"options {int(header['options']):#x}"),
         (not possible, "every 0th block"),
         (min(*grid, *block) < 1, f"an empty grid {grid} or block {block}"),
         (threads > 1024 or warps != -(-threads // lanes), f"{warps} warps for {threads} threads"),
         (
-            possible and slot_bytes != _slot_bytes(size, *_slots(header, blocks, warps)),
+            possible and slot_bytes != _slot_bytes(len(source.data), taken, blocks, warps),
             f"slots of {slot_bytes} bytes for {blocks} blocks of {warps} warps",
         ),
         (
@@ -172,17 +182,11 @@ def _can_sum(header: Any) -> bool:
     )
 
 
-def _slots(header: Any, blocks: int, warps: int) -> tuple[int, int]:
-    """Return how many blocks, and warps of each, a kernel divides its segment among."""
-    if not _has(header, Option.SELECTED):
-        return blocks, warps
-    chosen = Selection.of(header)
-    return chosen.count_blocks(blocks), len(chosen.chosen_warps(min(warps, MAX_WARPS)))
-
-
-def _slot_bytes(size: int, blocks: int, warps: int) -> int:
+def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
     """Return what a kernel makes of a segment of ``size`` bytes."""
-    return (size - abi.LAUNCH_HEADER_BYTES) // (max(1, blocks) * max(1, warps)) & -abi.ALIGNMENT
+    chosen = taken.count_blocks(blocks), len(taken.chosen_warps(min(warps, MAX_WARPS)))
+    slots = max(1, chosen[0]) * max(1, chosen[1])
+    return (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
 
 
 def language_of(header: Any, source: Source) -> str:

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import pytest
+
 from tests.repo.tree import modules
+
+pytestmark = pytest.mark.any_pins
 
 COMMON = ("errors", "version", "progress", "terminal", "patterns", "paths", "probing")
 """What every room but the core may import."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import FrameType
 
 _HERE = Path(__file__).parents[1]
-_OURS = (str(_HERE / "backends"), str(_HERE / "verbs.py"), str(_HERE / "auto" / "verbs.py"))
+_OURS = tuple(str(_HERE / room) + os.sep for room in ("backends", "verbs"))
 
 
 def calling() -> FrameType | None:

@@ -154,7 +154,6 @@ def test_a_renamed_stage_is_told_once_and_the_kernel_records() -> None:
     ("compile_", "what"),
     [
         (lambda: nested(replace(spec(), totals=True)), "totals (mode='totals')"),
-        (lambda: nested(replace(spec(), stage=1024)), "records staged in shared memory"),
         (lambda: compile_kernel(called.calling, TYPES, spec()), "a function marked noinline"),
         (
             lambda: compile_gluon(gluon_kernels.specialised, TYPES, spec()),
@@ -171,21 +170,17 @@ def test_what_would_record_wrongly_without_a_stage_is_refused(
     assert "has no compiler stage 'ptx'" in said
 
 
-@pytest.mark.parametrize(
-    ("made", "metadata", "wrong"),
-    [(b"ELF", {"shared": 0}, "returns bytes"), ("// text", None, "isn't told the shared memory")],
-)
-def test_a_stage_of_another_form_is_told(made: Any, metadata: Any, wrong: str) -> None:
+def test_a_stage_of_another_form_is_told() -> None:
     compilation = hooks.Compilation({})
-    found = {"ttgir": str, "ptx": lambda *_: made, "cubin": str}
+    found = {"ttgir": str, "ptx": lambda *_: b"ELF", "cubin": str}
     assert stages.hook_on(found, compilation) == ""
-    assert found["ptx"]("source", metadata) == made  # no mark, nothing to tell
+    assert found["ptx"]("source", {}) == b"ELF"  # no mark, nothing to tell
     compilation.marked = True
-    with pytest.warns(IkpWarning, match=wrong):
-        assert found["ptx"]("source", metadata) == made
+    with pytest.warns(IkpWarning, match="returns bytes"):
+        assert found["ptx"]("source", {}) == b"ELF"
     compilation.needs.append("totals")
-    with pytest.raises(KernelError, match=wrong):
-        found["ptx"]("source", metadata)
+    with pytest.raises(KernelError, match="returns bytes"):
+        found["ptx"]("source", {})
 
 
 def test_code_that_another_tool_kept_from_the_passes_is_told_when_loaded(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ VARIANTS = {
     "ikp": {},
     "ikp, not scheduled": {"schedule": False},
     "ikp, ring": {"overflow": "wrap"},
-    "ikp, staged in 16 KiB of shared memory": {"shared_bytes": 16 << 10},
 }
 
 

@@ -19,13 +19,12 @@ from ikp.core.trace import Trace
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.profiling.profile import profile
 from ikp.session import switches
-from ikp.session.checked import checked_shared, choice
+from ikp.session.checked import choice
 from ikp.session.options import CLOCKS, OVERFLOWS
 from ikp.version import __version__
 
 RANGES = 64
 """Ranges that each warp records, with up to ``figures.MANY`` records in each."""
-FEWEST = 8
 LAUNCHES = 2
 """Launches of each kernel: the last one counts, when code and clocks are warm."""
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -37,7 +36,6 @@ def calibrate(
     clock: str = "cycles",
     overflow: str = "stop",
     schedule: bool = True,
-    shared_bytes: int = 0,
     blocks: int = 1,
     warps: int = 1,
     cache: str | PathLike[str] | None = None,
@@ -50,10 +48,9 @@ def calibrate(
 
     Args:
         device: torch device; None takes the current CUDA device.
-        clock: as for ``ikp.profile``; so are ``overflow``, ``schedule`` and ``shared_bytes``.
+        clock: as for ``ikp.profile``; so are ``overflow`` and ``schedule``.
         overflow: when a slot is full.
         schedule: let the compiler hook place clock reads and stores.
-        shared_bytes: stage records in so many bytes of shared memory per block.
         blocks: blocks of the kernels.
         warps: warps per block, a power of two up to 32.
         cache: a JSON file that keeps what was measured. What it has for this device, driver,
@@ -69,7 +66,6 @@ def calibrate(
         "clock": clock,
         "overflow": overflow,
         "schedule": schedule,
-        "shared_bytes": shared_bytes,
     }
     key = _key(options, blocks, warps)
     known = _read(cache)
@@ -91,17 +87,9 @@ def calibrate(
 
 
 @cache
-def of_session(
-    device: str, clock: str, overflow: str, schedule: bool, shared_bytes: int
-) -> Overhead:
+def of_session(device: str, clock: str, overflow: str, schedule: bool) -> Overhead:
     """Return what recording costs for a session's options, measured once in this process."""
-    return calibrate(
-        device=device,
-        clock=clock,
-        overflow=overflow,
-        schedule=schedule,
-        shared_bytes=shared_bytes,
-    )
+    return calibrate(device=device, clock=clock, overflow=overflow, schedule=schedule)
 
 
 def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace, str]:
@@ -114,33 +102,18 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
     clock = choice(ClockKind, options["clock"], "clock", CLOCKS)
     overflow = choice(OverflowMode, options["overflow"], "overflow", OVERFLOWS)
-    ranges = _ranges(checked_shared(options["shared_bytes"]), warps, overflow, clock)
     settings = set()
     with warnings.catch_warnings(), profile(**options) as prof:
         # That a kernel was too short to fit its clock to ns: ticks are what is measured.
         warnings.simplefilter("ignore", IkpWarning)
         out = torch.empty(blocks * 32, device=options["device"])
         for each in figures.PROGRAMS * LAUNCHES:
-            count = ranges * (each.count + 1)
+            count = RANGES * (each.count + 1)
             size = abi.segment_bytes(blocks * warps, count, overflow, clock)
             buffer = prof.buffer(each.label, size=size)
             settings.add(buffer.spec_text)
-            records[(blocks,)](out, ranges, buffer, **each.constants, num_warps=warps)
+            records[(blocks,)](out, RANGES, buffer, **each.constants, num_warps=warps)
     return prof.trace, ", ".join(settings)
-
-
-def _ranges(shared_bytes: int, warps: int, overflow: OverflowMode, clock: ClockKind) -> int:
-    """Return how many ranges a warp records: as many as the stage holds, where there is one."""
-    if not shared_bytes:
-        return RANGES
-    part = abi.SLOT_HEADER_BYTES + shared_bytes // warps
-    found = min(RANGES, abi.slot_capacity(part, overflow, clock) // (figures.MANY + 1))
-    if found < FEWEST:
-        raise UsageError(
-            f"shared_bytes={shared_bytes} is too little to calibrate with: each of {warps} warps "
-            f"needs room for {FEWEST * (figures.MANY + 1)} records."
-        )
-    return found
 
 
 def _cuda(wish: Any) -> str:

@@ -52,8 +52,7 @@ LAUNCH_HEADER: Final = np.dtype(
         ("first_block", "<u4"),  # ... and of the blocks: the first,
         ("block_step", "<u4"),  # the distance between two,
         ("block_count", "<u4"),  # and at most how many
-        ("stage_bytes", "<u4"),  # shared memory per warp in which records are staged
-        ("reserved", "<u4", 11),
+        ("reserved", "<u4", 12),
     ]
 )
 SLOT_HEADER: Final = np.dtype(
@@ -161,8 +160,7 @@ class OverflowMode(IntEnum):
 class Option(IntFlag):
     """What else the kernel was compiled for."""
 
-    SELECTED = 1  # only the warps and blocks chosen in the launch header have slots
-    STAGED = 2  # records were staged in shared memory
+    SELECTED = 1  # only the warps and blocks chosen in the launch header have slots; 2 is reserved
     TOTALS = 4  # each record is the total of one region, written by finish
     LANES64 = 8  # a warp has 64 lanes, not 32 (AMD's waves)
 

@@ -21,7 +21,6 @@ class Spec:
     schedule: bool = True  # let the compiler hook place clock reads and stores
     barriers: bool = True  # on AMD GPUs, let the compiler move nothing across a clock read
     select: bool = False  # the launch header says which warps and blocks record
-    stage: int = 0  # bytes of shared memory per block in which records are staged; 0: none
     totals: bool = False  # sum up each region in registers, and write its total at the end
     abi: int = ABI_VERSION
     revision: str = ""  # fingerprint of the code that generates the device code
@@ -31,8 +30,7 @@ class Spec:
             f"ikp abi={self.abi} clock={self.clock.name.lower()} "
             f"overflow={self.overflow.name.lower()} device={self.device} "
             f"schedule={int(self.schedule)} barriers={int(self.barriers)} "
-            f"select={int(self.select)} stage={self.stage} "
-            f"totals={int(self.totals)} revision={self.revision}"
+            f"select={int(self.select)} totals={int(self.totals)} revision={self.revision}"
         )
 
     @classmethod
@@ -51,7 +49,6 @@ class Spec:
                 schedule=values["schedule"] == "1",
                 barriers=values["barriers"] == "1",
                 select=values["select"] == "1",
-                stage=int(values["stage"]),
                 totals=values["totals"] == "1",
                 abi=int(values["abi"]),
                 revision=values["revision"],

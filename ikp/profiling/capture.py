@@ -48,12 +48,6 @@ def capture(
         with _Attempt(path, force=force, buffer_size=size, **options) as prof:
             function(prof)
         needed, dropped = _needed(prof.trace), prof.trace.dropped
-        if dropped and not needed:
-            raise BufferError(
-                f"{dropped} records were dropped because the shared memory in which they are "
-                "staged is too small, whatever the buffer's size. Give more with shared_bytes, or "
-                "leave it out."
-            )
         if not needed:
             for text in prof.told:
                 warnings.warn(text, IkpWarning, stacklevel=2)

@@ -19,7 +19,6 @@ def without_overhead(trace: Trace, wishes: Wishes, segments: list[Segment]) -> t
         wishes.clock.name.lower(),
         wishes.overflow.name.lower(),
         wishes.schedule,
-        wishes.shared_bytes,
     )
     try:
         if isinstance(wishes.deduct, Overhead):

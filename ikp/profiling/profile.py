@@ -77,9 +77,6 @@ class profile:
             least.
         sched_barriers: on AMD GPUs, let the compiler's scheduler move nothing across a clock read:
             a range then holds the work that was written in it. False costs less.
-        shared_bytes: stage records in so many bytes of shared memory per block, and copy them to
-            the buffer when the warp ends; a multiple of 16, at most 49152. A warp keeps what its
-            part of them holds. 0 writes records straight to the buffer, which is faster.
         deduct_overhead: True measures what recording costs on the device when the session ends
             (once in a process) and deducts it, as ``ikp.edit.deduct_overhead`` does; so does what
             ``ikp.calibrate`` measured before. Where that can't be done, a warning says why, and the
@@ -105,7 +102,6 @@ class profile:
         backend: str | None = None,
         schedule: bool = True,
         sched_barriers: bool = True,
-        shared_bytes: int = 0,
         deduct_overhead: bool | Overhead = False,
         enabled: bool = True,
     ) -> None:
@@ -124,7 +120,6 @@ class profile:
             backend=backend,
             schedule=schedule,
             sched_barriers=sched_barriers,
-            shared_bytes=shared_bytes,
             deduct_overhead=deduct_overhead,
         )
         self._enabled = enabled

@@ -23,7 +23,7 @@ def choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
     return kind[value.upper()]
 
 
-def checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind) -> str:
+def checked_mode(mode: Any, overflow: str, clock: ClockKind) -> str:
     """Return what a session keeps, if its other options go with that."""
     if mode not in DEFAULT_BYTES:
         raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
@@ -31,11 +31,6 @@ def checked_mode(mode: Any, overflow: str, shared_bytes: int, clock: ClockKind) 
         raise UsageError(
             "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
             "of all ranges of its region. Leave overflow out."
-        )
-    if mode == "totals" and shared_bytes:
-        raise UsageError(
-            "mode='totals' keeps its sums in registers: there are no records to stage in shared "
-            "memory. Leave shared_bytes out."
         )
     if mode == "totals" and clock.bits > abi.WORD_BITS:
         raise UsageError(
@@ -63,20 +58,6 @@ def checked_deduction(wish: Any, totals: bool) -> bool | Overhead:
 def _either(names: tuple[str, ...]) -> str:
     *first, last = map(repr, names)
     return f"{', '.join(first)} or {last}"
-
-
-MAX_SHARED_BYTES = 48 << 10
-"""Of static shared memory: what a kernel may have without asking the driver for more."""
-
-
-def checked_shared(nbytes: Any) -> int:
-    """Return the size of a stage, if a kernel can have it."""
-    if not isinstance(nbytes, int) or nbytes % abi.ALIGNMENT or not 0 <= nbytes <= MAX_SHARED_BYTES:
-        raise UsageError(
-            f"shared_bytes={nbytes!r} can't be used: give a multiple of {abi.ALIGNMENT} from 0 to "
-            f"{MAX_SHARED_BYTES}."
-        )
-    return nbytes
 
 
 def region_table(regions: Mapping[int, str] | Sequence[str] | None) -> dict[int, str]:

@@ -10,7 +10,7 @@ from ikp.core.regions import merge
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import PluginError, UsageError
-from ikp.session.checked import checked_deduction, checked_mode, checked_shared, choice
+from ikp.session.checked import checked_deduction, checked_mode, choice
 from ikp.session.device import checked_device, free_bytes
 from ikp.session.options import CLOCKS, OVERFLOWS
 from ikp.session.sizing import inferred, slots_of
@@ -33,14 +33,12 @@ class Wishes:
         backend: str | None,
         schedule: bool,
         sched_barriers: bool,
-        shared_bytes: int,
         deduct_overhead: Any,
     ) -> None:
         self.clock: ClockKind = choice(ClockKind, clock, "clock", CLOCKS)
         self.overflow: OverflowMode = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
-        self.totals = checked_mode(mode, overflow, shared_bytes, self.clock) == "totals"
+        self.totals = checked_mode(mode, overflow, self.clock) == "totals"
         self.schedule, self.barriers = schedule, sched_barriers
-        self.shared_bytes = checked_shared(shared_bytes)
         self.deduct = checked_deduction(deduct_overhead, self.totals)
         self._buffer_size = buffer_size
         self._device = device
@@ -82,11 +80,6 @@ class Wishes:
         if wish is None:
             wish = self.backend(backend).device_type()
         device = checked_device(wish)
-        if device.type == "cpu" and self.shared_bytes:
-            raise UsageError(
-                "shared_bytes stages records in a GPU's shared memory, and the buffer is on the "
-                "CPU. Leave shared_bytes out: the interpreter writes straight to the buffer."
-            )
         if device.type == "cpu" and self.deduct:
             raise UsageError(
                 "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
@@ -106,7 +99,6 @@ class Wishes:
             schedule=self.schedule,
             barriers=self.barriers,
             select=selection != EVERYTHING,
-            stage=self.shared_bytes,
             totals=self.totals,
             revision=revision(),
         )

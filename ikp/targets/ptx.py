@@ -10,8 +10,6 @@ helpers need no help from the user. Live registers per thread, from init to the 
     ikp_lim   stop: capacity of the slot; ring: capacity - 1, an index mask;
               0 in lanes that never record
     ikp_first the clock as ``init`` read it; used where ``whole`` asks for its range
-    ikp_slot  only where records are staged in shared memory: low 32 bits of the slot's address;
-              ikp_base is then the address of the warp's part of the stage
 
 One 32-bit compare elects the recording lane and bounds the store together: in lanes other than 0
 the limit is 0. A segment never crosses a multiple of 4 GiB (the arena sees to it), so an address is
@@ -41,6 +39,9 @@ WHOLE_MARK = "// ikp.whole"
 END_MARK = "// ikp.end"
 HOST_NAMED = "region named on the host"
 """What a mark says of a region whose name the kernel does not know."""
+
+SLOT_ADDRESS = f"sub.u32 slot, ikp_base, {abi.SLOT_HEADER_BYTES};"
+"""The instruction that makes ``slot`` the low half of the slot header's address."""
 
 CLOCK_READ = {
     ClockKind.CYCLES: "mov.u32 $0, %clock;",
@@ -101,10 +102,10 @@ def instant(spec: Spec, record: Record) -> Asm:
     return _record(spec, record, ["tag", "payload"])
 
 
-def role(spec: Spec, number: int, comment: str) -> Asm:
+def role(number: int, comment: str) -> Asm:
     """No operands. Writes the id of the role's name to the slot header."""
     at = abi.field_offsets(abi.SLOT_HEADER)["role"]
-    code = _ROLE.format(comment=comment, slot=slot_address(spec), at=at, role=number)
+    code = _ROLE.format(comment=comment, at=at, role=number)
     return Asm(f"{code}\nmov.u32 $0, 0;", "=r")
 
 
@@ -122,13 +123,6 @@ def opened(code: str) -> str | None:
     if comment == HOST_NAMED:
         return "that is named on the host"
     return repr(json.loads(comment.partition(" ")[2]))
-
-
-def slot_address(spec: Spec) -> str:
-    """Return the instruction that makes ``slot`` the low half of the slot header's address."""
-    if spec.stage:
-        return "mov.u32 slot, ikp_slot;"
-    return f"sub.u32 slot, ikp_base, {abi.SLOT_HEADER_BYTES};"
 
 
 def store(
@@ -179,13 +173,13 @@ def _clock_word(spec: Spec) -> str:
 
 def _words(spec: Spec, *, tag: str, start: str, end: str, payload: str) -> str:
     """Return code that stores a record's words at ``n``, if ``p`` holds."""
-    space, at = ("shared", "n") if spec.stage else ("global", "a")
-    address = "" if spec.stage else "mov.b64 a, {n, ikp_high};\n"
+    address = "mov.b64 a, {n, ikp_high};"
     if spec.clock.bits == abi.WORD_BITS:
-        return f"{address}@p st.{space}.v4.b32 [{at}], {{{tag}, {start}, {end}, {payload}}};"
+        return f"{address}\n@p st.global.v4.b32 [a], {{{tag}, {start}, {end}, {payload}}};"
     rest = abi.field_offsets(abi.WIDE_RECORD)["tag"]
-    return f"""{address}@p st.{space}.v2.b64 [{at}], {{{start}, {end}}};
-@p st.{space}.v2.b32 [{at}+{rest}], {{{tag}, {payload}}};"""
+    return f"""{address}
+@p st.global.v2.b64 [a], {{{start}, {end}}};
+@p st.global.v2.b32 [a+{rest}], {{{tag}, {payload}}};"""
 
 
 def _index(spec: Spec, given: str | None, where: bool) -> str:
@@ -231,7 +225,7 @@ _ROLE = f"""{ROLE_MARK} {{comment}}
 {{{{
 .reg .pred p; .reg .u32 slot; .reg .u64 a;
 setp.ne.u32 p, ikp_lim, 0;
-{{slot}}
+{SLOT_ADDRESS}
 mov.b64 a, {{{{slot, ikp_high}}}};
 @p st.global.b32 [a+{{at}}], {{role}};
 }}}}

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.spec import Spec
-from ikp.targets.ptx import END_MARK, Asm, shift, slot_address, store
+from ikp.targets.ptx import END_MARK, SLOT_ADDRESS, Asm, shift, store
 from ikp.targets.ptx_totals import Counter, declarations, records
 
 INIT_MARK = "// ikp.init"
@@ -40,7 +40,6 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
         _word(spec, "ikp_first"),
         _CHOSEN if spec.select else _EVERY,
         _slot(spec),
-        _stage(spec) if spec.stage else "",
         _LIMIT[spec.overflow],
         _launch_header(spec, language),
         _SLOT_HEADER,
@@ -71,7 +70,7 @@ def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None
         "{",
         ".reg .pred p; .reg .u32 slot; .reg .u64 a, ns, clk;",
         "setp.ne.u32 p, ikp_lim, 0;",
-        slot_address(spec),
+        SLOT_ADDRESS,
         "mov.b64 a, {slot, ikp_high};",
         "mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;",
         records(spec, counters),
@@ -79,7 +78,6 @@ def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None
         "" if whole is None else _whole(spec, whole),
         f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",
         f"@p st.global.b32 [a+{_SLOT['state']}], {int(SlotState.FINISHED)};",
-        _flush(spec) if spec.stage else "",
         "}",
     ]
     return "\n".join(line for line in lines if line)
@@ -110,13 +108,7 @@ def _declarations(spec: Spec) -> list[str]:
     wide = spec.clock.bits > abi.WORD_BITS
     registers = "ikp_cur, ikp_high, ikp_base, ikp_lim" + ("" if wide else ", ikp_first")
     first = [".reg .u64 ikp_first;"] if wide else []
-    if not spec.stage:
-        return [f".reg .u32 {registers};", *first]
-    return [
-        f".reg .u32 {registers}, ikp_slot;",
-        *first,
-        f".shared .align {abi.ALIGNMENT} .b8 ikp_stage[{spec.stage}];",
-    ]
+    return [f".reg .u32 {registers};", *first]
 
 
 # Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z. The anchor is
@@ -174,16 +166,6 @@ mov.u32 ikp_cur, 0; mov.u32 ikp_lim, 0; add.u32 ikp_base, slot, {_HEADER};
 sub.u32 t, bytes, {_HEADER}; shr.u32 t, t, {shift(spec)};"""
 
 
-def _stage(spec: Spec) -> str:
-    """Return code that divides the stage among the block's recording warps."""
-    return f"""mov.u32 ikp_slot, slot;
-mov.u32 u, {spec.stage}; div.u32 part, u, rows; and.b32 part, part, {-abi.ALIGNMENT};
-mov.u32 ikp_base, ikp_stage;
-mad.lo.u32 ikp_base, row, part, ikp_base;
-shr.u32 u, part, {shift(spec)}; min.u32 t, t, u;
-setp.ge.and.u32 ok, u, {abi.min_records(spec.overflow)}, ok;"""
-
-
 _LIMIT = {
     OverflowMode.STOP: "@ok mov.u32 ikp_lim, t;",
     # The capacity is the largest power of two that fits, so that wrapping is one mask.
@@ -195,10 +177,8 @@ shl.b32 t, u, t;
 
 
 def _launch_header(spec: Spec, language: Language) -> str:
-    staged = f"\n@first st.global.b32 [a+{_LAUNCH['stage_bytes']}], part;" if spec.stage else ""
     fixed = f"{int(spec.clock)}, {int(spec.overflow)}"
-    options = Option.SELECTED * spec.select + Option.STAGED * (spec.stage > 0)
-    options |= Option.TOTALS * spec.totals
+    options = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
     return f"""mov.u64 a, %gridid; cvt.u32.u64 grid, a;
 or.b32 t, block, thread; setp.eq.u32 first, t, 0; setp.ne.and.u32 first, $2, 0, first;
 mov.b64 a, {{low, ikp_high}};
@@ -206,8 +186,7 @@ mov.b64 a, {{low, ikp_high}};
 @first st.global.v4.b32 [a+{_LAUNCH["magic"]}], {{{abi.MAGIC}, {abi.ABI_VERSION}, gx, gy}};
 @first st.global.v4.b32 [a+{_LAUNCH["grid_z"]}], {{gz, bx, by, bz}};
 @first st.global.v4.b32 [a+{_LAUNCH["warps_per_block"]}], {{warps, bytes, {fixed}}};
-@first st.global.v4.b32 [a+{_LAUNCH["grid_id"]}], {{grid, t, {int(language)}, {options}}};\
-{staged}"""
+@first st.global.v4.b32 [a+{_LAUNCH["grid_id"]}], {{grid, t, {int(language)}, {options}}};"""
 
 
 _SLOT_HEADER = f"""mov.u32 sm, %smid;
@@ -217,36 +196,3 @@ mov.u32 u, 0;
 @ok st.global.v4.b32 [a+{_SLOT["sm"]}], {{sm, grid, {int(SlotState.RUNNING)}, u}};
 @ok st.global.b32 [a+{_SLOT["attempted"]}], u;
 @ok st.global.v2.b64 [a+{_SLOT["init_ns"]}], {{ns, clk}};"""
-
-
-def _flush(spec: Spec) -> str:
-    """Return code with which the warp copies its part of the stage to ``slot``, 16 bytes a step.
-
-    All lanes that come here together copy, where lane 0, which knows the count, is among them.
-    """
-    capacity = "add.u32 most, most, 1;\n" if spec.overflow is OverflowMode.WRAP else ""
-    step = abi.ALIGNMENT.bit_length() - 1
-    pieces = f"shl.b32 n, n, {shift(spec) - step};\n" if shift(spec) > step else ""
-    return f"""{{
-.reg .u32 mask, n, most, i, step, t; .reg .b32 v0, v1, v2, v3; .reg .pred done;
-activemask.b32 mask; and.b32 t, mask, 1; setp.eq.u32 done, t, 0;
-@done bra ikp_flushed;
-bar.warp.sync mask;
-shfl.sync.idx.b32 n, ikp_cur, 0, 31, mask;
-shfl.sync.idx.b32 most, ikp_lim, 0, 31, mask;
-setp.eq.u32 done, most, 0;
-@done bra ikp_flushed;
-{capacity}min.u32 n, n, most;
-{pieces}mov.u32 t, %lanemask_lt; and.b32 t, t, mask; popc.b32 i, t; popc.b32 step, mask;
-ikp_flush:
-setp.ge.u32 done, i, n;
-@done bra ikp_flushed;
-shl.b32 t, i, {step}; add.u32 t, t, ikp_base;
-ld.shared.v4.b32 {{v0, v1, v2, v3}}, [t];
-shl.b32 t, i, {step}; add.u32 t, t, slot;
-mov.b64 a, {{t, ikp_high}};
-st.global.v4.b32 [a+{_HEADER}], {{v0, v1, v2, v3}};
-add.u32 i, i, step;
-bra ikp_flush;
-ikp_flushed:
-}}"""

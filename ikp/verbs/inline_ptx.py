@@ -90,7 +90,7 @@ class PtxRecorder(ABC):
 
     def store_role(self, region: Region) -> None:
         """Write the warp's role to its slot's header."""
-        self._emit(ptx.role(self.spec(), region.number or 0, region.comment), [])
+        self._emit(ptx.role(region.number or 0, region.comment), [])
 
     def finish(self) -> None:
         """Write totals, the counts and the second clock anchor."""

@@ -8,7 +8,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.mark_nodes import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.core.abi import ClockKind
 from ikp.core.segment import Segment

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.mark_nodes import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.unedited.plan import plan
 from tests.auto.compiling import FakeDriver, buffer

@@ -11,7 +11,7 @@ import triton
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
 from ikp.backends.triton.unedited import by_hand, scheduled
-from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.mark_nodes import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.errors import KernelError, UsageError
 from ikp.unedited.plan import Plan

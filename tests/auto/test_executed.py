@@ -10,7 +10,7 @@ import triton
 
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.mark_nodes import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.core import abi
 from ikp.core.decoding.decode import decode

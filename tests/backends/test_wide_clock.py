@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -129,19 +128,3 @@ def test_tokens_loops_and_branches_carry_64_bits(language: str, clock: ClockKind
 
 def narrow_register(clock: ClockKind) -> str:
     return ptx.CLOCK_READ[clock.unit].split(", ")[1].rstrip(";")
-
-
-@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
-def test_staged_records_of_64_bits_go_to_shared_memory(mode: OverflowMode) -> None:
-    on = replace(spec(mode, ClockKind.CYCLES64), stage=4096)
-    types = {"x": "*i32", "p": "i32"}
-    made = [
-        compile_kernel(triton_straight, types, on, {"STORES": 8, "RECORDS": n, "KIND": "range"})
-        for n in (0, 8)
-    ]
-    stores = [
-        sum(text.count("STS") for text in code.instructions if "STS" in text) for code in made
-    ]
-    assert stores[1] - stores[0] == 2 * 8
-    assert made[1].count(LOCAL_MEMORY) == {}
-    assert made[1].shared == 4096

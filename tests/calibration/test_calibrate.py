@@ -18,7 +18,7 @@ from ikp.errors import BufferError, UsageError
 from tests.calibration.recorded import recorded
 
 OPTIONS: dict[str, Any] = {
-    "clock": "cycles", "overflow": "stop", "schedule": True, "shared_bytes": 0
+    "clock": "cycles", "overflow": "stop", "schedule": True
 }  # fmt: skip
 
 
@@ -95,7 +95,6 @@ def test_the_command_prints_the_figures(runs: list[dict[str, Any]]) -> None:
     [
         ({"clock": "sundial"}, "clock='sundial' is unknown"),
         ({"overflow": "drop"}, "overflow='drop' is unknown"),
-        ({"shared_bytes": 1024}, "shared_bytes=1024 is too little"),
     ],
 )
 def test_options_that_can_not_be_are_refused(options: dict[str, Any], match: str) -> None:

@@ -42,8 +42,7 @@ LAUNCH_WORDS = {
     "first_block": 68,
     "block_step": 72,
     "block_count": 76,
-    "stage_bytes": 80,
-    "reserved": 84,
+    "reserved": 80,
 }
 WIDE = abi.WIDE_RECORD.itemsize
 SLOT_WORDS = {
@@ -90,7 +89,6 @@ def test_version_1_is_laid_out_like_this() -> None:
     }
     assert {option.name: option.value for option in Option} == {
         "SELECTED": 1,
-        "STAGED": 2,
         "TOTALS": 4,
         "LANES64": 8,
     }

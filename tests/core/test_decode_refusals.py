@@ -216,7 +216,7 @@ def test_records_of_another_layout_than_the_session_s_are_told() -> None:
     assert not any("session" in n for n in decode([segment.source(**same)]).launches[0].notes)
 
 
-@pytest.mark.parametrize("options", [{"clock": 3}, {"overflow": 1}, {"options": 6}], ids=str)
+@pytest.mark.parametrize("options", [{"clock": 3}, {"overflow": 1}], ids=str)
 def test_totals_that_no_kernel_can_keep_are_refused(options: dict[str, int]) -> None:
     segment, _ = valid()
     for name, word in ({"options": 4} | options).items():

@@ -72,7 +72,7 @@ def test_true_measures_on_each_device_with_the_session_s_options(
     monkeypatch.setattr(calibrate, "of_session", measured)
     monkeypatch.setattr(deduction, "gpus_of", lambda _: {"cuda:0"})
     trace = recorded(gpu, deduct_overhead=True, schedule=False)
-    assert asked == [("cuda:0", "cycles", "stop", False, 0)]
+    assert asked == [("cuda:0", "cycles", "stop", False)]
     assert DEDUCTED in trace.provenance
 
 

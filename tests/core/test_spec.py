@@ -18,7 +18,6 @@ SPECS = st.builds(
     device=st.sampled_from(["cuda", "cpu"]),
     schedule=st.booleans(),
     select=st.booleans(),
-    stage=st.integers(0, 49152),
     totals=st.booleans(),
     abi=st.integers(0, 2**32 - 1),
     revision=st.text("0123456789abcdef", max_size=12),
@@ -33,7 +32,7 @@ def test_it_parses_as_it_prints(spec: Spec) -> None:
 def test_the_text_is_that_of_this_release() -> None:
     # Part of compile-cache keys: another text recompiles every kernel.
     text = (
-        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 barriers=1 select=0 stage=0 "
+        "ikp abi=1 clock=cycles overflow=stop device=cuda schedule=1 barriers=1 select=0 "
         "totals=0 revision=0123abcd"
     )
     assert str(Spec(revision="0123abcd")) == text
@@ -54,7 +53,6 @@ def test_every_field_shows(field: str) -> None:
         False,
         False,
         select=True,
-        stage=16,
         totals=True,
         abi=2,
         revision="f",

@@ -45,7 +45,6 @@ def subjects() -> tuple[Subject, ...]:
     for clock in (ClockKind.CYCLES, ClockKind.GLOBALTIMER):
         made[f"{clock.name} totals"] = _recorded(clock, OverflowMode.STOP, 1, SummingSegment)
     made["chosen"] = _chosen()
-    made["staged"] = _staged()
     made["placed"] = _placed()
     made["used twice"] = _used_twice()
     made["many small slots"] = _many()
@@ -93,13 +92,6 @@ def _chosen() -> Segment:
     words |= {"warps": 0b0101, "first_block": 0, "block_step": 8, "block_count": 0xFFFFFFFF}
     for name, word in words.items():
         segment.poke(LAUNCH[name], word)
-    return segment
-
-
-def _staged() -> Segment:
-    segment = _recorded(ClockKind.CYCLES, OverflowMode.STOP, 0)
-    segment.poke(LAUNCH["options"], Option.STAGED)
-    segment.poke(LAUNCH["stage_bytes"], 64)
     return segment
 
 

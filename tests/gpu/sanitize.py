@@ -14,9 +14,9 @@ def main() -> None:
     ints = torch.empty(300 * 1024, dtype=torch.int32, device="cuda")
     longs = torch.empty(300, dtype=torch.int64, device="cuda")
     sizes = (None, 128 + 64 * 4 * (64 + 5 * 16), 1024)
-    for overflow, shared_bytes, size in product(("stop", "wrap"), (0, 1024), sizes):
+    for overflow, size in product(("stop", "wrap"), sizes):
         for chosen in ({}, {"warps": [1, 3], "blocks": range(3, 60, 7)}):
-            with ikp.profile(overflow=overflow, shared_bytes=shared_bytes) as prof:
+            with ikp.profile(overflow=overflow) as prof:
                 first = prof.buffer("a", size=size, **chosen)
                 kernels.counted[(4, 4, 4)](out, 20, first, True)
                 kernels.early_exit[(64,)](ints, 20, prof.buffer("b", size=size))
@@ -27,7 +27,7 @@ def main() -> None:
                 if overflow == "stop":
                     choices.placed[(64,)](ints, 20, prof.buffer("g", size=size))
             kept = [launch.kept for launch in prof.trace.launches]
-            print(overflow, shared_bytes, size, chosen, kept)
+            print(overflow, size, chosen, kept)
 
 
 if __name__ == "__main__":

@@ -343,7 +343,7 @@ def test_the_trace_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"overflow": "wrap"}, {"clock": "cycles64"}, {"shared_bytes": 4096}, {"schedule": False}],
+    [{}, {"overflow": "wrap"}, {"clock": "cycles64"}, {"schedule": False}],
     ids=str,
 )
 def test_functions_that_a_kernel_calls_record_too(options: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -53,8 +52,8 @@ def _control(name: str, capability: int = 90, **options: Any) -> Code:
     return compile_kernel(getattr(control, name), OUT_AND_N, spec(**options), capability=capability)
 
 
-def _choices(name: str, stage: int = 0, **options: Any) -> Code:
-    return compile_kernel(getattr(choices, name), OUT_AND_N, replace(spec(**options), stage=stage))
+def _choices(name: str, **options: Any) -> Code:
+    return compile_kernel(getattr(choices, name), OUT_AND_N, spec(**options))
 
 
 def _gluon(name: str, capability: int) -> Code:
@@ -78,7 +77,7 @@ CASES: dict[str, Callable[[], Code]] = {
     "run-time ids, 64 bits": lambda: unrolled("run-time id", clock=ClockKind.CYCLES64),
     "gemm sm_90, 64 bits": lambda: pipelined(90, clock=ClockKind.CYCLES64),
     "conditions, 64 bits": lambda: _choices("conditional", clock=ClockKind.CYCLES64),
-    "indices, 64 bits, staged": lambda: _choices("placed", 1024, clock=ClockKind.CYCLES64),
+    "indices, 64 bits": lambda: _choices("placed", clock=ClockKind.CYCLES64),
     "functional": lambda: _control("functional"),
     "overlapping": lambda: _control("overlapping"),
     "overlapping sm_80": lambda: _control("overlapping", 80),
@@ -88,7 +87,6 @@ CASES: dict[str, Callable[[], Code]] = {
     "instants": lambda: unrolled("instant"),
     "run-time ids": lambda: unrolled("run-time id"),
     "conditions": lambda: _choices("conditional"),
-    "conditions, staged": lambda: _choices("conditional", stage=1024),
     "indices": lambda: _choices("placed"),
     "gluon control sm_90": lambda: _gluon("control", 90),
     "gluon control sm_100": lambda: _gluon("control", 100),

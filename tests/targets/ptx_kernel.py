@@ -24,7 +24,6 @@ class Kernel:
         schedule: bool = True,
         *,
         select: bool = False,
-        stage: int = 0,
         totals: bool = False,
     ) -> None:
         self.spec = Spec(
@@ -32,7 +31,6 @@ class Kernel:
             overflow=overflow,
             schedule=schedule,
             select=select,
-            stage=stage,
             totals=totals,
         )
         self.lines: list[str] = []
@@ -97,7 +95,7 @@ class Kernel:
 
     def role(self, number: int) -> None:
         """Add ``role``."""
-        self._emit(ptx.role(self.spec, number, ptx.region_comment(number, "role")))
+        self._emit(ptx.role(number, ptx.region_comment(number, "role")))
 
     def whole(self, number: int) -> None:
         """Add ``whole``."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.targets.ptx_opcodes import Step, compile_instruction
-from tests.targets.ptx_program import SHARED, FaultError, Program
+from tests.targets.ptx_program import FaultError, Program
 
 WARP = 32
 MAX_THREADS = 1024  # of a block
@@ -32,10 +32,6 @@ class Memory:
         data, writer = np.zeros(nbytes, np.uint8), np.full(nbytes, -1, np.int64)
         self._areas.append((address, data, writer))
         return data
-
-    def unmap(self, address: int) -> None:
-        """Take away the memory at ``address``, if there is any."""
-        self._areas = [area for area in self._areas if area[0] != address]
 
     def load(self, address: int, nbytes: int) -> int:
         """Return the little-endian value at ``address``."""
@@ -89,11 +85,8 @@ class Machine:
         code = [compile_instruction(instruction, program) for instruction in program.instructions]
         count = grid[0] * grid[1] * grid[2]
         for linear in range(count) if blocks is None else blocks:
-            self.memory.unmap(SHARED)
-            self.memory.map(SHARED, program.shared_bytes)
             for thread in range(block[0] * block[1] * block[2]):
                 _Thread(self, params, grid, block, linear, thread).run(code)
-        self.memory.unmap(SHARED)
         self.memory.forget_writers()
 
     def read_clock(self, sm: int) -> int:
@@ -126,8 +119,6 @@ class _Thread:
             **_axes("%ntid", block),
             **_axes("%ctaid", _unravel(linear_block, grid)),
             **_axes("%tid", _unravel(thread, block)),
-            "%lanemask_eq": 1 << thread % WARP,
-            "%lanemask_lt": (1 << thread % WARP) - 1,
             "%smid": self._sm,
             "%gridid": machine.grid_id,
         }

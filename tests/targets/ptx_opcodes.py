@@ -111,9 +111,6 @@ def _encode(value: Any, kind: str) -> int:
 
 def _make_mov(i: Instruction, program: Program) -> Step:
     bits = _bits(i.types[-1])
-    address = program.shared.get(i.operands[1])
-    if address is not None:
-        return lambda thread: _put(thread, i.operands[0], address, bits)
     targets, sources = _parts(i.operands[0]), [_reader(part) for part in _parts(i.operands[1])]
     read_bits, write_bits = bits // len(sources), bits // len(targets)
 
@@ -236,26 +233,6 @@ def _make_selp(i: Instruction, program: Program) -> Step:
     )
 
 
-def _make_activemask(i: Instruction, program: Program) -> Step:
-    # Threads run one after another: each is alone.
-    return lambda thread: _put(thread, i.operands[0], thread.read_special("%lanemask_eq"), 32)
-
-
-def _make_shfl(i: Instruction, program: Program) -> Step:
-    read, lane, mask = (_reader(i.operands[k]) for k in (1, 2, 4))
-
-    def shfl(thread: Thread) -> None:
-        if mask(thread) != 1 << lane(thread) or mask(thread) != thread.read_special("%lanemask_eq"):
-            raise FaultError("a shuffle from another lane: this machine runs one at a time")
-        _put(thread, i.operands[0], read(thread), 32)
-
-    return shfl
-
-
-def _make_bar(i: Instruction, program: Program) -> Step:
-    return lambda thread: None
-
-
 def _make_bra(i: Instruction, program: Program) -> Step:
     target = program.target(i)
     return lambda thread: target
@@ -334,9 +311,6 @@ _MAKERS: dict[str, Callable[[Instruction, Program], Step]] = {
     "shr": _arithmetic(_shr),
     "bfind": _arithmetic(_bfind),
     "popc": _arithmetic(lambda bits, a: a.bit_count()),
-    "activemask": _make_activemask,
-    "shfl": _make_shfl,
-    "bar": _make_bar,
     "setp": _make_setp,
     "selp": _make_selp,
     "cvt": _make_cvt,

@@ -17,10 +17,6 @@ _NAME = re.compile(r"(?<![%$\w.])[a-zA-Z_]\w*")
 _SKIPPED = (".loc", ".file", ".section", ".pragma")
 
 
-SHARED = 0x400
-"""Address of shared memory."""
-
-
 class FaultError(Exception):
     """The program did what no correct program does, or what this machine can't."""
 
@@ -49,8 +45,6 @@ class Program:
         self.params = {name: i for i, name in enumerate(_PARAM.findall(entry["params"]))}
         self.instructions: list[Instruction] = []
         self._labels: dict[tuple[int, str], int] = {}
-        self.shared: dict[str, int] = {}  # address of each variable in shared memory
-        self.shared_bytes = 0
         self._scopes: list[dict[str, str]] = [{}]
         self._open = [0]
         self._numbers = itertools.count()
@@ -73,8 +67,6 @@ class Program:
                 self._labels[self._open[-1], token["label"]] = len(self.instructions)
             elif token["statement"].strip().startswith(".reg"):
                 self._declare(token["statement"])
-            elif token["statement"].strip().startswith(".shared"):
-                self._share(token["statement"])
             else:
                 self.instructions.append(self._instruction(token["statement"].strip()))
 
@@ -96,13 +88,6 @@ class Program:
             if (scope, branch.operands[0]) in self._labels:
                 return self._labels[scope, branch.operands[0]]
         raise FaultError(f"no such label: {branch.text}")
-
-    def _share(self, text: str) -> None:
-        declared = re.fullmatch(r"\s*\.shared \.align 16 \.b8 (\w+)\[(\d+)\]", text)
-        if declared is None:
-            raise FaultError(f"this machine can't declare {text}")
-        self.shared[declared[1]] = SHARED + self.shared_bytes
-        self.shared_bytes += int(declared[2])
 
     def _declare(self, text: str) -> None:
         for name in re.split(r"[,\s]+", text.split(None, 2)[2].strip()):

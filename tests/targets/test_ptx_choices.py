@@ -1,4 +1,4 @@
-"""The PTX of what a kernel or a host may choose: warps, blocks, conditions, indices, the stage."""
+"""The PTX of what a kernel or a host may choose: warps, blocks, conditions, indices, roles."""
 
 from __future__ import annotations
 
@@ -148,37 +148,6 @@ def test_records_at_given_indices_are_found_with_and_without_finish(finished: bo
     trace = run(kernel, abi.segment_bytes(1, 8))
     assert trace.events.payload.tolist() == [2, 5]
     assert trace.launches[0].attempted == 2
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    st.integers(1, 3), st.integers(0, 9), st.sampled_from(OverflowMode), st.integers(2, 20),
-    st.integers(2, 20),
-)  # fmt: skip
-def test_staged_records_reach_the_slot_when_the_warp_finishes(
-    warps: int, count: int, mode: OverflowMode, staged: int, room: int
-) -> None:
-    kernel = recorder(Kernel(mode, stage=warps * staged * abi.RECORD_BYTES), count)
-    trace = run(kernel, abi.segment_bytes(2 * warps, room, mode), (2, 1, 1), (WARP * warps, 1, 1))
-    (launch,) = trace.launches
-    room = (
-        abi.slot_capacity(abi.SLOT_HEADER_BYTES + room * abi.RECORD_BYTES, mode)
-        if (mode is OverflowMode.STOP)
-        else 1 << (room - 1).bit_length()
-    )
-    most = min(room, staged)
-    capacity = most if mode is OverflowMode.STOP else 1 << (most.bit_length() - 1)
-    kept = min(count, capacity)
-    first = count - kept if mode is OverflowMode.WRAP else 0
-    assert launch.capacity == capacity
-    assert trace.events.payload.tolist() == [*range(first + 1, first + kept + 1)] * 2 * warps
-    assert launch.attempted == count * 2 * warps
-
-
-def test_a_stage_too_small_for_a_record_records_nothing() -> None:
-    trace = run(recorder(Kernel(stage=16)), abi.segment_bytes(2, 4), block=(64, 1, 1))
-    assert len(trace.events) == 0
-    assert "shared_bytes leaves each warp 0 bytes" in trace.launches[0].notes[0]
 
 
 def test_a_role_is_in_the_slot_of_its_warp() -> None:

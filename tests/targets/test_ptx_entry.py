@@ -97,11 +97,10 @@ def test_every_exit_finishes(guards: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER])
-@pytest.mark.parametrize("stage", [0, 2048])
 def test_a_whole_kernel_is_a_range_from_init_to_finish(
-    mode: OverflowMode, clock: ClockKind, stage: int
+    mode: OverflowMode, clock: ClockKind
 ) -> None:
-    kernel = Kernel(mode, clock, stage=stage)
+    kernel = Kernel(mode, clock)
     kernel.init()
     kernel.whole(7)
     kernel.add("mov.u32 %r50, %tid.x;", "setp.lt.u32 %p1, %r50, 32;", "@%p1 ret;")

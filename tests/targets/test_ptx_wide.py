@@ -75,20 +75,6 @@ def test_the_global_timer_too() -> None:
     assert (trace.events.end_ns - trace.events.start_ns == trace.events.ticks).all()
 
 
-@MODES
-@pytest.mark.parametrize("staged", [2, 3, 5])
-def test_staged_records_reach_the_slot(mode: OverflowMode, staged: int) -> None:
-    count = 4
-    kernel = recorder(Kernel(mode, CYCLES, stage=2 * staged * 32), count)
-    trace = run(kernel, 2, 8, (2 * WARP, 1, 1))
-    capacity = staged if mode is OverflowMode.STOP else 1 << (staged.bit_length() - 1)
-    kept = min(count, capacity)
-    first = count - kept if mode is OverflowMode.WRAP else 0
-    assert trace.launches[0].capacity == capacity
-    assert trace.events.payload.tolist() == [*range(first + 1, first + kept + 1)] * 2
-    assert (trace.events.ticks == LONG).all()
-
-
 def test_conditions_indices_instants_and_run_time_ids() -> None:
     kernel = Kernel(clock=CYCLES)
     kernel.init()
@@ -124,7 +110,7 @@ def test_an_assembly_says_how_wide_its_operands_are(clock: ClockKind) -> None:
     assert ptx.start(spec).bits == (word,)
     assert ptx.end(spec, Record(None, "", where=True)).bits == (word, 32, word, 32, 32)
     assert ptx.instant(spec, Record(5, "")).bits == (word, 32)
-    assert ptx.role(spec, 5, "").bits == (32,)
+    assert ptx.role(5, "").bits == (32,)
 
 
 def test_records_of_32_bits_are_those_of_before() -> None:

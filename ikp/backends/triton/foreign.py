@@ -20,7 +20,7 @@ STAGES = Feature(
     "Kernels record without ikp's passes over their code: a kernel's end is recorded only where "
     "ikp.finish() stands, records stay where they are written (schedule=True has no effect), and "
     "kernels that need a pass (warp-specialised ones, noinline functions with verbs, "
-    "mode='totals', shared_bytes=) are refused.",
+    "mode='totals') are refused.",
     "Other kernels record, and the program runs.",
 )
 

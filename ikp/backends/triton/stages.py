@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from ikp.backends.triton import specialised
 from ikp.backends.triton.passes import calls, entry, schedule
-from ikp.backends.triton.passes.stage import extend
 
 SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []
 """Functions of a TritonGPU module and its metadata that return the module to go on with. They act
@@ -67,14 +66,9 @@ def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
 def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
     def stage(*args: Any, **kwargs: Any) -> Any:
         made = make_ptx(*args, **kwargs)
-        metadata = args[1] if len(args) > 1 else kwargs.get("metadata")
         if not isinstance(made, str):
             compilation.lose(f"has a compiler stage 'ptx' that returns {type(made).__name__}")
             return made
-        if not isinstance(metadata, MutableMapping) or "shared" not in metadata:
-            compilation.lose("has a compiler stage 'ptx' that isn't told the shared memory")
-            return made
-        text, metadata["shared"] = extend(made, metadata["shared"])
-        return schedule.schedule(calls.pass_on(entry.complete(text)))
+        return schedule.schedule(calls.pass_on(entry.complete(made)))
 
     return stage

@@ -52,8 +52,6 @@ def _check_passes(options: Any, spec: Spec) -> None:
         hooks.need(options, "records on an AMD GPU")
     if spec.totals:
         hooks.need(options, "totals (mode='totals')")
-    if spec.stage:
-        hooks.need(options, "records staged in shared memory (shared_bytes=)")
     hooks.marks(options)
 
 

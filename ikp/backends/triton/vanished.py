@@ -95,7 +95,6 @@ def _unpassed(kernel: str, text: str, texts: Mapping[str, str]) -> None:
         for what, found in (
             ("warp-specialised partitions", "ttg.warp_specialize" in texts.get(".ttgir", "")),
             ("totals (mode='totals')", " totals=1 " in text),
-            ("records staged in shared memory", "ikp_stage[" in text),
             ("functions that it calls", ".func" in text),
         )
         if found

@@ -18,7 +18,6 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, SlotState
 from ikp.core.decoding.launch_header import (
     Source,
-    capacity_of,
     is_summed,
     language_of,
     note_differences,
@@ -83,8 +82,8 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     chosen = selection_of(header, source, notes)
     rows = chosen.chosen_warps(warps)
     slots = chosen.count_blocks(math.prod(triple(header["grid"]))) * len(rows)
-    capacity = capacity_of(header, overflow, clock)
-    needed, shortage = why_no_room(header, source, slots, capacity)
+    capacity = abi.slot_capacity(slot_bytes, overflow, clock)
+    needed, shortage = why_no_room(header, source, slots)
     if shortage:
         notes.append(shortage)
         slots = capacity = 0
@@ -119,8 +118,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     )
     start, end, ticks = timeline.place(records, row, lost_oldest)
     np.maximum.at(slot_end, row, end)
-    if capacity == abi.slot_capacity(slot_bytes, overflow, clock):  # else the stage is too small
-        needed = needed or needed_bytes(reached, finished, capacity, slots, overflow, clock)
+    needed = needed or needed_bytes(reached, finished, capacity, slots, overflow, clock)
     note_losses(
         notes, source, finished, reached, kept, capacity, overflow, needed, relaunches, summed
     )

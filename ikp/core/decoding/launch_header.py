@@ -89,14 +89,6 @@ def _taken(header: Any, source: Source) -> Selection:
     return source.selection or Selection.of(header)
 
 
-def capacity_of(header: Any, overflow: OverflowMode, clock: ClockKind) -> int:
-    """Return how many records a slot can get: those it holds, or those staged for it."""
-    slot_bytes = int(header["slot_bytes"])
-    if _has(header, Option.STAGED):
-        slot_bytes = min(slot_bytes, abi.SLOT_HEADER_BYTES + int(header["stage_bytes"]))
-    return abi.slot_capacity(slot_bytes, overflow, clock)
-
-
 def _has(header: Any, option: Option) -> bool:
     return bool(int(header["options"]) & option)
 
@@ -177,9 +169,7 @@ MOST_BLOCKS = 1 << 32
 def _can_sum(header: Any) -> bool:
     """Tell whether a kernel of these options could be compiled for totals."""
     narrow = int(header["clock"]) < ClockKind.CYCLES64
-    return (
-        narrow and int(header["overflow"]) == OverflowMode.STOP and not _has(header, Option.STAGED)
-    )
+    return narrow and int(header["overflow"]) == OverflowMode.STOP
 
 
 def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:

@@ -25,7 +25,7 @@ def tells_loss(note: str) -> bool:
     return _LOSSES.match(note) is not None
 
 
-def why_no_room(header: Any, source: Source, slots: int, capacity: int) -> tuple[int, str]:
+def why_no_room(header: Any, source: Source, slots: int) -> tuple[int, str]:
     """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     if not slots:
@@ -33,9 +33,6 @@ def why_no_room(header: Any, source: Source, slots: int, capacity: int) -> tuple
     if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow, clock):
         needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock)
         return needed, _too_small(source, slots, needed)
-    if capacity < abi.min_records(overflow):
-        room = int(header["stage_bytes"])
-        return 0, f"nothing recorded: shared_bytes leaves each warp {room} bytes, give more"
     return 0, ""
 
 

@@ -1,4 +1,4 @@
-"""Conditions, indices and the stage in CuTe kernels."""
+"""Conditions and indices in CuTe kernels."""
 
 from __future__ import annotations
 
@@ -70,14 +70,6 @@ def test_choices_neither_synchronise_nor_spill(target: str) -> None:
     code = compiled(target)
     assert set(names_in_code(code.ptx).values()) == {"first warp", "third", "down", "always"}
     assert code.count(SYNCHRONISING) == code.count(LOCAL_MEMORY) == {}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_staged_records_go_to_shared_memory(target: str) -> None:
-    # All stores to global memory that are 16 bytes wide: headers, and the copy at the end.
-    wide = compiled(target, stage=4096)
-    assert wide.ptx.count("st.shared.v4.b32") == compiled(target).ptx.count("n, ikp_high")
-    assert wide.count(LOCAL_MEMORY) == {}
 
 
 @pytest.mark.parametrize("target", TARGETS)

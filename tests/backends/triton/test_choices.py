@@ -1,8 +1,7 @@
-"""Conditions, indices, roles, chosen warps and blocks, and the stage, in Triton kernels."""
+"""Conditions, indices, roles, chosen warps and blocks in Triton kernels."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ import pytest
 
 import ikp
 from ikp.core.abi import OverflowMode
-from ikp.core.spec import Spec
-from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec
-from tests.kernels import choices, gemm
-from tests.kernels.straight import straight
+from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, compile_kernel, spec
+from tests.kernels import choices
 from tests.trace_processor import check_trace
 
 KERNELS = {
@@ -79,12 +76,6 @@ def test_choosing_warps_that_do_not_exist_is_told() -> None:
 
 
 @pytest.mark.interp
-def test_the_interpreter_has_no_shared_memory() -> None:
-    with pytest.raises(ikp.UsageError, match="shared_bytes"), ikp.profile(shared_bytes=512) as prof:
-        prof.buffer("k")
-
-
-@pytest.mark.interp
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_choice_is_refused_in_the_interpreter(name: str) -> None:
     with ikp.profile(overflow="wrap" if "ring" in name else "stop") as prof:
@@ -108,55 +99,3 @@ def test_choices_neither_synchronise_nor_spill(name: str, capability: int) -> No
     types = {"out": "*i32", "n": "i32"}
     code = compile_kernel(getattr(choices, name), types, spec(), capability=capability)
     assert code.count(SYNCHRONISING) == code.count(LOCAL_MEMORY) == {}
-
-
-CONSTANTS = {"STORES": 16, "KIND": "range"}
-
-
-def stores(code: Code, opcode: str) -> int:
-    """Count the stores that an opcode begins, whatever their width."""
-    return sum(count for name, count in code.opcodes.items() if name.startswith(opcode))
-
-
-def staged(mode: OverflowMode = OverflowMode.STOP, stage: int = 4096) -> Spec:
-    return replace(spec(mode), stage=stage)
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
-def test_staged_records_go_to_shared_memory(mode: OverflowMode, capability: int) -> None:
-    types = {"x": "*i32", "p": "i32"}
-    made = {
-        count: compile_kernel(
-            straight, types, staged(mode), {**CONSTANTS, "RECORDS": count}, capability=capability
-        )
-        for count in (0, 16)
-    }
-    assert stores(made[16], "STS") - stores(made[0], "STS") == 16
-    assert stores(made[16], "STG") == stores(made[0], "STG")
-    assert made[16].count(LOCAL_MEMORY) == {}
-    assert made[16].shared == 4096
-
-
-@pytest.mark.compiled
-def test_the_stage_lies_behind_what_the_kernel_itself_shares() -> None:
-    constants = {**gemm.TILES, "LOAD": True, "DOT": True}
-    made = [
-        compile_kernel(gemm.gemm, gemm.TYPES, how, constants, divisible=True, **gemm.OPTIONS)
-        for how in (spec(), staged())
-    ]
-    own, extended = (code.shared for code in made)
-    assert extended == own + 4096
-    assert f"mov.u32 ikp_base, global_smem; add.u32 ikp_base, ikp_base, {own};" in made[1].ptx
-    assert made[1].ptx.count("global_smem[]") == 1
-
-
-@pytest.mark.compiled
-def test_a_stage_that_does_not_fit_is_refused_before_the_launch() -> None:
-    constants = {**gemm.TILES, "LOAD": True, "DOT": True}
-    options = {**gemm.OPTIONS, "num_stages": 7}
-    with pytest.raises(Exception, match=r"no room to stage records: .* At most shared_bytes="):
-        compile_kernel(
-            gemm.gemm, gemm.TYPES, staged(stage=48 << 10), constants, divisible=True, **options
-        )

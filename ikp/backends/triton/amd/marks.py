@@ -59,12 +59,6 @@ def checked(spec: Spec, arch: str) -> Spec:
             f"interpreter only; this kernel is compiled for {arch}. Record a timeline: its stats() "
             "and .hatchet have totals, too."
         )
-    if spec.stage:
-        raise KernelError(
-            f"shared_bytes={spec.stage} stages records in shared memory, which ikp does on NVIDIA "
-            f"GPUs only; this kernel is compiled for {arch}. Leave shared_bytes at 0: records then "
-            "go straight to the buffer."
-        )
     if spec.clock.bits > abi.WORD_BITS:
         short = spec.clock.unit.name.lower()
         raise KernelError(

@@ -17,8 +17,7 @@ from ikp.backends.triton.passes.entry import before_exits
 from ikp.backends.triton.passes.instructions import Instruction, parse
 from ikp.backends.triton.passes.statements import Kind, Statement, joined, mark_of, statements
 from ikp.core import abi
-from ikp.core.spec import Spec
-from ikp.targets.ptx import CLOCK_MARK, ROLE_MARK, STORE_MARK, slot_address
+from ikp.targets.ptx import CLOCK_MARK, ROLE_MARK, SLOT_ADDRESS, STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
 _HEAD = re.compile(
@@ -26,6 +25,8 @@ _HEAD = re.compile(
     r"(?P<name>[\w.$]+)\s*\((?P<parameters>[^()]*)\)"
 )
 _MARKS = (CLOCK_MARK, STORE_MARK, ROLE_MARK)
+_REGISTERS = ("ikp_cur", "ikp_high", "ikp_base", "ikp_lim")
+"""Those of :mod:`ikp.targets.ptx` that a verb uses, and so a function that has one."""
 _COUNT_AT = abi.field_offsets(abi.SLOT_HEADER)["attempted"]
 
 
@@ -58,12 +59,11 @@ def pass_on(text: str) -> str:
     if SPEC_MARK not in text:
         return text
     parts = statements(text)
-    spec = next((part for part in parts if mark_of(part).startswith(SPEC_MARK)), None)
     functions = _functions(parts)
     recording = _recording([each for each in functions.values() if not each.is_kernel])
-    if spec is None or not recording:
+    if not recording:
         return text
-    rewriting = _Rewriting(Spec.parse(mark_of(spec).removeprefix(f"{SPEC_MARK} ")), recording)
+    rewriting = _Rewriting(recording)
     made, at = [], 0
     for place, each in functions.items():
         made += [joined(parts[at:place]), rewriting.function(each)]
@@ -124,17 +124,15 @@ def _own_line(body: list[Statement]) -> str:
 class _Rewriting:
     """Gives a module's functions their registers; knows which of them take any."""
 
-    def __init__(self, spec: Spec, recording: set[str]) -> None:
-        self._spec, self._recording = spec, recording
-        stage = ("ikp_slot",) if spec.stage else ()
-        self._registers = ("ikp_cur", "ikp_high", "ikp_base", "ikp_lim", *stage)
+    def __init__(self, recording: set[str]) -> None:
+        self._recording = recording
 
     def function(self, function: _Function) -> str:
         """Return a function or a declaration of one, with what it takes and what it passes on."""
         head, body = function.head, self._with_calls(function.body)
         if function.name not in self._recording:
             return head.string + joined(body)
-        given = [f".param .b32 ikp_in_{n}" for n in range(len(self._registers))]
+        given = [f".param .b32 ikp_in_{n}" for n in range(len(_REGISTERS))]
         parameters = ",\n".join(filter(None, [head["parameters"].strip(), *given]))
         start, stop = head.span("parameters")
         signature = f"{head.string[:start]}{parameters}{head.string[stop:]}"
@@ -142,7 +140,7 @@ class _Rewriting:
             return signature
         loads = "".join(
             f".reg .b32 {name}; ld.param.b32 {name}, [ikp_in_{n}];\n"
-            for n, name in enumerate(self._registers)
+            for n, name in enumerate(_REGISTERS)
         )
         count = _own_line(body) + self._count("st.global.b32 [a+{at}], ikp_cur;")
         brace = body[0].text if body[0].text.endswith("\n") else f"{body[0].text}\n"
@@ -171,10 +169,10 @@ class _Rewriting:
         return statements("\n" + self._count("ld.global.b32 ikp_cur, [a+{at}];") + "\n")
 
     def _handing_on(self, part: Statement, call: Instruction) -> str:
-        given = [f"ikp_out_{n}" for n in range(len(self._registers))]
+        given = [f"ikp_out_{n}" for n in range(len(_REGISTERS))]
         stores = "".join(
             f".param .b32 {param}; st.param.b32 [{param}], {register};\n"
-            for param, register in zip(given, self._registers, strict=True)
+            for param, register in zip(given, _REGISTERS, strict=True)
         )
         at = call.operands.index(_callee(call))
         results = "".join(f"{each}, " for each in call.operands[:at])
@@ -188,7 +186,7 @@ class _Rewriting:
         return f"""{{
 .reg .pred p; .reg .u32 slot; .reg .u64 a;
 setp.ne.u32 p, ikp_lim, 0;
-{slot_address(self._spec)}
+{SLOT_ADDRESS}
 mov.b64 a, {{slot, ikp_high}};
 @p {access.format(at=_COUNT_AT)}
 }}"""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends.triton.unedited import by_hand, scheduled
-from ikp.backends.triton.unedited.rewrite import PROF
+from ikp.backends.triton.unedited.mark_nodes import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 from ikp.profiling.profile import profile

@@ -11,9 +11,10 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
-from ikp.backends.triton.unedited import by_hand
+from ikp.backends.triton.unedited import by_hand, mark_nodes
+from ikp.backends.triton.unedited.mark_nodes import VERBS, at
 from ikp.backends.triton.unedited.operations import (
     Names,
     is_helper,
@@ -21,15 +22,8 @@ from ikp.backends.triton.unedited.operations import (
     is_specialization,
     is_verb,
 )
-from ikp.errors import KernelError, UsageError
+from ikp.errors import KernelError
 from ikp.unedited.plan import Plan
-
-VERBS = "_ikp"
-"""What ``expressions`` is called in a marked function."""
-PROF = "_ikp_prof"
-"""The parameter that a marked kernel has more."""
-
-_Node = TypeVar("_Node", bound=ast.AST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +119,18 @@ class _Rewriter(ast.NodeTransformer):
         if role != "helper" and self._at_source:
             kind = "" if role == "kernel" else f"{role} "
             verb = "whole" if role == "kernel" else "enter"
-            self._whole(f"{kind}{self._source.name} {self._place(node)}", verb)
+            mark_nodes.whole(node, f"{kind}{self._source.name} {self._place(node)}", verb)
+            self._marked.marks += 1
         if role == "partition" and self._at_source:
-            named = _statement("role", ast.Constant(self._source.name))
-            node.body.insert(0, _at(named, node.body[0]))
+            named = mark_nodes.statement("role", self._source.name, node.body[0])
+            node.body.insert(0, named)
         if role == "kernel":
-            _add_parameter(node, self._source.name)
-            opening = _statement("init", ast.Name(PROF, ast.Load()))
-            node.body.insert(0, ast.copy_location(opening, node.body[0]))
+            mark_nodes.add_parameter(node, self._source.name)
+            node.body.insert(0, mark_nodes.opening(node.body[0]))
             if not self._at_source:
                 file = self._plan.ttgir
                 what = by_hand.token(Path(file)) if file else self._plan.detail
-                asked = _statement("scheduled", ast.Constant(what))
-                node.body.insert(1, ast.copy_location(asked, node.body[0]))
+                node.body.insert(1, mark_nodes.statement("scheduled", what, node.body[0]))
 
     # What is marked.
 
@@ -174,7 +167,8 @@ class _Rewriter(ast.NodeTransformer):
         between = self._flattened and not self._inner
         if not (operation and self._plan.ops and self._at_source) or between:
             return node
-        return self._around(node, self._named(text, node))
+        self._marked.marks += 1
+        return mark_nodes.around(node, self._named(text, node))
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """Leave what runs elsewhere."""
@@ -222,37 +216,17 @@ class _Rewriter(ast.NodeTransformer):
         span = self._line(statement), self._line(statement, end=True)
         return any(lines.hold(self._source.path, *span) for lines in self._plan.lines)
 
-    def _whole(self, name: str, verb: str) -> None:
-        """Mark the function from its top to each of its exits."""
-        node = self._node
-        _Exits(name).visit(node)
-        if not isinstance(node.body[-1], ast.Return):
-            node.body.append(_at(_statement("leave", ast.Constant(name)), node.body[-1]))
-        node.body.insert(0, _at(_statement(verb, ast.Constant(name)), node.body[0]))
-        self._marked.marks += 1
-
-    # How it is marked.
-
     def _with(self, verb: str, body: list[ast.stmt], name: str, *payload: ast.expr) -> ast.With:
         self._marked.marks += 1
-        item = ast.withitem(_call(verb, ast.Constant(name), *payload))
-        return _at(ast.With([item], body), body[0])
+        return mark_nodes.block(verb, body, name, *payload)
 
-    def _around(self, node: ast.Call, name: str) -> ast.AST:
-        self._marked.marks += 1
-        last = node.args[-1] if node.args else None
-        constant = ast.Constant(name)
-        if last is not None and not isinstance(last, ast.Starred):
-            node.args[-1] = _at(_call("opened", last, constant), last)
-            return _at(_call("closed", node), node)
-        # With nothing to hang it on, the range opens before the call, and holds its arguments too.
-        return _at(_call("closed", _call("opened", ast.Constant(None), constant), node), node)
+    # What is called instead.
 
     def _replace(self, call: ast.Call, function: Any) -> None:
         """Call the marked form of a helper."""
         name = self._bound(function, "helper")
         if name is not None:
-            call.func = _at(ast.Name(name, ast.Load()), call.func)
+            call.func = at(ast.Name(name, ast.Load()), call.func)
 
     def _replace_partitions(self, call: ast.Call) -> None:
         """Start the marked forms of a warp-specialised kernel's partitions."""
@@ -260,7 +234,7 @@ class _Rewriter(ast.NodeTransformer):
         def partition(node: ast.expr) -> ast.expr | None:
             function = self._names.object_of(node)
             name = self._bound(function, "partition") if is_helper(function) else None
-            return _at(ast.Name(name, ast.Load()), node) if name else None
+            return at(ast.Name(name, ast.Load()), node) if name else None
 
         for node in list(ast.walk(call)):
             _replace_names(node, partition)
@@ -297,46 +271,6 @@ class _Rewriter(ast.NodeTransformer):
             name = f"{name}:{node.col_offset + 1}"
         self._taken.add(name)
         return name
-
-
-class _Exits(ast.NodeTransformer):
-    """Closes the range of a function before each ``return``."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def visit_Return(self, node: ast.Return) -> ast.AST | list[ast.stmt]:
-        constant = ast.Constant(self._name)
-        if node.value is None:
-            return [_at(_statement("leave", constant), node), node]
-        node.value = _at(_call("passed", node.value, constant), node.value)
-        return node
-
-
-def _add_parameter(node: ast.FunctionDef, name: str) -> None:
-    every = [arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)]
-    if PROF in every:
-        raise UsageError(f"{name} has a parameter {PROF}: it is marked already.")
-    made = _at(ast.arg(PROF), node)
-    if node.args.vararg is not None or node.args.kwonlyargs:
-        node.args.kwonlyargs.append(made)
-        node.args.kw_defaults.append(_at(ast.Constant(None), node))
-    else:
-        node.args.args.append(made)
-        node.args.defaults.append(_at(ast.Constant(None), node))
-
-
-def _call(verb: str, *arguments: ast.expr) -> ast.Call:
-    function = ast.Attribute(ast.Name(VERBS, ast.Load()), verb, ast.Load())
-    return ast.Call(function, list(arguments), [])
-
-
-def _statement(verb: str, *arguments: ast.expr) -> ast.Expr:
-    return ast.Expr(_call(verb, *arguments))
-
-
-def _at(node: _Node, place: ast.AST) -> _Node:
-    return ast.copy_location(node, place)
 
 
 def _replace_names(node: ast.AST, new: Callable[[ast.expr], ast.expr | None]) -> None:

@@ -22,15 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends.triton.unedited import by_hand, expressions, foreign, scheduled
+from ikp.backends.triton.unedited.mark_nodes import PROF, VERBS
 from ikp.backends.triton.unedited.operations import scope_of
-from ikp.backends.triton.unedited.rewrite import (
-    PROF,
-    VERBS,
-    Marked,
-    Source,
-    records_itself,
-    rewrite,
-)
+from ikp.backends.triton.unedited.rewrite import Marked, Source, records_itself, rewrite
 from ikp.errors import KernelError
 from ikp.unedited.plan import Plan
 

@@ -26,8 +26,9 @@ from ikp.core.lanes import Stream, arrange
 from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
 from ikp.exporters.files import replacing
-from ikp.exporters.perfetto.batches import by_end, cuts, part
+from ikp.exporters.timeline.batches import by_end, cuts
 from ikp.exporters.timeline.checks import check
+from ikp.exporters.timeline.tracks import slot_bounds
 from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:
@@ -130,14 +131,12 @@ def _add_totals(
 
 def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
     """Yield the ranges of some slots at a time, in order of recording, and their rows."""
-    bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
-    for low, high in cuts(bounds, EVENTS_AT_ONCE):
-        first = int(bounds[low])
-        events, order = by_end(part(trace.events, first, int(bounds[high])))
+    for low, high in cuts(slot_bounds(trace), EVENTS_AT_ONCE):
+        events, rows = by_end(trace.events, low, high)
         chosen = np.flatnonzero(events.kind == int(Kind.RANGE))
         if len(chosen) < len(events):
             events = Events(*(getattr(events, name)[chosen] for name in Events.__slots__))
-        yield first + order[chosen], events
+        yield rows[chosen], events
 
 
 def _place(

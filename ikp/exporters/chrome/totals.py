@@ -11,7 +11,7 @@ from ikp.core.abi import Kind
 from ikp.core.table import total_table
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.tracks import Threads, event, times
-from ikp.exporters.perfetto.totals import SLICE
+from ikp.exporters.timeline.launches import TOTALS
 from ikp.exporters.timeline.tracks import Layout
 
 DIGITS = 6
@@ -32,7 +32,7 @@ def total_ranges(trace: Trace, layout: Layout, threads: Threads, origin: int) ->
         head = threads.heads[int(layout.slot_track[slot])]
         head += times(start - origin, max(0, end - start))
         args = {"block": int(slots.block[slot]), "totals": found}
-        yield event("X", head, {"name": SLICE, "args": args})
+        yield event("X", head, {"name": TOTALS, "args": args})
 
 
 def _each(trace: Trace) -> Iterator[dict[str, int | float]]:

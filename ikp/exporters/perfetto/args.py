@@ -12,10 +12,19 @@ from numpy.typing import NDArray
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto.packets import argument
-from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, FIXED64, VARINT, Annotation, tag
+from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.split import DamagedError
-from ikp.exporters.protobuf.varints import WORD, Column, as_words, encoded_varint, varints
+from ikp.exporters.protobuf.varints import (
+    FIXED64,
+    VARINT,
+    WORD,
+    Column,
+    as_words,
+    encoded_varint,
+    tag,
+    varints,
+)
 
 TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
 """What numpy's kinds are called in the file."""

@@ -15,15 +15,24 @@ from numpy.typing import NDArray
 from ikp.core.abi import PayloadType
 from ikp.exporters.perfetto.flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto.packets import INTEGER, argument, event_type, packet
-from ikp.exporters.perfetto.schema import FIXED64, VARINT, Annotation, Arg, Event, EventType, tag
+from ikp.exporters.perfetto.schema import Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join
-from ikp.exporters.protobuf.varints import WORD, Column, Words, as_words, varints
+from ikp.exporters.protobuf.varints import (
+    FIXED64,
+    VARINT,
+    WORD,
+    Column,
+    Words,
+    as_words,
+    tag,
+    varints,
+)
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventColumns:
     """Events of some slots, one row each, and where their packets stand among the batch's.
 
     Columns hold varints: interned names, block and track ids, ticks.
@@ -44,10 +53,10 @@ class Batch:
     args: tuple[Message, ...] = ()  # the trace's own arguments
     flows: Flows | None = None
 
-    def take(self, rows: NDArray[np.intp]) -> Batch:
+    def take(self, rows: NDArray[np.intp]) -> EventColumns:
         """Return the given events."""
         name = self.ticks_name
-        return Batch(
+        return EventColumns(
             start=self.start[rows],
             end=self.end[rows],
             is_range=self.is_range[rows],
@@ -65,7 +74,7 @@ class Batch:
         )
 
 
-def encode(batch: Batch) -> NDArray[np.uint8]:
+def encode(batch: EventColumns) -> NDArray[np.uint8]:
     """Return the packets of a batch, in their order."""
     if batch.flows is not None:
         return _with_flows(batch, batch.flows)
@@ -77,7 +86,7 @@ def encode(batch: Batch) -> NDArray[np.uint8]:
     return join(opening, (closing, batch.closes[rows]))
 
 
-def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
+def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
     """Return the packets of a batch of which some events have arrows."""
     late = np.flatnonzero(flows.late.count)
     late = late[np.argsort(batch.closes[late])]
@@ -100,7 +109,7 @@ def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
     return join(*streams, (instants, at + np.arange(len(at))))
 
 
-def _opening(batch: Batch) -> Message:
+def _opening(batch: EventColumns) -> Message:
     return packet(
         batch.start,
         argument(Arg.BLOCK, batch.block),
@@ -127,7 +136,7 @@ def _closing(end: Words, track: Column) -> Message:
     return packet(end, event_type(EventType.SLICE_END), tag(Event.TRACK_UUID, VARINT), track)
 
 
-def _payload(batch: Batch) -> list[Message]:
+def _payload(batch: EventColumns) -> list[Message]:
     """Return the argument of those events that have a payload, in the field for its type."""
     types = batch.payload_type
     # As plain ints: numpy compares bytes with those ten times as fast as with an enum's members.

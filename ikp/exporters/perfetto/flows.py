@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto.schema import BYTES, FIXED64, Event, tag
-from ikp.exporters.protobuf.varints import WORD, Column
+from ikp.exporters.perfetto.schema import Event
+from ikp.exporters.protobuf.varints import BYTES, FIXED64, WORD, Column, tag
 from ikp.exporters.timeline.arrows import ARROW, Arrows
 
 Ints = NDArray[np.int64]

@@ -7,19 +7,16 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from ikp.exporters.perfetto.schema import (
-    BYTES,
     NEEDS_STATE,
     SEQUENCE,
-    VARINT,
     Annotation,
     Arg,
     Event,
     EventType,
     Packet,
-    tag,
 )
 from ikp.exporters.protobuf.shapes import Message, message
-from ikp.exporters.protobuf.varints import Column, Words, texts, varints
+from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Words, tag, texts, varints
 
 INTEGER: Final = tag(Annotation.INT_VALUE, VARINT)
 

@@ -1,28 +1,13 @@
 """The parts of Perfetto's trace format that the vectorised packets use, by their names there.
 
-Each is the tag that stands before a field: its number and its wire type. The numbers are those of
-``perfetto_trace.proto``; a test compares them with the ``perfetto`` package. Also here: what this
-writer chose freely, which the reader must know.
+The numbers are those of ``perfetto_trace.proto``; a test compares them with the ``perfetto``
+package. Also here: what this writer chose freely, which the reader must know.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
-
-VARINT, FIXED64, BYTES = 0, 1, 2
-"""Wire types of protobuf."""
-
-
-def key(field: int, wire_type: int) -> int:
-    """Return the number that announces a field."""
-    return field << 3 | wire_type
-
-
-def tag(field: int, wire_type: int) -> bytes:
-    """Return the bytes that announce a field: its key as a varint."""
-    number = key(field, wire_type)
-    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
 
 
 class Packet(IntEnum):

@@ -19,8 +19,8 @@ from ikp.exporters.perfetto.schema import (
     Arg,
     EventType,
 )
-from ikp.exporters.perfetto.totals import SLICE, region_arg
-from ikp.exporters.timeline.launches import Kind, Track
+from ikp.exporters.perfetto.totals import region_arg
+from ikp.exporters.timeline.launches import TOTALS, Kind, Track
 from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _sequence_start(trace: Trace, clock_id: int, first_name: int, args: OwnArgs)
     for iid, name in enumerate(trace.args, FIRST_OWN_ARG):
         packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
     if len(trace.totals):
-        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=SLICE)
+        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=TOTALS)
         for iid, region in enumerate(trace.regions, region_arg(trace)):
             name = region.name or "(no name)"
             packet.interned_data.debug_annotation_names.add(iid=iid, name=name)

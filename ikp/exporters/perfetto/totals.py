@@ -15,25 +15,22 @@ from ikp.core.abi import Kind
 from ikp.core.trace import Totals, Trace
 from ikp.exporters.perfetto.file_clock import Clock
 from ikp.exporters.perfetto.packets import entry, event_type, integer, packet
-from ikp.exporters.perfetto.schema import (
+from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
+from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.protobuf.varints import (
     BYTES,
-    FIRST_OWN_ARG,
     FIXED64,
     VARINT,
-    Annotation,
-    Arg,
-    Event,
-    EventType,
+    WORD,
+    Column,
+    encoded_varint,
     tag,
+    varints,
 )
-from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
-from ikp.exporters.protobuf.varints import WORD, Column, encoded_varint, varints
 from ikp.exporters.timeline.tracks import Layout
 
 AT_ONCE: Final = 4096
 """Warps encoded together."""
-SLICE: Final = "totals"
-"""What the slices are called: interned behind the names of the regions."""
 
 
 def region_arg(trace: Trace) -> int:

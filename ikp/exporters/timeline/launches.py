@@ -160,6 +160,8 @@ BESIDE: Final = "launches at the same time"
 ABOUT: Final = "about this file"
 BLOCKS: Final = "resident blocks"
 WARPS: Final = "active warps"
+TOTALS: Final = "totals"
+"""Slices that hold what a warp summed up, on its track."""
 OVERVIEW: Final = "All launches recorded, each from its first warp's start to its last one's end."
 LAST: Final = 1 << 30
 """Behind all launches, whose ranks are 1, 2, ...; as a negative number, in front of them."""

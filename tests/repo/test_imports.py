@@ -217,13 +217,28 @@ class K:
 
 def loaded_by(code: str) -> set[str]:
     """Return the packages outside the standard library that a fresh process loads for ``code``."""
+    loaded = {name.partition(".")[0] for name in modules_loaded_by(code)}
+    return loaded - sys.stdlib_module_names
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh process loads for ``code``."""
     script = (
         f"import sys; before = set(sys.modules); {code}; "
-        "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}; "
-        "print('LOADED', *(loaded - sys.stdlib_module_names))"
+        "print('LOADED', *(set(sys.modules) - before))"
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     return set(ran.stdout.rpartition("LOADED")[2].split())
+
+
+def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
+    reading = {"reader", "contents", "rebuild", "evidence", "inflate", "first_look"}
+    rooms = {f"ikp.exporters.perfetto.{each}" for each in reading} | {
+        "ikp.exporters.protobuf.split"
+    }
+    assert rooms <= parsed().keys()
+    loaded = modules_loaded_by("import ikp.exporters.perfetto.writer")
+    assert "ikp.exporters.perfetto.events" in loaded and not loaded & rooms
 
 
 def test_import_ikp_loads_only_the_standard_library() -> None:

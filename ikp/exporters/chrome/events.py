@@ -24,8 +24,7 @@ from ikp.exporters.text import (
     thousandths,
     where,
 )
-from ikp.exporters.timeline.arrows import Arrows
-from ikp.exporters.timeline.batches import Batch
+from ikp.exporters.timeline.batches import Arrows, Batch
 
 Ints = NDArray[np.int64]
 

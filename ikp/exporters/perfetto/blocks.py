@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Slots, Trace
-from ikp.exporters.perfetto.file_clock import Clock
-from ikp.exporters.perfetto.packets import entry, event_type, integer, packet, text
+from ikp.exporters.perfetto.packets import Clock, entry, event_type, integer, packet, text
 from ikp.exporters.perfetto.schema import Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
 from ikp.exporters.protobuf.varints import BYTES, VARINT, tag, varints

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.exporters.perfetto import evidence
-from ikp.exporters.perfetto.ids import MAX_TRACKS
 from ikp.exporters.perfetto.schema import (
     FIRST_OWN_ARG,
+    MAX_TRACKS,
     REALTIME,
     SUMMARY,
     Annotation,

@@ -11,8 +11,8 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.totals import make_totals
 from ikp.core.trace import Events, Slots, Totals, make_columns
-from ikp.exporters.perfetto.args import rebuilt
 from ikp.exporters.perfetto.contents import Contents, Role
+from ikp.exporters.perfetto.evidence import rebuilt
 from ikp.exporters.perfetto.schema import Annotation, EventType
 from ikp.exporters.protobuf.split import DamagedError, Ints
 

@@ -71,6 +71,9 @@ REALTIME: Final = 1
 FIRST_GLOBAL_CLOCK: Final = 128
 """Smaller ids of clocks are Perfetto's own, or one sequence's: another file may have it, too."""
 
+MAX_TRACKS: Final = 1 << 28
+"""More than a trace can have; smaller ids than this are those of files of layout 1."""
+
 
 class Arg(IntEnum):
     """Interned names of arguments."""

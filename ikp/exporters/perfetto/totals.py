@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.trace import Totals, Trace
-from ikp.exporters.perfetto.file_clock import Clock
-from ikp.exporters.perfetto.packets import entry, event_type, integer, packet
+from ikp.exporters.perfetto.packets import Clock, entry, event_type, integer, packet
 from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
 from ikp.exporters.protobuf.varints import (

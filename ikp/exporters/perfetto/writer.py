@@ -8,17 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
-from ikp.exporters.perfetto.args import OwnArgs
-from ikp.exporters.perfetto.batches import Encoder
 from ikp.exporters.perfetto.blocks import block_slices, counter
-from ikp.exporters.perfetto.events import encode
-from ikp.exporters.perfetto.file_clock import Clock
-from ikp.exporters.perfetto.ids import Ids
+from ikp.exporters.perfetto.events import Encoder, OwnArgs, encode
+from ikp.exporters.perfetto.packets import Clock, FirstIds
 from ikp.exporters.perfetto.schema import Packet
 from ikp.exporters.perfetto.setup import descriptors, setup
 from ikp.exporters.perfetto.totals import total_slices
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, same_size, tag
-from ikp.exporters.timeline.arrows import Arrows
 from ikp.exporters.timeline.batches import Batches
 from ikp.exporters.timeline.checks import check
 from ikp.exporters.timeline.tracks import counters, in_use, lay_out
@@ -42,7 +38,7 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     """
     check(trace)
     used_start, used_end = in_use(trace)
-    ids = Ids.of(trace)
+    ids = FirstIds.of(trace)
     clock = Clock.over(used_start, used_end)
     layout = lay_out(trace, used_start, used_end, ids.first_track)
     first_name = same_size(len(trace.regions) + 1)  # and that of the slices of totals
@@ -54,8 +50,7 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
         for uuid, _, times, values in counters(trace.slots, layout)
     )
     out.writelines(map(compressed, total_slices(trace, layout, clock, first_name)))
-    arrows = Arrows.of(trace)
-    encoder = Encoder(trace, clock, first_name, args, arrows, ids.first_flow)
+    encoder = Encoder(trace, clock, first_name, args, ids.first_flow)
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
     for batch in track(batches, len(batches), f"writing {name}"):
         if batch.new:

@@ -11,26 +11,23 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.events import Events
-from ikp.exporters.chrome.totals import total_ranges
 from ikp.exporters.chrome.tracks import Threads, as_json, event, times
 from ikp.exporters.text import at_once, integers, join, texts, thousandths
 from ikp.exporters.timeline.batches import Batches
-from ikp.exporters.timeline.checks import check
+from ikp.exporters.timeline.sums import NAME as SUMS
+from ikp.exporters.timeline.sums import Sums
 from ikp.exporters.timeline.tracks import Layout, counters, in_use, lay_out
 from ikp.progress import track
 
 Ints = NDArray[np.int64]
 
 EVENTS_AT_ONCE = 1 << 16
+DIGITS = 6
+"""Of a share, behind the point: Perfetto's JSON reader can't take many."""
 
 
 def write(trace: Trace, out: BinaryIO, name: str) -> None:
-    """Write a trace as one JSON object, showing progress if it takes long.
-
-    Raises:
-        ExportError: the trace contradicts itself.
-    """
-    check(trace)
+    """Write a trace as one JSON object, showing progress if it takes long."""
     lines = filter(None, _lines(trace, name))
     out.write(next(lines))
     last = next(lines, b"")
@@ -52,7 +49,7 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     yield from _launches(trace, layout, threads, origin)
     yield from _blocks(trace, layout, threads, origin)
     yield from _counters(trace, layout, threads, origin)
-    yield from total_ranges(trace, layout, threads, origin)
+    yield from _sums(trace, layout, threads, origin)
     events = Events(trace, threads, origin)
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
     for batch in track(batches, len(batches), f"writing {name}"):
@@ -112,6 +109,24 @@ def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iter
             integers(warps),
             b"}},\n",
         )
+
+
+def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+    """Yield a range for each warp that summed up, with what it did."""
+    slots, sums = trace.slots, Sums.of(trace)
+    for slot, told in sums.told() if sums else ():
+        short = {
+            name: {
+                what: round(value, DIGITS) if isinstance(value, float) else value
+                for what, value in entry.items()
+            }
+            for name, entry in told.items()
+        }
+        start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
+        head = threads.heads[int(layout.slot_track[slot])]
+        head += times(start - origin, max(0, end - start))
+        args = {"block": int(slots.block[slot]), SUMS: short}
+        yield event("X", head, {"name": SUMS, "args": args})
 
 
 def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:

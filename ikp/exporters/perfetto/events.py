@@ -17,7 +17,7 @@ from ikp.core.abi import PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto.flows import ARRIVING, NAMED, Flows
-from ikp.exporters.perfetto.packets import INTEGER, Clock, argument, event_type, packet
+from ikp.exporters.perfetto.packets import INTEGER, Clock, argument, event_type, packet, typed
 from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join
 from ikp.exporters.protobuf.varints import (
@@ -266,7 +266,7 @@ class OwnArgs:
         """Return the arguments of the given events."""
         parts = zip(self.kinds, self.columns, strict=True)
         return tuple(
-            argument(encoded_varint(iid), _column(column.take(rows)), _TAGS[kind])
+            argument(encoded_varint(iid), *typed(column.take(rows), kind))
             for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG)
         )
 
@@ -279,18 +279,3 @@ def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
     values = np.zeros(len(column), np.int64)
     values[column.given] = np.array(iids, np.int64)[code]
     return ArgColumn(values, column.given)
-
-
-def _column(column: ArgColumn) -> Column:
-    if column.values.dtype.kind == "f":
-        words = column.values.view(np.uint64)[:, None]
-        return Column(words, column.given * np.uint8(WORD))
-    return varints(as_words(column.values)).where(column.given)
-
-
-_TAGS: Final = {
-    "i": tag(Annotation.INT_VALUE, VARINT),
-    "f": tag(Annotation.DOUBLE_VALUE, FIXED64),
-    "b": tag(Annotation.BOOL_VALUE, VARINT),
-    "U": tag(Annotation.STRING_VALUE_IID, VARINT),
-}

@@ -85,13 +85,13 @@ def _are(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(isinstance(one, kind) for one in values)
 
 
-def size(facts: dict[str, Any], name: str) -> int:
-    """Return how many launches, slots, events or totals there must be.
+def size(facts: dict[str, Any], name: str, default: int | None = None) -> int:
+    """Return how many launches, slots, events, ... there must be.
 
     Raises:
         DamagedError: it is missing.
     """
-    value = facts.get(name, 0 if name == "totals" else None)
+    value = facts.get(name, default)
     if not isinstance(value, int) or value < 0:
         raise DamagedError(f"its summary doesn't say how many {name} it holds")
     return value

@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.args import ArgColumn
+from ikp.core.rows import row_tables
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto.schema import (
     FIRST_GLOBAL_CLOCK,
@@ -30,8 +32,10 @@ from ikp.exporters.perfetto.schema import (
 from ikp.exporters.protobuf.shapes import Message, message
 from ikp.exporters.protobuf.varints import (
     BYTES,
+    FIXED64,
     VARINT,
     VARINT_BITS,
+    WORD,
     Column,
     Words,
     as_words,
@@ -91,7 +95,9 @@ class FirstIds:
         """Draw ids from what tells a trace from any other one."""
         digest = blake2b(digest_size=24)
         facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
-        digest.update(repr((facts, len(trace.events), len(trace.totals))).encode(errors="replace"))
+        digest.update(
+            repr((facts, *(len(rows) for rows in row_tables(trace)))).encode(errors="replace")
+        )
         for name in Slots.__slots__:
             digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
         words = np.frombuffer(digest.digest(), "<u8").tolist()
@@ -150,3 +156,23 @@ def entry(name: Arg, value: Column, value_tag: bytes = INTEGER) -> Message:
 def text(field: int, values: list[bytes]) -> Message:
     """Return a field that is a string."""
     return message(tag(field, BYTES), texts(values))
+
+
+def typed(column: ArgColumn, kind: str = "") -> tuple[Column, bytes]:
+    """Return the values of an argument, empty where it is not given, and their tag.
+
+    ``kind`` is numpy's, where it is not that of the values: ``"U"`` if those number texts.
+    """
+    found = _TAGS[kind or column.values.dtype.kind]
+    if column.values.dtype.kind == "f":
+        words = column.values.view(np.uint64)[:, None]
+        return Column(words, column.given * np.uint8(WORD)), found
+    return varints(as_words(column.values)).where(column.given), found
+
+
+_TAGS: Final = {
+    "i": tag(Annotation.INT_VALUE, VARINT),
+    "f": tag(Annotation.DOUBLE_VALUE, FIXED64),
+    "b": tag(Annotation.BOOL_VALUE, VARINT),
+    "U": tag(Annotation.STRING_VALUE_IID, VARINT),
+}

@@ -76,7 +76,7 @@ MAX_TRACKS: Final = 1 << 28
 
 
 class Arg(IntEnum):
-    """Interned names of arguments."""
+    """Interned names of arguments, which the user reads in small letters."""
 
     BLOCK = 1
     CYCLES = 2
@@ -98,11 +98,6 @@ class Arg(IntEnum):
     INSTANTS = 18
     TOTAL_NS = 19
     SHARE = 20
-
-    @property
-    def label(self) -> str:
-        """The name that the user reads."""
-        return self.name.lower()
 
 
 FIRST_OWN_ARG: Final = 32

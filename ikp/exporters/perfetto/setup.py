@@ -27,8 +27,9 @@ from ikp.exporters.perfetto.schema import (
     Arg,
     EventType,
 )
-from ikp.exporters.perfetto.totals import region_arg
-from ikp.exporters.timeline.launches import TOTALS, Kind, Track
+from ikp.exporters.perfetto.sums import region_arg
+from ikp.exporters.timeline.launches import Kind, Track
+from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
@@ -40,16 +41,22 @@ if TYPE_CHECKING:
 
 
 def setup(
-    trace: Trace, layout: Layout, clock: Clock, clock_id: int, first_name: int, args: OwnArgs
+    trace: Trace,
+    layout: Layout,
+    clock: Clock,
+    clock_id: int,
+    first_name: int,
+    args: OwnArgs,
+    sums: Sums | None,
 ) -> bytes:
     """Return the packets before all others. Region i is interned as name ``first_name + i``."""
     first, about, *tracks = layout.tracks
     packets = [  # the reader knows our files by the first five
-        _sequence_start(trace, clock_id, first_name, args),
+        _sequence_start(trace, clock_id, first_name, args, sums),
         _clocks(clock, clock_id),
         _descriptor(first),
         _descriptor(about),
-        _summary(trace, layout, clock),
+        _summary(trace, layout, clock, sums),
         *(_descriptor(track) for track in tracks),
         *_launches(trace, layout, clock),
     ]
@@ -73,20 +80,21 @@ def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
 
 
-def _sequence_start(trace: Trace, clock_id: int, first_name: int, args: OwnArgs) -> TracePacket:
+def _sequence_start(
+    trace: Trace, clock_id: int, first_name: int, args: OwnArgs, sums: Sums | None
+) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
     packet.trace_packet_defaults.timestamp_clock_id = clock_id
     for iid, region in enumerate(trace.regions, first_name):
         packet.interned_data.event_names.add(iid=iid, name=region.name)
     for arg in Arg:
-        packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.label)
+        packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.name.lower())
     for iid, name in enumerate(trace.args, FIRST_OWN_ARG):
         packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
-    if len(trace.totals):
-        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=TOTALS)
-        for iid, region in enumerate(trace.regions, region_arg(trace)):
-            name = region.name or "(no name)"
+    if sums is not None:
+        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=NAME)
+        for iid, name in enumerate(sums.names, region_arg(trace)):
             packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
     for iid, text in enumerate(args.texts, 1):
         packet.interned_data.debug_annotation_string_values.add(iid=iid, str=text.encode())
@@ -133,9 +141,9 @@ def _event(kind: EventType, track: int, time: int, name: str | None = None) -> T
     return packet
 
 
-def _summary(trace: Trace, layout: Layout, clock: Clock) -> TracePacket:
+def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
     packet = _event(EventType.INSTANT, layout.summary, clock.ticks, SUMMARY)
-    _annotate(packet.track_event, _of_trace(trace))
+    _annotate(packet.track_event, _of_trace(trace, sums))
     return packet
 
 
@@ -168,14 +176,14 @@ def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
     return {**known, "dropped": launch.dropped, "provenance": provenance}
 
 
-def _of_trace(trace: Trace) -> dict[str, Any]:
+def _of_trace(trace: Trace, sums: Sums | None) -> dict[str, Any]:
     """Return what concerns the file as a whole, and how much it must hold."""
     return {
         "format": FORMAT,
         "launches": len(trace.launches),
         "slots": len(trace.slots),
         "events": len(trace.events),
-        "totals": len(trace.totals) or None,
+        NAME: None if sums is None else len(sums),
         "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
         "roles": list(trace.roles[1:]),
         "args": _described(trace.args),

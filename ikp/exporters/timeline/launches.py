@@ -148,7 +148,8 @@ def _describe(launch: Launch) -> str:
     lost = f"{launch.dropped:,} dropped" if launch.dropped else "none dropped"
     if launch.unfinished:
         lost = f"{launch.unfinished:,} warps never finished, their losses are unknown"
-    kept = "Totals" if launch.mode == "totals" else f"{launch.kept:,} records; {lost}"
+    in_time = launch.mode == "timeline"
+    kept = f"{launch.kept:,} records; {lost}" if in_time else launch.mode.capitalize()
     return (
         f"{launch.label}: {x} x {y} x {z} blocks of {launch.warps_per_block} warps, on "
         f"{launch.device}. {kept}. The slice's arguments say the rest."
@@ -160,8 +161,6 @@ BESIDE: Final = "launches at the same time"
 ABOUT: Final = "about this file"
 BLOCKS: Final = "resident blocks"
 WARPS: Final = "active warps"
-TOTALS: Final = "totals"
-"""Slices that hold what a warp summed up, on its track."""
 OVERVIEW: Final = "All launches recorded, each from its first warp's start to its last one's end."
 LAST: Final = 1 << 30
 """Behind all launches, whose ranks are 1, 2, ...; as a negative number, in front of them."""

@@ -9,6 +9,7 @@ import numpy as np
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
 from ikp.core.abi import Kind
+from ikp.core.rows import row_count
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ def _launches(trace: Trace) -> str:
 def _events(trace: Trace) -> str:
     ranges = int(np.count_nonzero(trace.events.kind == Kind.RANGE))
     parts = [plural(ranges, "range"), plural(len(trace.events) - ranges, "instant")]
-    if len(trace.totals):
-        parts = [plural(len(trace.totals), "total")]
+    count, what = row_count(trace)
+    if what != "event":
+        parts = [plural(count, what)]
     regions = plural(len({region.name for region in trace.regions}), "region")
     warps = plural(len(trace.slots), "warp")
     return f"{', '.join(parts)} of {regions} in {warps}, {trace.dropped:,} dropped"

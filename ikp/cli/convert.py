@@ -32,13 +32,16 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
+    from ikp.core.rows import row_count
     from ikp.session.checked import check_target
 
     check_target(target, force)  # before the work of reading
     trace = _chosen(read_trace(source), given(choice))
     trace.save(target, force=force)
-    rows = f"{len(trace.totals):,} totals" if len(trace.totals) else f"{len(trace.events):,} events"
-    click.echo(f"{printable(str(target))}: {rows} of {len(trace.slots):,} warps.", err=True)
+    count, what = row_count(trace)
+    click.echo(
+        f"{printable(str(target))}: {count:,} {what}s of {len(trace.slots):,} warps.", err=True
+    )
     _next(source, target, trace)
 
 

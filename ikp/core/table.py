@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.args import ArgColumn
+from ikp.core.totals import shares
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,11 +102,7 @@ def event_table(trace: Trace) -> Table:
 
 def total_table(trace: Trace) -> Table:
     """Return ``TOTAL_COLUMNS``, one row per total, in the trace's order."""
-    totals, slots = trace.totals, trace.slots
-    life = (slots.end_ns - slots.start_ns)[totals.slot]
-    there = (life > 0) & (totals.kind == Kind.RANGE)
-    share = np.full(len(totals), np.nan)
-    share[there] = totals.total_ns[there] / life[there]
+    totals = trace.totals
     columns = (
         *_warp_columns(trace, totals.slot),
         categories(totals.region, [each.name for each in trace.regions]),
@@ -114,7 +111,7 @@ def total_table(trace: Trace) -> Table:
         totals.ticks,
         _clocks(trace, totals.slot),
         totals.total_ns,
-        share,
+        shares(trace),
     )
     return dict(zip(TOTAL_COLUMNS, columns, strict=True))
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import Kind
-from ikp.core.trace import Totals, make_columns
+from ikp.core.trace import Totals, Trace, make_columns
 
 Ints = NDArray[np.int64]
 
@@ -78,6 +78,16 @@ def make_totals(**columns: Any) -> Totals:
 def take_totals(totals: Totals, rows: NDArray[Any]) -> Totals:
     """Return the given rows, ascending indices or one bool per row."""
     return Totals(*(getattr(totals, name)[rows] for name in Totals.__slots__))
+
+
+def shares(trace: Trace) -> NDArray[np.float64]:
+    """Return which part of its warp's time each total is; NaN for instants, and where it ran 0."""
+    totals, slots = trace.totals, trace.slots
+    life = (slots.end_ns - slots.start_ns)[totals.slot]
+    there = (life > 0) & (totals.kind == Kind.RANGE)
+    share = np.full(len(totals), np.nan)
+    share[there] = totals.total_ns[there] / life[there]
+    return share
 
 
 def _as_totals(records: Any) -> Any:

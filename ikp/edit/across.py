@@ -16,9 +16,10 @@ from ikp.core.abi import Kind
 from ikp.core.args import ArgColumn, join_args
 from ikp.core.flows import OUT, highest, incoming
 from ikp.core.regions import checked_name, region_id
+from ikp.core.rows import take_events
 from ikp.core.trace import Events, Region, Trace, make_columns
 from ikp.edit.pairs import WITHIN, Ints, Rows, pairs
-from ikp.edit.parts import noted, refuse_totals, take_events
+from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import RegionError, UsageError
 
 Within = Literal["warp", "block", "launch", "trace"]
@@ -54,9 +55,9 @@ def connect(trace: Trace, source: str, target: str, *, within: Within = "block")
 
     Raises:
         UsageError: the trace has no such region, no event of it has a payload, the two are one, no
-            two events belong together, or too many share a payload; or the trace has totals.
+            two events belong together, or too many share a payload; or there is no timeline.
     """
-    refuse_totals(trace, "connect joins events", "Record a timeline.")
+    needs_timeline(trace, "connect joins events", "Record a timeline.")
     sources, targets, counts = _pairs(trace, source, target, within)
     distinct, which = np.unique(sources, return_inverse=True)
     column = _column(trace, OUT)
@@ -112,7 +113,7 @@ def span(
         UsageError: as for ``connect``; or ``name`` can't be a new region's, or no range would end
             after it began.
     """
-    refuse_totals(trace, "span makes ranges", "Record a timeline.")
+    needs_timeline(trace, "span makes ranges", "Record a timeline.")
     region = _new_region(trace, name)
     moments = {"start": trace.events.start_ns, "end": trace.events.end_ns}
     _check("begin_at", begin_at, moments)

@@ -11,7 +11,7 @@ from ikp.core.flows import is_flow
 from ikp.core.objects import Instant, items
 from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
-from ikp.edit.parts import noted, refuse_totals
+from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import UsageError
 
 RESERVED = {*COLUMNS, "cycles"}
@@ -34,9 +34,9 @@ def add_args(trace: Trace, /, **args: Values) -> Trace:
 
     Raises:
         UsageError: a name is taken by a column that every trace has, or values are missing, of
-            several types, or of none that an argument can have; or the trace has totals.
+            several types, or of none that an argument can have; or there is no timeline.
     """
-    refuse_totals(trace, "add_args gives events arguments", "Add columns to trace.to_pandas().")
+    needs_timeline(trace, "add_args gives events arguments", "Add columns to trace.to_pandas().")
     columns = dict(trace.args)
     for name, values in args.items():
         if name in RESERVED or not name:

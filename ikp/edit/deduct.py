@@ -50,17 +50,17 @@ def deduct_overhead(trace: Trace, *overheads: Overhead) -> Trace:
 
     Raises:
         UsageError: overhead was deducted before, none was measured for a launch's device and
-            clock, or a launch kept only totals.
+            clock, or a launch has no timeline.
     """
     if DEDUCTED in trace.provenance:
         raise UsageError(
             f"recording's overhead was deducted from this trace before "
             f"({trace.provenance[DEDUCTED]}): deduct it once, from the trace as it was recorded."
         )
-    if summed := [launch.label for launch in trace.launches if launch.mode == "totals"]:
+    if summed := [launch for launch in trace.launches if launch.mode != "timeline"]:
         raise UsageError(
-            f"{summed[0]!r} was recorded with mode='totals', which has no timeline that overhead "
-            "could be deducted from."
+            f"{summed[0].label!r} was recorded with mode={summed[0].mode!r}, which has no timeline "
+            "that overhead could be deducted from."
         )
     of_launch = [_matching(launch, overheads) for launch in trace.launches]
     points = _points(trace, of_launch)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ikp.core.args import Args, join_args
 from ikp.core.flows import highest, renumbered
-from ikp.core.totals import make_totals
-from ikp.core.trace import Events, Region, Slots, Totals, Trace, make_columns
+from ikp.core.rows import joined_rows, renumber_rows
+from ikp.core.trace import Slots, Trace, make_columns
 from ikp.edit.parts import noted
 from ikp.errors import UsageError
 
@@ -33,22 +33,22 @@ def concat(traces: Iterable[Trace]) -> Trace:
         raise UsageError(f"concat joins traces, at least one, not {parts!r}.")
     regions = list(dict.fromkeys(region for part in parts for region in part.regions))
     roles = list(dict.fromkeys(["", *(role for part in parts for role in part.roles)]))
-    slots, events, totals = [], [], []
+    slots, moved = [], []
     launches = warps = 0
     for part in parts:
         slots.append(_slots(part, launches, roles))
-        events.append(_moved(part, part.events, warps, regions))
-        totals.append(_moved(part, part.totals, warps, regions))
+        number = np.array([regions.index(one) for one in part.regions], np.int32)
+        warp = np.arange(warps, warps + len(part.slots))
+        moved.append(renumber_rows(part, slot=warp, region=number))
         launches, warps = launches + len(part.launches), warps + len(part.slots)
     return Trace(
         launches=tuple(launch for part in parts for launch in part.launches),
         regions=tuple(regions),
         slots=make_columns(Slots, **_together(slots)),
-        events=make_columns(Events, **_together(events)),
         provenance=_provenance([part.provenance for part in parts]),
         roles=tuple(roles),
         args=join_args(_arguments(parts)),
-        totals=make_totals(**_together(totals)),
+        **joined_rows(moved),
     )
 
 
@@ -67,15 +67,6 @@ def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:
     return columns | {
         "launch": part.slots.launch + np.int32(launches),
         "role": role[part.slots.role],
-    }
-
-
-def _moved(part: Trace, rows: Events | Totals, warps: int, regions: list[Region]) -> dict[str, Any]:
-    region = np.array([regions.index(one) for one in part.regions], np.int32)
-    columns = {name: getattr(rows, name) for name in rows.__slots__}
-    return columns | {
-        "slot": rows.slot + np.int32(warps),
-        "region": region[rows.region] if len(region) else rows.region,
     }
 
 

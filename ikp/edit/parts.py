@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.args import take_args
-from ikp.core.totals import take_totals
-from ikp.core.trace import Events, Slots, Totals, Trace
+from ikp.core.rows import renumber_rows, row_count, row_tables, take_rows
+from ikp.core.trace import Slots, Trace
 from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -27,48 +25,29 @@ def noted(trace: Trace, what: str) -> Trace:
     return replace(trace, provenance={**trace.provenance, EDITED: text})
 
 
-def refuse_totals(trace: Trace, what: str, remedy: str) -> None:
+def needs_timeline(trace: Trace, what: str, remedy: str) -> None:
     """Refuse what can be done to events alone.
 
     Raises:
-        UsageError: the trace has totals.
+        UsageError: the trace has no events, but totals.
     """
-    if len(trace.totals):
+    if row_count(trace)[1] != "event":
         raise UsageError(f"{what}, and the trace has totals of its regions, no events. {remedy}")
 
 
-def take_events(trace: Trace, rows: NDArray[Any]) -> Trace:
-    """Return the trace with the given events, in the given order."""
-    events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))
-    return replace(trace, events=events, args=take_args(trace.args, rows))
-
-
 def take_slots(trace: Trace, chosen: Bools) -> Trace:
-    """Return the trace with the chosen slots, their events and totals.
+    """Return the trace with the chosen slots and their rows.
 
     What a launch says of its records then concerns its slots that are left.
     """
-    number = np.cumsum(chosen) - 1
-    events = np.flatnonzero(chosen[trace.events.slot])
-    left = take_events(trace, events)
+    left = take_rows(trace, [chosen[rows.slot] for rows in row_tables(trace)])
     slots = Slots(*(getattr(trace.slots, name)[chosen] for name in Slots.__slots__))
-    moved = replace(left.events, slot=number[left.events.slot].astype(np.int32))
-    totals = numbered_totals(take_totals(trace.totals, chosen[trace.totals.slot]), slot=number)
-    return _recounted(replace(left, slots=slots, events=moved, totals=totals), trace.slots)
-
-
-def numbered_totals(totals: Totals, **numbers: NDArray[Any]) -> Totals:
-    """Return totals whose ``slot`` or ``region`` are others: the new number of each old one."""
-    return replace(
-        totals,
-        **{
-            name: number[getattr(totals, name)].astype(np.int32) for name, number in numbers.items()
-        },
-    )
+    moved = renumber_rows(left, slot=np.cumsum(chosen) - 1)
+    return _recounted(replace(moved, slots=slots), trace.slots)
 
 
 def take_launches(trace: Trace, chosen: list[int]) -> Trace:
-    """Return the trace with the chosen launches, their slots, events and totals."""
+    """Return the trace with the chosen launches, their slots and rows."""
     number = np.full(len(trace.launches), -1, np.int32)
     number[chosen] = np.arange(len(chosen))
     left = take_slots(trace, number[trace.slots.launch] >= 0)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ikp.core.objects import Instant, items
-from ikp.core.totals import make_totals
+from ikp.core.rows import renumber_rows, take_events
 from ikp.core.trace import Region, Slots, Trace
-from ikp.edit.parts import noted, refuse_totals, take_events
+from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import UsageError
 
 Renaming = Mapping[str, str] | Callable[[str], str]
@@ -50,11 +50,8 @@ def merge_regions(trace: Trace, names: Renaming) -> Trace:
     kept = {name: i for i, name in reversed(list(enumerate(new)))}  # the first of each name
     order = sorted(kept.values())
     place = np.array([order.index(kept[name]) for name in new], np.int32)
-    events = replace(trace.events, region=place[trace.events.region])
     regions = tuple(Region(trace.regions[i].id, new[i]) for i in order)
-    totals = {name: getattr(trace.totals, name) for name in trace.totals.__slots__}
-    merged = make_totals(**{**totals, "region": place[trace.totals.region]})
-    return noted(replace(trace, regions=regions, events=events, totals=merged), "merge_regions")
+    return noted(replace(renumber_rows(trace, region=place), regions=regions), "merge_regions")
 
 
 def rename_launches(trace: Trace, names: Renaming) -> Trace:
@@ -116,10 +113,10 @@ def group_by(trace: Trace, by: str | Callable[[Instant], str]) -> Trace:
             returns the group of a range or an instant (ten times as slow).
 
     Raises:
-        UsageError: ``by`` is something else, a group's name is no string, or the trace has totals:
-            ``trace.stats(by=...)`` groups those.
+        UsageError: ``by`` is something else, a group's name is no string, or there is no timeline:
+            ``trace.stats(by=...)`` groups what was summed up.
     """
-    refuse_totals(trace, "group_by moves events", "Use trace.stats(by=...), or trace.to_pandas().")
+    needs_timeline(trace, "group_by moves events", "Use trace.stats(by=...), or trace.to_pandas().")
     names, code = _groups(trace, by)
     slots, events = trace.slots, trace.events
     # The new slots: one for each old slot and each group that has events there.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.totals import take_totals
-from ikp.core.trace import Events, Totals, Trace
+from ikp.core.rows import Rows, row_count, row_tables, take_rows
+from ikp.core.trace import Trace
 from ikp.edit.parts import (
     Bools,
+    needs_timeline,
     noted,
-    refuse_totals,
-    take_events,
     take_launches,
     take_slots,
 )
@@ -62,7 +60,7 @@ def select(
 
     Raises:
         UsageError: a condition can't be read, nothing at all meets it, or ``window_ns`` or
-            ``where`` is given and the trace has totals.
+            ``where`` is given and there is no timeline.
     """
     asked = {
         name: value
@@ -70,19 +68,19 @@ def select(
         if name not in {"trace", "asked"} and value is not None
     }
     if window_ns is not None or where is not None:
-        refuse_totals(
+        needs_timeline(
             trace, "window_ns and where choose events", "Choose regions, warps, launches."
         )
-    events, totals = (_rows(trace, rows, region, kind) for rows in (trace.events, trace.totals))
-    events &= _events(trace, window_ns, _begin(trace), where)
+    tables = row_tables(trace)
+    chosen = [_rows(trace, rows, region, kind) for rows in tables]
+    chosen[0] &= _events(trace, window_ns, _begin(trace), where)
     slots = _slots(trace, role, block, warp, sm)
-    chosen = take_events(trace, np.flatnonzero(events & slots[trace.events.slot]))
-    result = take_slots(replace(chosen, totals=take_totals(trace.totals, totals)), slots)
+    found = [one & slots[rows.slot] for one, rows in zip(chosen, tables, strict=True)]
+    result = take_slots(take_rows(trace, found), slots)
     if launch is not None or rank is not None:
         result = take_launches(result, _launches(trace, launch, rank))
-    before, after = (len(one.events) + len(one.totals) for one in (trace, result))
-    what = "totals" if len(trace.totals) else "events"
-    return noted(result, f"select({_told(asked)}) kept {after} of {before} {what}")
+    before, after = (sum(len(rows) for rows in row_tables(one)) for one in (trace, result))
+    return noted(result, f"select({_told(asked)}) kept {after} of {before} {row_count(trace)[1]}s")
 
 
 def _told(asked: dict[str, Any]) -> str:
@@ -98,8 +96,8 @@ def _begin(trace: Trace) -> int:
     return int(trace.slots.start_ns.min()) if len(trace.slots) else 0
 
 
-def _rows(trace: Trace, rows: Events | Totals, region: Names | None, kind: str | None) -> Bools:
-    """Tell which events, or totals, are of the regions and the kind."""
+def _rows(trace: Trace, rows: Rows, region: Names | None, kind: str | None) -> Bools:
+    """Tell which rows of a table are of the regions and the kind."""
     found = np.ones(len(rows), bool)
     if region is not None:
         found &= _named([one.name for one in trace.regions], region, "region")[rows.region]

@@ -5,47 +5,35 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from ikp.core.args import ArgColumn
+from ikp.core.rows import row_count
 from ikp.core.table import Categories, trace_table
-from ikp.exporters.files import packed, replacing
+from ikp.exporters.files import FileExporter, packed
 from ikp.exporters.text import Part, at_once, integers, join, reals, texts, where
-from ikp.exporters.timeline.checks import check
-from ikp.plugins import INTERFACE
 from ikp.progress import track
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 
-class CsvExporter:
+class CsvExporter(FileExporter):
     """Writes the columns of ``Trace.to_pandas()``; an empty field stands for what is missing.
 
     Losses and clock fits have no place in a table: keep a .pftrace beside it.
     """
 
-    interface = INTERFACE
-    totals = True
     suffixes = (".csv", ".csv.gz")
 
-    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
-
-        Raises:
-            ExportError: the file exists and ``force`` is false, the path can't be written, or the
-                trace contradicts itself.
-            UsageError: the trace has both events and totals.
-        """
-        check(trace)
-        columns = {name: _known(column) for name, column in trace_table(trace).items()}
-        with replacing(path, force=force) as file, packed(file, fspath(path)) as out:
+    def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
+        columns = {key: _known(column) for key, column in trace_table(trace).items()}
+        with packed(file, name) as out:
             out.write(_fields([tuple(columns)])[0] + b"\n")
-            starts = range(0, len(trace.events) + len(trace.totals), _rows(columns))
-            for low in track(starts, len(starts), f"writing {fspath(path)}"):
+            starts = range(0, row_count(trace)[0], _rows(columns))
+            for low in track(starts, len(starts), f"writing {name}"):
                 rows = slice(low, low + _rows(columns))
                 parts = [
                     part for column in columns.values() for part in (b",", _part(column, rows))

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and what exporters that write them share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,46 @@ import contextlib
 import fcntl
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ikp.errors import ExportError
+from ikp.exporters.timeline.checks import check
 from ikp.paths import checked_target
+from ikp.plugins import INTERFACE
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
 
 DRAFT: Final = ".ikp-draft"
 """What drafts' names end in. One is locked while its writer lives."""
+
+
+class FileExporter(ABC):
+    """Writes a trace, whatever it holds, as one file."""
+
+    interface = INTERFACE
+    totals = True
+    suffixes: tuple[str, ...]
+
+    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
+
+        Raises:
+            ExportError: the file exists and ``force`` is false, the path can't be written, or the
+                trace contradicts itself.
+            UsageError: the format is a table, and the trace has rows of two kinds.
+        """
+        check(trace)
+        with replacing(path, force=force) as file:
+            self._put(trace, file, fspath(path))
+
+    @abstractmethod
+    def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
+        """Write a trace to an open file, which will be called ``name``."""
 
 
 @contextlib.contextmanager

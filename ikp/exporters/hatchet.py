@@ -1,7 +1,7 @@
-"""Profiles for ``proton-viewer`` (``.hatchet``): a tree of launches and regions, with totals.
+"""Profiles for ``proton-viewer`` (``.hatchet``): a tree of launches and regions, with sums.
 
-Where a launch kept totals and no timeline, which range lay in which is not known: its regions stand
-side by side.
+Where a launch has no timeline, which range lay in which is not known: its regions stand side by
+side.
 
 Proton's operation-measurement files are such trees. ``proton-viewer -m cycles`` prints the cycles
 of all warps together, ``-m normalized_cycles`` those of one warp on average, ``-m time/us`` the
@@ -15,8 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,10 @@ from ikp.core.abi import Kind
 from ikp.core.lanes import Stream, arrange
 from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
-from ikp.exporters.files import replacing
-from ikp.exporters.perfetto.batches import by_end, cuts, part
-from ikp.exporters.timeline.checks import check
-from ikp.plugins import INTERFACE
+from ikp.exporters.files import FileExporter
+from ikp.exporters.timeline.batches import by_end, cuts
+from ikp.exporters.timeline.sums import Sums
+from ikp.exporters.timeline.tracks import slot_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -40,29 +39,19 @@ MOST_LEVELS: Final = 128
 EVENTS_AT_ONCE: Final = 1 << 16
 
 
-class HatchetExporter:
+class HatchetExporter(FileExporter):
     """Writes what Hatchet, and so ``proton-viewer``, reads. Instants have no place in it."""
 
-    interface = INTERFACE
-    totals = True
     suffixes = (".hatchet",)
 
-    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
-
-        Raises:
-            ExportError: the file exists and ``force`` is false, the path can't be written, or the
-                trace contradicts itself.
-        """
-        check(trace)
+    def _put(self, trace: Trace, file: BinaryIO, _name: str) -> None:
         content = json.dumps([_root(trace), {}])  # the viewer wants a second dict, of devices
-        with replacing(path, force=force) as file:
-            file.write(content.encode())
+        file.write(content.encode())
 
 
 @dataclass(slots=True)
 class _Tree:
-    """Nodes by number: what a node is called, below which it lies, and its ranges' totals.
+    """Nodes by number: what a node is called, below which it lies, and its ranges' sums.
 
     The first nodes are the launch labels, which lie below the root.
     """
@@ -87,7 +76,7 @@ class _Tree:
         return np.array(nodes, np.int64)[row]
 
     def add(self, node: Ints, cycles: Ints, time_ns: Ints) -> None:
-        """Add ranges to the totals of their nodes. Floats sum exactly here up to 2**53."""
+        """Add ranges to the sums of their nodes. Floats sum exactly here up to 2**53."""
         size = len(self.names)
         for name, values in (("cycles", cycles), ("time_ns", time_ns)):
             total = np.bincount(node, values, size).astype(np.int64)
@@ -109,35 +98,31 @@ def _root(trace: Trace) -> dict[str, Any]:
         tree.add(
             node, np.where(in_cycles[of_slot], events.ticks, 0), events.end_ns - events.start_ns
         )
-    _add_totals(trace, tree, labels, in_cycles)
+    if (sums := Sums.of(trace)) is not None:
+        _add_sums(trace, sums, tree, labels)
     # Averages are over the warps whose clock counts cycles.
     warps = np.bincount(labels.codes[launch], in_cycles[launch], len(labels.names))
     return _literal(tree, warps.astype(np.int64))
 
 
-def _add_totals(
-    trace: Trace, tree: _Tree, labels: Categories, in_cycles: NDArray[np.bool_]
-) -> None:
-    """Add the totals of ranges to the nodes of their regions, each right below its launch."""
-    totals = trace.totals
-    rows = np.flatnonzero(totals.kind == int(Kind.RANGE))
-    regions = categories(totals.region[rows], [one.name for one in trace.regions])
-    launch = trace.slots.launch[totals.slot[rows]]
-    label = labels.codes[launch].astype(np.int64)
+def _add_sums(trace: Trace, sums: Sums, tree: _Tree, labels: Categories) -> None:
+    """Add what was summed up to the nodes of its regions, each right below its launch."""
+    cycles, time_ns = sums.facts["cycles"], sums.facts["total_ns"]
+    rows = np.flatnonzero(time_ns.given)  # instants take none
+    regions = categories(sums.region[rows], [one.name for one in trace.regions])
+    label = labels.codes[trace.slots.launch[sums.slot[rows]]].astype(np.int64)
     node = tree.nodes(label, regions.codes.astype(np.int64), regions.names)
-    tree.add(node, np.where(in_cycles[launch], totals.ticks[rows], 0), totals.total_ns[rows])
+    tree.add(node, cycles.values[rows], time_ns.values[rows])
 
 
 def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
     """Yield the ranges of some slots at a time, in order of recording, and their rows."""
-    bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
-    for low, high in cuts(bounds, EVENTS_AT_ONCE):
-        first = int(bounds[low])
-        events, order = by_end(part(trace.events, first, int(bounds[high])))
+    for low, high in cuts(slot_bounds(trace), EVENTS_AT_ONCE):
+        events, rows = by_end(trace.events, low, high)
         chosen = np.flatnonzero(events.kind == int(Kind.RANGE))
         if len(chosen) < len(events):
             events = Events(*(getattr(events, name)[chosen] for name in Events.__slots__))
-        yield first + order[chosen], events
+        yield rows[chosen], events
 
 
 def _place(
@@ -205,7 +190,7 @@ def _literal(tree: _Tree, warps: Ints) -> dict[str, Any]:
 
 def _metrics(own: dict[str, Ints], node: int | None, warps: int, counted: bool) -> dict[str, float]:
     """Return a node's metrics; all 0 for the root. Hatchet takes their names from the root's."""
-    values = {name: 0 if node is None else int(totals[node]) for name, totals in own.items()}
+    values = {name: 0 if node is None else int(sums[node]) for name, sums in own.items()}
     found: dict[str, float] = {"time (ns)": values["time (ns)"]}
     if counted:
         found["cycles"] = values["cycles"]

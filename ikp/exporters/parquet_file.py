@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from importlib.util import find_spec
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.table import Categories, trace_table
-from ikp.exporters.files import replacing
-from ikp.exporters.timeline.checks import check
-from ikp.plugins import INTERFACE
+from ikp.exporters.files import FileExporter
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 
-class ParquetExporter:
+class ParquetExporter(FileExporter):
     """Writes the columns of ``Trace.to_pandas()``; needs ``pip install 'ikp[parquet]'``.
 
     A column has one type in all files, whatever a trace lacks: a data set can be made of many.
@@ -29,8 +26,6 @@ class ParquetExporter:
     clock fits, and the provenance.
     """
 
-    interface = INTERFACE
-    totals = True
     suffixes = (".parquet",)
 
     def __init__(self) -> None:
@@ -41,22 +36,13 @@ class ParquetExporter:
         """Import what writing takes."""
         from pyarrow import parquet  # noqa: F401
 
-    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
-
-        Raises:
-            ExportError: the file exists and ``force`` is false, the path can't be written, or the
-                trace contradicts itself.
-            UsageError: the trace has both events and totals.
-        """
+    def _put(self, trace: Trace, file: BinaryIO, _name: str) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
-        check(trace)
-        columns = {name: _array(pa, column) for name, column in trace_table(trace).items()}
+        columns = {key: _array(pa, column) for key, column in trace_table(trace).items()}
         table = pa.table(columns).replace_schema_metadata({"ikp": json.dumps(_evidence(trace))})
-        with replacing(path, force=force) as file:
-            parquet.write_table(table, file, compression="zstd")
+        parquet.write_table(table, file, compression="zstd")
 
 
 def _array(pa: Any, column: Any) -> Any:

@@ -20,7 +20,7 @@ from ikp.core.abi import Kind
 from ikp.core.table import TOTAL_COLUMNS
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, UsageError
-from ikp.exporters.perfetto import PerfettoExporter, totals
+from ikp.exporters.perfetto import PerfettoExporter, sums
 from tests.exporters.perfetto.examples import assert_canonical, assert_same
 from tests.exporters.test_hatchet import needs_viewer, viewed
 from tests.segments import Warp
@@ -59,7 +59,7 @@ def test_every_byte_is_as_the_protobuf_library_writes_it(trace: Trace, tmp_path:
 def test_how_warps_are_cut_makes_no_difference(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "t.pftrace"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(totals, "AT_ONCE", 1)
+        patch.setattr(sums, "AT_ONCE", 1)
         PerfettoExporter().write(trace, path, force=True)
     assert_same(PerfettoExporter().read(path), trace)
 

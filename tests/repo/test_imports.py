@@ -16,6 +16,9 @@ pytestmark = pytest.mark.any_pins
 COMMON = ("errors", "version", "progress", "terminal", "patterns", "paths", "probing")
 """What every room but the core may import."""
 
+EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
+"""What a file format may import: none another one."""
+
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors",),
     "targets": ("core",),
@@ -31,9 +34,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "backends.cute": ("core", "targets", "plugins", "verbs"),
     "exporters.protobuf": (),
     "exporters.timeline": ("core",),
-    "exporters": ("core", "plugins", "exporters.timeline", "exporters.protobuf"),
+    "exporters": ("core", "plugins"),
+    "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf"),
+    "exporters.chrome": EVERY_FORMAT,
+    "exporters.hatchet": EVERY_FORMAT,
+    "exporters.csv_file": EVERY_FORMAT,
+    "exporters.parquet_file": EVERY_FORMAT,
     "inspection": ("core", "targets"),
-    "viewer": ("core", "exporters", "exporters.protobuf"),
+    "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "session", "profiling", "unedited", "analysis"),
     "cli": (
         *("core", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
@@ -52,7 +60,6 @@ EXCEPTIONS = {
     ("ikp.calibration.calibrate", "ikp.profiling"): "to be mended",
     ("ikp.edit.gather", "ikp.session"): "to be mended",
     ("ikp.verbs.argument", "ikp.backends.cute"): "to be mended",
-    ("ikp.exporters.protobuf.split", "ikp.exporters"): "to be mended",
     ("ikp.running.recording", "ikp.backends.triton"): "to be mended",
     ("ikp.running.report", "ikp.backends.triton"): "to be mended",
     ("ikp.running.report", "ikp.cli"): "to be mended",
@@ -208,17 +215,34 @@ class K:
     assert not allowed("ikp.core.abi", "ikp.terminal.bare")
     assert allowed("ikp.session.memory", "ikp.core.abi.Kind")
     assert not allowed("ikp.exporters.timeline.tracks", "ikp.exporters.perfetto.schema")
+    assert not allowed("ikp.exporters.chrome.writer", "ikp.exporters.perfetto.schema")
+    assert not allowed("ikp.exporters.protobuf.split", "ikp.exporters.perfetto.schema")
 
 
 def loaded_by(code: str) -> set[str]:
     """Return the packages outside the standard library that a fresh process loads for ``code``."""
+    loaded = {name.partition(".")[0] for name in modules_loaded_by(code)}
+    return loaded - sys.stdlib_module_names
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """Return the modules that a fresh process loads for ``code``."""
     script = (
         f"import sys; before = set(sys.modules); {code}; "
-        "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}; "
-        "print('LOADED', *(loaded - sys.stdlib_module_names))"
+        "print('LOADED', *(set(sys.modules) - before))"
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     return set(ran.stdout.rpartition("LOADED")[2].split())
+
+
+def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
+    reading = {"reader", "contents", "rebuild", "evidence", "inflate", "first_look"}
+    rooms = {f"ikp.exporters.perfetto.{each}" for each in reading} | {
+        "ikp.exporters.protobuf.split"
+    }
+    assert rooms <= parsed().keys()
+    loaded = modules_loaded_by("import ikp.exporters.perfetto.writer")
+    assert "ikp.exporters.perfetto.events" in loaded and not loaded & rooms
 
 
 def test_import_ikp_loads_only_the_standard_library() -> None:

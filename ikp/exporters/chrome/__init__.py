@@ -6,36 +6,25 @@ threads. Times are microseconds from the first event, with three decimals: exact
 
 from __future__ import annotations
 
-from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from ikp.plugins import INTERFACE
+from ikp.exporters.files import FileExporter, packed
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 
-class ChromeExporter:
+class ChromeExporter(FileExporter):
     """Writes Chrome JSON traces; those with ``.gz`` at the end compressed."""
 
-    interface = INTERFACE
-    totals = True
     suffixes = (".json", ".json.gz", ".chrome_trace")
 
     def prepare(self) -> None:
         """Import what writing takes."""
-        import ikp.exporters.chrome.writer
-        import ikp.exporters.files  # noqa: F401
+        import ikp.exporters.chrome.writer  # noqa: F401
 
-    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
-
-        Raises:
-            ExportError: the file exists and ``force`` is false, the path can't be written, or the
-                trace contradicts itself.
-        """
+    def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
         from ikp.exporters.chrome.writer import write
-        from ikp.exporters.files import packed, replacing
 
-        with replacing(path, force=force) as file, packed(file, fspath(path)) as out:
-            write(trace, out, fspath(path))
+        with packed(file, name) as out:
+            write(trace, out, name)

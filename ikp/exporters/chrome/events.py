@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
-from ikp.core.lanes import arrange
 from ikp.core.trace import Events as Table
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.flows import between, flow_lines
 from ikp.exporters.chrome.tracks import Threads, as_json, names_as_json
-from ikp.exporters.perfetto.batches import Overlaps, by_end, part
 from ikp.exporters.text import (
     Part,
     at_once,
@@ -26,8 +24,7 @@ from ikp.exporters.text import (
     thousandths,
     where,
 )
-from ikp.exporters.timeline.arrows import Arrows
-from ikp.exporters.timeline.tracks import Layout
+from ikp.exporters.timeline.batches import Arrows, Batch
 
 Ints = NDArray[np.int64]
 
@@ -35,11 +32,8 @@ Ints = NDArray[np.int64]
 class Events:
     """Writes a trace's events, and gives threads to those that overlap others of their warp."""
 
-    def __init__(
-        self, trace: Trace, layout: Layout, threads: Threads, bounds: Ints, origin: int
-    ) -> None:
-        self._trace, self._threads, self._bounds, self._origin = trace, threads, bounds, origin
-        self._overlaps = Overlaps(layout)
+    def __init__(self, trace: Trace, threads: Threads, origin: int) -> None:
+        self._trace, self._threads, self._origin = trace, threads, origin
         self._regions = texts(names_as_json([region.name for region in trace.regions]))
         self._blocks = integers(trace.slots.block)
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
@@ -47,30 +41,25 @@ class Events:
         self._arrows = Arrows.of(trace)
         self._rows = at_once(200 + self._regions.shape[1] + sum(map(len, self._args.values())))
 
-    def make(self, low: int, high: int) -> Iterator[bytes]:
-        """Yield the lines of slots ``low`` to ``high``, each warp's events in order of opening."""
-        first, last = int(self._bounds[low]), int(self._bounds[high])
-        events, order = by_end(part(self._trace.events, first, last))
-        stream = arrange(
-            events.slot, events.start_ns, events.end_ns, events.kind == int(Kind.RANGE)
-        )
-        track, new = self._overlaps.place(events.slot.astype(np.intp), stream.lane)
-        for each in new:
+    def make(self, batch: Batch) -> Iterator[bytes]:
+        """Yield the lines of a batch, each warp's events in order of opening."""
+        events = batch.events
+        for each in batch.new:
             yield from self._threads.add(each)
-        known, heads = self._heads(track)
-        opening = np.argsort(stream.opens)
+        known, heads = self._heads(batch.track)
+        opening = np.argsort(batch.opens)
         for begin in range(0, len(opening), self._rows):
             rows = opening[begin : begin + self._rows]
             chosen = Table(*(getattr(events, name)[rows] for name in Table.__slots__))
             args = {
-                name: column.take(first + order[rows]) for name, column in self._trace.args.items()
+                name: column.take(batch.rows[rows]) for name, column in self._trace.args.items()
             }
             lines = self._lines(chosen, heads[known[rows]], args)
             if self._arrows is None:
                 yield join(*lines)
             else:
                 ends = [chosen.start_ns - self._origin, chosen.end_ns - self._origin]
-                more = flow_lines(self._arrows, first + order[rows], heads[known[rows]], *ends)
+                more = flow_lines(self._arrows, batch.rows[rows], heads[known[rows]], *ends)
                 yield between(lay(*lines), more)
 
     def _heads(self, track: Ints) -> tuple[Ints, Part]:

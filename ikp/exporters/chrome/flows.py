@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.exporters.text import Part, integers, lay, thousandths
-from ikp.exporters.timeline.arrows import ARROW, Arrows
+from ikp.exporters.timeline.batches import ARROW, Arrows
 
 Ints = NDArray[np.int64]
 Lines = tuple[NDArray[np.intp], Part]

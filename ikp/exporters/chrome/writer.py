@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.events import Events
-from ikp.exporters.chrome.totals import total_ranges
 from ikp.exporters.chrome.tracks import Threads, as_json, event, times
-from ikp.exporters.perfetto.batches import cuts
-from ikp.exporters.perfetto.blocks import steps
 from ikp.exporters.text import at_once, integers, join, texts, thousandths
-from ikp.exporters.timeline.checks import check, in_use
-from ikp.exporters.timeline.tracks import Layout, lay_out
+from ikp.exporters.timeline.batches import Batches
+from ikp.exporters.timeline.sums import NAME as SUMS
+from ikp.exporters.timeline.sums import Sums
+from ikp.exporters.timeline.tracks import Layout, counters, in_use, lay_out
 from ikp.progress import track
 
 Ints = NDArray[np.int64]
 
 EVENTS_AT_ONCE = 1 << 16
+DIGITS = 6
+"""Of a share, behind the point: Perfetto's JSON reader can't take many."""
 
 
 def write(trace: Trace, out: BinaryIO, name: str) -> None:
-    """Write a trace as one JSON object, showing progress if it takes long.
-
-    Raises:
-        ExportError: the trace contradicts itself.
-    """
-    check(trace)
+    """Write a trace as one JSON object, showing progress if it takes long."""
     lines = filter(None, _lines(trace, name))
     out.write(next(lines))
     last = next(lines, b"")
@@ -44,8 +40,7 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
 
 def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     """Yield the start of the file, then events, each with a comma at its end."""
-    bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
-    used_start, used_end = in_use(trace, bounds)
+    used_start, used_end = in_use(trace)
     origin = int(used_start.min()) if len(used_start) else 0
     layout = lay_out(trace, used_start, used_end)
     threads, named = Threads.of(layout, trace.launches)
@@ -54,11 +49,11 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     yield from _launches(trace, layout, threads, origin)
     yield from _blocks(trace, layout, threads, origin)
     yield from _counters(trace, layout, threads, origin)
-    yield from total_ranges(trace, layout, threads, origin)
-    events = Events(trace, layout, threads, bounds, origin)
-    parts = cuts(bounds, EVENTS_AT_ONCE)
-    for low, high in track(parts, len(parts), f"writing {name}"):
-        yield from events.make(low, high)
+    yield from _sums(trace, layout, threads, origin)
+    events = Events(trace, threads, origin)
+    batches = Batches(trace, layout, EVENTS_AT_ONCE)
+    for batch in track(batches, len(batches), f"writing {name}"):
+        yield from events.make(batch)
 
 
 def _head(trace: Trace, origin: int) -> bytes:
@@ -116,20 +111,28 @@ def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iter
         )
 
 
+def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+    """Yield a range for each warp that summed up, with what it did."""
+    slots, sums = trace.slots, Sums.of(trace)
+    for slot, told in sums.told() if sums else ():
+        short = {
+            name: {
+                what: round(value, DIGITS) if isinstance(value, float) else value
+                for what, value in entry.items()
+            }
+            for name, entry in told.items()
+        }
+        start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
+        head = threads.heads[int(layout.slot_track[slot])]
+        head += times(start - origin, max(0, end - start))
+        args = {"block": int(slots.block[slot]), SUMS: short}
+        yield event("X", head, {"name": SUMS, "args": args})
+
+
 def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield, for each launch, how many blocks and warps ran at any time."""
-    slots = trace.slots
-    last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    for launch, tracks in enumerate(layout.launches):
-        part = layout.blocks.of_launch(launch)
-        spans: dict[str, tuple[int, Any, Any]] = {
-            "resident blocks": (tracks.blocks, part.start, part.end),
-            "active warps": (tracks.warps, slots.start_ns[part.slots], last_moment[part.slots]),
-        }
-        for name, (uuid, start, end) in spans.items():
-            moments, values = steps(start, end)
-            state, what = name.split()
-            pid = threads.process[uuid]
-            begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (pid, state.encode())
-            args = b',"args":{"%s":' % what.encode()
-            yield join(begin, thousandths(moments - origin), args, integers(values), b"}},\n")
+    for uuid, name, moments, values in counters(trace.slots, layout):
+        state, what = name.split()
+        begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (threads.process[uuid], state.encode())
+        args = b',"args":{"%s":' % what.encode()
+        yield join(begin, thousandths(moments - origin), args, integers(values), b"}},\n")

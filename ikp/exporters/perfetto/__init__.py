@@ -7,19 +7,17 @@ encoded by vectorised numpy, byte for byte as the package would.
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from ikp.plugins import INTERFACE
+from ikp.exporters.files import FileExporter
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 
-class PerfettoExporter:
+class PerfettoExporter(FileExporter):
     """Writes and reads native Perfetto traces."""
 
-    interface = INTERFACE
-    totals = True
     suffixes = (".pftrace", ".perfetto-trace")
 
     def prepare(self) -> None:
@@ -27,21 +25,12 @@ class PerfettoExporter:
         import isal.igzip_lib  # noqa: F401
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
 
-        import ikp.exporters.files
         import ikp.exporters.perfetto.writer  # noqa: F401
 
-    def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write ``trace`` to ``path``: all of it, or nothing, and then what was there stays.
-
-        Raises:
-            ExportError: the file exists and ``force`` is false, the path can't be written, or the
-                trace contradicts itself.
-        """
-        from ikp.exporters.files import replacing
+    def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
         from ikp.exporters.perfetto.writer import write
 
-        with replacing(path, force=force) as file:
-            write(trace, file, str(path))
+        write(trace, file, name)
 
     def read(self, path: str | PathLike[str]) -> Trace:
         """Rebuild the trace that :meth:`write` wrote to ``path``.

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Slots, Trace
-from ikp.exporters.perfetto.file_clock import Clock
-from ikp.exporters.perfetto.packets import entry, event_type, integer, packet, text
-from ikp.exporters.perfetto.schema import BYTES, VARINT, Annotation, Arg, Event, EventType, tag
+from ikp.exporters.perfetto.packets import Clock, entry, event_type, integer, packet, text
+from ikp.exporters.perfetto.schema import Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
-from ikp.exporters.protobuf.varints import varints
-from ikp.exporters.timeline.tracks import Blocks, Layout
+from ikp.exporters.protobuf.varints import BYTES, VARINT, tag, varints
+from ikp.exporters.timeline.tracks import Blocks
 
 Ints = NDArray[np.int64]
 
@@ -82,28 +81,8 @@ def _warps(slots: Slots, blocks: Blocks) -> Message:
     )
 
 
-def counters(trace: Trace, layout: Layout, clock: Clock) -> Iterator[NDArray[np.uint8]]:
-    """Yield, for each launch, how many blocks and warps ran at any time."""
-    slots, blocks = trace.slots, layout.blocks
-    last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    for launch, tracks in enumerate(layout.launches):
-        part = blocks.of_launch(launch)
-        rows = part.slots
-        yield _counter(tracks.blocks, part.start, part.end, clock)
-        yield _counter(tracks.warps, slots.start_ns[rows], last_moment[rows], clock)
-
-
-def steps(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return when the number of intervals that are open changes, and to what."""
-    changes = np.concatenate([np.ones(len(start), np.int64), np.full(len(end), -1)])
-    times, where = np.unique(np.concatenate([start, end]), return_inverse=True)
-    totals = np.bincount(where, changes, len(times)).astype(np.int64)
-    changed = totals != 0
-    return times[changed], np.cumsum(totals[changed])
-
-
-def _counter(track: int, start: Ints, end: Ints, clock: Clock) -> NDArray[np.uint8]:
-    times, values = steps(start, end)
+def counter(track: int, times: Ints, values: Ints, clock: Clock) -> NDArray[np.uint8]:
+    """Return the packets of a counter: when it changed, and to what."""
     packets = packet(
         clock.times(times),
         event_type(EventType.COUNTER),

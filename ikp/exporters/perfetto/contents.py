@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.abi import Kind
 from ikp.exporters.perfetto import evidence
-from ikp.exporters.perfetto.ids import MAX_TRACKS
+from ikp.exporters.perfetto.arguments import UNSET, Arguments, arguments_of, sum_rows
 from ikp.exporters.perfetto.schema import (
     FIRST_OWN_ARG,
+    MAX_TRACKS,
     REALTIME,
     SUMMARY,
     Annotation,
@@ -39,24 +39,6 @@ class Role(IntEnum):
     LANE = 3
     WARP = 4
     OVERLAP = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The arguments of many events, one row each."""
-
-    event: Ints
-    name: Ints  # interned, schema.Arg
-    field: Ints  # schema.Annotation: which of the value's fields is set
-    value: NDArray[np.uint64]
-    parts: Fields  # what lies inside the arguments that are lists or dicts
-
-    def of(self, name: Arg, events: int, default: int = 0) -> Ints:
-        """Return one integer argument of each event; ``default`` where it is missing."""
-        column = np.full(events, default, np.int64)
-        rows = self.name == name
-        column[self.event[rows]] = self.value[rows].view(np.int64)
-        return column
 
 
 @dataclass(slots=True)
@@ -123,7 +105,7 @@ class Contents:
     launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # counted from 1
     events: list[dict[str, NDArray[Any]]] = field(default_factory=list)
     blocks: list[dict[str, NDArray[Any]]] = field(default_factory=list)
-    totals: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+    sums: list[dict[str, NDArray[Any]]] = field(default_factory=list)
 
     def add(self, data: Data, starts: Ints, sizes: Ints) -> None:
         """Add packets, in the order of the file.
@@ -172,11 +154,11 @@ class Contents:
             "name": fields.column(Event.NAME_IID, len(time)).view(np.int64),
         }
         annotations = fields.numbered(Event.DEBUG_ANNOTATIONS)
-        arguments = _arguments(data, annotations.only(role[annotations.message] >= Role.LANE))
+        arguments = arguments_of(data, annotations.only(role[annotations.message] >= Role.LANE))
         if np.any(role >= Role.WARP):
             own = len(evidence.to_args(self.summary or {}))
             self.events.append(_warp_events(columns, arguments, role >= Role.WARP, own))
-            self.totals.append(_total_rows(data, columns, arguments, FIRST_OWN_ARG + own))
+            self.sums.append(sum_rows(data, columns, arguments, FIRST_OWN_ARG + own))
         if np.any(role == Role.LANE):
             self.blocks.append(_block_rows(data, columns, arguments, role == Role.LANE))
 
@@ -197,24 +179,6 @@ def _parse(data: Data, start: int, size: int) -> TracePacket:
         return TracePacket.FromString(data[start : start + size].tobytes())
     except DecodeError as error:
         raise DamagedError("a packet can't be read") from error
-
-
-def _arguments(data: Data, annotations: Fields) -> Arguments:
-    fields = split(data, annotations.start, annotations.size)
-    count = len(annotations.message)
-    number = fields.number
-    is_scalar = (number >= Annotation.BOOL_VALUE) & (number <= Annotation.DOUBLE_VALUE)
-    scalar = fields.only(is_scalar | (number == Annotation.STRING_VALUE_IID))
-    is_list = (number == Annotation.DICT_ENTRIES) | (number == Annotation.ARRAY_VALUES)
-    kind, value = np.zeros(count, np.int64), np.zeros(count, np.uint64)
-    kind[scalar.message], value[scalar.message] = scalar.number, scalar.value
-    return Arguments(
-        event=annotations.message,
-        name=fields.column(Annotation.NAME_IID, count).view(np.int64),
-        field=kind,
-        value=value,
-        parts=fields.only(is_list),
-    )
 
 
 def _warp_events(
@@ -253,7 +217,7 @@ def _block_rows(
     inside = wanted[of_event] & (arguments.name[elements.message] == Arg.WARPS)
     elements, of_event = elements.only(inside), of_event[inside]
     entries = split(data, elements.start, elements.size).numbered(Annotation.DICT_ENTRIES)
-    warps = _arguments(data, entries)
+    warps = arguments_of(data, entries)
     rows = len(of_event)
     kept = warps.of(Arg.KEPT, rows)
     start = columns["time"][of_event]
@@ -272,31 +236,3 @@ def _block_rows(
         "attempted": np.where(attempted == UNSET, kept, attempted),
         "finished": warps.of(Arg.FINISHED, rows, 1),
     }
-
-
-def _total_rows(
-    data: Data, columns: dict[str, Ints], arguments: Arguments, first_region: int
-) -> dict[str, NDArray[Any]]:
-    """Return one row for each total; region i is named by argument ``first_region + i``."""
-    elements = arguments.parts.numbered(Annotation.DICT_ENTRIES)
-    elements = elements.only(arguments.name[elements.message] == Arg.TOTALS)
-    of_event = arguments.event[elements.message]
-    inner = split(data, elements.start, elements.size)
-    rows = len(of_event)
-    found = _arguments(data, inner.numbered(Annotation.DICT_ENTRIES))
-    times, cycles = found.of(Arg.INSTANTS, rows, UNSET), found.of(Arg.CYCLES, rows, UNSET)
-    ranges = times == UNSET
-    region = inner.column(Annotation.NAME_IID, rows).view(np.int64) - first_region
-    return {
-        "track": columns["track"][of_event],
-        "block": arguments.of(Arg.BLOCK, len(columns["track"]), -1)[of_event],
-        "region": region,
-        "kind": np.where(ranges, Kind.RANGE, Kind.INSTANT),
-        "count": np.where(ranges, found.of(Arg.COUNT, rows), times),
-        "ticks": np.where(cycles == UNSET, found.of(Arg.TICKS, rows), cycles),
-        "total_ns": found.of(Arg.TOTAL_NS, rows),
-    }
-
-
-UNSET: Final = -(1 << 63)
-"""Stands for an argument that is missing because it would repeat another."""

@@ -1,7 +1,8 @@
 """Ranges and instants as packets.
 
 Every event has a packet that opens it, with its arguments; a range also has one that closes it.
-Where an arrow ends at the end of a range, an instant stands in front of that.
+Where an arrow ends at the end of a range, an instant stands in front of that. The trace's own
+arguments stand in the field for their type, texts interned.
 """
 
 from __future__ import annotations
@@ -13,17 +14,87 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
+from ikp.core.args import ArgColumn
+from ikp.core.trace import Trace
 from ikp.exporters.perfetto.flows import ARRIVING, NAMED, Flows
-from ikp.exporters.perfetto.packets import INTEGER, argument, event_type, packet
-from ikp.exporters.perfetto.schema import FIXED64, VARINT, Annotation, Arg, Event, EventType, tag
+from ikp.exporters.perfetto.packets import INTEGER, Clock, argument, event_type, packet, typed
+from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join
-from ikp.exporters.protobuf.varints import WORD, Column, Words, as_words, varints
+from ikp.exporters.protobuf.varints import (
+    FIXED64,
+    VARINT,
+    WORD,
+    Column,
+    Words,
+    as_words,
+    encoded_varint,
+    tag,
+    varints,
+)
+from ikp.exporters.timeline.batches import Arrows, Batch
 
 Ints = NDArray[np.int64]
 
 
+class Encoder:
+    """Turns events into columns."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        clock: Clock,
+        first_name: int,
+        args: OwnArgs,
+        first_flow: int,
+    ) -> None:
+        self._trace = trace
+        self._clock = clock
+        self._args = args
+        self._arrows = Arrows.of(trace)
+        self._first_flow = first_flow
+        self._names = varints(first_name + np.arange(len(trace.regions)))
+        self._blocks = varints(trace.slots.block)
+        self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
+
+    def columns(self, batch: Batch) -> EventColumns:
+        """Return the columns of a batch."""
+        events = batch.events
+        slot = events.slot.astype(np.intp)
+        name, ticks = self._ticks(batch, slot)
+        return EventColumns(
+            start=self._clock.times(events.start_ns),
+            end=self._clock.times(events.end_ns),
+            is_range=batch.ranges,
+            name=self._names.take(events.region.astype(np.intp)),
+            block=self._blocks.take(slot),
+            track=varints(batch.track),
+            ticks=ticks,
+            ticks_name=name,
+            payload=events.payload,
+            payload_type=events.payload_type,
+            args=self._args.messages(batch.rows),
+            opens=batch.opens,
+            closes=batch.closes,
+            flows=self._flows(batch.rows),
+        )
+
+    def _flows(self, rows: NDArray[np.intp]) -> Flows | None:
+        return None if self._arrows is None else Flows.of(self._arrows, rows, self._first_flow)
+
+    def _ticks(self, batch: Batch, slot: NDArray[np.intp]) -> tuple[Arg | Column, Column]:
+        """Return what the ticks are called, and themselves where the duration doesn't tell them."""
+        events, ranges = batch.events, batch.ranges
+        ticks = varints(events.ticks)
+        if self._cycles.all() and ranges.all():
+            return Arg.CYCLES, ticks
+        cycles = self._cycles[self._trace.slots.launch[slot]]
+        shown = (events.ticks != events.end_ns - events.start_ns) | (ranges & cycles)
+        names = varints(np.where(cycles, Arg.CYCLES, Arg.TICKS))
+        return names.where(shown), ticks.where(shown)
+
+
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EventColumns:
     """Events of some slots, one row each, and where their packets stand among the batch's.
 
     Columns hold varints: interned names, block and track ids, ticks.
@@ -44,10 +115,10 @@ class Batch:
     args: tuple[Message, ...] = ()  # the trace's own arguments
     flows: Flows | None = None
 
-    def take(self, rows: NDArray[np.intp]) -> Batch:
+    def take(self, rows: NDArray[np.intp]) -> EventColumns:
         """Return the given events."""
         name = self.ticks_name
-        return Batch(
+        return EventColumns(
             start=self.start[rows],
             end=self.end[rows],
             is_range=self.is_range[rows],
@@ -65,7 +136,7 @@ class Batch:
         )
 
 
-def encode(batch: Batch) -> NDArray[np.uint8]:
+def encode(batch: EventColumns) -> NDArray[np.uint8]:
     """Return the packets of a batch, in their order."""
     if batch.flows is not None:
         return _with_flows(batch, batch.flows)
@@ -77,7 +148,7 @@ def encode(batch: Batch) -> NDArray[np.uint8]:
     return join(opening, (closing, batch.closes[rows]))
 
 
-def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
+def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
     """Return the packets of a batch of which some events have arrows."""
     late = np.flatnonzero(flows.late.count)
     late = late[np.argsort(batch.closes[late])]
@@ -100,7 +171,7 @@ def _with_flows(batch: Batch, flows: Flows) -> NDArray[np.uint8]:
     return join(*streams, (instants, at + np.arange(len(at))))
 
 
-def _opening(batch: Batch) -> Message:
+def _opening(batch: EventColumns) -> Message:
     return packet(
         batch.start,
         argument(Arg.BLOCK, batch.block),
@@ -127,7 +198,7 @@ def _closing(end: Words, track: Column) -> Message:
     return packet(end, event_type(EventType.SLICE_END), tag(Event.TRACK_UUID, VARINT), track)
 
 
-def _payload(batch: Batch) -> list[Message]:
+def _payload(batch: EventColumns) -> list[Message]:
     """Return the argument of those events that have a payload, in the field for its type."""
     types = batch.payload_type
     # As plain ints: numpy compares bytes with those ten times as fast as with an enum's members.
@@ -146,9 +217,9 @@ def _payload(batch: Batch) -> list[Message]:
         words[real] = 0
         words[real, 0] = widen_float(batch.payload[real])
         value = Column(words, np.where(real, np.uint8(WORD), value.sizes))
-    value_tag: bytes | Column = _TAGS[PayloadType.U32]
+    value_tag: bytes | Column = _PAYLOAD_TAGS[PayloadType.U32]
     if present & {PayloadType.I32, PayloadType.F32}:
-        value_tag = varints(np.array([_TAGS[kind][0] for kind in PayloadType])[types])
+        value_tag = varints(np.array([_PAYLOAD_TAGS[kind][0] for kind in PayloadType])[types])
     if PayloadType.NONE in present:
         there = ~of[PayloadType.NONE]
         value = value.where(there)
@@ -156,7 +227,7 @@ def _payload(batch: Batch) -> list[Message]:
     return [argument(Arg.PAYLOAD, value, value_tag)]
 
 
-_TAGS: Final = {
+_PAYLOAD_TAGS: Final = {
     PayloadType.NONE: b"\0",
     PayloadType.U32: tag(Annotation.UINT_VALUE, VARINT),
     PayloadType.I32: INTEGER,
@@ -173,3 +244,38 @@ def widen_float(bits: NDArray[np.uint32]) -> Words:
     fraction = (bits[nan] & np.uint32(0x7FFFFF)).astype(np.uint64) << np.uint64(29)
     wide[nan] = sign | np.uint64(0x7FF << 52) | fraction
     return wide
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArgs:
+    """A trace's arguments, and the texts that occur in them: the i-th is interned as ``i + 1``."""
+
+    columns: tuple[ArgColumn, ...]  # those of texts hold numbers of texts
+    kinds: str  # numpy's kind of each
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> OwnArgs:
+        """Intern the texts of a trace's arguments."""
+        texts: dict[str, int] = {}
+        columns = [_interned(column, texts) for column in trace.args.values()]
+        kinds = "".join(column.values.dtype.kind for column in trace.args.values())
+        return cls(tuple(columns), kinds, tuple(texts))
+
+    def messages(self, rows: NDArray[np.intp]) -> tuple[Message, ...]:
+        """Return the arguments of the given events."""
+        parts = zip(self.kinds, self.columns, strict=True)
+        return tuple(
+            argument(encoded_varint(iid), *typed(column.take(rows), kind))
+            for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG)
+        )
+
+
+def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
+    if column.values.dtype.kind != "U":
+        return column
+    distinct, code = np.unique(column.values[column.given], return_inverse=True)
+    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
+    values = np.zeros(len(column), np.int64)
+    values[column.given] = np.array(iids, np.int64)[code]
+    return ArgColumn(values, column.given)

@@ -1,35 +1,22 @@
-"""What a trace says about itself, as arguments of events: readable in the viewer, and by us.
-
-Python values become Perfetto's debug annotations and back: dicts and lists nest, integers, floats,
-booleans and strings keep their type.
-"""
+"""What a trace says about itself, read back from the arguments of events."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from ikp.core.trace import ClockFit, Launch, Region, Trace
-from ikp.exporters.perfetto.args import described
-from ikp.exporters.perfetto.schema import FORMAT
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.args import ArgColumn
+from ikp.core.trace import ClockFit, Launch, Region
 from ikp.exporters.protobuf.split import DamagedError
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 
-def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
-    """Return everything known of a launch, and where the trace comes from."""
-    clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
-    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
-        clock["residual"] = "unknown: no spare anchors"
-    known = {**asdict(launch), "clock": clock}
-    return {**known, "dropped": launch.dropped, "provenance": provenance}
-
-
 def to_launch(facts: dict[str, Any]) -> Launch:
-    """Rebuild a launch from what :func:`of_launch` returned.
+    """Rebuild a launch from what its slice tells of it.
 
     Raises:
         DamagedError: something is missing.
@@ -44,23 +31,8 @@ def to_launch(facts: dict[str, Any]) -> Launch:
         raise DamagedError("the evidence of a launch is incomplete") from error
 
 
-def of_trace(trace: Trace) -> dict[str, Any]:
-    """Return what concerns the file as a whole, and how much it must hold."""
-    return {
-        "format": FORMAT,
-        "launches": len(trace.launches),
-        "slots": len(trace.slots),
-        "events": len(trace.events),
-        "totals": len(trace.totals) or None,
-        "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
-        "roles": list(trace.roles[1:]),
-        "args": described(trace.args),
-        "provenance": trace.provenance,
-    }
-
-
 def to_args(facts: dict[str, Any]) -> list[dict[str, str]]:
-    """Return names and types of the arguments that :func:`of_trace` told of.
+    """Return names and types of the trace's own arguments, from what the summary tells.
 
     Raises:
         DamagedError: something else stands there.
@@ -74,7 +46,7 @@ def to_args(facts: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def to_roles(facts: dict[str, Any]) -> tuple[str, ...]:
-    """Rebuild the names of roles from what :func:`of_trace` returned.
+    """Return the names of roles.
 
     Raises:
         DamagedError: something else stands there.
@@ -98,7 +70,7 @@ def to_provenance(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
-    """Rebuild the regions from what :func:`of_trace` returned.
+    """Return the regions.
 
     Raises:
         DamagedError: something is missing.
@@ -113,13 +85,13 @@ def _are(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(isinstance(one, kind) for one in values)
 
 
-def size(facts: dict[str, Any], name: str) -> int:
-    """Return how many launches, slots, events or totals :func:`of_trace` counted.
+def size(facts: dict[str, Any], name: str, default: int | None = None) -> int:
+    """Return how many launches, slots, events, ... there must be.
 
     Raises:
         DamagedError: it is missing.
     """
-    value = facts.get(name, 0 if name == "totals" else None)
+    value = facts.get(name, default)
     if not isinstance(value, int) or value < 0:
         raise DamagedError(f"its summary doesn't say how many {name} it holds")
     return value
@@ -148,33 +120,9 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def annotate(event: TrackEvent, facts: dict[str, Any]) -> None:
-    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
-    for name, value in facts.items():
-        if value is not None and value not in ({}, [], ()):
-            _set(event.debug_annotations.add(name=name), value)
-
-
 def facts(event: TrackEvent) -> dict[str, Any]:
     """Return the arguments of an event that have names of their own, as Python values."""
     return {one.name: _get(one) for one in event.debug_annotations}
-
-
-def _set(annotation: DebugAnnotation, value: Any) -> None:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _set(annotation.dict_entries.add(name=name), item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _set(annotation.array_values.add(), item)
-    elif isinstance(value, str):
-        annotation.string_value = value
-    elif isinstance(value, bool):
-        annotation.bool_value = value
-    elif isinstance(value, Integral):
-        annotation.int_value = int(value)
-    else:
-        annotation.double_value = float(value)
 
 
 def _get(annotation: DebugAnnotation) -> Any:
@@ -184,3 +132,28 @@ def _get(annotation: DebugAnnotation) -> Any:
     if annotation.dict_entries:
         return {one.name: _get(one) for one in annotation.dict_entries}
     return [_get(one) for one in annotation.array_values]
+
+
+def rebuilt(
+    told: list[dict[str, str]],
+    found: list[tuple[NDArray[Any], NDArray[Any]]],
+    texts: dict[int, str],
+) -> dict[str, ArgColumn]:
+    """Return arguments from what :func:`to_args` returned, and the words of each event's.
+
+    Raises:
+        DamagedError: they don't fit together.
+    """
+    args = {}
+    for one, (words, given) in zip(told, found, strict=True):
+        kind = one.get("type")
+        if kind == "str":
+            values = np.array([texts.get(word, "") for word in words.tolist()], np.str_)
+        elif kind == "float":
+            values = words.view(np.float64)
+        elif kind in {"int", "bool"}:
+            values = words.view(np.int64).astype(np.int64 if kind == "int" else np.bool_)
+        else:
+            raise DamagedError(f"an argument has the type {kind!r}")
+        args[one["name"]] = ArgColumn(values, given.astype(np.bool_))
+    return args

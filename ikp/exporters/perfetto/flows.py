@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto.schema import BYTES, FIXED64, Event, tag
-from ikp.exporters.protobuf.varints import WORD, Column
-from ikp.exporters.timeline.arrows import ARROW, Arrows
+from ikp.exporters.perfetto.schema import Event
+from ikp.exporters.protobuf.varints import BYTES, FIXED64, WORD, Column, tag
+from ikp.exporters.timeline.batches import ARROW, Arrows
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -30,7 +30,7 @@ class Ids:
 
     @classmethod
     def of(cls, found: tuple[Rows, Ints], events: int) -> Ids:
-        """Take what :class:`ikp.exporters.timeline.arrows.Lists` has."""
+        """Take what :class:`ikp.exporters.timeline.batches.Lists` has."""
         return cls(*found, np.bincount(found[0], minlength=events))
 
     def take(self, rows: Rows) -> Ids:

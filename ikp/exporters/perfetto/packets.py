@@ -1,25 +1,112 @@
-"""The shapes that all vectorised packets share."""
+"""What all packets share: what a file's times and ids count from, and the shapes of packets.
+
+Perfetto can join files: one behind the other (``cat``), or in an archive. Ids of tracks, clocks and
+flows then share one space, and whatever has equal ids becomes one. So each file's begin at
+numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
+same trace gets the same ids each time.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.args import ArgColumn
+from ikp.core.rows import row_tables
+from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto.schema import (
-    BYTES,
+    FIRST_GLOBAL_CLOCK,
+    MAX_TRACKS,
     NEEDS_STATE,
     SEQUENCE,
-    VARINT,
     Annotation,
     Arg,
     Event,
     EventType,
     Packet,
-    tag,
 )
 from ikp.exporters.protobuf.shapes import Message, message
-from ikp.exporters.protobuf.varints import Column, Words, texts, varints
+from ikp.exporters.protobuf.varints import (
+    BYTES,
+    FIXED64,
+    VARINT,
+    VARINT_BITS,
+    WORD,
+    Column,
+    Words,
+    as_words,
+    same_size,
+    tag,
+    texts,
+    varints,
+)
+
+MAX_TIME: Final = (1 << 63) - 1
+"""Perfetto's trace processor keeps times in signed 64-bit numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the file's clock stands at one moment: at ``ticks``, at ``unix_ns``."""
+
+    unix_ns: int
+    ticks: int
+
+    @classmethod
+    def over(cls, start: NDArray[np.int64], end: NDArray[np.int64]) -> Clock:
+        """Return a clock for the given intervals, on which all times take equally many bytes."""
+        if not len(start):
+            return cls(0, 0)
+        first = int(start.min())
+        span = int(end.max()) - first + 1
+        ticks = same_size(span)
+        return cls(first, ticks if ticks + span <= MAX_TIME else 0)
+
+    def time(self, unix_ns: int) -> int:
+        """Return what the clock shows at the given moment."""
+        return unix_ns - self.unix_ns + self.ticks
+
+    def times(self, unix_ns: NDArray[Any]) -> Words:
+        """Return what the clock shows at the given moments, none of them before the first."""
+        return as_words(unix_ns - (self.unix_ns - self.ticks))
+
+
+TRACK_BYTES: Final = 6
+"""What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
+encode. With 20,000 tracks each, two files have one in common once in 10^8."""
+LEAST: Final = 1 << VARINT_BITS * (TRACK_BYTES - 1)
+"""The least number that takes so many bytes. The greatest one is just below 128 times that."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstIds:
+    """Where the ids of one file begin."""
+
+    clock: int
+    first_track: int
+    first_flow: int
+
+    @classmethod
+    def of(cls, trace: Trace) -> FirstIds:
+        """Draw ids from what tells a trace from any other one."""
+        digest = blake2b(digest_size=24)
+        facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
+        digest.update(
+            repr((facts, *(len(rows) for rows in row_tables(trace)))).encode(errors="replace")
+        )
+        for name in Slots.__slots__:
+            digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
+        words = np.frombuffer(digest.digest(), "<u8").tolist()
+        return cls(
+            clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
+            first_track=LEAST + words[1] % (LEAST * 127 - MAX_TRACKS),
+            first_flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+        )
+
 
 INTEGER: Final = tag(Annotation.INT_VALUE, VARINT)
 
@@ -69,3 +156,23 @@ def entry(name: Arg, value: Column, value_tag: bytes = INTEGER) -> Message:
 def text(field: int, values: list[bytes]) -> Message:
     """Return a field that is a string."""
     return message(tag(field, BYTES), texts(values))
+
+
+def typed(column: ArgColumn, kind: str = "") -> tuple[Column, bytes]:
+    """Return the values of an argument, empty where it is not given, and their tag.
+
+    ``kind`` is numpy's, where it is not that of the values: ``"U"`` if those number texts.
+    """
+    found = _TAGS[kind or column.values.dtype.kind]
+    if column.values.dtype.kind == "f":
+        words = column.values.view(np.uint64)[:, None]
+        return Column(words, column.given * np.uint8(WORD)), found
+    return varints(as_words(column.values)).where(column.given), found
+
+
+_TAGS: Final = {
+    "i": tag(Annotation.INT_VALUE, VARINT),
+    "f": tag(Annotation.DOUBLE_VALUE, FIXED64),
+    "b": tag(Annotation.BOOL_VALUE, VARINT),
+    "U": tag(Annotation.STRING_VALUE_IID, VARINT),
+}

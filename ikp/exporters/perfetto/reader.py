@@ -15,7 +15,7 @@ from ikp.errors import ExportError
 from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.inflate import PIECE, Budget, inflated
-from ikp.exporters.perfetto.rebuild import rebuild_events, rebuild_slots, rebuild_totals
+from ikp.exporters.perfetto.rebuild import rebuild_rows, rebuild_slots
 from ikp.exporters.perfetto.schema import READABLE, Packet
 from ikp.exporters.protobuf.split import DamagedError, Data, Ints, fitting, padded, split, whole
 from ikp.exporters.timeline.checks import faults
@@ -159,11 +159,7 @@ def _trace(contents: Contents) -> Trace:
     if summary is None:
         raise DamagedError("it holds no packets")
     slots, track, block = rebuild_slots(contents, evidence.size(summary, "slots"))
-    args = evidence.to_args(summary)
-    regions = evidence.to_regions(summary)
-    count = evidence.size(summary, "events")
-    events, own = rebuild_events(contents, count, len(regions), track, block, args)
-    totals = rebuild_totals(contents, evidence.size(summary, "totals"), track, block)
+    rows = rebuild_rows(contents, summary, track, block)
     roles = evidence.to_roles(summary)
     launches = evidence.size(summary, "launches")
     there = len(contents.launches)
@@ -173,13 +169,11 @@ def _trace(contents: Contents) -> Trace:
         launches=tuple(
             evidence.to_launch(contents.launches[pid]) for pid in range(1, launches + 1)
         ),
-        regions=regions,
+        regions=evidence.to_regions(summary),
         slots=slots,
-        events=events,
         provenance=evidence.to_provenance(summary),
         roles=roles,
-        args=own,
-        totals=totals,
+        **rows,
     )
     if wrong := faults(trace):
         raise DamagedError("; ".join(wrong))

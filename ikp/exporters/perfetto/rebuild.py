@@ -1,4 +1,4 @@
-"""Makes slots and events of the columns that a file's packets hold."""
+"""Makes slots and rows of the columns that a file's packets hold."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.totals import make_totals
 from ikp.core.trace import Events, Slots, Totals, make_columns
-from ikp.exporters.perfetto.args import rebuilt
+from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents, Role
 from ikp.exporters.perfetto.schema import Annotation, EventType
 from ikp.exporters.protobuf.split import DamagedError, Ints
+from ikp.exporters.timeline.sums import NAME
 
 SLOT_COLUMNS = Slots.__slots__
 
@@ -46,25 +47,24 @@ def _warp_tracks(contents: Contents, lane: Ints, warp: Ints) -> Ints:
     return _look_up((parent[uuids], rank[uuids]), uuids, (lane, warp), "a warp has no track")
 
 
-def rebuild_totals(contents: Contents, count: int, track: Ints, block: Ints) -> Totals:
-    """Return the totals. ``track`` and ``block`` are those of each slot.
+def rebuild_rows(
+    contents: Contents, facts: dict[str, Any], track: Ints, block: Ints
+) -> dict[str, Any]:
+    """Return what a trace is made of whose rows are those of the file: events, arguments, totals.
+
+    ``facts`` is what the file tells of itself, ``track`` and ``block`` are those of each slot.
 
     Raises:
-        DamagedError: some are missing.
+        DamagedError: some are missing, or don't fit together.
     """
-    names = ("region", "kind", "count", "ticks", "total_ns")
-    rows = together(contents.totals, (*names, "track", "block"))
-    _check_range(rows, ("region",))
-    wanted = (rows["track"], rows["block"])
-    slots = np.arange(len(track))
-    slot = _look_up((track, block), slots, wanted, "a total is of a block that is missing")
-    totals = make_totals(slot=slot, **{name: rows[name] for name in names})
-    if len(totals) != count:
-        raise DamagedError(f"it holds {len(totals)} of {count} totals")
-    return totals
+    regions = len(evidence.to_regions(facts))
+    count, args = evidence.size(facts, "events"), evidence.to_args(facts)
+    events, own = _rebuild_events(contents, count, regions, track, block, args)
+    totals = _rebuild_totals(contents, evidence.size(facts, NAME, 0), track, block)
+    return {"events": events, "args": own, "totals": totals}
 
 
-def rebuild_events(
+def _rebuild_events(
     contents: Contents,
     count: int,
     regions: int,
@@ -76,7 +76,7 @@ def rebuild_events(
 
     They stand slot by slot in order of recording, which is that of their closing.
     ``track`` and ``block`` are those of each slot, ``args`` what the file tells of the arguments,
-    ``regions`` how many there are: the name behind theirs is that of the slices of totals. Instants
+    ``regions`` how many there are: the name behind theirs is that of the slices of sums. Instants
     at which arrows end are no events; which arrows there are, the arguments say.
 
     Raises:
@@ -118,7 +118,7 @@ def rebuild_events(
         payload_type=payload_type,
         payload=payload,
     )
-    return made, rebuilt(args, words, contents.texts)
+    return made, evidence.rebuilt(args, words, contents.texts)
 
 
 _EVENT_COLUMNS = (
@@ -132,6 +132,24 @@ _EVENT_COLUMNS = (
     "payload",
     "payload_field",
 )
+
+
+def _rebuild_totals(contents: Contents, count: int, track: Ints, block: Ints) -> Totals:
+    """Return the totals. ``track`` and ``block`` are those of each slot.
+
+    Raises:
+        DamagedError: some are missing.
+    """
+    names = ("region", "kind", "count", "ticks", "total_ns")
+    rows = together(contents.sums, (*names, "track", "block"))
+    _check_range(rows, ("region",))
+    wanted = (rows["track"], rows["block"])
+    slots = np.arange(len(track))
+    slot = _look_up((track, block), slots, wanted, "a total is of a block that is missing")
+    totals = make_totals(slot=slot, **{name: rows[name] for name in names})
+    if len(totals) != count:
+        raise DamagedError(f"it holds {len(totals)} of {count} totals")
+    return totals
 
 
 def _told(value: int | None, what: str) -> int:

@@ -1,28 +1,13 @@
 """The parts of Perfetto's trace format that the vectorised packets use, by their names there.
 
-Each is the tag that stands before a field: its number and its wire type. The numbers are those of
-``perfetto_trace.proto``; a test compares them with the ``perfetto`` package. Also here: what this
-writer chose freely, which the reader must know.
+The numbers are those of ``perfetto_trace.proto``; a test compares them with the ``perfetto``
+package. Also here: what this writer chose freely, which the reader must know.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import Final
-
-VARINT, FIXED64, BYTES = 0, 1, 2
-"""Wire types of protobuf."""
-
-
-def key(field: int, wire_type: int) -> int:
-    """Return the number that announces a field."""
-    return field << 3 | wire_type
-
-
-def tag(field: int, wire_type: int) -> bytes:
-    """Return the bytes that announce a field: its key as a varint."""
-    number = key(field, wire_type)
-    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
 
 
 class Packet(IntEnum):
@@ -86,9 +71,12 @@ REALTIME: Final = 1
 FIRST_GLOBAL_CLOCK: Final = 128
 """Smaller ids of clocks are Perfetto's own, or one sequence's: another file may have it, too."""
 
+MAX_TRACKS: Final = 1 << 28
+"""More than a trace can have; smaller ids than this are those of files of layout 1."""
+
 
 class Arg(IntEnum):
-    """Interned names of arguments."""
+    """Interned names of arguments, which the user reads in small letters."""
 
     BLOCK = 1
     CYCLES = 2
@@ -110,11 +98,6 @@ class Arg(IntEnum):
     INSTANTS = 18
     TOTAL_NS = 19
     SHARE = 20
-
-    @property
-    def label(self) -> str:
-        """The name that the user reads."""
-        return self.name.lower()
 
 
 FIRST_OWN_ARG: Final = 32

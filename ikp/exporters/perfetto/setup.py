@@ -1,17 +1,25 @@
-"""The few packets that are written once: names, clocks, tracks, and the evidence."""
+"""The few packets that are written once: names, clocks, tracks, and the evidence.
+
+Evidence is what a trace says about itself, as arguments of events: readable in the viewer, and by
+:mod:`ikp.exporters.perfetto.evidence`. Python values become Perfetto's debug annotations: dicts and
+lists nest, integers, floats, booleans and strings keep their type.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Final
 
-from ikp.core.trace import Trace
-from ikp.exporters.perfetto.args import OwnArgs
-from ikp.exporters.perfetto.evidence import annotate, of_launch, of_trace
-from ikp.exporters.perfetto.file_clock import Clock
+from ikp.core.args import ArgColumn
+from ikp.core.trace import Launch, Trace
+from ikp.exporters.perfetto.events import OwnArgs
+from ikp.exporters.perfetto.packets import Clock
 from ikp.exporters.perfetto.schema import (
     CLEARED_STATE,
     FIRST_OWN_ARG,
+    FORMAT,
     NEEDS_STATE,
     REALTIME,
     SEQUENCE,
@@ -19,25 +27,36 @@ from ikp.exporters.perfetto.schema import (
     Arg,
     EventType,
 )
-from ikp.exporters.perfetto.totals import SLICE, region_arg
+from ikp.exporters.perfetto.sums import region_arg
 from ikp.exporters.timeline.launches import Kind, Track
+from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+        DebugAnnotation,
+        TracePacket,
+        TrackEvent,
+    )
 
 
 def setup(
-    trace: Trace, layout: Layout, clock: Clock, clock_id: int, first_name: int, args: OwnArgs
+    trace: Trace,
+    layout: Layout,
+    clock: Clock,
+    clock_id: int,
+    first_name: int,
+    args: OwnArgs,
+    sums: Sums | None,
 ) -> bytes:
     """Return the packets before all others. Region i is interned as name ``first_name + i``."""
     first, about, *tracks = layout.tracks
     packets = [  # the reader knows our files by the first five
-        _sequence_start(trace, clock_id, first_name, args),
+        _sequence_start(trace, clock_id, first_name, args, sums),
         _clocks(clock, clock_id),
         _descriptor(first),
         _descriptor(about),
-        _summary(trace, layout, clock),
+        _summary(trace, layout, clock, sums),
         *(_descriptor(track) for track in tracks),
         *_launches(trace, layout, clock),
     ]
@@ -61,20 +80,21 @@ def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
 
 
-def _sequence_start(trace: Trace, clock_id: int, first_name: int, args: OwnArgs) -> TracePacket:
+def _sequence_start(
+    trace: Trace, clock_id: int, first_name: int, args: OwnArgs, sums: Sums | None
+) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
     packet.trace_packet_defaults.timestamp_clock_id = clock_id
     for iid, region in enumerate(trace.regions, first_name):
         packet.interned_data.event_names.add(iid=iid, name=region.name)
     for arg in Arg:
-        packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.label)
+        packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.name.lower())
     for iid, name in enumerate(trace.args, FIRST_OWN_ARG):
         packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
-    if len(trace.totals):
-        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=SLICE)
-        for iid, region in enumerate(trace.regions, region_arg(trace)):
-            name = region.name or "(no name)"
+    if sums is not None:
+        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=NAME)
+        for iid, name in enumerate(sums.names, region_arg(trace)):
             packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
     for iid, text in enumerate(args.texts, 1):
         packet.interned_data.debug_annotation_string_values.add(iid=iid, str=text.encode())
@@ -121,9 +141,9 @@ def _event(kind: EventType, track: int, time: int, name: str | None = None) -> T
     return packet
 
 
-def _summary(trace: Trace, layout: Layout, clock: Clock) -> TracePacket:
+def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
     packet = _event(EventType.INSTANT, layout.summary, clock.ticks, SUMMARY)
-    annotate(packet.track_event, of_trace(trace))
+    _annotate(packet.track_event, _of_trace(trace, sums))
     return packet
 
 
@@ -135,7 +155,7 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
     for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
         start, end = clock.time(tracks.start), clock.time(tracks.end)
         opening = _event(EventType.SLICE_BEGIN, tracks.evidence, start, launch.label)
-        annotate(opening.track_event, of_launch(launch, trace.provenance))
+        _annotate(opening.track_event, of_launch(launch, trace.provenance))
         yield opening
         if launch.dropped > 0:
             name = f"{launch.dropped} records dropped"
@@ -145,3 +165,62 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
         one_of_all.track_event.debug_annotations.add(name_iid=Arg.LAUNCH, int_value=number)
         yield one_of_all
         yield _event(EventType.SLICE_END, tracks.overview, end)
+
+
+def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
+    """Return everything known of a launch, and where the trace comes from."""
+    clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
+    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
+        clock["residual"] = "unknown: no spare anchors"
+    known = {**asdict(launch), "clock": clock}
+    return {**known, "dropped": launch.dropped, "provenance": provenance}
+
+
+def _of_trace(trace: Trace, sums: Sums | None) -> dict[str, Any]:
+    """Return what concerns the file as a whole, and how much it must hold."""
+    return {
+        "format": FORMAT,
+        "launches": len(trace.launches),
+        "slots": len(trace.slots),
+        "events": len(trace.events),
+        NAME: None if sums is None else len(sums),
+        "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
+        "roles": list(trace.roles[1:]),
+        "args": _described(trace.args),
+        "provenance": trace.provenance,
+    }
+
+
+_TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
+"""What numpy's kinds are called in the file."""
+
+
+def _described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
+    """Return names and types, for the file's summary."""
+    return [
+        {"name": name, "type": _TYPES[column.values.dtype.kind]} for name, column in args.items()
+    ]
+
+
+def _annotate(event: TrackEvent, facts: dict[str, Any]) -> None:
+    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
+    for name, value in facts.items():
+        if value is not None and value not in ({}, [], ()):
+            _set(event.debug_annotations.add(name=name), value)
+
+
+def _set(annotation: DebugAnnotation, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _set(annotation.dict_entries.add(name=name), item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _set(annotation.array_values.add(), item)
+    elif isinstance(value, str):
+        annotation.string_value = value
+    elif isinstance(value, bool):
+        annotation.bool_value = value
+    elif isinstance(value, Integral):
+        annotation.int_value = int(value)
+    else:
+        annotation.double_value = float(value)

@@ -8,55 +8,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
-from ikp.exporters.perfetto.args import OwnArgs
-from ikp.exporters.perfetto.batches import EVENTS_AT_ONCE, Batches, cuts
-from ikp.exporters.perfetto.blocks import block_slices, counters
-from ikp.exporters.perfetto.events import encode
-from ikp.exporters.perfetto.file_clock import Clock
-from ikp.exporters.perfetto.ids import Ids
-from ikp.exporters.perfetto.schema import BYTES, Packet, tag
+from ikp.exporters.perfetto.blocks import block_slices, counter
+from ikp.exporters.perfetto.events import Encoder, OwnArgs, encode
+from ikp.exporters.perfetto.packets import Clock, FirstIds
+from ikp.exporters.perfetto.schema import Packet
 from ikp.exporters.perfetto.setup import descriptors, setup
-from ikp.exporters.perfetto.totals import total_slices
-from ikp.exporters.protobuf.varints import encoded_varint, same_size
-from ikp.exporters.timeline.arrows import Arrows
-from ikp.exporters.timeline.checks import check, in_use
-from ikp.exporters.timeline.tracks import lay_out
+from ikp.exporters.perfetto.sums import sum_slices
+from ikp.exporters.protobuf.varints import BYTES, encoded_varint, same_size, tag
+from ikp.exporters.timeline.batches import Batches
+from ikp.exporters.timeline.sums import Sums
+from ikp.exporters.timeline.tracks import counters, in_use, lay_out
 from ikp.progress import track
 
 Ints = NDArray[np.int64]
 Packets = bytes | NDArray[np.uint8]
 
+EVENTS_AT_ONCE: Final = 1 << 15
+"""Events encoded together, if slots allow it: their packets fit into a core's cache."""
 FAST: Final = 1
 WINDOW_BITS: Final = 12
 """What repeats does so within a few packets; short distances take fewer bits."""
 
 
 def write(trace: Trace, out: BinaryIO, name: str) -> None:
-    """Write a trace as compressed Perfetto packets, showing progress if it takes long.
-
-    Raises:
-        ExportError: the trace contradicts itself.
-    """
-    check(trace)
-    bounds = np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
-    used_start, used_end = in_use(trace, bounds)
-    ids = Ids.of(trace)
+    """Write a trace as compressed Perfetto packets, showing progress if it takes long."""
+    used_start, used_end = in_use(trace)
+    ids = FirstIds.of(trace)
     clock = Clock.over(used_start, used_end)
     layout = lay_out(trace, used_start, used_end, ids.first_track)
-    first_name = same_size(len(trace.regions) + 1)  # and that of the slices of totals
-    args = OwnArgs.of(trace)
-    out.write(compressed(setup(trace, layout, clock, ids.clock, first_name, args)))
+    first_name = same_size(len(trace.regions) + 1)  # and that of the slices of sums
+    args, sums = OwnArgs.of(trace), Sums.of(trace)
+    out.write(compressed(setup(trace, layout, clock, ids.clock, first_name, args, sums)))
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
-    out.writelines(map(compressed, counters(trace, layout, clock)))
-    out.writelines(map(compressed, total_slices(trace, layout, clock, first_name)))
-    arrows = Arrows.of(trace)
-    batches = Batches(trace, layout, bounds, clock, first_name, args, arrows, ids.first_flow)
-    parts = cuts(bounds, EVENTS_AT_ONCE)
-    for low, high in track(parts, len(parts), f"writing {name}"):
-        batch, tracks = batches.make(low, high)
-        if tracks:
-            out.write(compressed(descriptors(tracks)))
-        out.write(compressed(encode(batch)))
+    out.writelines(
+        compressed(counter(uuid, times, values, clock))
+        for uuid, _, times, values in counters(trace.slots, layout)
+    )
+    if sums is not None:
+        out.writelines(map(compressed, sum_slices(trace, sums, layout, clock, first_name)))
+    encoder = Encoder(trace, clock, first_name, args, ids.first_flow)
+    batches = Batches(trace, layout, EVENTS_AT_ONCE)
+    for batch in track(batches, len(batches), f"writing {name}"):
+        if batch.new:
+            out.write(compressed(descriptors(batch.new)))
+        out.write(compressed(encode(encoder.columns(batch))))
 
 
 def compressed(packets: Packets) -> bytes:

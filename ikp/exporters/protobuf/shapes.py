@@ -73,15 +73,15 @@ def join_groups(shape: Message, first: Ints) -> Column:
     sizes = np.empty(sum(layout.count for layout in found), np.int64)
     for layout in found:
         sizes[layout.rows] = layout.size
-    totals = np.add.reduceat(sizes, first)
-    width = -(-int(totals.max()) // WORD)
+    lengths = np.add.reduceat(sizes, first)
+    width = -(-int(lengths.max()) // WORD)
     out = np.zeros((len(first), width), np.uint64)
     starts = np.cumsum(sizes) - sizes
     move = np.arange(len(first)) * (WORD * width) - starts[first]
     starts += np.repeat(move, np.diff(first, append=len(sizes)))
     for layout in found:
         layout.write(out, starts[layout.rows])
-    return Column(out, totals)
+    return Column(out, lengths)
 
 
 @dataclass(frozen=True, slots=True)

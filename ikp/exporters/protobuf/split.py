@@ -12,13 +12,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto.schema import BYTES, FIXED64
-from ikp.exporters.protobuf.varints import LOW_BITS, WORD, Words
+from ikp.exporters.protobuf.varints import BYTES, FIXED32, FIXED64, LOW_BITS, WORD, Words
 
 Ints = NDArray[np.int64]
 Data = NDArray[np.uint8]
 
-FIXED32: Final = 5
 PADDING: Final = 2 * WORD
 """Bytes that must follow the last message, so that a word can be read from anywhere."""
 

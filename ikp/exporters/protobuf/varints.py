@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 Sizes = NDArray[np.integer[Any]]
 
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types: how a field's value is written."""
 WORD: Final = 8
 VARINT_BITS: Final = 7
 LOW_BITS: Final = 56
@@ -64,6 +66,11 @@ def encoded_varint(value: int) -> bytes:
     size = varint_size(value)
     low = (value >> VARINT_BITS * i & 0x7F | 0x80 for i in range(size - 1))
     return bytes([*low, value >> VARINT_BITS * (size - 1)])
+
+
+def tag(field: int, wire_type: int) -> bytes:
+    """Return the bytes that announce a field: its number and how its value is written."""
+    return encoded_varint(field << 3 | wire_type)
 
 
 def same_size(span: int) -> int:

@@ -12,23 +12,6 @@ from ikp.core.flows import is_flow
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
 
-Ints = NDArray[np.int64]
-
-
-def in_use(trace: Trace, bounds: Ints) -> tuple[Ints, Ints]:
-    """Return from when to when each slot needs its track: its warp's life, and all its events.
-
-    Slot i holds events ``bounds[i]`` to ``bounds[i + 1]``.
-    """
-    slots, events = trace.slots, trace.events
-    start, end = slots.start_ns.copy(), np.maximum(slots.start_ns, slots.end_ns)
-    filled = np.flatnonzero(bounds[1:] > bounds[:-1])
-    if len(filled):
-        first = bounds[filled]
-        start[filled] = np.minimum(start[filled], np.minimum.reduceat(events.start_ns, first))
-        end[filled] = np.maximum(end[filled], np.maximum.reduceat(events.end_ns, first))
-    return start, end
-
 
 def check(trace: Trace) -> None:
     """Refuse a trace that contradicts itself: a file made of it would be garbage.

@@ -19,6 +19,7 @@ that is told, and each has something to show while it is collapsed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,14 @@ from numpy.typing import NDArray
 from ikp.core.lanes import pack
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
-from ikp.exporters.timeline.launches import FIRST_LANE, LaunchTracks, Track, launch_tracks
+from ikp.exporters.timeline.launches import (
+    BLOCKS,
+    FIRST_LANE,
+    WARPS,
+    LaunchTracks,
+    Track,
+    launch_tracks,
+)
 
 Ints = NDArray[np.int64]
 
@@ -80,6 +88,23 @@ class Layout:
     blocks: Blocks
     slot_track: Ints  # of each slot: its warp's track
     next_uuid: int  # the first track id that is still free
+
+
+def slot_bounds(trace: Trace) -> Ints:
+    """Return where each slot's events begin; those of slot i end where those of i + 1 begin."""
+    return np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
+
+
+def in_use(trace: Trace) -> tuple[Ints, Ints]:
+    """Return from when to when each slot needs its track: its warp's life, and all its events."""
+    slots, events, bounds = trace.slots, trace.events, slot_bounds(trace)
+    start, end = slots.start_ns.copy(), np.maximum(slots.start_ns, slots.end_ns)
+    filled = np.flatnonzero(bounds[1:] > bounds[:-1])
+    if len(filled):
+        first = bounds[filled]
+        start[filled] = np.minimum(start[filled], np.minimum.reduceat(events.start_ns, first))
+        end[filled] = np.maximum(end[filled], np.maximum.reduceat(events.end_ns, first))
+    return start, end
 
 
 def lay_out(trace: Trace, used_start: Ints, used_end: Ints, first_uuid: int = 1) -> Layout:
@@ -250,3 +275,22 @@ def _refuse_twins(number: Ints, warp: Ints, block: Ints) -> None:
             f"two slots of the trace are both warp {warp[twins[0]]} of block {block[twins[0]]} of "
             "one launch. A slot is one warp of one block: merge the two, or make them two launches."
         )
+
+
+def counters(slots: Slots, layout: Layout) -> Iterator[tuple[int, str, Ints, Ints]]:
+    """Yield each launch's counters: track, name, when it changed, and to what."""
+    last_moment = np.maximum(slots.start_ns, slots.end_ns)
+    for launch, tracks in enumerate(layout.launches):
+        part = layout.blocks.of_launch(launch)
+        rows = part.slots
+        yield tracks.blocks, BLOCKS, *_steps(part.start, part.end)
+        yield tracks.warps, WARPS, *_steps(slots.start_ns[rows], last_moment[rows])
+
+
+def _steps(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return when the number of intervals that are open changes, and to what."""
+    changes = np.concatenate([np.ones(len(start), np.int64), np.full(len(end), -1)])
+    times, where = np.unique(np.concatenate([start, end]), return_inverse=True)
+    change = np.bincount(where, changes, len(times)).astype(np.int64)
+    changed = change != 0
+    return times[changed], np.cumsum(change[changed])

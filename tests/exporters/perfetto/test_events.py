@@ -11,7 +11,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.exporters.perfetto.events import Batch, encode, widen_float
+from ikp.exporters.perfetto.events import EventColumns, encode, widen_float
 from ikp.exporters.perfetto.flows import Flows, Ids
 from ikp.exporters.perfetto.rebuild import narrow_double
 from ikp.exporters.perfetto.schema import Arg
@@ -40,12 +40,12 @@ EVENT = st.fixed_dictionaries(
 """What may stand in a packet; that ends lie behind starts does not concern how it is written."""
 
 
-def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> Batch:
+def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> EventColumns:
     def column(name: str, dtype: type = np.uint64) -> np.ndarray:
         return np.array([event[name] or 0 for event in events], dtype)
 
     shown = np.array([event["ticks"] is not None for event in events], bool)
-    return Batch(
+    return EventColumns(
         start=column("start"),
         end=column("end"),
         is_range=column("kind", np.uint8) == Kind.RANGE,
@@ -158,8 +158,9 @@ def test_ranges_alone_in_cycles_are_the_same_bytes(events: list[dict[str, int]])
     ]
     opens = list(range(0, 2 * len(ranges), 2))
     made = batch(ranges, opens, [place + 1 for place in opens])
-    made = Batch(
-        **{name: getattr(made, name) for name in Batch.__slots__} | {"ticks_name": Arg.CYCLES}
+    made = EventColumns(
+        **{name: getattr(made, name) for name in EventColumns.__slots__}
+        | {"ticks_name": Arg.CYCLES}
     )
     wanted = [
         one for event in ranges for one in (opening(event), packet(event["end"], 2, event["track"]))

@@ -11,7 +11,7 @@ import pytest
 from ikp.errors import ExportError
 from ikp.exporters.files import replacing
 from ikp.exporters.perfetto import PerfettoExporter, writer
-from ikp.exporters.perfetto.events import Batch
+from ikp.exporters.perfetto.events import EventColumns
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 
 OLD = b"an older trace"
@@ -126,7 +126,7 @@ def test_events_are_written_part_by_part(path: Path, monkeypatch: pytest.MonkeyP
     sizes = []
     encode = writer.encode
 
-    def spy(batch: Batch) -> np.ndarray:
+    def spy(batch: EventColumns) -> np.ndarray:
         sizes.append(len(batch.is_range))
         return encode(batch)
 

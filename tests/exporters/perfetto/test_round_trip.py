@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
 from ikp.core.trace import ClockFit, Events, Trace
-from ikp.exporters.perfetto import PerfettoExporter, batches, writer
-from ikp.exporters.perfetto.evidence import of_launch, to_launch
+from ikp.exporters.perfetto import PerfettoExporter, writer
+from ikp.exporters.perfetto.evidence import to_launch
+from ikp.exporters.perfetto.setup import of_launch
+from ikp.exporters.timeline import batches
 from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import (
     assert_canonical,
@@ -59,8 +61,8 @@ def test_how_events_are_cut_into_batches_makes_no_difference(trace: Trace, tmp_p
 
 
 def test_batches_hold_whole_slots() -> None:
-    assert batches.cuts(np.array([0, 3, 5, 5, 9, 9]), 5) == [(0, 3), (3, 5)]
-    assert batches.cuts(np.array([0, 9, 10]), 5) == [(0, 1), (1, 2)]
+    assert batches.cuts(np.array([0, 3, 5, 5, 9, 9]), 5) == [(0, 5), (5, 9)]
+    assert batches.cuts(np.array([0, 9, 10]), 5) == [(0, 9), (9, 10)]
     assert batches.cuts(np.array([0, 0, 0]), 5) == []
     assert batches.cuts(np.array([0]), 5) == []
 

@@ -7,6 +7,7 @@ from google.protobuf.internal.encoder import TagBytes
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from ikp.exporters.perfetto import schema
+from ikp.exporters.protobuf import varints
 
 MESSAGES = {
     schema.Event: protos.TrackEvent,
@@ -40,9 +41,9 @@ def test_clocks_and_flags_are_perfetto_s() -> None:
 
 
 @pytest.mark.parametrize("field", [1, 15, 16, 23, 60, 2047])
-@pytest.mark.parametrize("wire_type", [schema.VARINT, schema.FIXED64, schema.BYTES])
+@pytest.mark.parametrize("wire_type", [varints.VARINT, varints.FIXED64, varints.BYTES])
 def test_tags_are_written_as_protobuf_does(field: int, wire_type: int) -> None:
-    assert schema.tag(field, wire_type) == TagBytes(field, wire_type)
+    assert varints.tag(field, wire_type) == TagBytes(field, wire_type)
 
 
 def test_interned_names_take_one_byte() -> None:

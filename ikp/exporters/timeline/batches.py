@@ -1,0 +1,162 @@
+"""A trace's events, some whole slots at a time: where in a viewer each one stands, and its arrows.
+
+Viewers draw an arrow from the start of one event to the start of another; Perfetto turns one round
+that would go back in time. So where the target had begun before its source did (a wait for what
+was issued later), the arrow ends at an instant of its own, named ``arrow``, at the end of the
+target. A target that is over by then gets none: times were changed, or are too coarse to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+from ikp.core.flows import arrows, spread
+from ikp.core.lanes import arrange
+from ikp.core.trace import Events, Trace
+from ikp.exporters.timeline.launches import Track
+from ikp.exporters.timeline.tracks import Layout, distinct, slot_bounds
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events of some slots, each slot's in order of their ends, which is that of recording."""
+
+    events: Events
+    rows: Rows  # which of the trace each one is
+    ranges: NDArray[np.bool_]  # instants where not
+    track: Ints
+    opens: Ints  # its place among the batch's events as they open and close
+    closes: Ints  # the same place for an instant
+    new: list[Track]  # those on which nothing stood before
+
+
+class Batches:
+    """The batches of a trace: about so many events each, if slots allow it."""
+
+    def __init__(self, trace: Trace, layout: Layout, events: int) -> None:
+        self._trace = trace
+        self._cuts = cuts(slot_bounds(trace), events)
+        self._overlaps = _Overlaps(layout)
+
+    def __len__(self) -> int:
+        return len(self._cuts)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for low, high in self._cuts:
+            events, rows = by_end(self._trace.events, low, high)
+            ranges = events.kind == int(Kind.RANGE)
+            stream = arrange(events.slot, events.start_ns, events.end_ns, ranges)
+            track, new = self._overlaps.place(events.slot.astype(np.intp), stream.lane)
+            yield Batch(events, rows, ranges, track, stream.opens, stream.closes, new)
+
+
+class _Overlaps:
+    """Gives each further lane of a warp a track of its own, below the warp's."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._found: dict[tuple[int, int], int] = {}  # (warp's track, lane) -> track
+
+    def place(self, slot: Rows, lane: Ints) -> tuple[Ints, list[Track]]:
+        """Return the track of each event, and the tracks that these events are the first on."""
+        if not lane.any():
+            return self._layout.slot_track[slot], []
+        row, one = distinct(slot, lane)
+        warps, lanes = self._layout.slot_track[slot[one]], lane[one]
+        uuids, new = [], []
+        for warp, number in zip(warps.tolist(), lanes.tolist(), strict=True):
+            free = self._layout.next_uuid + len(self._found)
+            uuids.append(self._found.setdefault((warp, number), free) if number else warp)
+            if uuids[-1] == free:
+                new.append(Track(free, f"overlap {number}", warp, number))
+        return np.array(uuids)[row], new
+
+
+def cuts(bounds: Ints, events: int) -> list[tuple[int, int]]:
+    """Return parts of the events that hold about so many each, from one up to another.
+
+    Slot i holds events ``bounds[i]`` to ``bounds[i + 1]``. A slot is never cut: the order in which
+    its events open and close concerns all of them.
+    """
+    parts = []
+    low = 0
+    while low < len(bounds) - 1:
+        high = int(np.searchsorted(bounds, bounds[low] + events, "right")) - 1
+        high = max(high, low + 1)
+        if bounds[high] > bounds[low]:
+            parts.append((int(bounds[low]), int(bounds[high])))
+        low = high
+    return parts
+
+
+def by_end(events: Events, low: int, high: int) -> tuple[Events, Rows]:
+    """Return the events from ``low`` up to ``high``, those of each slot in order of their ends.
+
+    Also return which row each one was.
+    """
+    slot, end = events.slot[low:high], events.end_ns[low:high]
+    rows: slice | Rows = slice(low, high)
+    order = np.arange(low, high)
+    if np.any((end[1:] < end[:-1]) & (slot[1:] == slot[:-1])):
+        rows = order = low + np.lexsort((end, slot))
+    return Events(*(getattr(events, name)[rows] for name in Events.__slots__)), order
+
+
+ARROW: Final = b"arrow"
+"""Name of the instants at which arrows end that can't end at the start of their target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The numbers of some arrows of each event; those of event i begin at ``first[i]``."""
+
+    first: Ints
+    numbers: Ints
+
+    @classmethod
+    def of(cls, rows: NDArray[np.intp], numbers: Ints, events: int) -> Lists:
+        """Sort arrows by the row of their event."""
+        order = np.argsort(rows, kind="stable")
+        count = np.bincount(rows, minlength=events)
+        return cls(np.concatenate([[0], np.cumsum(count)]), numbers[order])
+
+    def take(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], Ints]:
+        """Return the arrows of the given events: where in ``rows`` its event is, and its number."""
+        first = self.first[rows]
+        count = self.first[rows + 1] - first
+        return np.repeat(np.arange(len(rows)), count), self.numbers[spread(first, count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrows:
+    """The arrows of a trace, which are numbered from 1, by event."""
+
+    leaving: Lists  # that start there
+    arriving: Lists  # that end there
+    late: Lists  # that end at an instant at its end
+
+    @classmethod
+    def of(cls, trace: Trace) -> Arrows | None:
+        """Find a trace's arrows; None if it has none to show."""
+        source, target = arrows(trace)
+        start, end, count = trace.events.start_ns, trace.events.end_ns, len(trace.events)
+        shown = end[target] > start[source]
+        source, target = source[shown], target[shown]
+        if not len(source):
+            return None
+        numbers = np.arange(1, len(source) + 1)
+        late = start[target] <= start[source]
+        return cls(
+            Lists.of(source, numbers, count),
+            Lists.of(target[~late], numbers[~late], count),
+            Lists.of(target[late], numbers[late], count),
+        )

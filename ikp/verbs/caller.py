@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FrameType
 
 _HERE = Path(__file__).parents[1]
-_OURS = (str(_HERE / "backends"), str(_HERE / "verbs.py"), str(_HERE / "auto" / "verbs.py"))
+_OURS = (str(_HERE / "backends"), str(_HERE / "verbs"))
 
 
 def calling() -> FrameType | None:

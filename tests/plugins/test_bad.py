@@ -22,6 +22,9 @@ class Exporter:
 
 class Backend:
     interface = {INTERFACE}
+    languages = ()
+    @staticmethod
+    def adapter(semantic, verb): ...
     def device_type(self): return "cuda"
     def argument(self, segment): return segment
     def names(self): return {{}}
@@ -95,8 +98,10 @@ def test_a_shadowed_exporter_leaves_the_others(install: Install) -> None:
 @pytest.mark.parametrize(
     ("group", "kind", "method"),
     [
+        (BACKENDS, "Backend", "adapter"),
         (BACKENDS, "Backend", "argument"),
         (BACKENDS, "Backend", "device_type"),
+        (BACKENDS, "Backend", "languages"),
         (BACKENDS, "Backend", "names"),
         (EXPORTERS, "Exporter", "write"),
         (EXPORTERS, "Exporter", "suffixes"),

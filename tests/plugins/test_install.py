@@ -23,7 +23,7 @@ def test_it_is_listed_with_kind_name_origin_and_version(run: Run) -> None:
 
 def test_listing_imports_no_plugin(run: Run) -> None:
     script = (
-        "import sys; from ikp.cli.plugins import registered; from ikp.core import plugins;"
+        "import sys; from ikp.cli.plugins import registered; from ikp import plugins;"
         "print(*(p.name for p in registered()), *plugins.names(plugins.BACKENDS));"
         "print('IMPORTED', *(m for m in sys.modules"
         " if m.startswith(('ikp_cuda', 'ikp.backends.', 'ikp.exporters.'))))"
@@ -42,7 +42,7 @@ def test_both_load_and_say_so(run: Run) -> None:
 
 def test_loading_the_backend_loads_no_torch_and_no_other_backend(run: Run) -> None:
     script = (
-        "import sys; from ikp.core import plugins; plugins.load(plugins.BACKENDS, 'cuda');"
+        "import sys; from ikp import plugins; plugins.load(plugins.BACKENDS, 'cuda');"
         "print(*({'torch', 'triton', 'cutlass'} & set(sys.modules)))"
     )
     done = run("-c", script)

@@ -11,7 +11,7 @@ from ikp.core.segment import Segment
 from ikp.core.spec import Spec
 from ikp_cuda import regions
 
-INTERFACE = 1
+INTERFACE = 2
 """The version of ikp's plugin interface that this package was written for: a literal. To copy
 ``ikp.plugins.INTERFACE`` would claim to fit whatever version is installed.
 """

@@ -15,7 +15,7 @@ from ikp.errors import ExportError
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
-INTERFACE = 1
+INTERFACE = 2
 """The version of ikp's plugin interface that this was written for."""
 
 COLUMNS = (

@@ -39,8 +39,24 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
     from ikp.targets import ptx, ptx_slot, ptx_totals
     from ikp.unedited.plan import Plan
-    from ikp.verbs import dsl
-    from ikp.verbs.dsl import Dsl, OpenRange, Payload, Place, Region, Unrecorded
+    from ikp.verbs.dsl import (
+        Dsl,
+        OpenRange,
+        Payload,
+        Place,
+        Region,
+        Unrecorded,
+        constant_payload,
+        constant_region,
+        describe_context,
+        init_twice,
+        never_closed,
+        no_init,
+        not_a_buffer,
+        not_a_payload,
+        not_a_region,
+        placed,
+    )
     from ikp.verbs.inline_ptx import PtxRecorder
     from ikp.verbs.names import intern, known
     from ikp.verbs.off import Off
@@ -79,12 +95,21 @@ __all__ = [
     "UsageError",
     "abi",
     "checked_name",
-    "dsl",
+    "constant_payload",
+    "constant_region",
+    "describe_context",
+    "init_twice",
     "intern",
     "known",
     "load",
     "merge",
     "names",
+    "never_closed",
+    "no_init",
+    "not_a_buffer",
+    "not_a_payload",
+    "not_a_region",
+    "placed",
     "ptx",
     "ptx_slot",
     "ptx_totals",
@@ -93,7 +118,6 @@ __all__ = [
 
 _MODULES = {
     "abi": "ikp.core.abi",
-    "dsl": "ikp.verbs.dsl",
     "ptx": "ikp.targets.ptx",
     "ptx_slot": "ikp.targets.ptx_slot",
     "ptx_totals": "ikp.targets.ptx_totals",
@@ -105,7 +129,11 @@ _HOMES = {
     "ikp.core.spec": "Spec",
     "ikp.core.trace": "Trace",
     "ikp.unedited.plan": "Plan",
-    "ikp.verbs.dsl": "Dsl OpenRange Payload Place Region Unrecorded",
+    "ikp.verbs.dsl": (
+        "Dsl OpenRange Payload Place Region Unrecorded constant_payload constant_region "
+        "describe_context init_twice never_closed no_init not_a_buffer not_a_payload not_a_region "
+        "placed"
+    ),
     "ikp.verbs.inline_ptx": "PtxRecorder",
     "ikp.verbs.names": "intern known",
     "ikp.verbs.off": "Off",
@@ -126,7 +154,7 @@ class Language:
     """A kernel language, as messages speak of it."""
 
     name: str  # "Triton"
-    mark: str  # what makes a function a kernel: "@triton.jit"
+    mark: str = ""  # what makes a Python function a kernel: "@triton.jit"
     compiled: str = ""  # what returns a compiled kernel: "Triton's kernel[grid](...)"
 
 

@@ -37,7 +37,7 @@ def tracing(semantic: Any, verb: str) -> Dsl:
 
 
 def _outside(verb: str) -> KernelError:
-    *most, last = dict.fromkeys(language.mark for language in registry.languages())
+    *most, last = dict.fromkeys(each.mark for each in registry.languages() if each.mark)
     broken = "".join(f" Not loaded: {text}" for text in registry.broken())
     return KernelError(
         f"ikp.{verb} is called outside a kernel. Call it in a function marked {', '.join(most)} or "

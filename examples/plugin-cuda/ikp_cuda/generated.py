@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core import abi
-from ikp.core.spec import Spec
+from ikp.plugins import Spec, abi
 
 _CONSTANTS = (
     "MAGIC",

@@ -59,6 +59,7 @@ def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
         ("bad_needs", "import no_such_module_at_all", "install no_such_module_at_all"),
         ("bad_init", "class Exporter:\n  def __init__(self): 1 / 0", "ZeroDivisionError"),
         ("bad_newer", GOOD.replace(f"= {INTERFACE}", "= 99"), "written for interface 99"),
+        ("bad_older", GOOD.replace(f"= {INTERFACE}", "= 1"), "from bad_older, was written for"),
         ("bad_unsaid", "class Exporter: ...", "interface unknown"),
     ],
 )

@@ -101,23 +101,20 @@ def _found(namespace: str, name: str, *, made: bool) -> Any:
 
 def _check(plugin: Any, namespace: str, name: str) -> None:
     """Refuse what was written for another version of the interface, or lacks a part of it."""
-    package = _origins(namespace, name)
     interface = getattr(plugin, "interface", "unknown")
     if interface != INTERFACE:
+        package = _origins(namespace, name)
         newer = isinstance(interface, int) and interface > INTERFACE
-        remedy = (
-            "Upgrade ikp"
-            if newer
-            else f"Upgrade {package}; where that is yours, docs/plugins.md says what has changed"
-        )
+        theirs = f"{package}; where that is yours, docs/plugins.md says what has changed"
         raise PluginError(
             f"plugin {name!r} in {namespace}, from {package}, was written for interface "
-            f"{interface} of ikp's plugins, this ikp has {INTERFACE}. {remedy}."
+            f"{interface} of ikp's plugins, this ikp has {INTERFACE}. Upgrade "
+            f"{'ikp' if newer else theirs}."
         )
     if lacking := [member for member in _MEMBERS[namespace] if not hasattr(plugin, member)]:
         raise PluginError(
-            f"plugin {name!r} in {namespace}, from {package}, has no {', '.join(lacking)}. Upgrade "
-            "or uninstall that package."
+            f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, has no "
+            f"{', '.join(lacking)}. Upgrade or uninstall that package."
         )
 
 

@@ -110,10 +110,10 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
 
     from cuda.bindings import driver
 
+    from ikp.backends.argument import Argument
     from ikp.core import abi
     from ikp.core.spec import Spec
     from ikp.session.revision import revision
-    from ikp.verbs.argument import Argument
 
     check(driver.cuInit(0))
     device = check(driver.cuDeviceGet(0))

@@ -15,7 +15,7 @@ from ikp.version import __version__
 
 if TYPE_CHECKING:
     from ikp import edit
-    from ikp.backends.triton.unedited.instrument import instrument
+    from ikp.backends.argument import Argument
     from ikp.calibration.calibrate import calibrate
     from ikp.core.overhead import Figure, Overhead
     from ikp.core.trace import Trace
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from ikp.exporters.load import load
     from ikp.inspection.inspector import inspect
     from ikp.profiling.capture import capture
+    from ikp.profiling.instrument import instrument
     from ikp.profiling.profile import profile
     from ikp.session.switches import set_export
-    from ikp.verbs.argument import Argument
     from ikp.verbs.intrinsics import (
         end,
         end_async,
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "ikp.backends.triton.unedited.instrument": "instrument",
-    "ikp.verbs.argument": "Argument",
+    "ikp.backends.argument": "Argument",
     "ikp.calibration.calibrate": "calibrate",
     "ikp.core.overhead": "Figure Overhead",
     "ikp.verbs.intrinsics": (
@@ -61,6 +60,7 @@ _HOMES = {
         "end end_async finish init instant no_token range role start start_async"
     ),
     "ikp.profiling.capture": "capture",
+    "ikp.profiling.instrument": "instrument",
     "ikp.profiling.profile": "profile",
     "ikp.session.switches": "set_export",
     "ikp.core.trace": "Trace",

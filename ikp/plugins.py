@@ -1,26 +1,226 @@
-"""Backends and exporters, found by entry point through stevedore, the built-in ones included.
+"""The door: all that a package of your own uses to add a language or a file format to ikp.
 
-Listing names imports no plugin; loading one imports that one alone.
+A plugin is a class, named by an entry point (docs/plugins.md). It imports from here alone: the
+protocols that ikp asks, and what else is exported below, stay as they are until ``INTERFACE``
+changes. Importing this module loads nothing but the standard library; each name that comes from
+elsewhere is loaded when it is first used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from ikp.errors import ExportError, PluginError
+from ikp.errors import (
+    BufferError,
+    DecodeError,
+    ExportError,
+    IkpError,
+    IkpWarning,
+    InspectError,
+    KernelError,
+    PluginError,
+    RegionError,
+    UsageError,
+)
 from ikp.paths import path_text
+from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, load, names
 
 if TYPE_CHECKING:
+    from ikp.core import abi
+    from ikp.core.regions import checked_name, merge, region_id
     from ikp.core.segment import Segment
+    from ikp.core.selection import Selection
+    from ikp.core.spec import Spec
     from ikp.core.trace import Trace
+    from ikp.targets import ptx, ptx_slot, ptx_totals
+    from ikp.unedited.plan import Plan
+    from ikp.verbs.dsl import (
+        Dsl,
+        OpenRange,
+        Payload,
+        Place,
+        Region,
+        Unrecorded,
+        constant_payload,
+        constant_region,
+        describe_context,
+        init_twice,
+        never_closed,
+        no_init,
+        not_a_buffer,
+        not_a_payload,
+        not_a_region,
+        placed,
+    )
+    from ikp.verbs.inline_ptx import PtxRecorder
+    from ikp.verbs.names import intern, known
+    from ikp.verbs.off import Off
 
-BACKENDS = "ikp.backends"
-EXPORTERS = "ikp.exporters"
+__all__ = [
+    "BACKENDS",
+    "EXPORTERS",
+    "INTERFACE",
+    "LANGUAGES",
+    "Backend",
+    "BufferError",
+    "DecodeError",
+    "Dsl",
+    "ExportError",
+    "Exporter",
+    "IkpError",
+    "IkpWarning",
+    "Image",
+    "InspectError",
+    "KernelError",
+    "Language",
+    "Off",
+    "OpenRange",
+    "Payload",
+    "Place",
+    "Plan",
+    "PluginError",
+    "PtxRecorder",
+    "Region",
+    "RegionError",
+    "Segment",
+    "Selection",
+    "Spec",
+    "Trace",
+    "Unrecorded",
+    "UsageError",
+    "abi",
+    "checked_name",
+    "constant_payload",
+    "constant_region",
+    "describe_context",
+    "init_twice",
+    "intern",
+    "known",
+    "load",
+    "merge",
+    "names",
+    "never_closed",
+    "no_init",
+    "not_a_buffer",
+    "not_a_payload",
+    "not_a_region",
+    "placed",
+    "ptx",
+    "ptx_slot",
+    "ptx_totals",
+    "region_id",
+]
 
-INTERFACE = 1
-"""Version of the two protocols below. A plugin's ``interface`` must equal it."""
+_MODULES = {
+    "abi": "ikp.core.abi",
+    "ptx": "ikp.targets.ptx",
+    "ptx_slot": "ikp.targets.ptx_slot",
+    "ptx_totals": "ikp.targets.ptx_totals",
+}
+_HOMES = {
+    "ikp.core.regions": "checked_name merge region_id",
+    "ikp.core.segment": "Segment",
+    "ikp.core.selection": "Selection",
+    "ikp.core.spec": "Spec",
+    "ikp.core.trace": "Trace",
+    "ikp.unedited.plan": "Plan",
+    "ikp.verbs.dsl": (
+        "Dsl OpenRange Payload Place Region Unrecorded constant_payload constant_region "
+        "describe_context init_twice never_closed no_init not_a_buffer not_a_payload not_a_region "
+        "placed"
+    ),
+    "ikp.verbs.inline_ptx": "PtxRecorder",
+    "ikp.verbs.names": "intern known",
+    "ikp.verbs.off": "Off",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'ikp.plugins' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A kernel language, as messages speak of it."""
+
+    name: str  # "Triton"
+    mark: str = ""  # what makes a Python function a kernel: "@triton.jit"
+    compiled: str = ""  # what returns a compiled kernel: "Triton's kernel[grid](...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The machine code of one compiled module, for ``ikp.inspect``."""
+
+    cubin: bytes
+    ptx: str  # "" where there is none: then names are not known
+    origin: str
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """The verbs for a kernel language, as the host sees them; interface 2.
+
+    The entry point names the class. It must be importable without the language. What is asked of
+    the class, ``adapter`` and the optional functions below, is asked only in programs that have
+    imported the language's package, and makes no instance. Sessions make one: that is where to
+    import the language, and to refuse with an ImportError where it is not installed.
+
+    A backend may also have these, as static or class methods:
+
+    - ``image(kernel) -> Image | None``: the machine code of a compiled kernel, for ``ikp.inspect``;
+      None for what is no kernel of this language.
+    - ``mark(kernel, plan, launches=, session=, buffer=)``: what ``ikp.instrument`` returns; None
+      for what is no kernel of this language. ``plan`` is a ``Plan``, ``launches`` a range,
+      ``session`` returns the session that records, ``buffer`` are options of ``prof.buffer``.
+
+    A method raises what ikp's own do: a class of ``ikp.errors`` that says what to do.
+    """
+
+    interface: ClassVar[int]  # a literal 2: ``INTERFACE`` would claim to fit every version
+    languages: ClassVar[tuple[Language, ...]]
+    # Optional: ``distribution``, what pip calls the language's package, where that has another name
+
+    @staticmethod
+    def adapter(semantic: Any, verb: str) -> Dsl | None:
+        """Return what the verbs ask, if code of this language calls a verb right now.
+
+        Asked for each call of a verb, in the thread that calls it, until a backend answers. One
+        that extends another backend's class is asked before that. An ``Off`` is a guess: it is
+        taken where nobody answers with more.
+
+        Args:
+            semantic: what the caller handed the verb as ``_semantic``, as Triton and what extends
+                it do; None elsewhere. Answer to your own alone.
+            verb: its name, for messages.
+
+        Raises:
+            KernelError: it is this language's code, and verbs can't stand there.
+        """
+
+    def device_type(self) -> str:
+        """Return where kernels launched now run: ``"cuda"``, or ``"cpu"``."""
+
+    def argument(self, segment: Segment) -> Any:
+        """Return what a kernel of this language takes as its ``prof`` argument.
+
+        Its attribute ``data`` is the segment's, so that this is held as long as a launch may use
+        it. None where the kernel can't record; the backend has said why.
+        """
+
+    def names(self) -> Mapping[int, str]:
+        """Return the region names known from kernels traced or loaded so far, by region id."""
 
 
 @runtime_checkable
@@ -38,25 +238,6 @@ class Exporter(Protocol):
         """Write ``trace`` to ``path``; raise ExportError if it exists and ``force`` is false."""
 
 
-@runtime_checkable
-class Backend(Protocol):
-    """The verbs for one DSL, as the host sees them."""
-
-    interface: int
-
-    def device_type(self) -> str:
-        """Return where kernels launched now run: ``"cuda"``, or ``"cpu"`` for an interpreter."""
-
-    def argument(self, segment: Segment) -> Any:
-        """Return what a kernel of this DSL takes as its ``prof`` argument.
-
-        None where it can't record; the backend has said why.
-        """
-
-    def names(self) -> dict[int, str]:
-        """Return the region names known from kernels traced or loaded so far, by region id."""
-
-
 SUFFIXES = {
     "chrome": (".json", ".json.gz", ".chrome_trace"),
     "csv": (".csv", ".csv.gz"),
@@ -66,88 +247,6 @@ SUFFIXES = {
 }
 """Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
 are known when it is loaded, and only then asked for; it can't take one of these."""
-
-_MEMBERS = {BACKENDS: ("device_type", "argument", "names"), EXPORTERS: ("suffixes", "write")}
-"""What a plugin must have beside ``interface``."""
-
-
-def names(namespace: str) -> list[str]:
-    """Return the plugin names registered in ``namespace``, sorted; imports none of them."""
-    from stevedore import NamedExtensionManager
-
-    manager: Any = NamedExtensionManager(namespace, names=[])
-    return sorted(set(manager.entry_points_names()))
-
-
-def load(namespace: str, name: str) -> Any:
-    """Import one plugin and return an instance of it.
-
-    Raises:
-        PluginError: no such plugin, its import failed, or it speaks another interface version.
-    """
-    from stevedore.driver import DriverManager
-    from stevedore.exception import MultipleMatches, NoMatches
-
-    try:
-        plugin: Any = DriverManager(namespace, name, invoke_on_load=True).driver
-    except NoMatches as error:
-        known = ", ".join(names(namespace)) or "none"
-        raise PluginError(
-            f"no plugin named {name!r} in {namespace} (registered: {known}). Install the package "
-            f"that provides it, or reinstall ikp if a built-in one is missing."
-        ) from error
-    except MultipleMatches as error:
-        raise PluginError(
-            f"{namespace} has two plugins named {name!r}, from {_origins(namespace, name)}: "
-            f"uninstall one of the packages."
-        ) from error
-    except ImportError as error:
-        raise PluginError(missing_extra(namespace, name, error)) from error
-    except (Exception, SystemExit) as error:  # a plugin may not end the process
-        raise PluginError(
-            f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, can't be loaded: "
-            f"{type(error).__name__}: {error}. Upgrade or uninstall that package."
-        ) from error
-    if getattr(plugin, "interface", None) != INTERFACE:
-        raise PluginError(
-            f"plugin {name!r} in {namespace} was written for interface "
-            f"{getattr(plugin, 'interface', 'unknown')}, this ikp has {INTERFACE}: upgrade the "
-            "older one."
-        )
-    if lacking := [member for member in _MEMBERS[namespace] if not hasattr(plugin, member)]:
-        raise PluginError(
-            f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, has no "
-            f"{', '.join(lacking)}. Upgrade or uninstall that package."
-        )
-    return plugin
-
-
-EXTRAS = {
-    "triton": "triton",
-    "torch": "torch",
-    "cutlass": "cute",
-    "pandas": "pandas",
-    "pyarrow": "parquet",
-}
-
-
-def missing_extra(namespace: str, name: str, error: ImportError) -> str:
-    """Say which ``pip install`` line gives the package that ``error`` misses."""
-    missing = (error.name or "").partition(".")[0]
-    remedy = (
-        f"pip install 'ikp[{EXTRAS[missing]}]'"
-        if missing in EXTRAS
-        else f"install {missing or 'it'}"
-    )
-    return f"plugin {name!r} in {namespace} can't be loaded: {error}. Do: {remedy}"
-
-
-def _origins(namespace: str, name: str) -> str:
-    """Return the packages that register ``name``."""
-    from importlib.metadata import entry_points
-
-    points = entry_points(group=namespace, name=name)
-    return ", ".join(sorted({point.dist.name for point in points if point.dist})) or "nowhere"
 
 
 def exporter_for_path(path: str | PathLike[str]) -> Exporter:

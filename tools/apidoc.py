@@ -33,7 +33,7 @@ INSPECTED = {
     "ikp.inspection.source": ("Source",),
 }
 """What ``ikp.inspect`` returns."""
-PLUGINS = {"ikp.plugins": ("Backend", "Exporter")}
+PLUGINS = {"ikp.plugins": ("Backend", "Exporter", "Language", "Image"), "ikp.verbs.dsl": ("Dsl",)}
 HEADER = """\
 # API reference
 

@@ -1,1 +1,1 @@
-"""The verbs of each DSL, one package per DSL, and the region names they share."""
+"""ikp's own languages, one package each, and the argument that their kernels share."""

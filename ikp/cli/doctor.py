@@ -10,22 +10,16 @@ from importlib import metadata
 
 import click
 
+from ikp import registry
 from ikp.cli import gpu
 from ikp.cli.files import next_command
 from ikp.cli.plugins import Check, Plugin, aligned, check, registered
+from ikp.errors import PluginError
 from ikp.terminal import message
 from ikp.version import __version__
 
-PACKAGES = (
-    "triton",
-    "torch",
-    "numpy",
-    "perfetto",
-    "stevedore",
-    "nvidia-cutlass-dsl",
-    "pandas",
-    "pyarrow",
-)
+PACKAGES = ("torch", "numpy", "perfetto", "stevedore", "pandas", "pyarrow")
+"""Those of the kernel languages come first."""
 VARIABLES = {
     "IKP": "0 turns all recording off",
     "TRITON_INTERPRET": "1 runs Triton kernels on the CPU",
@@ -64,11 +58,18 @@ def examine() -> Report:
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         system=platform.platform(),
         ikp=__version__,
-        packages={name: _version(name) for name in PACKAGES},
+        packages={name: _version(name) for name in (*_languages(), *PACKAGES)},
         plugins=tuple((plugin, check(plugin)) for plugin in registered()),
         gpus=gpu.find(),
         environment={name: os.environ.get(name) for name in VARIABLES},
     )
+
+
+def _languages() -> list[str]:
+    try:
+        return list(registry.distributions())
+    except PluginError:  # the check of the plugins tells
+        return []
 
 
 def _version(package: str) -> str | None:
@@ -130,7 +131,8 @@ def _as_json(report: Report) -> str:
 
 
 def _next(report: Report) -> None:
-    if report.packages["triton"] is None or report.packages["torch"] is None:
+    """Say what to do next: `ikp demo`, whose kernel is in Triton, or what that needs."""
+    if report.packages.get("triton") is None or report.packages["torch"] is None:
         next_command("pip", "install", "ikp[triton]", why="to profile Triton kernels")
     else:
         next_command("ikp", "demo", why="profile a small kernel")

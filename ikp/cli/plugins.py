@@ -10,7 +10,8 @@ import click
 
 from ikp.cli.files import next_command
 from ikp.errors import PluginError
-from ikp.plugins import BACKENDS, EXPORTERS, EXTRAS, load
+from ikp.plugins import BACKENDS, EXPORTERS, load
+from ikp.registry import remedy_for
 from ikp.terminal import message, printable
 
 
@@ -78,7 +79,8 @@ def _is_absence(plugin: Plugin, error: PluginError) -> bool:
         return False
     missing = cause.name.partition(".")[0]
     own = plugin.target.partition(":")[0].partition(".")[0]
-    return missing in EXTRAS or own not in {"ikp", missing}
+    optional = remedy_for(plugin.namespace, plugin.name, missing) is not None
+    return optional or own not in {"ikp", missing}
 
 
 @click.command("plugins", short_help="The backends and exporters that are registered.")

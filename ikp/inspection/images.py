@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ikp import registry
 from ikp.errors import InspectError, UsageError
 from ikp.inspection.tools import assemble
+from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """One compiled module."""
-
-    cubin: bytes
-    ptx: str  # "" where there is none: then names are not known
-    origin: str
-    notes: tuple[str, ...] = ()
 
 
 def images(kernel: Any) -> Iterator[Image]:
@@ -32,39 +23,15 @@ def images(kernel: Any) -> Iterator[Image]:
     """
     if isinstance(kernel, (str, PathLike)):
         return _of_path(Path(kernel))
-    if isinstance(asm := getattr(kernel, "asm", None), Mapping):
-        return iter([_of_triton(kernel, asm)])
-    if hasattr(kernel, "__cubin__"):
-        return iter([_of_cute(kernel)])
-    if hasattr(kernel, "arg_names") and hasattr(kernel, "run"):
-        raise UsageError(
-            "this kernel is not compiled yet. Inspect what launching it returns: "
-            "ikp.inspect(kernel[grid](...))."
-        )
+    for backend in registry.imported():
+        found: Image | None = backend.image(kernel) if hasattr(backend, "image") else None
+        if found is not None:
+            return iter([found])
+    compiled = " or ".join(each.compiled for each in registry.languages() if each.compiled)
     raise UsageError(
         f"ikp.inspect takes a compiled kernel or a path, not {kernel!r}. A compiled kernel is what "
-        "Triton's kernel[grid](...) or CuTe's cute.compile(...) returned."
+        f"{compiled} returned."
     )
-
-
-def _of_triton(kernel: Any, asm: Mapping[str, Any]) -> Image:
-    if "cubin" not in asm:
-        raise InspectError(
-            f"this kernel has no machine code for an NVIDIA GPU (it has: {', '.join(asm)}). "
-            "ikp inspect reads cubins only. Of a kernel for an AMD GPU, compiled.asm['amdgcn'] "
-            "shows the instructions: a range lies between two s_memtime, and its store is named."
-        )
-    name = getattr(kernel, "name", "") or "a compiled kernel"
-    return Image(bytes(asm["cubin"]), str(asm.get("ptx", "")), str(name))
-
-
-def _of_cute(kernel: Any) -> Image:
-    if not kernel.__cubin__:
-        raise InspectError(
-            "CuTe did not keep this kernel's machine code. Compile it with "
-            "cute.compile[cute.KeepPTX, cute.KeepCUBIN](...), or set CUTE_DSL_KEEP=ptx,cubin."
-        )
-    return Image(bytes(kernel.__cubin__), str(kernel.__ptx__ or ""), "a compiled CuTe kernel")
 
 
 def _of_path(path: Path) -> Iterator[Image]:

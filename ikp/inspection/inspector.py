@@ -13,7 +13,7 @@ from ikp.errors import InspectError
 from ikp.inspection import expectations, ptx_names, source
 from ikp.inspection.find_records import Found, Record, find
 from ikp.inspection.flow import Flow
-from ikp.inspection.images import Image, images
+from ikp.inspection.images import images
 from ikp.inspection.opcodes import IDLE, Work, work_of
 from ikp.inspection.places import Places
 from ikp.inspection.ptx_names import Marks
@@ -21,6 +21,7 @@ from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Repor
 from ikp.inspection.sass import Code, Instruction, parse
 from ikp.inspection.tools import disassemble
 from ikp.patterns import dotted
+from ikp.plugins import Image
 
 
 def inspect(kernel: Any, *, name: str | None = None) -> Report:

@@ -20,8 +20,8 @@ from ikp.running.report import MIB, report
 from ikp.running.startup.sitecustomize import say
 
 if TYPE_CHECKING:
-    from ikp.backends.triton.unedited.everything import Everything
     from ikp.profiling.profile import profile
+    from ikp.running.watched import Watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +87,20 @@ class Options:
             self.path, force=self.force, clock=self.clock, mode=self.mode, buffer_size=size
         )
 
-    def launcher(self) -> Everything:
+    def launcher(self) -> Watched:
         """Return what launches the program's kernels; it has no session yet."""
-        from ikp.backends.triton.unedited.everything import Everything
+        from ikp import registry
         from ikp.unedited.plan import plan, span
 
-        return Everything(
+        (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
+        launcher: Watched = backend.watch(
             plan(self.detail, self.lines, self.level),
-            lambda: None,
-            span(self.launch),
-            choices.of_launch(self.blocks, self.warps),
+            launches=span(self.launch),
+            buffer=choices.of_launch(self.blocks, self.warps),
             kernels=choices.kernels(self.kernel),
             room=self.memory_mib * MIB,
         )
+        return launcher
 
 
 def begin(text: str, path: str, *, forked: bool) -> Recording:
@@ -113,14 +114,12 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     Raises:
         ExportError: the trace can't be written any more.
     """
-    from ikp.backends.triton.unedited.everything import stepping_in
-
     options = Options.parse(text, path)
     launcher = options.launcher()
     session = None if forked else options.session().__enter__()
     launcher.session = Forked() if forked else lambda: session
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", Forked()))
-    stepped_in = stepping_in(launcher)
+    stepped_in = launcher.stepping_in()
     stepped_in.__enter__()
     frames.hide()
     return Recording(options, launcher, session, stepped_in)
@@ -147,7 +146,7 @@ class Recording:
     """What launches the program's kernels, and the session they are in."""
 
     options: Options
-    launcher: Everything
+    launcher: Watched
     session: profile | None  # None: kernels run plain
     stepped_in: AbstractContextManager[None]  # steps out when nobody holds it
 

@@ -12,10 +12,10 @@ from ikp.running import choices
 from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 
 if TYPE_CHECKING:
-    from ikp.backends.triton.unedited.everything import Everything
     from ikp.core.trace import Trace
     from ikp.profiling.profile import profile
     from ikp.running.recording import Options
+    from ikp.running.watched import Watched
 
 ROWS = 10
 MIB = 1 << 20
@@ -23,7 +23,7 @@ RECORD_CYCLES = {32: 53, 64: 68}
 """The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
 
 
-def report(session: profile, launcher: Everything, options: Options, *, wrote: bool) -> None:
+def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
     """Print everything that there is to say, on stderr: the program's stdout is its own."""
     from ikp.cli.files import next_line
 
@@ -106,9 +106,9 @@ def _recording(trace: Trace) -> str:
     )
 
 
-def _launches(session: profile, launcher: Everything, options: Options) -> list[str]:
+def _launches(session: profile, launcher: Watched, options: Options) -> list[str]:
     """Say which launches were recorded, and why others were not."""
-    from ikp.backends.triton.unedited.everything import NOT_NAMED
+    from ikp.unedited.plan import NOT_NAMED
 
     others = [name for name, why in launcher.plain if why == NOT_NAMED]
     named = [name for name, why in launcher.plain if why != NOT_NAMED]

@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 
+from ikp import registry
 from ikp.core import abi
 from ikp.core.segment import Segment
 from ikp.version import __version__
@@ -24,7 +25,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "devices": ", ".join(sorted({segment.device_name for segment in segments})),
     }
-    for package in ("triton", "nvidia-cutlass-dsl", "torch"):
+    for package in (*registry.distributions(), "torch"):
         try:
             facts[package] = version(package)
         except PackageNotFoundError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ikp import plugins
+from ikp import plugins, registry
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.regions import merge
 from ikp.core.selection import EVERYTHING, Selection
@@ -14,9 +14,6 @@ from ikp.session.checked import checked_deduction, checked_mode, choice
 from ikp.session.device import checked_device, free_bytes
 from ikp.session.options import CLOCKS, OVERFLOWS
 from ikp.session.sizing import inferred, slots_of
-
-BUILT_IN = {"triton": "triton", "cute": "cutlass"}
-"""Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
 
 
 class Wishes:
@@ -115,13 +112,19 @@ class Wishes:
 
 
 def _installed_backend() -> str:
-    """Return a built-in backend whose language is installed."""
+    """Return that of ikp's own backends which comes first among those whose language is installed.
+
+    Buffers of each serve kernels of all of them.
+    """
     from importlib.util import find_spec
 
-    for name, package in BUILT_IN.items():
-        if find_spec(package) is not None:
+    own, packages = registry.own(), registry.packages()
+    for name in own:
+        if find_spec(packages[name]) is not None:
             return name
-    raise PluginError(
-        "no kernel language is installed. Do: pip install 'ikp[triton]' (Triton and Gluon) or "
-        "pip install 'ikp[cute]' (CuTe DSL)."
-    )
+    installs: dict[str, list[str]] = {}
+    for name, kind in own.items():
+        pip = registry.remedy_for(plugins.BACKENDS, name, packages[name])
+        installs.setdefault(pip or "", []).extend(each.name for each in kind.languages)
+    remedies = (f"{pip} ({' and '.join(languages)})" for pip, languages in installs.items())
+    raise PluginError(f"no kernel language is installed. Do: {' or '.join(remedies)}.")

@@ -13,6 +13,9 @@ DETAILS = ("kernel", "loops", "ops")
 """Each marks what the ones before it mark, and more."""
 LEVELS = ("source", "scheduled")
 
+NOT_NAMED = "not among the chosen kernels"
+"""Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
+
 _SPAN = re.compile(r"(?P<first>\d*)(?P<colon>:)?(?P<stop>\d*)")
 _LINES = re.compile(r"(?:(?P<file>.*[^:\d]):)?(?P<first>\d+)(?:-(?P<last>\d+))?")
 

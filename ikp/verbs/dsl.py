@@ -16,8 +16,6 @@ from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.regions import checked_id
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.targets.ptx import HOST_NAMED, Record, region_comment
-from ikp.targets.ptx_totals import Counter
 from ikp.verbs.names import intern
 
 
@@ -32,25 +30,9 @@ class Region:
     name: str = ""
     runtime: Any = None
 
-    @property
-    def comment(self) -> str:
-        """What the mark of a record's store says of the region."""
-        if self.number is None or not self.name:
-            return HOST_NAMED
-        return region_comment(self.number, self.name)
-
     def fixed_tag(self, kind: Kind, payload: PayloadType) -> int | None:
         """Return the record's tag where it is known now, else None."""
         return None if self.number is None else abi.tag(kind, payload, self.number)
-
-    def record(self, kind: Kind, payload: PayloadType, place: Place) -> Record:
-        """Return what the code of a record is generated from."""
-        tag = self.fixed_tag(placed(kind, place), payload)
-        return Record(tag, self.comment, place.where is not None, place.index is not None)
-
-    def counter(self, kind: Kind) -> Counter:
-        """Return what counts the region's ranges or instants where totals are kept."""
-        return Counter(kind, self.number or 0)
 
 
 @dataclass(frozen=True, slots=True)

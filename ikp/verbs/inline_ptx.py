@@ -1,4 +1,4 @@
-"""The half of an adapter that is the same wherever verbs become inline PTX.
+"""The half of an adapter that is the same wherever verbs become inline PTX, or marks like it.
 
 Which operands a record's assembly takes, and in which order, stands here once. How a language makes
 a value of one, and a call of the assembly, is its adapter's own.
@@ -16,6 +16,24 @@ from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot, ptx_totals
 from ikp.targets.ptx_totals import Counter
 from ikp.verbs.dsl import OpenRange, Payload, Place, Region, placed
+
+
+def comment(region: Region) -> str:
+    """Return what the mark of a record's store says of the region."""
+    if region.number is None or not region.name:
+        return ptx.HOST_NAMED
+    return ptx.region_comment(region.number, region.name)
+
+
+def record(region: Region, kind: Kind, payload: PayloadType, place: Place) -> ptx.Record:
+    """Return what the code of a record is generated from."""
+    tag = region.fixed_tag(placed(kind, place), payload)
+    return ptx.Record(tag, comment(region), place.where is not None, place.index is not None)
+
+
+def counter(region: Region, kind: Kind) -> Counter:
+    """Return what counts the region's ranges or instants where totals are kept."""
+    return Counter(kind, region.number or 0)
 
 
 class PtxRecorder(ABC):
@@ -67,30 +85,30 @@ class PtxRecorder(ABC):
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record, or add the range to its region's total."""
         if self.spec().totals:
-            counter = region.counter(Kind.RANGE)
-            self._counting(counter)
-            asm = ptx_totals.end(self.spec(), counter, region.comment, place.where is not None)
+            total = counter(region, Kind.RANGE)
+            self._counting(total)
+            asm = ptx_totals.end(self.spec(), total, comment(region), place.where is not None)
             self._emit(asm, [start, *self._place(place)])
             return
-        asm = ptx.end(self.spec(), region.record(Kind.RANGE, payload.type, place))
+        asm = ptx.end(self.spec(), record(region, Kind.RANGE, payload.type, place))
         tag = self._tag(Kind.RANGE, payload.type, region, place)
         self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Read the clock and store one instant record, or add the instant to its region's total."""
         if self.spec().totals:
-            counter = region.counter(Kind.INSTANT)
-            self._counting(counter)
-            asm = ptx_totals.instant(counter, region.comment, place.where is not None)
+            total = counter(region, Kind.INSTANT)
+            self._counting(total)
+            asm = ptx_totals.instant(total, comment(region), place.where is not None)
             self._emit(asm, self._place(place))
             return
-        asm = ptx.instant(self.spec(), region.record(Kind.INSTANT, payload.type, place))
+        asm = ptx.instant(self.spec(), record(region, Kind.INSTANT, payload.type, place))
         tag = self._tag(Kind.INSTANT, payload.type, region, place)
         self._emit(asm, [*tag, self._word(payload), *self._place(place)])
 
     def store_role(self, region: Region) -> None:
         """Write the warp's role to its slot's header."""
-        self._emit(ptx.role(region.number or 0, region.comment), [])
+        self._emit(ptx.role(region.number or 0, comment(region)), [])
 
     def finish(self) -> None:
         """Write totals, the counts and the second clock anchor."""

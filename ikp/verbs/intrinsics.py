@@ -1,61 +1,31 @@
 """The verbs: what kernels of every DSL call as ``ikp.range``, ``ikp.start``, ...
 
-One function per verb, for all languages; what differs is in each language's ``Dsl``. A verb finds
-its language by how it is called, in this order (docs/decisions/0008):
-
-1. Triton and Gluon hand ``_semantic`` to functions marked ``__triton_builtin__``.
-2. CuTe runs the kernel's Python while its MLIR context is open.
-3. Triton's interpreter runs the kernel's Python, and knows which program it runs.
+One function per verb, for all languages; what differs is in each language's ``Dsl``, which
+``tracing`` finds.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import replace
-from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
 from ikp.errors import KernelError
-from ikp.verbs.dsl import (
-    Dsl,
-    OpenRange,
-    Payload,
-    Region,
-    Unrecorded,
-    find_place,
-    find_region,
-    stored_at,
-)
+from ikp.verbs.dsl import OpenRange, find_place, find_region, stored_at
 from ikp.verbs.off import Off
+from ikp.verbs.ranges import (
+    close_range,
+    make_token,
+    open_range,
+    open_ranges,
+    opened_region,
+    same_region,
+    shown,
+)
+from ikp.verbs.tracing import tracing
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
-
-
-def _dsl(semantic: Any, verb: str) -> Dsl:
-    """Return the adapter of the language whose code calls a verb."""
-    if semantic is not None:
-        compiled: Dsl = _adapter("ikp.backends.triton").compiling(semantic)
-        return compiled
-    for package, backend in (("cutlass", "cute"), ("triton", "triton")):
-        if package in sys.modules:
-            dsl: Dsl | None = _adapter(f"ikp.backends.{backend}").running(verb)
-            if dsl is not None:
-                return dsl
-    if "cutlass" in sys.modules:  # where CuTe has changed, nobody knows what it traces
-        unrecorded: Dsl | None = _adapter("ikp.backends.cute").off()
-        if unrecorded is not None:
-            return unrecorded
-    raise KernelError(
-        f"ikp.{verb} is called outside a kernel. Call it in a function marked @triton.jit, "
-        f"@gluon.jit or @cute.kernel, while that kernel is launched."
-    )
-
-
-def _adapter(module: str) -> Any:
-    return import_module(module)  # waits where another thread is importing it: sys.modules does not
 
 
 def _builtin(verb: _Verb) -> _Verb:
@@ -76,7 +46,7 @@ def init(prof: Any, _semantic: Any = None) -> Any:
     Raises:
         KernelError: called twice, outside a kernel, or with something else.
     """
-    dsl = _dsl(_semantic, "init")
+    dsl = tracing(_semantic, "init")
     dsl.init(prof)
     return dsl.context(())
 
@@ -96,10 +66,10 @@ def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = No
     Raises:
         KernelError: no ``init`` came before, or an argument can't be used.
     """
-    dsl = _dsl(_semantic, "start")
-    ranges = _ranges(dsl, ctx, "start")
+    dsl = tracing(_semantic, "start")
+    ranges = open_ranges(dsl, ctx, "start")
     dsl.check_source("start", ranges)
-    return dsl.context((*ranges, _open(dsl, region, payload, "start")))
+    return dsl.context((*ranges, open_range(dsl, region, payload, "start")))
 
 
 @_builtin
@@ -126,23 +96,23 @@ def end(
     Raises:
         KernelError: no range is open, or the one opened last is another.
     """
-    dsl = _dsl(_semantic, "end")
-    ranges = _ranges(dsl, ctx, "end")
+    dsl = tracing(_semantic, "end")
+    ranges = open_ranges(dsl, ctx, "end")
     dsl.recording("end")
     dsl.check_source("end", ranges)
     closed = dsl.region(region, "end")
     if not ranges:
         raise KernelError(
-            f"ikp.end({_name(dsl, region)}) has no open range. Write ctx = ikp.start(ctx, name) "
+            f"ikp.end({shown(dsl, region)}) has no open range. Write ctx = ikp.start(ctx, name) "
             f"before it, in the same loop iteration, and keep the context that each verb returns."
         )
-    if not _same(_opened(dsl, ranges[-1], "end"), closed):
+    if not same_region(opened_region(dsl, ranges[-1], "end"), closed):
         raise KernelError(
-            f"ikp.end({_name(dsl, region)}) meets the open range {_name(dsl, ranges[-1].region)}: "
+            f"ikp.end({shown(dsl, region)}) meets the open range {shown(dsl, ranges[-1].region)}: "
             f"ranges close in reverse order. Use ikp.start_async and ikp.end_async for ranges that "
             f"overlap."
         )
-    _close(dsl, ranges[-1], payload, (where, index), "end")
+    close_range(dsl, ranges[-1], payload, (where, index), "end")
     return dsl.context(ranges[:-1])
 
 
@@ -164,7 +134,7 @@ def instant(
     Raises:
         KernelError: no ``init`` came before, or an argument can't be used.
     """
-    dsl = _dsl(_semantic, "instant")
+    dsl = tracing(_semantic, "instant")
     if isinstance(dsl, Off):
         return ctx
     if dsl.ranges(ctx) is None:
@@ -197,7 +167,7 @@ def start_async(ctx: Any, region: Any = None, payload: Any = None, _semantic: An
     Raises:
         KernelError: no ``init`` came before, or an argument can't be used.
     """
-    return _token(_dsl(_semantic, "start_async"), ctx, region, payload, "start_async")
+    return make_token(tracing(_semantic, "start_async"), ctx, region, payload, "start_async")
 
 
 @_builtin
@@ -222,7 +192,7 @@ def no_token(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any =
     Raises:
         KernelError: no ``init`` came before, or an argument can't be used.
     """
-    return _token(_dsl(_semantic, "no_token"), ctx, region, payload, "no_token")
+    return make_token(tracing(_semantic, "no_token"), ctx, region, payload, "no_token")
 
 
 @_builtin
@@ -249,7 +219,7 @@ def end_async(
     Raises:
         KernelError: ``token`` is not a token.
     """
-    dsl = _dsl(_semantic, "end_async")
+    dsl = tracing(_semantic, "end_async")
     if isinstance(dsl, Off):
         return ctx
     dsl.recording("end_async")
@@ -258,8 +228,8 @@ def end_async(
         raise KernelError(
             "ikp.end_async takes (ctx, token): the token that ikp.start_async returned."
         )
-    _ranges(dsl, ctx, "end_async")
-    _close(dsl, opened[0], payload, (where, index), "end_async")
+    open_ranges(dsl, ctx, "end_async")
+    close_range(dsl, opened[0], payload, (where, index), "end_async")
     return ctx
 
 
@@ -274,7 +244,7 @@ def role(name: Any, _semantic: Any = None) -> None:
     Raises:
         KernelError: no ``init`` came before, or the name is not a string.
     """
-    dsl = _dsl(_semantic, "role")
+    dsl = tracing(_semantic, "role")
     if not isinstance(dsl.plain(name), str):
         raise KernelError(
             f"ikp.role needs a name, a string known when the kernel is compiled, not {name!r}."
@@ -301,12 +271,12 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
     Raises:
         KernelError: no ``init`` came before, or a range of the context is still open.
     """
-    dsl = _dsl(_semantic, "finish")
+    dsl = tracing(_semantic, "finish")
     if isinstance(dsl, Off):
         return ctx
     recording = dsl.recording("finish")
-    if dsl.plain(ctx) is not None and (ranges := _ranges(dsl, ctx, "finish")):
-        names = ", ".join(_name(dsl, each.region) for each in ranges)
+    if dsl.plain(ctx) is not None and (ranges := open_ranges(dsl, ctx, "finish")):
+        names = ", ".join(shown(dsl, each.region) for each in ranges)
         raise KernelError(
             f"ikp.finish ends the kernel, and {names} is still open: a range that is not closed is "
             "not recorded. Write ctx = ikp.end(ctx, name) before it."
@@ -341,7 +311,7 @@ class range:
         index: Any = None,
         _semantic: Any = None,
     ) -> None:
-        self._dsl = _dsl(_semantic, "range")
+        self._dsl = tracing(_semantic, "range")
         self._region, self._payload, self._place = region, payload, (where, index)
         self._opened: OpenRange | None = None
 
@@ -349,7 +319,7 @@ class range:
         self._dsl.check_source("range", ())
         # What is never recorded is not opened either, and told all the same where it is wrong.
         place = find_place(self._dsl, *self._place, "range")
-        opened = _open(self._dsl, self._region, self._payload, "range", never=place is None)
+        opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
         self._opened = None if place is None else opened
 
     def __exit__(
@@ -362,61 +332,4 @@ class range:
             return
         # What the kernel raised matters more than what closing its range may have to say.
         with suppress(KernelError) if error is not None else nullcontext():
-            _close(self._dsl, self._opened, None, self._place, "range")
-
-
-def _ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
-    ranges = dsl.ranges(ctx)
-    if ranges is None or any(each.opened is not None for each in ranges):
-        raise KernelError(
-            f"the first argument of ikp.{verb} is the context that ikp.init returned. For one line "
-            f"with no context, use: with ikp.range(name): ..."
-        )
-    return ranges
-
-
-def _open(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = False) -> OpenRange:
-    find_region(dsl, region, verb)  # refuse bad arguments where the range opens
-    given = dsl.payload(payload, verb)
-    if dsl.recording(verb) and not never:
-        return dsl.open(region, payload, given)
-    return dsl.unrecorded(region, payload, given)
-
-
-def _token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
-    _ranges(dsl, ctx, verb)
-    find_region(dsl, region, verb)
-    given = dsl.payload(payload, verb)
-    if dsl.recording(verb):
-        opened = dsl.token(region, payload, given, opened=verb == "start_async")
-    else:
-        opened = replace(dsl.unrecorded(region, payload, given), opened=Unrecorded("token"))
-    return dsl.context((opened,))
-
-
-def _close(
-    dsl: Dsl, opened: OpenRange, payload: Any, where_index: tuple[Any, Any], verb: str
-) -> None:
-    place = find_place(dsl, *where_index, verb)
-    replaced = dsl.plain(payload) is not None
-    given = dsl.payload(payload, verb) if replaced else None
-    if not dsl.recording(verb):
-        return
-    kept: Payload = given or dsl.payload(opened.payload, verb)
-    at = stored_at(dsl, place, opened.opened)
-    dsl.store_range(dsl.region(opened.region, verb), opened.start, kept, at)
-
-
-def _opened(dsl: Dsl, opened: OpenRange, verb: str) -> Region:
-    if isinstance(opened.region, Unrecorded):
-        return Region(None)
-    return dsl.region(opened.region, verb)
-
-
-def _same(opened: Region, closed: Region) -> bool:
-    known = opened.number is not None and closed.number is not None
-    return opened.number == closed.number if known else True  # the rest is known only at run time
-
-
-def _name(dsl: Dsl, region: Any) -> str:
-    return repr(dsl.plain(region))
+            close_range(self._dsl, self._opened, None, self._place, "range")

@@ -53,7 +53,7 @@ def test_one_from_elsewhere_is_listed_and_not_imported(registry):
 
 def test_check_tells_absent_from_broken(registry):
     files = {
-        "acme_good.py": "class E: interface, suffixes, write = 1, ('.x',), print",
+        "acme_good.py": "class E: interface, suffixes, write = 2, ('.x',), print",
         "acme_torch.py": "raise ModuleNotFoundError(\"No module named 'acmelib'\", name='acmelib')",
         "acme_broken.py": "raise SystemError('boom')",
         "acme_old.py": "class E: interface, suffixes = 0, ('.x',)",

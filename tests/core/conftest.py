@@ -90,6 +90,6 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(
         plugins, "names", lambda group: [n for g, n in registry if g == group] + names(group)
     )
-    monkeypatch.setattr(wishes, "BUILT_IN", {"model": "json"})
+    monkeypatch.setattr(wishes, "_installed_backend", lambda: "model")
     monkeypatch.delenv("IKP", raising=False)
     return host

@@ -161,7 +161,7 @@ def test_a_disabled_buffer_records_nothing_and_is_not_missed(host: Host) -> None
 def test_a_kernel_is_told_at_run_time_whether_to_record(
     host: Host, enabled: bool, size: int
 ) -> None:
-    from ikp.verbs.argument import argument
+    from ikp.backends.argument import argument
 
     with ikp.profile(buffer_size=4096) as prof:
         made = argument(prof.buffer("k", enabled=enabled))

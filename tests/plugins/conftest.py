@@ -1,11 +1,11 @@
-"""The example plugin, installed as a user would: into a folder of its own, never the checkout."""
+"""The example plugins, installed as a user would: into a folder of its own, never the checkout."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,29 +15,31 @@ from typing import Any
 import pytest
 from stevedore import ExtensionManager
 
+from ikp import registry
 from tests.repo.tree import ROOT
 
 PLUGIN = ROOT / "examples" / "plugin-cuda"
+LOOM = ROOT / "examples" / "plugin-loom"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that the plugin is installed into, with nothing from a registry."""
+    """Return the folder that the plugins are installed into, with nothing from a registry."""
     for tool in ("hatchling", "pip"):
         if not find_spec(tool):
             pytest.skip(f"{tool}, which installs the plugin, isn't installed")
     folder = tmp_path_factory.mktemp("site")
     offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
-    command = [sys.executable, "-m", "pip", "install", "-q", *offline, "--target", folder, PLUGIN]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pip", "install", "-q", *offline, "--target", folder]
+    done = subprocess.run([*command, PLUGIN, LOOM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
 @pytest.fixture
 def run(site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Return a function that runs ``python ...`` where the plugin is installed."""
+    """Return a function that runs ``python ...`` where the plugins are installed."""
     monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # stevedore's
 
@@ -49,10 +51,14 @@ def run(site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def registered(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process find the plugin, for one test."""
+def registered(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this process find the plugins, for one test."""
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
+    monkeypatch.setattr(registry, "_asked", {})
+    registry.packages.cache_clear()
+    yield
+    registry.packages.cache_clear()
 
 
 @pytest.fixture

@@ -22,6 +22,9 @@ class Exporter:
 
 class Backend:
     interface = {INTERFACE}
+    languages = ()
+    @staticmethod
+    def adapter(semantic, verb): ...
     def device_type(self): return "cuda"
     def argument(self, segment): return segment
     def names(self): return {{}}
@@ -56,6 +59,7 @@ def install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Install:
         ("bad_needs", "import no_such_module_at_all", "install no_such_module_at_all"),
         ("bad_init", "class Exporter:\n  def __init__(self): 1 / 0", "ZeroDivisionError"),
         ("bad_newer", GOOD.replace(f"= {INTERFACE}", "= 99"), "written for interface 99"),
+        ("bad_older", GOOD.replace(f"= {INTERFACE}", "= 1"), "from bad_older, was written for"),
         ("bad_unsaid", "class Exporter: ...", "interface unknown"),
     ],
 )
@@ -95,8 +99,10 @@ def test_a_shadowed_exporter_leaves_the_others(install: Install) -> None:
 @pytest.mark.parametrize(
     ("group", "kind", "method"),
     [
+        (BACKENDS, "Backend", "adapter"),
         (BACKENDS, "Backend", "argument"),
         (BACKENDS, "Backend", "device_type"),
+        (BACKENDS, "Backend", "languages"),
         (BACKENDS, "Backend", "names"),
         (EXPORTERS, "Exporter", "write"),
         (EXPORTERS, "Exporter", "suffixes"),

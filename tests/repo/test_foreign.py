@@ -29,10 +29,6 @@ LISTS = (
 )
 
 EXCEPTIONS = {
-    (
-        "ikp.backends.triton.unedited.operations",
-        "triton.experimental.gluon.language",
-    ): "a prefix of names",
     ("ikp.backends.triton.unedited.operations", "torch._inductor"): "a prefix of names",
     (
         "ikp.backends.triton.unedited.twins",
@@ -44,7 +40,7 @@ EXCEPTIONS = {
         "*",
     ): "steps in where TRITON.has said yes, and sets what it found",
     ("ikp.backends.triton.unedited.launching", "*"): "of a kernel that foreign.fits has looked at",
-    ("ikp.backends.triton.adapter", "*"): "_dsl gives it only where TRITON.has(VERBS)",
+    ("ikp.backends.triton.adapter", "*"): "compiling gives it only where TRITON.has(VERBS)",
     ("ikp.backends.triton.state", "backend_name"): "called by Compiled only",
     ("ikp.backends.triton", "backend_name"): "asked behind TRITON.has(VERBS)",
     (
@@ -57,7 +53,7 @@ EXCEPTIONS = {
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
     ): "waits for its import, if that comes",
-    ("ikp.inspection.images", "arg_names"): "only makes an error's text better",
+    ("ikp.backends.triton.image", "arg_names"): "only makes an error's text better",
 }
 """Other places, with the reason why a name that has gone does no harm there."""
 

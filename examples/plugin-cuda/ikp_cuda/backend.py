@@ -6,12 +6,10 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from ikp.core.abi import LAUNCH_HEADER_BYTES
-from ikp.core.segment import Segment
-from ikp.core.spec import Spec
+from ikp.plugins import Language, Segment, Spec, abi
 from ikp_cuda import regions
 
-INTERFACE = 1
+INTERFACE = 2
 """The version of ikp's plugin interface that this package was written for: a literal. To copy
 ``ikp.plugins.INTERFACE`` would claim to fit whatever version is installed.
 """
@@ -36,6 +34,11 @@ class CudaBackend:
     """The host's side of ``ikp.cuh``."""
 
     interface = INTERFACE
+    languages = (Language("CUDA C++"),)
+
+    @staticmethod
+    def adapter(semantic: Any, verb: str) -> None:
+        """Answer nothing: no Python runs for a kernel in C++, whose verbs are ``ikp.cuh``'s."""
 
     def device_type(self) -> str:
         """Return "cuda": C++ kernels run nowhere else."""
@@ -43,7 +46,7 @@ class CudaBackend:
 
     def argument(self, segment: Segment) -> Argument:
         """Return what ``Kernel.launch`` takes for the parameter of type ``ikp::Prof``."""
-        size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
+        size = segment.nbytes - abi.LAUNCH_HEADER_BYTES if segment.enabled else 0
         return Argument(segment.data, Prof(segment.data.data_ptr(), size), segment.spec)
 
     def names(self) -> dict[int, str]:

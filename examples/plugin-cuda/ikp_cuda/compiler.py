@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-from ikp.core.spec import Spec
-from ikp.errors import KernelError, PluginError
+from ikp.plugins import KernelError, PluginError, Spec
 from ikp_cuda import generated, regions
 
 OVERLOOKED = (

@@ -1,7 +1,7 @@
 """``ikp_build.h``: the record ABI and the regions of one build, as C++.
 
-Every number comes from ``ikp.core.abi``; ``ikp.cuh`` uses them by name. The headers become structs
-with their fields in place, so the C++ code writes ``slot->sm`` and knows no offset.
+Every number comes from ``ikp.plugins.abi``; ``ikp.cuh`` uses them by name. The headers become
+structs with their fields in place, so the C++ code writes ``slot->sm`` and knows no offset.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core import abi
-from ikp.core.spec import Spec
+from ikp.plugins import Spec, abi
 
 _CONSTANTS = (
     "MAGIC",
@@ -44,7 +43,7 @@ _TYPES = {np.dtype("<u4"): "unsigned", np.dtype("<u8"): "unsigned long long"}
 def header(spec: Spec | None, regions: Mapping[int, str]) -> str:
     """Return the text of ``ikp_build.h``. ``spec`` None makes every verb compile to nothing."""
     lines = [
-        "// Generated from ikp.core.abi. Do not edit.",
+        "// Generated from ikp.plugins.abi. Do not edit.",
         "#pragma once",
         "namespace ikp::abi {",
         *(_constant(name, getattr(abi, name)) for name in _CONSTANTS),

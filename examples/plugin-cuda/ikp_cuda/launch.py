@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ikp.core.spec import Spec
-from ikp.errors import BufferError, KernelError, UsageError
+from ikp.plugins import BufferError, KernelError, Spec, UsageError
 from ikp_cuda.backend import Argument, Prof
 from ikp_cuda.compiler import build
 

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Iterable
 
-from ikp.core.regions import checked_name, merge, region_id
+from ikp.plugins import checked_name, merge, region_id
 
 _VERB = re.compile(r'\b(?:Range(?:\s+\w+)?|start|instant)\s*[({]\s*"([^"\\\n]+)"')
 

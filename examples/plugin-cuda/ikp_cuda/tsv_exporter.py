@@ -9,13 +9,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ikp.core.abi import Kind, PayloadType
-from ikp.errors import ExportError
+from ikp.plugins import ExportError, abi
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Trace
+    from ikp.plugins import Trace
 
-INTERFACE = 1
+INTERFACE = 2
 """The version of ikp's plugin interface that this was written for."""
 
 COLUMNS = (
@@ -71,16 +70,16 @@ def rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
         trace.payload.tolist(),
         strict=True,
     ):
-        event = (regions[region], Kind(kind).name.lower(), start, end, ticks)
+        event = (regions[region], abi.Kind(kind).name.lower(), start, end, ticks)
         yield (launch, labels[launch], block, warp, sm, *event, *_payload(payload_type, value))
 
 
 def _payload(kind: int, value: float) -> tuple[str, int | float | str]:
-    payload_type = PayloadType(kind)
+    payload_type = abi.PayloadType(kind)
     number: int | float | str = value
-    if payload_type is PayloadType.NONE:
+    if payload_type is abi.PayloadType.NONE:
         number = ""
-    elif payload_type is not PayloadType.F32:
+    elif payload_type is not abi.PayloadType.F32:
         number = int(value)
     return payload_type.name.lower(), number
 

@@ -1,37 +1,35 @@
-"""CuTe DSL kernels (nvidia-cutlass-dsl), compiled for NVIDIA GPUs."""
+"""CuTe DSL kernels (nvidia-cutlass-dsl), compiled for NVIDIA GPUs.
+
+Importing this package loads nothing of CuTe.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import cutlass  # noqa: F401 - this backend is there only where CuTe is
-
-from ikp.backends.cute import foreign
 from ikp.core.segment import Segment
-from ikp.plugins import INTERFACE
+from ikp.errors import UsageError
+from ikp.plugins import Image, Language
 from ikp.verbs import names
-from ikp.verbs.argument import Argument, argument
-from ikp.verbs.off import Off
 
 if TYPE_CHECKING:
+    from ikp.backends.argument import Argument
     from ikp.verbs.dsl import Dsl
+    from ikp.verbs.off import Off
 
 
 def running(verb: str) -> Dsl | None:
     """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
-    if not foreign.recording():
-        return None
     from ikp.backends.cute import state
     from ikp.backends.cute.adapter import Traced
 
     return Traced(verb) if state.tracing() else None
 
 
-def off() -> Dsl | None:
-    """Return the adapter of a kernel that can't be recorded; None where CuTe's kernels can."""
-    if foreign.recording():
-        return None
+def off() -> Off:
+    """Return the adapter of what may be a CuTe kernel, where nobody knows what CuTe traces."""
     from ikp.backends.cute.context import Context
+    from ikp.verbs.off import Off
 
     return Off(lambda: Context(()))
 
@@ -39,7 +37,42 @@ def off() -> Dsl | None:
 class CuteBackend:
     """The host's side of the CuTe verbs."""
 
-    interface = INTERFACE
+    interface: ClassVar[int] = 2
+    languages: ClassVar[tuple[Language, ...]] = (
+        Language("CuTe DSL", "@cute.kernel", "CuTe's cute.compile(...)"),
+    )
+    distribution: ClassVar[str] = "nvidia-cutlass-dsl"
+    rank: ClassVar[int] = 1
+
+    def __init__(self) -> None:
+        import cutlass  # noqa: F401 - this backend is there only where CuTe is
+
+    @staticmethod
+    def adapter(semantic: Any, verb: str) -> Dsl | None:
+        """Return the adapter of the kernel that is traced; a guess where CuTe has changed."""
+        if semantic is not None:
+            return None
+        from ikp.backends.cute import foreign
+
+        return running(verb) if foreign.recording() else off()
+
+    @staticmethod
+    def image(kernel: Any) -> Image | None:
+        """Return the machine code of what ``cute.compile`` returned."""
+        from ikp.backends.cute.image import image
+
+        return image(kernel)
+
+    @staticmethod
+    def mark(kernel: Any, *_: object, **__: object) -> None:
+        """Refuse a kernel of CuTe's."""
+        what = f"{type(kernel).__module__}.{type(kernel).__qualname__}"
+        if "cutlass" in f"{getattr(kernel, '__module__', '')}{what}" or hasattr(kernel, "_dsl_cls"):
+            raise UsageError(
+                "CuTe DSL kernels can't be marked from outside: their Python runs once, as the "
+                "kernel is built, with control flow that CuTe rewrites itself. Write "
+                "ikp.init(prof) and with ikp.range(name) into the kernel."
+            )
 
     def device_type(self) -> str:
         """Return "cuda": CuTe has no interpreter."""
@@ -47,6 +80,9 @@ class CuteBackend:
 
     def argument(self, segment: Segment) -> Argument | None:
         """Return the ``prof`` argument for one launch that records into ``segment``."""
+        from ikp.backends.argument import argument
+        from ikp.backends.cute import foreign
+
         return argument(segment) if foreign.recording() else None
 
     def names(self) -> dict[int, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint32
 
+from ikp.backends.argument import Argument
 from ikp.backends.cute import calls, foreign, state
 from ikp.backends.cute.context import Context, context, kind_of
 from ikp.core import abi
@@ -21,7 +22,6 @@ from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter
-from ikp.verbs.argument import Argument
 from ikp.verbs.caller import calling, place
 from ikp.verbs.dsl import (
     OpenRange,
@@ -36,7 +36,7 @@ from ikp.verbs.dsl import (
     not_a_region,
     signed,
 )
-from ikp.verbs.inline_ptx import PtxRecorder
+from ikp.verbs.inline_ptx import PtxRecorder, comment
 from ikp.verbs.syntax import formatted
 
 
@@ -121,7 +121,7 @@ class Traced(PtxRecorder):
         return OpenRange(kinds[0], None, kinds[1])
 
     def _read_clock(self, region: Any) -> Any:
-        word = self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
+        word = self._emit(ptx.start(self.spec(), comment(self.region(region, "start"))), [])
         if recording := state.current(self._kernel, "start"):
             recording.places[hash(word.ir_value().owner)] = place()
         return word

@@ -21,9 +21,9 @@ from typing import Any
 
 from cutlass import Int32, Int64
 
+from ikp.backends.argument import Argument
 from ikp.backends.cute import foreign, unclosed
 from ikp.errors import UsageError
-from ikp.verbs.argument import Argument
 
 _Function: Any
 _Arguments: Any

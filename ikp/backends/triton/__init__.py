@@ -1,45 +1,59 @@
-"""Triton and Gluon kernels: compiled for NVIDIA and AMD GPUs; Triton also interpreted."""
+"""Triton kernels: compiled for NVIDIA and AMD GPUs, or interpreted.
+
+Importing this package loads nothing of Triton: ``ikp run`` waits for the program to do so.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import triton  # noqa: F401 - this backend is there only where Triton is
-
-from ikp.backends.triton import foreign, hooks, trials
-from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS
+from ikp.core.abi import Language as Written
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
-from ikp.plugins import INTERFACE
+from ikp.plugins import Image, Language
 from ikp.verbs import names
-from ikp.verbs.argument import Argument, argument
-from ikp.verbs.off import Off
 
 if TYPE_CHECKING:
+    import re
+
+    from ikp.backends.argument import Argument
     from ikp.backends.triton.adapter import Compiled
+    from ikp.backends.triton.unedited.everything import Everything
+    from ikp.profiling.profile import profile
+    from ikp.unedited.plan import Plan
     from ikp.verbs.dsl import Dsl
+    from ikp.verbs.off import Off
 
 
-def compiling(semantic: Any) -> Compiled | Off:
+def compiling(semantic: Any, language: Written = Written.TRITON) -> Compiled | Off:
     """Return the adapter of the kernel that Triton traces with ``semantic``, for its GPU."""
+    from ikp.backends.triton.foreign import TRITON, VERBS
+
     if not TRITON.has(VERBS):
         from triton.language import constexpr
+
+        from ikp.verbs.off import Off
 
         return Off(lambda: constexpr(0))
     if semantic.builder.options.backend_name == "hip":
         from ikp.backends.triton.amd.adapter import CompiledAmd
 
-        return CompiledAmd(semantic)
+        return CompiledAmd(semantic, language)
     from ikp.backends.triton.adapter import Compiled
 
-    return Compiled(semantic)
+    return Compiled(semantic, language)
 
 
-def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes them all
+def running() -> Dsl | None:
     """Return the adapter of the program that Triton interprets now; None where it compiles."""
+    from ikp.backends.triton import foreign
+
     if not foreign.interprets():
         return None
-    if not TRITON.has(INTERPRETER):
+    if not foreign.TRITON.has(foreign.INTERPRETER):
+        from ikp.verbs.off import Off
+
         return Off(tuple)
     from ikp.backends.triton import structure
     from ikp.backends.triton.interpreted import INTERPRETED
@@ -49,17 +63,71 @@ def running(verb: str) -> Dsl | None:  # noqa: ARG001 - the interpreter takes th
 
 
 class TritonBackend:
-    """The host's side of the Triton verbs; installs the hooks on Triton."""
+    """The host's side of the Triton verbs; one that is made installs the hooks on Triton."""
 
-    interface = INTERFACE
+    interface: ClassVar[int] = 2
+    languages: ClassVar[tuple[Language, ...]] = (
+        Language("Triton", "@triton.jit", "Triton's kernel[grid](...)"),
+    )
+    distribution: ClassVar[str] = "triton"
+    rank: ClassVar[int] = 3
 
     def __init__(self) -> None:
+        import triton  # noqa: F401 - this backend is there only where Triton is
+
+        from ikp.backends.triton import hooks, trials
+
         hooks.install()
         trials.install()
+
+    @staticmethod
+    def adapter(semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG004 - it takes them all
+        """Return the adapter of the function that is compiled, or of the program that runs."""
+        if semantic is None:
+            return running()
+        ours = any(kind.__module__.startswith("triton.") for kind in type(semantic).__mro__)
+        return compiling(semantic) if ours else None
+
+    @staticmethod
+    def image(kernel: Any) -> Image | None:
+        """Return the machine code of what launching a kernel returned."""
+        from ikp.backends.triton.image import image
+
+        return image(kernel)
+
+    @staticmethod
+    def mark(
+        kernel: Any,
+        plan: Plan,
+        *,
+        launches: range,
+        session: Callable[[], profile | None],
+        buffer: Mapping[str, Any],
+    ) -> Any:
+        """Return a jitted function that records as ``plan`` says; None of what is none."""
+        from ikp.backends.triton.unedited.instrument import mark
+
+        return mark(kernel, plan, launches, session, buffer)
+
+    @staticmethod
+    def watch(
+        plan: Plan,
+        *,
+        launches: range,
+        buffer: Mapping[str, Any],
+        kernels: re.Pattern[str] | None,
+        room: int,
+    ) -> Everything:
+        """Return what launches the kernels of a whole program, once it has stepped in."""
+        from ikp.backends.triton.unedited.everything import Everything
+
+        return Everything(plan, lambda: None, launches, dict(buffer), kernels=kernels, room=room)
 
     def device_type(self) -> str:
         """Return "cpu" where Triton interprets kernels or there is no GPU."""
         import torch
+
+        from ikp.backends.triton import foreign
 
         return "cuda" if torch.cuda.is_available() and not foreign.interprets() else "cpu"
 
@@ -68,10 +136,15 @@ class TritonBackend:
 
         The compiler hooks go around those that were set since the session began.
         """
+        from ikp.backends.argument import argument
+        from ikp.backends.triton import hooks
+        from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS, interprets
+
         hooks.install()
-        feature = INTERPRETER if foreign.interprets() else VERBS
-        return argument(segment) if TRITON.has(feature) else None
+        return argument(segment) if TRITON.has(INTERPRETER if interprets() else VERBS) else None
 
     def names(self) -> dict[int, str]:
         """Return the regions known from kernels traced or loaded in this process."""
+        from ikp.backends.triton import hooks
+
         return merge([names.known(), hooks.loaded_names()])

@@ -1,4 +1,4 @@
-"""Triton and Gluon kernels that are being compiled: the verbs become inline PTX."""
+"""Kernels that Triton compiles, of any of its languages: the verbs become inline PTX."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from ikp.verbs.dsl import (
     not_a_region,
     signed,
 )
-from ikp.verbs.inline_ptx import PtxRecorder
+from ikp.verbs.inline_ptx import PtxRecorder, comment
 
 
 class Compiled(PtxRecorder):
     """The ``Dsl`` of one function that Triton traces with ``semantic``."""
 
-    def __init__(self, semantic: Any) -> None:
-        self._semantic = semantic
+    def __init__(self, semantic: Any, language: Language = Language.TRITON) -> None:
+        self._semantic, self._language = semantic, language
 
     def init(self, prof: Any) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
@@ -42,8 +42,7 @@ class Compiled(PtxRecorder):
             return
         spec = self._checked(_spec(prof))
         state.begin(self._semantic, state.Recording(spec))
-        language = Language.GLUON if _is_gluon(self._semantic) else Language.TRITON
-        self._emit(self._set_up(spec, language), [prof[0], prof[1]])
+        self._emit(self._set_up(spec), [prof[0], prof[1]])
 
     def region(self, value: Any, verb: str) -> Region:
         """Accept a constant, or a scalar integer tensor."""
@@ -130,7 +129,7 @@ class Compiled(PtxRecorder):
 
     def store_whole(self, region: Region) -> None:
         """Have the kernel's finish record a range from init to there."""
-        self._emit(ptx.whole(region.comment), [])
+        self._emit(ptx.whole(comment(region)), [])
 
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that Triton carries."""
@@ -148,11 +147,11 @@ class Compiled(PtxRecorder):
         """Return the spec, if a kernel for this GPU can record like that."""
         return spec
 
-    def _set_up(self, spec: Spec, language: Language) -> ptx.Asm:
-        return ptx_slot.init(spec, language)
+    def _set_up(self, spec: Spec) -> ptx.Asm:
+        return ptx_slot.init(spec, self._language)
 
     def _read_clock(self, region: Any) -> Any:
-        return self._emit(ptx.start(self.spec(), self.region(region, "start").comment), [])
+        return self._emit(ptx.start(self.spec(), comment(self.region(region, "start"))), [])
 
     def _no_clock(self) -> Any:
         zero = self._semantic.to_tensor(0)
@@ -195,10 +194,6 @@ class Compiled(PtxRecorder):
 
 _CONSTANTS = {PayloadType.I32: "int32", PayloadType.U32: "uint32", PayloadType.F32: "fp32"}
 """The dtypes that Triton gives constants, by what they are as payloads."""
-
-
-def _is_gluon(semantic: Any) -> bool:
-    return "gluon" in type(semantic).__module__
 
 
 def _is_scalar(value: Any) -> bool:

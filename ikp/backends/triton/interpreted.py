@@ -38,6 +38,7 @@ from ikp.verbs.dsl import (
     not_a_region,
     placed,
 )
+from ikp.verbs.inline_ptx import counter
 
 _interpreter = foreign.running()
 
@@ -193,7 +194,7 @@ class Interpreted:
             return
         program = self._program("end")
         if program.spec.totals:
-            program.add(region.counter(kind).tag, end - start & 0xFFFFFFFF)
+            program.add(counter(region, kind).tag, end - start & 0xFFFFFFFF)
             return
         tag = region.fixed_tag(placed(kind, place), payload.type) or 0
         program.store(tag, (start, end), payload.value, place.index)

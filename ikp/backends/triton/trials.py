@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ikp.backends.argument import Argument
 from ikp.backends.triton import foreign
 from ikp.backends.triton.foreign import AUTOTUNING, TRITON
-from ikp.verbs.argument import Argument
 
 
 def install() -> None:

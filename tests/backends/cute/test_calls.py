@@ -14,9 +14,9 @@ from cutlass.base_dsl.jit_executor import JitCompiledFunction
 from cutlass.cute.runtime import from_dlpack
 
 import ikp
+from ikp.backends.argument import Argument
 from ikp.core.abi import ClockKind
 from ikp.errors import UsageError
-from ikp.verbs.argument import Argument
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import DEFAULT, floats, number, prof
 from tests.backends.sass import spec

@@ -11,12 +11,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 import ikp
+from ikp.backends.argument import argument
 from ikp.backends.triton.hooks import names_in_code
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import Segment
-from ikp.verbs.argument import argument
 from tests.backends.sass import (
     LOCAL_MEMORY,
     SYNCHRONISING,

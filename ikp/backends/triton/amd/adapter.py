@@ -1,4 +1,4 @@
-"""Triton and Gluon kernels that are being compiled for an AMD GPU."""
+"""Kernels that Triton compiles for an AMD GPU, of any of its languages."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 from ikp.backends.triton.adapter import Compiled
 from ikp.backends.triton.amd import marks
-from ikp.core.abi import Kind, Language
+from ikp.core.abi import Kind
 from ikp.core.spec import Spec
 from ikp.targets.ptx import Asm
 from ikp.verbs.dsl import Payload, Place, Region
+from ikp.verbs.inline_ptx import comment, record
 
 
 class CompiledAmd(Compiled):
@@ -17,23 +18,23 @@ class CompiledAmd(Compiled):
 
     def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
-        asm = marks.end(region.record(Kind.RANGE, payload.type, place))
+        asm = marks.end(record(region, Kind.RANGE, payload.type, place))
         tag = self._tag(Kind.RANGE, payload.type, region, place)
         self._emit(asm, [*tag, start, self._word(payload), *self._place(place)])
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
         """Read the clock and store one instant record."""
-        asm = marks.instant(region.record(Kind.INSTANT, payload.type, place))
+        asm = marks.instant(record(region, Kind.INSTANT, payload.type, place))
         tag = self._tag(Kind.INSTANT, payload.type, region, place)
         self._emit(asm, [*tag, self._word(payload), *self._place(place)])
 
     def store_role(self, region: Region) -> None:
         """Write the wave's role to its slot's header."""
-        self._emit(marks.role(region.number or 0, region.comment), [])
+        self._emit(marks.role(region.number or 0, comment(region)), [])
 
     def store_whole(self, region: Region) -> None:
         """Have the kernel's finish record a range from init to there."""
-        self._emit(marks.whole(region.comment), [])
+        self._emit(marks.whole(comment(region)), [])
 
     def finish(self) -> None:
         """Leave a mark: finish runs at every exit."""
@@ -42,8 +43,8 @@ class CompiledAmd(Compiled):
     def _checked(self, spec: Spec) -> Spec:
         return marks.checked(spec, self._semantic.builder.options.arch)
 
-    def _set_up(self, spec: Spec, language: Language) -> Asm:
-        return marks.init(spec, language)
+    def _set_up(self, spec: Spec) -> Asm:
+        return marks.init(spec, self._language)
 
     def _read_clock(self, region: Any) -> Any:
-        return self._emit(marks.start(self.region(region, "start").comment), [])
+        return self._emit(marks.start(comment(self.region(region, "start"))), [])

@@ -8,7 +8,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -19,10 +19,9 @@ from ikp.backends.triton.unedited.launching import Launcher, full_name, tuning
 from ikp.backends.triton.unedited.twins import is_twin
 from ikp.errors import IkpError
 from ikp.profiling.profile import profile
-from ikp.unedited.plan import Plan
+from ikp.unedited.plan import NOT_NAMED, Plan
 
 NO_ROOM = "no room left for recordings (--memory)"
-NOT_NAMED = "not among the chosen kernels"
 
 
 @dataclass(slots=True)
@@ -84,6 +83,10 @@ class Everything(Launcher):
         self.failed[full_name(kernel)] = reason
         self.tell(kernel, reason)
         return plain(*args, **kwargs)
+
+    def stepping_in(self) -> AbstractContextManager[None]:
+        """Have every launch in this process go through this, until that is left."""
+        return stepping_in(self)
 
     def _plans(self, kernel: Any) -> tuple[Plan, ...]:
         if self.plan.level == "source" and not self.plan.lines and _is_compiled(kernel):

@@ -1,76 +1,41 @@
-"""``ikp.instrument``: one kernel, marked without being edited."""
+"""One kernel of Triton's, marked without being edited: for ``ikp.instrument``."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import inspect
-from collections.abc import Callable, Iterable
-from os import PathLike
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ikp.backends.triton.unedited import by_hand, foreign, operations
 from ikp.backends.triton.unedited.launching import Launcher, tuning
 from ikp.backends.triton.unedited.twins import as_kind, check, is_twin
 from ikp.errors import UsageError
+from ikp.profiling.instrument import not_a_kernel
 from ikp.profiling.profile import profile
-from ikp.session.current import current
-from ikp.unedited.plan import Plan, plan, span
+from ikp.unedited.plan import Plan
 
 
-def instrument(
+def mark(
     kernel: Any,
-    *,
-    detail: str | None = None,
-    lines: str | Iterable[str] | None = None,
-    level: str = "source",
-    ttgir: str | PathLike[str] | None = None,
-    launches: str | None = None,
-    prof: profile | None = None,
-    **buffer: Any,
+    plan: Plan,
+    launches: range,
+    session: Callable[[], profile | None],
+    buffer: Mapping[str, Any],
 ) -> Any:
-    """Return a kernel that launches as ``kernel`` does, with ranges that nobody wrote.
-
-    Each launch inside an open session records into a buffer of its own, which is passed aside: the
-    launch is written as before. Outside a session the kernel runs as it is::
-
-        marked = ikp.instrument(matmul)
-        with ikp.profile("matmul.pftrace") as prof:
-            marked[grid](a, b, c, M, N, K, BLOCK=64)
-
-    ``kernel`` stays as it is, and so does the code that is compiled for it.
-
-    Args:
-        kernel: a ``@triton.jit`` or ``@gluon.jit`` function, autotuned or with heuristics or not.
-            An autotuner tries its configurations without marks.
-        detail: "kernel" marks the kernel and warp-specialised partitions, "loops" also each loop
-            and iteration, "ops" also each load, store, dot, copy, wait, barrier and call of a
-            helper. None is "loops", or "kernel" where ``lines`` are chosen.
-        lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
-        level: "source" puts marks where the author wrote the operation, "scheduled" where the
-            compiler's scheduling moved it.
-        ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
-            does not exist, a launch writes the kernel's IR there, to be edited: a line
-            ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
-        launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
-        prof: the session that records; None takes the one that is open when the kernel is launched:
-            this thread's or asyncio task's own; or else the main thread's.
-        buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
+    """Return what ``ikp.instrument`` does for a jitted function, or one in wrappers; else None.
 
     Raises:
-        UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
-        KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
-            available. At a launch: the chosen lines hold none of its statements.
+        UsageError: the wrappers have no jitted function inside, or an option is wrong.
+        KernelError: the kernel can't be marked.
     """
-    marks = plan(detail, lines, level)
-    if ttgir is not None:
-        marks = Plan(level="scheduled", ttgir=str(by_hand.checked(ttgir)))
-    launcher = Launcher(
-        marks,
-        (lambda: prof) if prof is not None else current,
-        span(launches),
-        buffer,
-    )
+    if plan.ttgir:
+        plan = replace(plan, ttgir=str(by_hand.checked(plan.ttgir)))
+    wraps = getattr(kernel, "fn", None) is not None and hasattr(kernel, "run")
+    if not wraps and not operations.is_jitted(kernel) and not isinstance(kernel, _Recorded):
+        return None
+    launcher = Launcher(plan, session, launches, dict(buffer))
     return _with_inner(kernel, functools.partial(_recorded, launcher))
 
 
@@ -109,7 +74,7 @@ def _with_inner(kernel: Any, make: Callable[[Any], Any]) -> Any:
         return make(kernel)
     inner = getattr(kernel, "fn", None)
     if inner is None or not hasattr(kernel, "run"):
-        raise UsageError(_not_a_kernel(kernel))
+        raise not_a_kernel(kernel)
     wrapper = copy.copy(kernel)
     wrapper.fn = _with_inner(inner, make)
     foreign.quieted(wrapper, _quiet)
@@ -123,22 +88,3 @@ def _quiet(bench: Callable[..., Any]) -> Callable[..., Any]:
             return bench(*args, **kwargs)
 
     return benched
-
-
-def _not_a_kernel(value: Any) -> str:
-    what = f"{type(value).__module__}.{type(value).__qualname__}"
-    if "cutlass" in str(getattr(value, "__module__", "")) + what or hasattr(value, "_dsl_cls"):
-        return (
-            "CuTe DSL kernels can't be marked from outside: their Python runs once, as the kernel "
-            "is built, with control flow that CuTe rewrites itself. Write ikp.init(prof) and "
-            "with ikp.range(name) into the kernel."
-        )
-    if inspect.isfunction(value):
-        return (
-            f"{value.__qualname__} is a plain Python function: ikp.instrument takes the kernel, "
-            "marked @triton.jit or @gluon.jit."
-        )
-    return (
-        f"ikp.instrument takes a kernel marked @triton.jit or @gluon.jit (autotuned or with "
-        f"heuristics, too), not {what}."
-    )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
-
-LANGUAGES = ("triton.language", "triton.experimental.gluon.language")
 
 LIBRARIES = ("triton.", "torch._inductor.")
 
@@ -27,6 +26,10 @@ OPERATIONS = frozenset(
 PREFIXES = ("atomic_", "async_", "buffer_atomic_")
 METHODS = ("load", "store", "gather", "scatter", "atomic_")
 """The same, as methods of what only the compiler knows: descriptors and shared memory."""
+
+
+_LANGUAGE = re.compile(r"triton\.(?:experimental\.\w+\.)?language\b")
+"""The modules of Triton's own language, and of the others that it compiles."""
 
 
 class Names:
@@ -65,8 +68,8 @@ def is_operation(call: ast.Call, names: Names) -> bool:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         return names.is_local(call.func) and method.startswith(METHODS)
     name = getattr(known, "__name__", "")
-    of_language = str(getattr(known, "__module__", "")).startswith(LANGUAGES)
-    return of_language and (name in OPERATIONS or name.startswith(PREFIXES))
+    of_language = _LANGUAGE.match(str(getattr(known, "__module__", "")))
+    return of_language is not None and (name in OPERATIONS or name.startswith(PREFIXES))
 
 
 def is_specialization(call: ast.Call, names: Names) -> bool:

@@ -22,6 +22,7 @@ from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx
 from ikp.verbs.dsl import Region
+from ikp.verbs.inline_ptx import comment
 from ikp.verbs.names import intern
 
 MARK = "// ikp.scheduled"
@@ -144,7 +145,7 @@ class _Marker:
         if self.spec.totals:
             return [*lines[:top], *_until_return(self._range(text, "    "), body)]
         region = Region(*intern(text))
-        return [*lines[:top], assembly("    ", "%ikp_whole", ptx.whole(region.comment)), *body]
+        return [*lines[:top], assembly("    ", "%ikp_whole", ptx.whole(comment(region))), *body]
 
     def _block(self, lines: list[str]) -> list[str]:
         """Return lines with marks around the loops, partitions and operations among them."""

@@ -9,6 +9,7 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.spec import Spec
 from ikp.targets import ptx, ptx_totals
 from ikp.verbs.dsl import Place, Region
+from ikp.verbs.inline_ptx import comment, counter, record
 from ikp.verbs.names import intern
 
 
@@ -35,13 +36,13 @@ class Range:
         value = f"%ikp_end_{self.number}_{self.ends}"
         region = Region(*intern(self.name))
         if self.spec.totals:
-            asm = ptx_totals.end(self.spec, region.counter(Kind.RANGE), region.comment)
+            asm = ptx_totals.end(self.spec, counter(region, Kind.RANGE), comment(region))
             return [assembly(self.indent, value, asm, start)]
         kind = PayloadType.I32 if self.payload else PayloadType.NONE
-        record = region.record(Kind.RANGE, kind, Place())
+        made = record(region, Kind.RANGE, kind, Place())
         payload = self.payload or f"{value}_none"
         lines = [] if self.payload else [f"{self.indent}{payload} = arith.constant 0 : i32"]
-        return [*lines, assembly(self.indent, value, ptx.end(self.spec, record), start, payload)]
+        return [*lines, assembly(self.indent, value, ptx.end(self.spec, made), start, payload)]
 
 
 def assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
@@ -66,8 +67,8 @@ def instant(spec: Spec, name: str, indent: str, number: int) -> list[str]:
     """Return the lines that record a point in time."""
     value, region = f"%ikp_instant_{number}", Region(*intern(name))
     if spec.totals:
-        asm = ptx_totals.instant(region.counter(Kind.INSTANT), region.comment)
+        asm = ptx_totals.instant(counter(region, Kind.INSTANT), comment(region))
         return [assembly(indent, value, asm)]
-    record = region.record(Kind.INSTANT, PayloadType.NONE, Place())
+    made = record(region, Kind.INSTANT, PayloadType.NONE, Place())
     none = f"{indent}{value}_none = arith.constant 0 : i32"
-    return [none, assembly(indent, value, ptx.instant(spec, record), f"{value}_none")]
+    return [none, assembly(indent, value, ptx.instant(spec, made), f"{value}_none")]

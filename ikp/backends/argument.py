@@ -1,4 +1,10 @@
-"""What a kernel of any built-in language takes as ``prof``."""
+"""What a kernel of any of ikp's own languages takes as ``prof``: one for all of them.
+
+A buffer serves kernels of each, whichever backend it was taken from, and wherever the program
+imports the other language: before it takes the buffer or after. So what the languages ask of an
+argument is on the class itself. CuTe has a registry of adapters for types of others, but nothing
+would put this type there in a program that takes its buffer from Triton's backend.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +44,9 @@ class Argument(NamedTuple):
         return [ctypes.addressof(word) for word in kept.setdefault(self.slots_bytes, new)]
 
     def __get_mlir_types__(self) -> list[Any]:
-        from ikp.backends.cute import foreign
+        from cutlass import Int32, Int64
 
-        return [foreign.types().i64(), foreign.types().i32()]
+        return [Int64.mlir_type, Int32.mlir_type]
 
     def __extract_mlir_values__(self) -> list[Any]:
         return [self.data.ir_value(), self.slots_bytes.ir_value()]

@@ -1,0 +1,34 @@
+"""The machine code of kernels that Triton compiled, Gluon's among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ikp.errors import InspectError, UsageError
+from ikp.plugins import Image
+
+
+def image(kernel: Any) -> Image | None:
+    """Return the machine code of what a launch returned; None of what is no kernel of Triton's.
+
+    Raises:
+        InspectError: it is not for an NVIDIA GPU.
+        UsageError: the kernel is not compiled yet.
+    """
+    asm = getattr(kernel, "asm", None)
+    if not isinstance(asm, Mapping):
+        if hasattr(kernel, "arg_names") and hasattr(kernel, "run"):
+            raise UsageError(
+                "this kernel is not compiled yet. Inspect what launching it returns: "
+                "ikp.inspect(kernel[grid](...))."
+            )
+        return None
+    if "cubin" not in asm:
+        raise InspectError(
+            f"this kernel has no machine code for an NVIDIA GPU (it has: {', '.join(asm)}). "
+            "ikp inspect reads cubins only. Of a kernel for an AMD GPU, compiled.asm['amdgcn'] "
+            "shows the instructions: a range lies between two s_memtime, and its store is named."
+        )
+    name = getattr(kernel, "name", "") or "a compiled kernel"
+    return Image(bytes(asm["cubin"]), str(asm.get("ptx", "")), str(name))

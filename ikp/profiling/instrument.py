@@ -1,0 +1,84 @@
+"""``ikp.instrument``: one kernel, marked without being edited."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any
+
+from ikp import registry
+from ikp.errors import UsageError
+from ikp.profiling.profile import profile
+from ikp.session.current import current
+from ikp.unedited.plan import Plan, plan, span
+
+
+def instrument(
+    kernel: Any,
+    *,
+    detail: str | None = None,
+    lines: str | Iterable[str] | None = None,
+    level: str = "source",
+    ttgir: str | PathLike[str] | None = None,
+    launches: str | None = None,
+    prof: profile | None = None,
+    **buffer: Any,
+) -> Any:
+    """Return a kernel that launches as ``kernel`` does, with ranges that nobody wrote.
+
+    Each launch inside an open session records into a buffer of its own, which is passed aside: the
+    launch is written as before. Outside a session the kernel runs as it is::
+
+        marked = ikp.instrument(matmul)
+        with ikp.profile("matmul.pftrace") as prof:
+            marked[grid](a, b, c, M, N, K, BLOCK=64)
+
+    ``kernel`` stays as it is, and so does the code that is compiled for it.
+
+    Args:
+        kernel: a ``@triton.jit`` or ``@gluon.jit`` function, autotuned or with heuristics or not.
+            An autotuner tries its configurations without marks.
+        detail: "kernel" marks the kernel and warp-specialised partitions, "loops" also each loop
+            and iteration, "ops" also each load, store, dot, copy, wait, barrier and call of a
+            helper. None is "loops", or "kernel" where ``lines`` are chosen.
+        lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
+        level: "source" puts marks where the author wrote the operation, "scheduled" where the
+            compiler's scheduling moved it.
+        ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
+            does not exist, a launch writes the kernel's IR there, to be edited: a line
+            ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
+        launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
+        prof: the session that records; None takes the one that is open when the kernel is launched:
+            this thread's or asyncio task's own; or else the main thread's.
+        buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
+
+    Raises:
+        UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
+        KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
+            available. At a launch: the chosen lines hold none of its statements.
+    """
+    marks = plan(detail, lines, level)
+    if ttgir is not None:
+        marks = Plan(level="scheduled", ttgir=str(ttgir))
+    chosen = span(launches)
+    session = (lambda: prof) if prof is not None else current
+    for backend in registry.imported():
+        if hasattr(backend, "mark"):
+            marked = backend.mark(kernel, marks, launches=chosen, session=session, buffer=buffer)
+            if marked is not None:
+                return marked
+    raise not_a_kernel(kernel)
+
+
+def not_a_kernel(value: Any) -> UsageError:
+    """Return the error for what no backend can mark."""
+    if inspect.isfunction(value):
+        return UsageError(
+            f"{value.__qualname__} is a plain Python function: ikp.instrument takes the kernel, "
+            "marked @triton.jit or @gluon.jit."
+        )
+    return UsageError(
+        f"ikp.instrument takes a kernel marked @triton.jit or @gluon.jit (autotuned or with "
+        f"heuristics, too), not {type(value).__module__}.{type(value).__qualname__}."
+    )

@@ -1,0 +1,215 @@
+"""Which plugins there are: found by entry point through stevedore, ikp's own included.
+
+Three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes. ``ikp.languages``
+names, for a backend, the package that programs in its language import, so that nothing need be
+imported to know that a program has no kernel of that language; where it is left out, that package
+is the one that the backend's class lies in.
+
+Listing names imports no plugin; loading one imports that one alone.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from ikp.errors import PluginError
+
+BACKENDS = "ikp.backends"
+EXPORTERS = "ikp.exporters"
+LANGUAGES = "ikp.languages"
+
+INTERFACE = 2
+"""Version of the protocols in ``ikp.plugins``. A plugin's ``interface`` must equal it."""
+
+_MEMBERS = {
+    BACKENDS: ("languages", "adapter", "device_type", "argument", "names"),
+    EXPORTERS: ("suffixes", "write"),
+}
+"""What a plugin must have beside ``interface``."""
+
+_asked: dict[str, Any] = {}
+"""The backends' classes that were asked for by ``imported``, by name; None where one is broken."""
+_broken: dict[str, str] = {}
+"""Why."""
+
+
+def names(namespace: str) -> list[str]:
+    """Return the plugin names registered in ``namespace``, sorted; imports none of them."""
+    return sorted({point.name for point in _points(namespace)})
+
+
+def _points(namespace: str) -> list[Any]:
+    from stevedore import NamedExtensionManager
+
+    manager: Any = NamedExtensionManager(namespace, names=[])
+    return list(manager.list_entry_points())
+
+
+def load(namespace: str, name: str) -> Any:
+    """Import one plugin and return an instance of it.
+
+    Raises:
+        PluginError: no such plugin, its import failed, or it speaks another interface version.
+    """
+    return _found(namespace, name, made=True)
+
+
+def kind(name: str) -> Any:
+    """Import one backend and return its class, of which nothing is made.
+
+    Raises:
+        PluginError: as ``load``.
+    """
+    return _found(BACKENDS, name, made=False)
+
+
+def _found(namespace: str, name: str, *, made: bool) -> Any:
+    from stevedore.driver import DriverManager
+    from stevedore.exception import MultipleMatches, NoMatches
+
+    try:
+        plugin: Any = DriverManager(namespace, name, invoke_on_load=made).driver
+    except NoMatches as error:
+        known = ", ".join(names(namespace)) or "none"
+        raise PluginError(
+            f"no plugin named {name!r} in {namespace} (registered: {known}). Install the package "
+            f"that provides it, or reinstall ikp if a built-in one is missing."
+        ) from error
+    except MultipleMatches as error:
+        raise PluginError(
+            f"{namespace} has two plugins named {name!r}, from {_origins(namespace, name)}: "
+            f"uninstall one of the packages."
+        ) from error
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        remedy = remedy_for(namespace, name, missing) or f"install {missing or 'it'}"
+        raise PluginError(
+            f"plugin {name!r} in {namespace} can't be loaded: {error}. Do: {remedy}"
+        ) from error
+    except (Exception, SystemExit) as error:  # a plugin may not end the process
+        raise PluginError(
+            f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, can't be loaded: "
+            f"{type(error).__name__}: {error}. Upgrade or uninstall that package."
+        ) from error
+    _check(plugin, namespace, name)
+    return plugin
+
+
+def _check(plugin: Any, namespace: str, name: str) -> None:
+    """Refuse what was written for another version of the interface, or lacks a part of it."""
+    interface = getattr(plugin, "interface", "unknown")
+    if interface != INTERFACE:
+        package = _origins(namespace, name)
+        newer = isinstance(interface, int) and interface > INTERFACE
+        theirs = f"{package}; where that is yours, docs/plugins.md says what has changed"
+        raise PluginError(
+            f"plugin {name!r} in {namespace}, from {package}, was written for interface "
+            f"{interface} of ikp's plugins, this ikp has {INTERFACE}. Upgrade "
+            f"{'ikp' if newer else theirs}."
+        )
+    if lacking := [member for member in _MEMBERS[namespace] if not hasattr(plugin, member)]:
+        raise PluginError(
+            f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, has no "
+            f"{', '.join(lacking)}. Upgrade or uninstall that package."
+        )
+
+
+def _origins(namespace: str, name: str) -> str:
+    """Return the packages that register ``name``."""
+    return ", ".join(sorted({dist.name for dist in _distributions(namespace, name)})) or "nowhere"
+
+
+def _distributions(namespace: str, name: str) -> list[Any]:
+    from importlib.metadata import entry_points
+
+    points = entry_points(group=namespace, name=name)
+    return [point.dist for point in points if point.dist]
+
+
+def remedy_for(namespace: str, name: str, missing: str) -> str | None:
+    """Return the ``pip install`` line of the extra that has a package which a plugin misses.
+
+    None where no extra has it: then the plugin can't do without, and its installation is broken.
+    """
+    if namespace == BACKENDS and packages().get(name) == missing:
+        missing = _distribution(name) or missing
+    for dist in _distributions(namespace, name):
+        if extra := _extra_with(missing, dist.requires or ()):
+            return f"pip install '{dist.name}[{extra}]'"
+    return None
+
+
+def _distribution(name: str) -> str:
+    try:
+        return str(getattr(kind(name), "distribution", ""))
+    except PluginError:
+        return ""
+
+
+_OPTIONAL = re.compile(r"\s*(?P<package>[\w.-]+).*\bextra *== *['\"](?P<extra>[\w.-]+)['\"]")
+
+
+def _extra_with(package: str, requirements: tuple[str, ...]) -> str:
+    """Return the extra with a package: the one called so, or else that which brings least."""
+    found = list(filter(None, map(_OPTIONAL.match, requirements)))
+    sizes = [each["extra"] for each in found]
+    extras = {each["extra"] for each in found if each["package"].lower() == package.lower()}
+    return min(extras, key=lambda each: (each != package, sizes.count(each), each), default="")
+
+
+@cache
+def packages() -> dict[str, str]:
+    """Return the package that programs in a backend's language import, by the backend's name."""
+    own = {point.name: point.value.partition(":")[0].split(".")[0] for point in _points(BACKENDS)}
+    return own | {point.name: point.value for point in _points(LANGUAGES) if point.name in own}
+
+
+def imported() -> list[Any]:
+    """Return the classes of the backends whose language this program has imported.
+
+    One that extends another comes before that. Backends that can't be loaded are left out:
+    ``broken`` tells.
+    """
+    for name, package in packages().items():
+        if package in sys.modules and name not in _asked:
+            try:  # waits where another thread is importing the package: sys.modules does not
+                _asked[name] = kind(name)
+            except PluginError as error:
+                _broken[name] = str(error)
+                _asked[name] = None
+    found = [each for each in list(_asked.values()) if each is not None]
+    return sorted(found, key=lambda each: len(each.__mro__), reverse=True)
+
+
+def broken() -> list[str]:
+    """Return why backends are left out by ``imported``."""
+    return list(_broken.values())
+
+
+def own() -> dict[str, Any]:
+    """Return the classes of ikp's own backends by name, those first that a session prefers.
+
+    They can be imported without their languages.
+    """
+    points = [point for point in _points(BACKENDS) if point.value.startswith("ikp.")]
+    kinds = {point.name: kind(point.name) for point in points}
+    return dict(sorted(kinds.items(), key=lambda pair: (-pair[1].rank, pair[0])))
+
+
+def languages() -> Iterator[Any]:
+    """Yield the languages of ikp's own backends, and of those that this program has imported."""
+    yield from dict.fromkeys(language for kind in _known() for language in kind.languages)
+
+
+def distributions() -> Iterator[str]:
+    """Yield what pip calls the packages of the same languages."""
+    found = (str(getattr(kind, "distribution", "")) for kind in _known())
+    yield from dict.fromkeys(filter(None, found))
+
+
+def _known() -> list[Any]:
+    return [*own().values(), *imported()]

@@ -1,0 +1,128 @@
+"""A language that ikp has never heard of: one package adds it, through ``ikp.plugins`` alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+import ikp
+from ikp import plugins
+from ikp.core.abi import Kind
+from tests.plugins.conftest import LOOM, PLUGIN, Run
+from tests.repo.test_imports import every_import, within
+
+pytest.importorskip("torch")
+
+PROGRAM = """
+import sys
+import ikp, loom
+
+@loom.kernel(warps=2)
+def scale(x, factor, prof):
+    ctx = ikp.init(prof)
+    ikp.role("weaver" if loom.current().warp else "lead")
+    with ikp.range("scale", len(x)):
+        token = ikp.no_token(ctx, "element", 0)
+        for i in loom.mine(len(x)):
+            ctx = ikp.end_async(ctx, token)
+            token = ikp.start_async(ctx, "element", i)
+            x[i] *= factor
+        ctx = ikp.end_async(ctx, token)
+    ctx = ikp.start(ctx, "even", block := loom.current().block)
+    ctx = ikp.end(ctx, "even", where=block % 2 == 0)
+    ikp.instant(ctx, "done", 1.5)
+    ikp.finish(ctx)
+
+x = [1.0] * 24
+with ikp.profile("loom.pftrace", backend="loom", **eval(sys.argv[1])) as prof:
+    scale[3](x, 2.0, prof.buffer("scale", **eval(sys.argv[2])))
+scale[3](x, 0.5, None)
+assert x == [1.0] * 24
+assert not {"triton", "cutlass"} & set(sys.modules)
+"""
+
+
+def recorded(run: Run, tmp_path: Path, profile: str = "{}", buffer: str = "{}") -> ikp.Trace:
+    done = run("-W", "ignore", "-c", PROGRAM, profile, buffer)
+    assert (done.returncode, done.stderr) == (0, "")
+    return ikp.load(tmp_path / "loom.pftrace")
+
+
+def counts(trace: ikp.Trace) -> dict[str, int]:
+    names = [trace.regions[region].name for region in trace.events.region]
+    return {name: names.count(name) for name in sorted(set(names))}
+
+
+def test_a_kernel_of_its_own_records_with_ikps_verbs(run: Run, tmp_path: Path) -> None:
+    trace = recorded(run, tmp_path)
+    (launch,) = trace.launches
+    assert (launch.label, launch.backend, launch.grid) == ("scale", "loom", (3, 1, 1))
+    assert (launch.kept, launch.attempted, launch.notes) == (40, 40, ())
+    assert counts(trace) == {"done": 6, "element": 24, "even": 4, "scale": 6}
+    element = [region.name for region in trace.regions].index("element")
+    assert sorted(trace.payload[trace.events.region == element]) == list(range(24))
+    assert trace.payload[trace.events.kind == Kind.INSTANT].tolist() == [1.5] * 6
+    assert set(zip(trace.slots.block.tolist(), trace.slots.warp.tolist(), strict=True)) == {
+        (block, warp) for block in range(3) for warp in range(2)
+    }
+
+
+@pytest.mark.parametrize(
+    ("profile", "buffer", "kept"),
+    [
+        ("{'clock': 'cycles64'}", "{}", 40),
+        ("{}", "{'blocks': range(1, 3), 'warps': [1]}", 13),
+        ("{'overflow': 'wrap', 'buffer_size': 128 + 6 * (64 + 4 * 16)}", "{}", 24),
+        ("{'buffer_size': 128 + 6 * (64 + 5 * 16)}", "{}", 30),
+    ],
+)
+def test_the_options_of_a_session_are_heeded(
+    run: Run, tmp_path: Path, profile: str, buffer: str, kept: int
+) -> None:
+    (launch,) = recorded(run, tmp_path, profile, buffer).launches
+    assert launch.kept == kept
+
+
+def test_commands_know_it(run: Run, tmp_path: Path) -> None:
+    recorded(run, tmp_path)
+    table = run("-m", "ikp.cli.main", "stats", "loom.pftrace")
+    assert "element" in table.stdout
+    listed = run("-m", "ikp.cli.main", "plugins", "--check").stdout.splitlines()
+    (row,) = (line.split() for line in listed if " loom " in line)
+    assert row == ["backend", "loom", "ikp-plugin-loom", "0.1.0", "ikp_loom:LoomBackend", "loads"]
+    doctor = json.loads(run("-m", "ikp.cli.main", "doctor", "--format", "json").stdout)
+    (found,) = (each for each in doctor["plugins"] if each["name"] == "loom")
+    assert found["loads"]
+
+
+def test_outside_its_kernels_verbs_say_where_they_belong(run: Run) -> None:
+    done = run("-c", "import ikp, loom; ikp.init(None)")
+    assert "KernelError: ikp.init is called outside a kernel" in done.stderr
+    assert "or @loom.kernel, while that kernel is launched." in done.stderr
+
+
+def test_its_mistakes_are_told_in_ikps_words(run: Run) -> None:
+    program = "import ikp, loom; loom.kernel()(lambda: ikp.range('x').__enter__())[1]()"
+    assert "ikp.range comes before ikp.init" in run("-c", program).stderr
+
+
+def test_without_its_package_a_program_loads_nothing_of_it(run: Run) -> None:
+    script = """
+import sys, ikp
+try:
+    ikp.init(None)
+except ikp.KernelError as error:
+    print("loom" in str(error), any("loom" in name for name in sys.modules))
+"""
+    assert run("-c", script).stdout.strip() == "False False"
+
+
+@pytest.mark.parametrize("plugin", [PLUGIN, LOOM], ids=lambda path: path.name)
+def test_it_imports_from_the_door_alone(plugin: Path) -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in plugin.rglob("*.py")]
+    used = {name for tree in trees for name in every_import(tree) if within(name, "ikp")}
+    assert used
+    assert used <= {f"ikp.plugins.{name}" for name in plugins.__all__}

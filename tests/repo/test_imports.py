@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "backends.cute": ("core", "targets", "plugins", "verbs"),
     "exporters.protobuf": (),
     "exporters.timeline": ("core",),
-    "exporters": ("core", "plugins"),
+    "exporters": ("core", "plugins", "exporters.timeline"),
     "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf"),
     "exporters.chrome": EVERY_FORMAT,
     "exporters.hatchet": EVERY_FORMAT,

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.events import Events
 from ikp.exporters.chrome.tracks import Threads, as_json, event, times
-from ikp.exporters.text import at_once, integers, join, texts, thousandths
+from ikp.exporters.text import integers, join, thousandths
 from ikp.exporters.timeline.batches import Batches
-from ikp.exporters.timeline.sums import NAME as SUMS
-from ikp.exporters.timeline.sums import Sums
+from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout, counters, in_use, lay_out
 from ikp.progress import track
 
-Ints = NDArray[np.int64]
-
-EVENTS_AT_ONCE = 1 << 16
-DIGITS = 6
+_EVENTS_AT_ONCE: Final = 1 << 16
+_BLOCKS_AT_ONCE: Final = 1 << 11
+_DIGITS: Final = 6
 """Of a share, behind the point: Perfetto's JSON reader can't take many."""
 
 
@@ -42,28 +39,23 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     """Yield the start of the file, then events, each with a comma at its end."""
     used_start, used_end = in_use(trace)
     origin = int(used_start.min()) if len(used_start) else 0
-    layout = lay_out(trace, used_start, used_end)
-    threads, named = Threads.of(layout, trace.launches)
-    yield _head(trace, origin)
-    yield from named
-    yield from _launches(trace, layout, threads, origin)
-    yield from _blocks(trace, layout, threads, origin)
-    yield from _counters(trace, layout, threads, origin)
-    yield from _sums(trace, layout, threads, origin)
-    events = Events(trace, threads, origin)
-    batches = Batches(trace, layout, EVENTS_AT_ONCE)
-    for batch in track(batches, len(batches), f"writing {name}"):
-        yield from events.make(batch)
-
-
-def _head(trace: Trace, origin: int) -> bytes:
+    layout, threads = lay_out(trace, used_start, used_end), Threads()
     about = {
         "start_unix_ns": origin,
         "launches": [{**asdict(one), "dropped": one.dropped} for one in trace.launches],
         "regions": [asdict(region) for region in trace.regions],
         "provenance": trace.provenance,
     }
-    return b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % as_json(about)
+    yield b'{"displayTimeUnit":"ns","otherData":%s,"traceEvents":[\n' % as_json(about)
+    yield from threads.of(layout, trace.launches)
+    yield from _launches(trace, layout, threads, origin)
+    yield from _blocks(trace, layout, threads, origin)
+    yield from _counters(trace, layout, threads, origin)
+    yield from _sums(trace, layout, threads, origin)
+    events = Events(trace, threads, origin)
+    batches = Batches(trace, layout, _EVENTS_AT_ONCE)
+    for batch in track(batches, len(batches), f"writing {name}"):
+        yield from events.make(batch)
 
 
 def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
@@ -80,59 +72,37 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
 
 def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield the ranges that show where each block ran, lane by lane."""
-    grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
-    for low in range(0, len(layout.blocks), at_once(256)):
-        blocks = layout.blocks.part(low, min(low + at_once(256), len(layout.blocks)))
-        x, y, _ = grids[blocks.launch].T
-        heads = texts([threads.heads[uuid] for uuid in blocks.track.tolist()])
+    for low in range(0, len(layout.blocks), _BLOCKS_AT_ONCE):
+        blocks = layout.blocks.part(low, min(low + _BLOCKS_AT_ONCE, len(layout.blocks)))
         warps = np.diff(blocks.first, append=len(blocks.slots))
-        yield join(
-            b'{"ph":"X",',
-            heads,
-            b',"ts":',
-            thousandths(blocks.start - origin),
-            b',"dur":',
-            thousandths(blocks.end - blocks.start),
-            b',"name":"block (',
-            integers(blocks.block % x),
-            b",",
-            integers(blocks.block // x % y),
-            b",",
-            integers(blocks.block // (x * y)),
-            b')","args":{"launch":',
-            integers(blocks.launch),
-            b',"sm":',
-            integers(blocks.sm),
-            b',"block":',
-            integers(blocks.block),
-            b',"warps":',
-            integers(warps),
-            b"}},\n",
-        )
-
-
-def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
-    """Yield a range for each warp that summed up, with what it did."""
-    slots, sums = trace.slots, Sums.of(trace)
-    for slot, told in sums.told() if sums else ():
-        short = {
-            name: {
-                what: round(value, DIGITS) if isinstance(value, float) else value
-                for what, value in entry.items()
-            }
-            for name, entry in told.items()
-        }
-        start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
-        head = threads.heads[int(layout.slot_track[slot])]
-        head += times(start - origin, max(0, end - start))
-        args = {"block": int(slots.block[slot]), SUMS: short}
-        yield event("X", head, {"name": SUMS, "args": args})
+        columns = (blocks.track, blocks.start - origin, blocks.end - blocks.start, blocks.launch)
+        lines = []
+        for uuid, start, duration, launch, sm, block, count in zip(
+            *(one.tolist() for one in (*columns, blocks.sm, blocks.block, warps)), strict=True
+        ):
+            x, y, _ = trace.launches[launch].grid
+            name = f"block ({block % x},{block // x % y},{block // (x * y)})"
+            args = {"launch": launch, "sm": sm, "block": block, "warps": count}
+            head = threads.heads[uuid] + times(start, duration)
+            lines.append(event("X", head, {"name": name, "args": args}))
+        yield b"".join(lines)
 
 
 def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield, for each launch, how many blocks and warps ran at any time."""
     for uuid, name, moments, values in counters(trace.slots, layout):
-        state, what = name.split()
-        begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (threads.process[uuid], state.encode())
-        args = b',"args":{"%s":' % what.encode()
+        state, what = name.encode().split()
+        begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (threads.process[uuid], state)
+        args = b',"args":{"%s":' % what
         yield join(begin, thousandths(moments - origin), args, integers(values), b"}},\n")
+
+
+def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+    """Yield a range for each warp that summed up, with what it did."""
+    slots, sums = trace.slots, Sums.of(trace)
+    for slot, told in sums.told(_DIGITS) if sums else ():
+        start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
+        head = threads.heads[int(layout.slot_track[slot])]
+        head += times(start - origin, max(0, end - start))
+        args = {"block": int(slots.block[slot]), NAME: told}
+        yield event("X", head, {"name": NAME, "args": args})

@@ -62,9 +62,13 @@ class Sums:
         first = np.flatnonzero(np.diff(self.slot, prepend=-1))
         return self.slot[first], first
 
-    def told(self) -> Iterator[tuple[int, dict[str, dict[str, Scalar]]]]:
-        """Yield the slot of each slice, and its entries as a dict; regions of one name are one."""
+    def told(self, digits: int) -> Iterator[tuple[int, dict[str, dict[str, Scalar]]]]:
+        """Yield the slot of each slice, and its entries as a dict; regions of one name are one.
+
+        Shares have so many digits behind the point.
+        """
         columns = {name: column.tolist() for name, column in self.facts.items()}
+        columns["share"] = [one and round(float(one), digits) for one in columns["share"]]
         slots, first = self.slices()
         bounds = [*first.tolist(), len(self)]
         region = self.region.tolist()

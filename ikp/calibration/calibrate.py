@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from dataclasses import asdict
 from functools import cache
 from os import PathLike
@@ -13,14 +12,13 @@ from typing import Any
 
 from ikp.calibration import figures
 from ikp.core import abi
-from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
-from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.profiling.profile import profile
+from ikp.errors import BufferError, UsageError
 from ikp.session import switches
-from ikp.session.checked import checked_shared, choice
-from ikp.session.options import CLOCKS, OVERFLOWS
+from ikp.session.recorder import Asked, recording
+from ikp.session.sizing import Room
+from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
 RANGES = 64
@@ -112,33 +110,34 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
 
     if not switches.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
-    clock = choice(ClockKind, options["clock"], "clock", CLOCKS)
-    overflow = choice(OverflowMode, options["overflow"], "overflow", OVERFLOWS)
-    ranges = _ranges(checked_shared(options["shared_bytes"]), warps, overflow, clock)
+    wishes = Wishes(**options)
+    ranges = _ranges(wishes, warps)
     settings = set()
-    with warnings.catch_warnings(), profile(**options) as prof:
-        # That a kernel was too short to fit its clock to ns: ticks are what is measured.
-        warnings.simplefilter("ignore", IkpWarning)
+    with recording(wishes) as session:
         out = torch.empty(blocks * 32, device=options["device"])
         for each in figures.PROGRAMS * LAUNCHES:
             count = ranges * (each.count + 1)
-            size = abi.segment_bytes(blocks * warps, count, overflow, clock)
-            buffer = prof.buffer(each.label, size=size)
+            size = abi.segment_bytes(blocks * warps, count, wishes.overflow, wishes.clock)
+            buffer = session.buffer(Asked(each.label, room=Room(size)))
             settings.add(buffer.spec_text)
             records[(blocks,)](out, ranges, buffer, **each.constants, num_warps=warps)
-    return prof.trace, ", ".join(settings)
+        trace, broken = session.read({})
+    if broken is not None:
+        raise broken
+    return trace, ", ".join(settings)
 
 
-def _ranges(shared_bytes: int, warps: int, overflow: OverflowMode, clock: ClockKind) -> int:
+def _ranges(wishes: Wishes, warps: int) -> int:
     """Return how many ranges a warp records: as many as the stage holds, where there is one."""
-    if not shared_bytes:
+    if not wishes.shared_bytes:
         return RANGES
-    part = abi.SLOT_HEADER_BYTES + shared_bytes // warps
-    found = min(RANGES, abi.slot_capacity(part, overflow, clock) // (figures.MANY + 1))
+    part = abi.SLOT_HEADER_BYTES + wishes.shared_bytes // warps
+    room = abi.slot_capacity(part, wishes.overflow, wishes.clock)
+    found = min(RANGES, room // (figures.MANY + 1))
     if found < FEWEST:
         raise UsageError(
-            f"shared_bytes={shared_bytes} is too little to calibrate with: each of {warps} warps "
-            f"needs room for {FEWEST * (figures.MANY + 1)} records."
+            f"shared_bytes={wishes.shared_bytes} is too little to calibrate with: each of {warps} "
+            f"warps needs room for {FEWEST * (figures.MANY + 1)} records."
         )
     return found
 

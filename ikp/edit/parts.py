@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ikp.core.args import take_args
 from ikp.core.totals import take_totals
-from ikp.core.trace import Events, Slots, Totals, Trace
+from ikp.core.trace import AnyTrace, Events, Slots, Totals, Trace
 from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -20,7 +20,7 @@ EDITED = "edited"
 """The provenance that lists what was done to a trace."""
 
 
-def noted(trace: Trace, what: str) -> Trace:
+def noted(trace: AnyTrace, what: str) -> AnyTrace:
     """Return the trace with a note in its provenance that says what was done."""
     before = trace.provenance.get(EDITED)
     text = f"{before}; {what}" if before else what
@@ -37,13 +37,13 @@ def refuse_totals(trace: Trace, what: str, remedy: str) -> None:
         raise UsageError(f"{what}, and the trace has totals of its regions, no events. {remedy}")
 
 
-def take_events(trace: Trace, rows: NDArray[Any]) -> Trace:
+def take_events(trace: AnyTrace, rows: NDArray[Any]) -> AnyTrace:
     """Return the trace with the given events, in the given order."""
     events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))
     return replace(trace, events=events, args=take_args(trace.args, rows))
 
 
-def take_slots(trace: Trace, chosen: Bools) -> Trace:
+def take_slots(trace: AnyTrace, chosen: Bools) -> AnyTrace:
     """Return the trace with the chosen slots, their events and totals.
 
     What a launch says of its records then concerns its slots that are left.
@@ -67,7 +67,7 @@ def numbered_totals(totals: Totals, **numbers: NDArray[Any]) -> Totals:
     )
 
 
-def take_launches(trace: Trace, chosen: list[int]) -> Trace:
+def take_launches(trace: AnyTrace, chosen: list[int]) -> AnyTrace:
     """Return the trace with the chosen launches, their slots, events and totals."""
     number = np.full(len(trace.launches), -1, np.int32)
     number[chosen] = np.arange(len(chosen))
@@ -76,7 +76,7 @@ def take_launches(trace: Trace, chosen: list[int]) -> Trace:
     return replace(left, launches=tuple(left.launches[i] for i in chosen), slots=slots)
 
 
-def _recounted(trace: Trace, before: Slots) -> Trace:
+def _recounted(trace: AnyTrace, before: Slots) -> AnyTrace:
     """Count each launch's records anew where slots are missing now."""
     count = len(trace.launches)
     was, now = (np.bincount(slots.launch, minlength=count) for slots in (before, trace.slots))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.totals import take_totals
-from ikp.core.trace import Events, Totals, Trace
+from ikp.core.trace import AnyTrace, Events, Totals, Trace
 from ikp.edit.parts import (
     Bools,
     noted,
@@ -27,7 +27,7 @@ Numbers = int | Iterable[int]
 
 
 def select(
-    trace: Trace,
+    trace: AnyTrace,
     *,
     region: Names | None = None,
     launch: Names | None = None,
@@ -39,7 +39,7 @@ def select(
     kind: str | None = None,
     window_ns: tuple[float | None, float | None] | None = None,
     where: NDArray[Any] | None = None,
-) -> Trace:
+) -> AnyTrace:
     """Return the part of a trace that meets every condition given.
 
     Launches and warps that are not chosen are left out. Warps that are stay, though none of their

@@ -13,9 +13,9 @@ from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_w
 
 if TYPE_CHECKING:
     from ikp.backends.triton.unedited.everything import Everything
-    from ikp.core.trace import Trace
     from ikp.profiling.profile import profile
     from ikp.running.recording import Options
+    from ikp.trace import Trace
 
 ROWS = 10
 MIB = 1 << 20

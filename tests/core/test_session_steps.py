@@ -75,7 +75,7 @@ import sys
 import numpy as np
 import torch
 import ikp
-from ikp.core import plugins
+from ikp import plugins
 from tests.segments import Launch, Record, Segment, Warp
 
 class Backend:

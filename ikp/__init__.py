@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ikp.backends.argument import Argument
     from ikp.calibration.calibrate import calibrate
     from ikp.core.overhead import Figure, Overhead
-    from ikp.core.trace import Trace
-    from ikp.edit.gather import gather
     from ikp.errors import (
         BufferError,
         DecodeError,
@@ -32,12 +30,13 @@ if TYPE_CHECKING:
         RegionError,
         UsageError,
     )
-    from ikp.exporters.load import load
     from ikp.inspection.inspector import inspect
     from ikp.profiling.capture import capture
+    from ikp.profiling.gather import gather
     from ikp.profiling.instrument import instrument
     from ikp.profiling.profile import profile
     from ikp.session.switches import set_export
+    from ikp.trace import Trace, load
     from ikp.verbs.intrinsics import (
         end,
         end_async,
@@ -60,16 +59,15 @@ _HOMES = {
         "end end_async finish init instant no_token range role start start_async"
     ),
     "ikp.profiling.capture": "capture",
+    "ikp.profiling.gather": "gather",
     "ikp.profiling.instrument": "instrument",
     "ikp.profiling.profile": "profile",
     "ikp.session.switches": "set_export",
-    "ikp.core.trace": "Trace",
-    "ikp.edit.gather": "gather",
+    "ikp.trace": "Trace load",
     "ikp.errors": (
         "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "
         "PluginError RegionError UsageError"
     ),
-    "ikp.exporters.load": "load",
     "ikp.inspection.inspector": "inspect",
 }
 _MODULES = ("edit",)

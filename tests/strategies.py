@@ -18,9 +18,9 @@ from ikp.core.trace import (
     Region,
     Slots,
     Totals,
-    Trace,
     make_columns,
 )
+from ikp.trace import Trace
 
 NAMES = st.one_of(
     st.sampled_from(["load", "dot", 'say "x"', "it's", "a\\b", "ранг", "測量", "🙂", "x" * 3000]),

@@ -121,7 +121,8 @@ def _public_members(item: griffe.Object) -> Iterator[tuple[str, griffe.Object]]:
         if member.is_module and name in member.members:  # a function named as its module is
             member = member.members[str(name)]
         yield str(name), getattr(member, "final_target", member)
-    for name, member in item.members.items() if item.is_class else ():
+    for name, inherited in item.all_members.items() if item.is_class else ():
+        member = getattr(inherited, "final_target", inherited)
         if not name.startswith("_") and isinstance(member, griffe.Object) and member.docstring:
             yield name, member
 
@@ -137,7 +138,7 @@ def _signature(item: griffe.Object, name: str) -> str:
     for parameter in list(item.parameters):
         if parameter.name.startswith("_"):  # what a DSL's compiler passes, not the user
             del item.parameters[parameter.name]
-    return _wrap(item.signature(name=short))
+    return _wrap(item.signature(name=short).replace("AnyTrace", "Trace"))  # as users have it
 
 
 def _fields(item: griffe.Class) -> str:

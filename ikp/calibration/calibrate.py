@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from dataclasses import asdict
 from functools import cache
 from os import PathLike
@@ -13,14 +12,13 @@ from typing import Any
 
 from ikp.calibration import figures
 from ikp.core import abi
-from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
-from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.profiling.profile import profile
+from ikp.errors import BufferError, UsageError
 from ikp.session import switches
-from ikp.session.checked import choice
-from ikp.session.options import CLOCKS, OVERFLOWS
+from ikp.session.recorder import Asked, recording
+from ikp.session.sizing import Room
+from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
 RANGES = 64
@@ -100,20 +98,20 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
 
     if not switches.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
-    clock = choice(ClockKind, options["clock"], "clock", CLOCKS)
-    overflow = choice(OverflowMode, options["overflow"], "overflow", OVERFLOWS)
+    wishes = Wishes(**options)
     settings = set()
-    with warnings.catch_warnings(), profile(**options) as prof:
-        # That a kernel was too short to fit its clock to ns: ticks are what is measured.
-        warnings.simplefilter("ignore", IkpWarning)
+    with recording(wishes) as session:
         out = torch.empty(blocks * 32, device=options["device"])
         for each in figures.PROGRAMS * LAUNCHES:
             count = RANGES * (each.count + 1)
-            size = abi.segment_bytes(blocks * warps, count, overflow, clock)
-            buffer = prof.buffer(each.label, size=size)
+            size = abi.segment_bytes(blocks * warps, count, wishes.overflow, wishes.clock)
+            buffer = session.buffer(Asked(each.label, room=Room(size)))
             settings.add(buffer.spec_text)
             records[(blocks,)](out, RANGES, buffer, **each.constants, num_warps=warps)
-    return prof.trace, ", ".join(settings)
+        trace, broken = session.read({})
+    if broken is not None:
+        raise broken
+    return trace, ", ".join(settings)
 
 
 def _cuda(wish: Any) -> str:

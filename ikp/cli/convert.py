@@ -12,7 +12,7 @@ from ikp.cli.parts import choosing, given
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Trace
+    from ikp.trace import Trace
 
 
 @click.command("convert", short_help="Write a trace in another format, or a part of it.")
@@ -33,7 +33,7 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.rows import row_count
-    from ikp.session.checked import check_target
+    from ikp.profiling.output import check_target
 
     check_target(target, force)  # before the work of reading
     trace = _chosen(read_trace(source), given(choice))

@@ -21,7 +21,7 @@ from ikp.viewer.ui import UI
 if TYPE_CHECKING:
     import torch
 
-    from ikp.core.trace import Trace
+    from ikp.trace import Trace
 
 DEFAULT = Path("ikp-demo.pftrace")
 BLOCK, DIM = 64, 64
@@ -55,7 +55,7 @@ def command(out: Path | None, force: bool) -> None:
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
     if out is not None:
-        from ikp.session.checked import check_target
+        from ikp.profiling.output import check_target
 
         check_target(out, force)
     if not enabled():

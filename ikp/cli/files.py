@@ -13,7 +13,7 @@ from ikp.errors import ExportError
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Trace
+    from ikp.trace import Trace
 
 
 def check_file(path: Path) -> None:
@@ -35,7 +35,7 @@ def read_trace(path: Path) -> Trace:
         ExportError: no such file, no exporter has its suffix, the format can't be read back, or
             the file holds something else.
     """
-    from ikp.exporters.load import load
+    from ikp.trace import load
 
     check_file(path)
     return load(path)

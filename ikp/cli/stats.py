@@ -16,7 +16,7 @@ from ikp.terminal import columns, printable
 
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
-    from ikp.core.trace import Trace
+    from ikp.trace import Trace
 
 OF_ROWS = ("region", "launch", "kind")
 """What chooses among the rows. The rest chooses which warps are counted."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ikp.core.args import take_args
 from ikp.core.totals import make_totals, take_totals
-from ikp.core.trace import Events, Totals, Trace, make_columns
+from ikp.core.trace import AnyTrace, Events, Totals, Trace, make_columns
 
 Rows = Events | Totals
 """A table whose rows name a slot, a region and a kind."""
@@ -28,20 +28,20 @@ def row_count(trace: Trace) -> tuple[int, str]:
     return (summed, "total") if summed else (len(trace.events), "event")
 
 
-def take_events(trace: Trace, rows: NDArray[Any]) -> Trace:
+def take_events(trace: AnyTrace, rows: NDArray[Any]) -> AnyTrace:
     """Return the trace with the given events, in the given order."""
     events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))
     return replace(trace, events=events, args=take_args(trace.args, rows))
 
 
-def take_rows(trace: Trace, chosen: Sequence[NDArray[np.bool_]]) -> Trace:
+def take_rows(trace: AnyTrace, chosen: Sequence[NDArray[np.bool_]]) -> AnyTrace:
     """Return the trace with the chosen rows of each of :func:`row_tables`."""
     events, totals = chosen
     left = take_events(trace, np.flatnonzero(events))
     return replace(left, totals=take_totals(trace.totals, totals))
 
 
-def renumber_rows(trace: Trace, **numbers: NDArray[Any]) -> Trace:
+def renumber_rows(trace: AnyTrace, **numbers: NDArray[Any]) -> AnyTrace:
     """Return the trace with another ``slot`` or ``region`` in its rows: the new number of each old.
 
     Totals that get one number are added up.

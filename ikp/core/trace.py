@@ -6,24 +6,15 @@ one axis for all launches and SMs. Nothing here knows a DSL or a file format.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
 from ikp.core.args import ArgColumn
-from ikp.errors import ExportError
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    import pandas
-
-    from ikp.analysis.stats import Stats
-    from ikp.core.objects import Instant, Range
 
 Column = NDArray[Any]
 
@@ -198,16 +189,9 @@ def no_totals() -> Totals:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
-    """What was recorded in one session, with its evidence.
+    """What was recorded in one session, as columns; ``ikp.Trace`` is one that its user can ask.
 
     Two traces are equal only if they are the same object: compare their columns.
-
-    ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
-    time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
-    ``ikp.role``; the first, of those that gave none, is empty. ``args`` holds further facts about
-    single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds, and the
-    arrows that ``ikp.edit.connect`` draws.
-    Launches of ``mode="totals"`` have no events, but ``totals``.
     """
 
     launches: tuple[Launch, ...]
@@ -219,16 +203,6 @@ class Trace:
     args: Mapping[str, ArgColumn] = field(default_factory=dict)
     totals: Totals = field(default_factory=no_totals)
 
-    def __repr__(self) -> str:
-        from ikp.analysis.summary import summary
-
-        return summary(self)
-
-    def _repr_html_(self) -> str:
-        from ikp.analysis.html import trace_html
-
-        return trace_html(self)
-
     @property
     def dropped(self) -> int:
         """Records lost to full slots, as far as known, over all launches."""
@@ -239,72 +213,9 @@ class Trace:
         """The payload of each event as a number; NaN where there is none."""
         return payload_values(self.events.payload, self.events.payload_type)
 
-    def ranges(self) -> Iterator[Range]:
-        """Yield each range as an object, slot by slot, within a slot in the order of their ends."""
-        from ikp.core.objects import ranges
 
-        return ranges(self)
-
-    def instants(self) -> Iterator[Instant]:
-        """Yield each instant as an object, slot by slot, within a slot in order."""
-        from ikp.core.objects import instants
-
-        return instants(self)
-
-    def stats(self, by: str | None = None) -> Stats:
-        """Return counts, times, cycles, self times and shares per launch label and region.
-
-        With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart. Totals have no percentiles and no self times: those are None.
-        """
-        from ikp.analysis.stats import (
-            stats,  # analysis reads traces: the import can't be on top
-        )
-
-        return stats(self, by)
-
-    def print_stats(self) -> None:
-        """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""
-        from ikp.analysis.render import show
-
-        show(self.stats())
-
-    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write the trace in the format of the path's suffix.
-
-        ``.pftrace`` (Perfetto) holds all of a trace, and is what ``ikp.load`` reads back. The
-        others are for other tools: ``.json`` and ``.json.gz`` (Chrome), ``.hatchet``
-        (proton-viewer), ``.csv``, ``.parquet``, and those of installed plugins.
-
-        Raises:
-            ExportError: no exporter knows the suffix, the file exists and ``force`` is false, the
-                path can't be written, or the trace has totals, which a plugin's exporter writes
-                only if its attribute ``totals`` is true.
-        """
-        from ikp.plugins import exporter_for_path
-
-        exporter = exporter_for_path(path)
-        if len(self.totals) and not getattr(exporter, "totals", False):
-            raise ExportError(
-                f"{path} can't hold totals: the exporter for its suffix writes events alone. Save "
-                "a .pftrace, .hatchet, .json, .csv or .parquet, or record a timeline."
-            )
-        exporter.write(self, path, force=force)
-
-    def view(self) -> None:
-        """Serve the trace on loopback and print the Perfetto UI address that opens it."""
-        from ikp.cli.view import view_trace
-
-        view_trace(self)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return one row per event, or per total, as a DataFrame.
-
-        Needs ``pip install 'ikp[pandas]'``.
-        """
-        from ikp.analysis.frame import to_pandas
-
-        return to_pandas(self)
+AnyTrace = TypeVar("AnyTrace", bound=Trace)
+"""A trace of whatever class it is given in: what makes one of another keeps that."""
 
 
 def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from ikp.core.args import ArgColumn, join_args
 from ikp.core.flows import OUT, highest, incoming
 from ikp.core.regions import checked_name, region_id
 from ikp.core.rows import take_events
-from ikp.core.trace import Events, Region, Trace, make_columns
+from ikp.core.trace import AnyTrace, Events, Region, Trace, make_columns
 from ikp.edit.pairs import WITHIN, Ints, Rows, pairs
 from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import RegionError, UsageError
@@ -30,7 +30,7 @@ SHOWN: Final = 6
 MOST_TICKS: Final = 1 << 62
 
 
-def connect(trace: Trace, source: str, target: str, *, within: Within = "block") -> Trace:
+def connect(trace: AnyTrace, source: str, target: str, *, within: Within = "block") -> AnyTrace:
     """Return the trace with arrows from events of one region to those of another.
 
     An arrow joins two events with the same payload: ``connect(trace, "issue", "wait")`` those of a
@@ -76,7 +76,7 @@ def connect(trace: Trace, source: str, target: str, *, within: Within = "block")
 
 
 def span(
-    trace: Trace,
+    trace: AnyTrace,
     name: str,
     begin: str,
     end: str,
@@ -85,7 +85,7 @@ def span(
     begin_at: Moment = "start",
     end_at: Moment = "end",
     until: Literal["first", "last"] = "first",
-) -> Trace:
+) -> AnyTrace:
     """Return the trace with further ranges, each from an event of one region to one of another.
 
     For what begins in one warp and ends in another: ``span(trace, "in flight", "issue", "wait")``
@@ -246,7 +246,7 @@ def _ranges(trace: Trace, like: Rows, start: Ints, end: Ints) -> Events:
     )
 
 
-def _inserted(trace: Trace, more: Events) -> Trace:
+def _inserted(trace: AnyTrace, more: Events) -> AnyTrace:
     """Return the trace with further events, each behind those of its slot that end no later."""
     joined = Events(
         *(

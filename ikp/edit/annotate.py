@@ -10,7 +10,7 @@ from ikp.core.args import ArgColumn, Scalar, arg_column
 from ikp.core.flows import is_flow
 from ikp.core.objects import Instant, items
 from ikp.core.table import COLUMNS
-from ikp.core.trace import Trace
+from ikp.core.trace import AnyTrace
 from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import UsageError
 
@@ -20,7 +20,7 @@ RESERVED = {*COLUMNS, "cycles"}
 Values = Iterable[Any] | ArgColumn | Callable[[Instant], Scalar | None]
 
 
-def add_args(trace: Trace, /, **args: Values) -> Trace:
+def add_args(trace: AnyTrace, /, **args: Values) -> AnyTrace:
     """Return the trace with further arguments for its events.
 
     Every exporter carries them: as arguments in Perfetto and Chrome traces, as columns in tables.

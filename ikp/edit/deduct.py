@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.lanes import arrange
 from ikp.core.overhead import Overhead
-from ikp.core.trace import Launch, Trace
+from ikp.core.trace import AnyTrace, Launch, Trace
 from ikp.edit.parts import noted
 from ikp.errors import UsageError
 
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def deduct_overhead(trace: Trace, *overheads: Overhead) -> Trace:
+def deduct_overhead(trace: AnyTrace, *overheads: Overhead) -> AnyTrace:
     """Return the trace without what recording added to it, as far as that was measured.
 
     Each range loses what an empty one shows and what the ranges and instants in it cost; all that
@@ -188,7 +188,7 @@ def _late(excess: Floats, most: Floats) -> Floats:
     return np.append([0.0], after[:-1])[: len(after)]
 
 
-def _moved(trace: Trace, points: _Points, shift: Floats) -> Trace:
+def _moved(trace: AnyTrace, points: _Points, shift: Floats) -> AnyTrace:
     # One rounding for all points: it can't change their order.
     whole = np.floor(shift + 0.5).astype(np.int64)
     events, slots = trace.events, trace.slots

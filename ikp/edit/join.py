@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -12,12 +12,12 @@ import numpy as np
 from ikp.core.args import Args, join_args
 from ikp.core.flows import highest, renumbered
 from ikp.core.rows import joined_rows, renumber_rows
-from ikp.core.trace import Slots, Trace, make_columns
+from ikp.core.trace import AnyTrace, Slots, Trace, make_columns
 from ikp.edit.parts import noted
 from ikp.errors import UsageError
 
 
-def concat(traces: Iterable[Trace]) -> Trace:
+def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
     """Return one trace with the launches of all, in order.
 
     Times stay as they are: all count Unix nanoseconds, so what ran at the same time, on other
@@ -41,7 +41,8 @@ def concat(traces: Iterable[Trace]) -> Trace:
         warp = np.arange(warps, warps + len(part.slots))
         moved.append(renumber_rows(part, slot=warp, region=number))
         launches, warps = launches + len(part.launches), warps + len(part.slots)
-    return Trace(
+    return replace(
+        parts[0],
         launches=tuple(launch for part in parts for launch in part.launches),
         regions=tuple(regions),
         slots=make_columns(Slots, **_together(slots)),
@@ -52,7 +53,7 @@ def concat(traces: Iterable[Trace]) -> Trace:
     )
 
 
-def _arguments(parts: list[Trace]) -> list[tuple[Args, int]]:
+def _arguments(parts: Sequence[Trace]) -> list[tuple[Args, int]]:
     """Return each part's arguments and number of events; no arrow goes from part to part."""
     found, numbers = list[tuple[Args, int]](), 0
     for part in parts:
@@ -82,7 +83,7 @@ def _provenance(parts: list[dict[str, str]]) -> dict[str, str]:
     }
 
 
-def shift(trace: Trace, by_ns: int) -> Trace:
+def shift(trace: AnyTrace, by_ns: int) -> AnyTrace:
     """Return the trace with all times later by ``by_ns`` nanoseconds, or earlier if negative.
 
     Raises:

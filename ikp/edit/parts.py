@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.rows import renumber_rows, row_count, row_tables, take_rows
-from ikp.core.trace import Slots, Trace
+from ikp.core.trace import AnyTrace, Slots, Trace
 from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -18,7 +18,7 @@ EDITED = "edited"
 """The provenance that lists what was done to a trace."""
 
 
-def noted(trace: Trace, what: str) -> Trace:
+def noted(trace: AnyTrace, what: str) -> AnyTrace:
     """Return the trace with a note in its provenance that says what was done."""
     before = trace.provenance.get(EDITED)
     text = f"{before}; {what}" if before else what
@@ -35,7 +35,7 @@ def needs_timeline(trace: Trace, what: str, remedy: str) -> None:
         raise UsageError(f"{what}, and the trace has totals of its regions, no events. {remedy}")
 
 
-def take_slots(trace: Trace, chosen: Bools) -> Trace:
+def take_slots(trace: AnyTrace, chosen: Bools) -> AnyTrace:
     """Return the trace with the chosen slots and their rows.
 
     What a launch says of its records then concerns its slots that are left.
@@ -46,7 +46,7 @@ def take_slots(trace: Trace, chosen: Bools) -> Trace:
     return _recounted(replace(moved, slots=slots), trace.slots)
 
 
-def take_launches(trace: Trace, chosen: list[int]) -> Trace:
+def take_launches(trace: AnyTrace, chosen: list[int]) -> AnyTrace:
     """Return the trace with the chosen launches, their slots and rows."""
     number = np.full(len(trace.launches), -1, np.int32)
     number[chosen] = np.arange(len(chosen))
@@ -55,7 +55,7 @@ def take_launches(trace: Trace, chosen: list[int]) -> Trace:
     return replace(left, launches=tuple(left.launches[i] for i in chosen), slots=slots)
 
 
-def _recounted(trace: Trace, before: Slots) -> Trace:
+def _recounted(trace: AnyTrace, before: Slots) -> AnyTrace:
     """Count each launch's records anew where slots are missing now."""
     count = len(trace.launches)
     was, now = (np.bincount(slots.launch, minlength=count) for slots in (before, trace.slots))

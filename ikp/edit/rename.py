@@ -9,7 +9,7 @@ import numpy as np
 
 from ikp.core.objects import Instant, items
 from ikp.core.rows import renumber_rows, take_events
-from ikp.core.trace import Region, Slots, Trace
+from ikp.core.trace import AnyTrace, Region, Slots, Trace
 from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import UsageError
 
@@ -17,7 +17,7 @@ Renaming = Mapping[str, str] | Callable[[str], str]
 """New names by old ones (others stay), or a function from old to new."""
 
 
-def rename_regions(trace: Trace, names: Renaming) -> Trace:
+def rename_regions(trace: AnyTrace, names: Renaming) -> AnyTrace:
     """Return the trace with other names for its regions.
 
     Raises:
@@ -37,7 +37,7 @@ def rename_regions(trace: Trace, names: Renaming) -> Trace:
     return noted(replace(trace, regions=regions), "rename_regions")
 
 
-def merge_regions(trace: Trace, names: Renaming) -> Trace:
+def merge_regions(trace: AnyTrace, names: Renaming) -> AnyTrace:
     """Return the trace with its regions renamed, those that get one name made one region.
 
     ``merge_regions(trace, lambda name: name.rstrip("0123456789"))`` makes ``"load1"`` and
@@ -54,7 +54,7 @@ def merge_regions(trace: Trace, names: Renaming) -> Trace:
     return noted(replace(renumber_rows(trace, region=place), regions=regions), "merge_regions")
 
 
-def rename_launches(trace: Trace, names: Renaming) -> Trace:
+def rename_launches(trace: AnyTrace, names: Renaming) -> AnyTrace:
     """Return the trace with other labels for its launches, which name them in viewers.
 
     Launches that get the same label count as launches of one kernel.
@@ -69,7 +69,7 @@ def rename_launches(trace: Trace, names: Renaming) -> Trace:
     return noted(replace(trace, launches=launches), "rename_launches")
 
 
-def rename_warps(trace: Trace, names: Mapping[int, str] | Callable[[int, int], str]) -> Trace:
+def rename_warps(trace: AnyTrace, names: Mapping[int, str] | Callable[[int, int], str]) -> AnyTrace:
     """Return the trace with roles for its warps, which viewers show beside the warps' numbers.
 
     Args:
@@ -100,7 +100,7 @@ def rename_warps(trace: Trace, names: Mapping[int, str] | Callable[[int, int], s
 BY = ("region", "role", "warp", "block", "sm")
 
 
-def group_by(trace: Trace, by: str | Callable[[Instant], str]) -> Trace:
+def group_by(trace: AnyTrace, by: str | Callable[[Instant], str]) -> AnyTrace:
     """Return the trace with each launch split into one for each group of its events.
 
     A launch has rows of its own in viewers: grouped by region, each region has a row for each warp

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.rows import Rows, row_count, row_tables, take_rows
-from ikp.core.trace import Trace
+from ikp.core.trace import AnyTrace, Trace
 from ikp.edit.parts import (
     Bools,
     needs_timeline,
@@ -25,7 +25,7 @@ Numbers = int | Iterable[int]
 
 
 def select(
-    trace: Trace,
+    trace: AnyTrace,
     *,
     region: Names | None = None,
     launch: Names | None = None,
@@ -37,7 +37,7 @@ def select(
     kind: str | None = None,
     window_ns: tuple[float | None, float | None] | None = None,
     where: NDArray[Any] | None = None,
-) -> Trace:
+) -> AnyTrace:
     """Return the part of a trace that meets every condition given.
 
     Launches and warps that are not chosen are left out. Warps that are stay, though none of their

@@ -8,10 +8,10 @@ from os import PathLike
 from typing import Any
 
 from ikp.core import abi
-from ikp.core.trace import Trace
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.profiling.profile import profile
 from ikp.session.sizing import DEFAULT_BYTES
+from ikp.trace import Trace
 
 
 def capture(

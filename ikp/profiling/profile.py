@@ -1,41 +1,31 @@
-"""A recording session: its options, its life, and what it tells."""
+"""A recording session, as a user opens it."""
 
 from __future__ import annotations
 
 import atexit
-import copy
 import functools
 import inspect
-import os
-import threading
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name
-from ikp.core.segment import Segment
 from ikp.core.selection import select
-from ikp.core.trace import Trace
-from ikp.errors import ExportError, IkpWarning, UsageError
-from ikp.session import current, switches
-from ikp.session.checked import check_target, region_table
-from ikp.session.current import Opening
-from ikp.session.device import device_facts
+from ikp.errors import UsageError
+from ikp.profiling.life import Life, check_here
+from ikp.session.checked import region_table
 from ikp.session.provenance import provenance
-from ikp.session.ranks import current_rank, with_rank
-from ikp.session.recorder import Recording
+from ikp.session.recorder import Asked
+from ikp.session.sizing import Room
 from ikp.session.wishes import Wishes
+from ikp.trace import Trace, as_trace
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class profile:
+class profile(Life):
     """Record kernels and keep or write the trace.
 
     As a context manager::
@@ -110,8 +100,7 @@ class profile:
                 f"ikp.profile takes the path of the trace, not {path!r}. As a decorator it needs "
                 f"brackets: @ikp.profile('x.pftrace') or @ikp.profile()."
             )
-        self._path, self._force = path, force
-        self._wishes = Wishes(
+        wishes = Wishes(
             clock=clock,
             mode=mode,
             overflow=overflow,
@@ -122,15 +111,7 @@ class profile:
             sched_barriers=sched_barriers,
             deduct_overhead=deduct_overhead,
         )
-        self._enabled = enabled
-        self.export = True
-        self.facts: dict[str, str] = {}
-        self._origin: object = self
-        self._lock = threading.Lock()
-        self._recording: Recording | None = None  # where this session is open
-        self._ended: list[Recording] = []  # the last one, of this or of a call that it decorates
-        self._ended_of_origin = self._ended
-        self._target: str | None = None
+        super().__init__(path, force, wishes, enabled)
 
     def buffer(
         self,
@@ -180,37 +161,10 @@ class profile:
         checked_name(label, "a buffer's label")
         table = region_table(regions)
         recording = self._now("prof.buffer")
-        if not (self._enabled and switches.enabled()):
+        if not self._records(recording):
             return None
-        if not recording.opening.here:
-            self._tell(_FORKED, None)
-            return None
-        wishes, selection = self._wishes, select(warps, blocks, granularity)
-        chosen = wishes.chosen_backend(backend)
-        where = wishes.device(device, chosen)
-        spec = wishes.spec(where, selection)
-        name, rate = device_facts(where)
-
-        def described(data: Any) -> Segment:
-            return Segment(
-                label=label,
-                data=data,
-                spec=spec,
-                backend=chosen,
-                device_name=name,
-                clock_rate_hz=rate,
-                regions=table,
-                selection=selection,
-                enabled=enabled,
-                rank=current_rank(),
-            )
-
-        nbytes = wishes.size(spec, where, selection, size, grid, num_warps)
-        segment = recording.take(where, nbytes, described)
-        prof = wishes.backend(chosen).argument(segment)
-        if prof is None:  # the language can't record, and has said why
-            self.discard(segment)
-        return prof
+        chosen, room = select(warps, blocks, granularity), Room(size, grid, num_warps)
+        return recording.buffer(Asked(label, table, chosen, room, device, backend, enabled))
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""
@@ -229,11 +183,11 @@ class profile:
         """
         recording = self._open_recording() or next(iter(self._ended), None)
         if recording is None:
-            return decode([], {}, provenance([]))
-        if recording.trace is not None and not recording.opening.lasts:
-            return recording.trace
-        _check_here(recording, "prof.trace")
-        trace, broken = recording.read(self.facts)
+            return as_trace(decode([], {}, provenance([])))
+        if recording.final is not None and not recording.opening.lasts:
+            return recording.final
+        check_here(recording, "prof.trace")
+        trace, broken = recording.trace(self.facts)
         if broken is not None:
             raise broken
         return trace
@@ -253,7 +207,7 @@ class profile:
                 forked from.
         """
         recording = self._now("prof.reset")
-        _check_here(recording, "prof.reset")
+        check_here(recording, "prof.reset")
         recording.empty()
 
     def start(self) -> Self:
@@ -293,19 +247,6 @@ class profile:
         self._end(self._recording, None)
         return self.trace
 
-    def __enter__(self) -> Self:
-        self._begin(everywhere=False)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._recording is not None:  # else stopped inside of the block
-            self._end(self._recording, error)
-
     def __call__(self, function: _Function) -> _Function:
         """Return ``function`` recorded: one session per call.
 
@@ -325,133 +266,3 @@ class profile:
                 return function(*args, **kwargs, **({"prof": prof} if wants else {}))
 
         return recorded  # type: ignore[return-value]
-
-    @contextmanager
-    def _call(self) -> Iterator[profile]:
-        """Record one call of a decorated function, unless a call around it is recorded already."""
-        around = [each.session for each in current.lasting() if self._opened(each)]
-        if around and around[0] is not None:
-            yield around[0]
-            return
-        session = copy.copy(self)
-        own: dict[str, Any] = {"_lock": threading.Lock(), "_recording": None, "_ended": []}
-        vars(session).update(own, facts=dict(self.facts))
-        with session:
-            yield session
-
-    def _opened(self, opening: Opening) -> bool:
-        return opening.origin is self._origin and opening.here
-
-    def _begin(self, *, everywhere: bool) -> None:
-        with self._lock:
-            if self._recording is not None:
-                raise UsageError("this session is already open: make a new one with ikp.profile().")
-            self._target = None
-            if self._path is not None and self._exporting():
-                # The process group may be gone at the end, and the program in another folder.
-                target = with_rank(self._path)
-                check_target(target, self._force)
-                self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
-            opening = current.opened(self, self._origin, everywhere=everywhere)
-            opening.recording = self._recording = Recording(opening, self._wishes)
-
-    def _end(self, recording: Recording, error: BaseException | None) -> None:
-        """Read back, write and tell. What the program raised matters more than what fails here."""
-        self._recording = None
-        self._ended[:] = self._ended_of_origin[:] = [recording]
-        current.closed(recording.opening)
-        if not recording.opening.here:
-            return  # the process that opened it writes the trace
-        broken: Exception | None = None
-        kept = ""
-        try:
-            trace, broken = recording.read(self.facts)
-            recording.release()
-            kept = self._save(trace, failed=error is not None)
-        except Exception as lost:
-            if error is None:
-                raise
-            broken = lost
-        if broken is not None:
-            if error is None:
-                raise broken
-            self._tell(f"the session failed, and so did its trace: {broken}", error)
-        for text in filter(None, [*recording.losses(ended=error is None), kept]):
-            self._tell(text, error)
-
-    def _stop_at_exit(self) -> None:
-        """End a session that nobody stopped; a process that was forked has no say in it."""
-        recording = self._recording
-        if recording is None or not recording.opening.here:
-            return
-        self._end(recording, None)
-        if self._path is None:
-            self._tell(
-                "a session was started, and the program ended before prof.stop(): it has no path, "
-                "so what it recorded is lost. Stop it, or give it a path.",
-                None,
-            )
-
-    def _open_recording(self) -> Recording | None:
-        """Return what records now: this session, or that of the decorated call that runs here."""
-        if self._recording is not None:
-            return self._recording
-        return next((each.recording for each in current.lasting() if self._opened(each)), None)
-
-    def _now(self, verb: str) -> Recording:
-        recording = self._open_recording()
-        if recording is None:
-            raise UsageError(
-                f"{verb} was called outside the session. Call it inside: with ikp.profile() as "
-                "prof; or between prof.start() and prof.stop()."
-            )
-        return recording
-
-    def _save(self, trace: Trace, *, failed: bool) -> str:
-        """Write the trace; return why not, where a failed run has nothing to replace a file by."""
-        if self._path is None or not self._exporting():
-            return ""
-        target = self._target or with_rank(self._path)
-        if failed and _is_empty(trace) and Path(target).exists():
-            return (
-                f"nothing was recorded before the program failed, so {target} stays as it was: it "
-                "is of an earlier run."
-            )
-        try:
-            trace.save(target, force=self._force)
-        except ExportError as lost:
-            raise ExportError(
-                f"{lost} What was recorded is still there: prof.trace.save(path) writes it "
-                "elsewhere."
-            ) from lost
-        return ""
-
-    def _exporting(self) -> bool:
-        recording = self._enabled and switches.enabled()
-        return recording and self.export and switches.exporting()
-
-    def _tell(self, text: str, error: BaseException | None) -> None:
-        try:
-            warnings.warn(text, IkpWarning, stacklevel=4)
-        except IkpWarning:  # warnings are errors here
-            if error is None:
-                raise
-            error.add_note(text)
-
-
-_FORKED = (
-    "this process was forked while the session was open, and is not recorded: the session can't "
-    "see what kernels write here. Open one in this process, with a path of its own."
-)
-
-
-def _check_here(recording: Recording, verb: str) -> None:
-    if not recording.opening.here:
-        raise UsageError(
-            f"{verb} was called in a process that was forked while the session was open: what is "
-            "recorded is in the process that opened it. Open a session of its own here."
-        )
-
-
-def _is_empty(trace: Trace) -> bool:
-    return not len(trace.events) and not len(trace.totals)

@@ -12,10 +12,10 @@ from ikp.running import choices
 from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Trace
     from ikp.profiling.profile import profile
     from ikp.running.recording import Options
     from ikp.running.watched import Watched
+    from ikp.trace import Trace
 
 ROWS = 10
 MIB = 1 << 20

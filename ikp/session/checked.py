@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import Any
 
-from ikp import plugins
 from ikp.core import abi
 from ikp.core.abi import ClockKind
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_id, checked_name
 from ikp.errors import UsageError
-from ikp.paths import checked_target, probe
 from ikp.session.sizing import DEFAULT_BYTES
 
 
@@ -70,9 +67,3 @@ def region_table(regions: Mapping[int, str] | Sequence[str] | None) -> dict[int,
             f"{regions!r}."
         )
     return {checked_id(number): checked_name(name) for number, name in (regions or {}).items()}
-
-
-def check_target(path: str | PathLike[str], force: bool) -> None:
-    """Refuse a path that can't be written, before the work is done that should end there."""
-    plugins.prepare(path)
-    probe(checked_target(path, force))

@@ -12,38 +12,54 @@ import os
 import threading
 import warnings
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from ikp.errors import IkpWarning
 
-if TYPE_CHECKING:
-    from ikp.profiling.profile import profile
-    from ikp.session.recorder import Recording
+
+class Session(Protocol):
+    """What launches find: it hands out buffers, as ``ikp.profile`` does."""
+
+    facts: dict[str, str]
+
+    def buffer(self, label: str, *args: Any, **options: Any) -> Any:
+        """Return the ``prof`` argument for one kernel launch; None where it is not recorded."""
+
+    def discard(self, prof: Any) -> None:
+        """Forget the buffer of a launch that never happened."""
 
 
 class Opening:
     """One opening of a session: where it was opened, and until when it lasts.
 
-    ``session`` is None once it has ended. ``origin`` is what ``ikp.profile`` returned: another
-    where it decorates a function, each call of which has a session. ``everywhere`` tells that
-    ``start()`` opened it, whose end is in no block of the program's text.
+    ``session`` is None once it has ended, and where no launch is to find it. ``origin`` is what
+    ``ikp.profile`` returned: another where it decorates a function, each call of which has a
+    session. ``everywhere`` tells that ``start()`` opened it, whose end is in no block of the
+    program's text.
     """
 
-    __slots__ = ("around", "by_main", "everywhere", "origin", "pid", "recording", "session")
+    __slots__ = (
+        "around",
+        "by_main",
+        "everywhere",
+        "lasts",
+        "origin",
+        "pid",
+        "recording",
+        "session",
+    )
 
-    def __init__(self, session: profile, origin: object, *, everywhere: bool) -> None:
-        self.session: profile | None = session
+    def __init__(
+        self, session: Session | None, origin: object = None, *, everywhere: bool = False
+    ) -> None:
+        self.session = session
+        self.lasts = True
         self.origin = origin
-        self.recording: Recording | None = None
+        self.recording: object = None  # what it records with, for itself to find
         self.everywhere = everywhere
         self.by_main = _in_main_thread()
         self.pid = os.getpid()
         self.around = lasting()
-
-    @property
-    def lasts(self) -> bool:
-        """Whether the session is still open."""
-        return self.session is not None
 
     @property
     def here(self) -> bool:
@@ -55,7 +71,7 @@ _stack: ContextVar[tuple[Opening, ...]] = ContextVar("ikp_sessions", default=())
 _open: list[Opening] = []  # of all threads, in the order in which they were opened
 
 
-def opened(session: profile, origin: object, *, everywhere: bool) -> Opening:
+def opened(session: Session, origin: object, *, everywhere: bool) -> Opening:
     """Make a session the current one of this context."""
     opening = Opening(session, origin, everywhere=everywhere)
     _stack.set((*opening.around, opening))
@@ -65,6 +81,7 @@ def opened(session: profile, origin: object, *, everywhere: bool) -> Opening:
 
 def closed(opening: Opening) -> None:
     """End an opening, in whatever context: the others find that it has ended."""
+    opening.lasts = False
     opening.session = opening.recording = None
     if opening in _open:
         _open.remove(opening)
@@ -76,12 +93,12 @@ def lasting() -> tuple[Opening, ...]:
     return tuple(opening for opening in _stack.get() if opening.lasts)
 
 
-def is_open(session: profile) -> bool:
+def is_open(session: Session) -> bool:
     """Return whether a session is open, in whatever thread or task."""
     return any(opening.session is session for opening in tuple(_open))
 
 
-def current() -> profile | None:
+def current() -> Session | None:
     """Return the session that records what is launched here and now.
 
     It is the one that this thread or asyncio task, or the task that created it, opened last. One

@@ -5,22 +5,38 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source, read_launch_header
 from ikp.core.segment import Segment
+from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
-from ikp.profiling.deduction import without_overhead
-from ikp.session.current import Opening
-from ikp.session.device import read_back, wait, write_selection, written
+from ikp.session.current import Opening, closed
+from ikp.session.device import device_facts, read_back, wait, write_selection, written
 from ikp.session.handed import hand_out
 from ikp.session.memory import Arena
 from ikp.session.provenance import provenance
+from ikp.session.ranks import current_rank
+from ikp.session.sizing import Room
 from ikp.session.wishes import Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a launch's buffer is to be: the arguments of ``prof.buffer``, checked."""
+
+    label: str
+    regions: Mapping[int, str] = field(default_factory=dict)
+    selection: Selection = EVERYTHING
+    room: Room = Room()  # noqa: RUF009 - it can't change
+    device: Any = None
+    backend: str | None = None
+    enabled: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -40,10 +56,8 @@ class Recording:
 
     def __init__(self, opening: Opening, wishes: Wishes) -> None:
         self.opening = opening
-        self.trace: Trace | None = None  # as of the last time it was read
-        self._wishes = wishes
+        self.wishes = wishes
         self._silent: set[str] = set()  # labels of buffers that nobody wrote to
-        self._undeducted = ""  # why overhead could not be deducted
         self._lock = threading.Lock()
         self._taken: list[_Taken] = []
         self._arenas: dict[Any, Arena] = {}
@@ -53,18 +67,43 @@ class Recording:
         """The segments handed out so far, in order."""
         return [taken.segment for taken in self._taken]
 
-    def take(self, device: Any, nbytes: Any, describe: Callable[[Any], Segment]) -> Segment:
-        """Return a segment of zeroed memory, as a kernel may have it.
-
-        Args:
-            device: the torch device that it is to be on.
-            nbytes: its size.
-            describe: returns the segment that lies in given memory.
+    def buffer(self, asked: Asked) -> Any:
+        """Return what a kernel takes as its ``prof``; None where its language can't record.
 
         Raises:
-            UsageError: the size can't be that of a segment.
-            BufferError: the device has too little memory left.
+            UsageError: what is asked for can't be had.
+            BufferError: no memory, no GPU, or a CUDA graph is being captured.
+            PluginError: the backend can't be loaded.
         """
+        wishes, selection = self.wishes, asked.selection
+        backend = wishes.chosen_backend(asked.backend)
+        device = wishes.device(asked.device, backend)
+        spec = wishes.spec(device, selection)
+        name, rate = device_facts(device)
+
+        def described(data: Any) -> Segment:
+            return Segment(
+                label=asked.label,
+                data=data,
+                spec=spec,
+                backend=backend,
+                device_name=name,
+                clock_rate_hz=rate,
+                regions=asked.regions,
+                selection=selection,
+                enabled=asked.enabled,
+                rank=current_rank(),
+            )
+
+        nbytes = wishes.size(spec, device, selection, asked.room)
+        segment = self._take(device, nbytes, described)
+        prof = wishes.backend(backend).argument(segment)
+        if prof is None:  # the language has said why
+            self.forget(segment.data)
+        return prof
+
+    def _take(self, device: Any, nbytes: Any, describe: Callable[[Any], Segment]) -> Segment:
+        """Return a segment of zeroed memory, as a kernel may have it."""
         with self._lock:
             arena = self._arenas.setdefault(device, Arena(device))
             segment = describe(arena.take(nbytes))
@@ -72,7 +111,6 @@ class Recording:
                 write_selection(segment.data, segment.selection)
             handed = hand_out(segment.data, segment.label, self.opening, recording=segment.enabled)
             self._taken.append(_Taken(segment, weakref.ref(handed)))
-            self.trace = None
         return replace(segment, data=handed)
 
     def forget(self, handed: Any) -> None:
@@ -94,7 +132,6 @@ class Recording:
                 if each.segment.spec.select:
                     write_selection(each.segment.data, each.segment.selection)
             wait(self.segments)
-            self.trace = None
 
     def release(self) -> None:
         """Give the memory back: what was recorded in it has been read."""
@@ -113,32 +150,23 @@ class Recording:
         """
         began = time.perf_counter()
         sources, broken = self._sources()
-        names = self._wishes.names()
+        names = self.wishes.names()
         copied = time.perf_counter()
         trace = decode(sources, names, {**provenance(self.segments), **facts})
         costs = {
             "copied_out_s": f"{copied - began:.4f}",
             "decoded_s": f"{time.perf_counter() - copied:.4f}",
         }
-        trace = replace(trace, provenance={**trace.provenance, **costs})
-        if self._wishes.deduct:
-            trace, self._undeducted = without_overhead(trace, self._wishes, self.segments)
-        self.trace = trace
-        return trace, broken
+        return replace(trace, provenance={**trace.provenance, **costs}), broken
 
-    def losses(self, *, ended: bool) -> list[str]:
-        """Say what was lost. Kernels that a failure kept from running are not missed."""
-        launches = self.trace.launches if self.trace else ()
-        texts = [f"{each.label}: {'; '.join(each.notes)}." for each in launches if each.notes]
-        if self._undeducted:
-            texts.append(self._undeducted)
-        if ended and self._silent:
-            labels = ", ".join(map(repr, sorted(self._silent)))
-            texts.append(
-                f"nothing was recorded for {labels}: the kernel never ran, or it has no "
-                "ikp.init(prof) with this buffer."
-            )
-        return texts
+    def unheard(self) -> list[str]:
+        """Say which buffers no kernel wrote to, as of the last time they were read."""
+        labels = ", ".join(map(repr, sorted(self._silent)))
+        text = (
+            f"nothing was recorded for {labels}: the kernel never ran, or it has no "
+            "ikp.init(prof) with this buffer."
+        )
+        return [text] if labels else []
 
     def _sources(self) -> tuple[list[Source], DecodeError | None]:
         taken, sources, broken = tuple(self._taken), [], None
@@ -155,3 +183,13 @@ class Recording:
             if each.segment.enabled and not launched and not each.heard:
                 self._silent.add(source.label)
         return sources, broken
+
+
+@contextmanager
+def recording(wishes: Wishes) -> Iterator[Recording]:
+    """Open a session that no launch finds: who has it takes its buffers."""
+    opening = Opening(None)
+    try:
+        yield Recording(opening, wishes)
+    finally:
+        closed(opening)

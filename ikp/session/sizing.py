@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import index
 from typing import Any, Final
 
@@ -19,6 +20,25 @@ RECORDS: Final = {"timeline": 512, "totals": 32}
 MOST_BYTES: Final = 256 << 20
 SHARE: Final = 8
 """Beyond the default, no more than this part of the device's free memory is taken unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a buffer is to be: as given, or as its launch needs."""
+
+    size: Any = None
+    grid: Any = None
+    num_warps: Any = None
+
+    def slots(self, selection: Selection) -> int:
+        """Return how many warps will record; 0 where nothing is known of the launch.
+
+        Raises:
+            UsageError: what is known can't be used.
+        """
+        if self.grid is None and self.num_warps is None:
+            return 0
+        return slots_of(self.grid, self.num_warps, selection)
 
 
 def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:

@@ -13,7 +13,7 @@ from ikp.errors import PluginError, UsageError
 from ikp.session.checked import checked_deduction, checked_mode, choice
 from ikp.session.device import checked_device, free_bytes
 from ikp.session.options import CLOCKS, OVERFLOWS
-from ikp.session.sizing import inferred, slots_of
+from ikp.session.sizing import Room, inferred
 
 
 class Wishes:
@@ -22,15 +22,15 @@ class Wishes:
     def __init__(
         self,
         *,
-        clock: str,
-        mode: str,
-        overflow: str,
-        buffer_size: int | None,
-        device: Any,
-        backend: str | None,
-        schedule: bool,
-        sched_barriers: bool,
-        deduct_overhead: Any,
+        clock: str = "cycles",
+        mode: str = "timeline",
+        overflow: str = "stop",
+        buffer_size: int | None = None,
+        device: Any = None,
+        backend: str | None = None,
+        schedule: bool = True,
+        sched_barriers: bool = True,
+        deduct_overhead: Any = False,
     ) -> None:
         self.clock: ClockKind = choice(ClockKind, clock, "clock", CLOCKS)
         self.overflow: OverflowMode = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
@@ -100,14 +100,10 @@ class Wishes:
             revision=revision(),
         )
 
-    def size(
-        self, spec: Spec, device: Any, chosen: Selection, size: Any, grid: Any, num_warps: Any
-    ) -> Any:
+    def size(self, spec: Spec, device: Any, chosen: Selection, room: Room) -> Any:
         """Return a buffer's size as it was given; else what suits the launch, or any."""
-        known = grid is not None or num_warps is not None
-        slots = slots_of(grid, num_warps, chosen) if known else 0
-        if size is None:
-            size = self._buffer_size
+        slots = room.slots(chosen)
+        size = self._buffer_size if room.size is None else room.size
         return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Trace, make_columns
+from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, make_columns
+from ikp.trace import Trace
 
 START = 1_700_000_000_000_000_000
 """Start of every hand-made trace: a plausible Unix time, beyond what a float64 can hold."""

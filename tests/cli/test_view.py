@@ -13,9 +13,9 @@ import webbrowser
 import pytest
 from click.testing import CliRunner
 
-from ikp.cli import view
 from ikp.cli.main import cli
 from ikp.errors import ExportError, UsageError
+from ikp.viewer import show as view
 from ikp.viewer.first_look import FirstLook, first_look
 from ikp.viewer.ui import UI, Page
 from tests.analysis.example import launch, trace

@@ -12,6 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
+from ikp.core.objects import ranges
 from ikp.core.selection import Selection
 from ikp.errors import DecodeError
 from tests.core.checks import assert_consistent, assert_holds
@@ -234,7 +235,7 @@ def test_block_ids_of_the_largest_grids_are_whole() -> None:
     assert_consistent(trace)
     assert len(trace.slots) == len(truth.slots)
     assert np.unique(trace.slots.block).tolist() == [(1 << 31) + 5 + i for i in range(6)]
-    assert {(one.block, one.warp) for one in trace.ranges()} >= {((1 << 31) + 5, 0)}
+    assert {(one.block, one.warp) for one in ranges(trace)} >= {((1 << 31) + 5, 0)}
     segment.poke(LAUNCH["grid_y"], 3)
     refused(segment.data, "6442450941 blocks, of which a slot's number can't tell all apart")
 

@@ -13,7 +13,7 @@ from ikp.calibration import calibrate
 from ikp.core.overhead import Figure, Overhead
 from ikp.edit.deduct import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.profiling import deduction
+from ikp.profiling import recorded as ended
 from ikp.session.wishes import Wishes
 from tests.core.conftest import Host, work
 
@@ -51,7 +51,7 @@ def test_what_can_not_be_deducted_is_kept_and_told(
         raise BufferError("no GPU today")
 
     monkeypatch.setattr(calibrate, "of_session", fail)
-    monkeypatch.setattr(deduction, "gpus_of", lambda _: {"cuda:0"})
+    monkeypatch.setattr(ended, "gpus_of", lambda _: {"cuda:0"})
     other = Overhead("another", "cycles", ONE, TWO, TWO, ONE, TWO)
     for wish, why in ((other, "it ran on CPU"), (True, "no GPU today")):
         with pytest.warns(IkpWarning, match=f"overhead was not deducted: .*{why}"):
@@ -70,7 +70,7 @@ def test_true_measures_on_each_device_with_the_session_s_options(
         return KNOWN
 
     monkeypatch.setattr(calibrate, "of_session", measured)
-    monkeypatch.setattr(deduction, "gpus_of", lambda _: {"cuda:0"})
+    monkeypatch.setattr(ended, "gpus_of", lambda _: {"cuda:0"})
     trace = recorded(gpu, deduct_overhead=True, schedule=False)
     assert asked == [("cuda:0", "cycles", "stop", False)]
     assert DEDUCTED in trace.provenance

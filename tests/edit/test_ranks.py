@@ -9,8 +9,8 @@ import pytest
 
 import ikp
 from ikp.core.trace import Trace
-from ikp.edit.gather import _listed, _told
 from ikp.errors import UsageError
+from ikp.profiling.gather import _listed, _told
 from tests.processes import run_ranks
 from tests.trace_processor import check_trace
 

@@ -143,7 +143,7 @@ def test_where_there_are_no_links_the_name_is_reserved(
             TRACE.save(path)
         assert path.read_text() == "somebody's"
     else:
-        from ikp.exporters.load import load
+        from ikp.trace import load
 
         TRACE.save(path)
         assert_same(load(path), TRACE)

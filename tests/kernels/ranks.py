@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 import ikp
-import ikp.edit.gather
+import ikp.profiling.gather
 
 
 @triton.jit
@@ -94,7 +94,7 @@ def main(backend, device, rank, size, folder):
     found["which dst"] = told(lambda: ikp.gather(trace, dst=min(rank, 1)))
     found["no dst"] = told(lambda: ikp.gather(trace, dst=size))
     if rank == last:
-        ikp.edit.gather.__version__ = "0.0.7"
+        ikp.profiling.gather.__version__ = "0.0.7"
     found["versions"] = told(lambda: ikp.gather(trace))
     dist.barrier()
     dist.destroy_process_group()

@@ -12,7 +12,8 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
 from ikp.core.abi import Kind
-from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Trace, make_columns
+from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, make_columns
+from ikp.trace import Trace
 
 START = 1_700_000_000_000_000_000
 CYCLES = ClockFit("cycles", 0.5, "fitted", 16, 12.0, 30.0)

@@ -18,7 +18,7 @@ from ikp.backends.triton.unedited import foreign, inductor
 from ikp.backends.triton.unedited.launching import Launcher, full_name, tuning
 from ikp.backends.triton.unedited.twins import is_twin
 from ikp.errors import IkpError
-from ikp.profiling.profile import profile
+from ikp.session.current import Session
 from ikp.unedited.plan import NOT_NAMED, Plan
 
 NO_ROOM = "no room left for recordings (--memory)"
@@ -55,7 +55,7 @@ class Everything(Launcher):
 
     def record(
         self,
-        session: profile,
+        session: Session,
         kernel: Any,
         plain: Callable[..., Any],
         args: tuple[Any, ...],

@@ -13,7 +13,7 @@ from typing import Any
 
 from ikp.backends.triton.unedited.foreign import GENERATED, TORCH, fits
 from ikp.backends.triton.unedited.launching import Launcher
-from ikp.profiling.profile import profile
+from ikp.session.current import Session
 
 
 def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
@@ -44,7 +44,7 @@ def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
 
 def _found(
     autotuner: Any, module: Any, launcher: Launcher, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[profile, Any, dict[str, Any]] | None:
+) -> tuple[Session, Any, dict[str, Any]] | None:
     """Return the session, the function and the arguments to launch it with; None to run plain."""
     # An interpreted kernel goes through Triton anyway.
     if kwargs.get("benchmark_run") or getattr(autotuner, "triton_interpret", False):

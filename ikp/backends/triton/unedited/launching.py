@@ -17,9 +17,8 @@ from ikp.backends.triton.unedited import by_hand, scheduled
 from ikp.backends.triton.unedited.mark_nodes import PROF
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
-from ikp.profiling.profile import profile
 from ikp.session import switches
-from ikp.session.current import is_open
+from ikp.session.current import Session, is_open
 from ikp.unedited.plan import Plan
 
 CAPTURED = "captured in a CUDA graph"
@@ -60,7 +59,7 @@ class Launcher:
     """
 
     plan: Plan
-    session: Callable[[], profile | None]
+    session: Callable[[], Session | None]
     launches: range = range(1 << 62)
     buffer: dict[str, Any] = field(default_factory=dict)  # options of ``prof.buffer``
     seen: Counter[str] = field(default_factory=Counter)
@@ -85,7 +84,7 @@ class Launcher:
             return plain(*args, **kwargs)
         return self.record(session, kernel, plain, args, kwargs)
 
-    def chosen(self, kernel: Any) -> profile | None:
+    def chosen(self, kernel: Any) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
         session = self.session() if switches.enabled() else None
         reason = self.reason_for_plain(kernel) if session is not None else None
@@ -117,7 +116,7 @@ class Launcher:
 
     def record(
         self,
-        session: profile,
+        session: Session,
         kernel: Any,
         plain: Callable[..., Any],
         args: tuple[Any, ...],
@@ -134,7 +133,7 @@ class Launcher:
     def launch(
         self,
         plan: Plan,
-        session: profile,
+        session: Session,
         kernel: Any,
         plain: Callable[..., Any],
         args: tuple[Any, ...],
@@ -159,7 +158,7 @@ class Launcher:
         return made
 
 
-def _buffer(session: profile, label: str, options: dict[str, Any]) -> Any:
+def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:
     """Take a buffer; None where another thread has ended the session since it was found open."""
     try:
         return session.buffer(label, **options)

@@ -6,10 +6,10 @@ import platform
 from dataclasses import replace
 from typing import Any
 
-from ikp.core.trace import Trace
 from ikp.edit.join import concat
 from ikp.errors import UsageError
 from ikp.session.ranks import distributed
+from ikp.trace import Trace
 from ikp.version import __version__
 
 RANKS = "ranks"
@@ -55,7 +55,7 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
     if parts is None:
         return None
     order = sorted(range(len(ranks)), key=lambda i: ranks[i]["rank"])
-    whole = concat([parts[i] for i in order])
+    whole: Trace = concat([parts[i] for i in order])
     return replace(whole, provenance={**whole.provenance, RANKS: _told([ranks[i] for i in order])})
 
 

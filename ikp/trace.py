@@ -1,0 +1,134 @@
+"""``ikp.Trace``, as users have it: the columns of a trace, and what can be asked of them.
+
+The rooms below make and change plain columns, ``ikp.core.trace.Trace``. Whatever hands a trace to a
+user hands out this class, and what makes one trace of another keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+from ikp import plugins
+from ikp.core import trace as core
+from ikp.errors import ExportError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from ikp.analysis.stats import Stats
+    from ikp.core.objects import Instant, Range
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Trace(core.Trace):
+    """What was recorded in one session, with its evidence.
+
+    Two traces are equal only if they are the same object: compare their columns.
+
+    ``provenance`` holds plain strings that say how the trace came to be (versions, device, host
+    time); exporters write it into the file. ``roles`` are the names that warps gave themselves with
+    ``ikp.role``; the first, of those that gave none, is empty. ``args`` holds further facts about
+    single events, a column of ``len(events)`` rows each, which ``ikp.edit.add_args`` adds, and the
+    arrows that ``ikp.edit.connect`` draws.
+    Launches of ``mode="totals"`` have no events, but ``totals``.
+    """
+
+    def __repr__(self) -> str:
+        from ikp.analysis.summary import summary
+
+        return summary(self)
+
+    def _repr_html_(self) -> str:
+        from ikp.analysis.html import trace_html
+
+        return trace_html(self)
+
+    def ranges(self) -> Iterator[Range]:
+        """Yield each range as an object, slot by slot, within a slot in the order of their ends."""
+        from ikp.core.objects import ranges
+
+        return ranges(self)
+
+    def instants(self) -> Iterator[Instant]:
+        """Yield each instant as an object, slot by slot, within a slot in order."""
+        from ikp.core.objects import instants
+
+        return instants(self)
+
+    def stats(self, by: str | None = None) -> Stats:
+        """Return counts, times, cycles, self times and shares per launch label and region.
+
+        With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
+        these apart. Totals have no percentiles and no self times: those are None.
+        """
+        from ikp.analysis.stats import stats
+
+        return stats(self, by)
+
+    def print_stats(self) -> None:
+        """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""
+        from ikp.analysis.render import show
+
+        show(self.stats())
+
+    def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write the trace in the format of the path's suffix.
+
+        ``.pftrace`` (Perfetto) holds all of a trace, and is what ``ikp.load`` reads back. The
+        others are for other tools: ``.json`` and ``.json.gz`` (Chrome), ``.hatchet``
+        (proton-viewer), ``.csv``, ``.parquet``, and those of installed plugins.
+
+        Raises:
+            ExportError: no exporter knows the suffix, the file exists and ``force`` is false, the
+                path can't be written, or the trace has totals, which a plugin's exporter writes
+                only if its attribute ``totals`` is true.
+        """
+        exporter = plugins.exporter_for_path(path)
+        if len(self.totals) and not getattr(exporter, "totals", False):
+            raise ExportError(
+                f"{path} can't hold totals: the exporter for its suffix writes events alone. Save "
+                "a .pftrace, .hatchet, .json, .csv or .parquet, or record a timeline."
+            )
+        exporter.write(self, path, force=force)
+
+    def view(self) -> None:
+        """Serve the trace on loopback and print the Perfetto UI address that opens it."""
+        from ikp.viewer.show import view_trace
+
+        view_trace(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return one row per event, or per total, as a DataFrame.
+
+        Needs ``pip install 'ikp[pandas]'``.
+        """
+        from ikp.analysis.frame import to_pandas
+
+        return to_pandas(self)
+
+
+def as_trace(columns: core.Trace) -> Trace:
+    """Return the trace with these columns, as a user is to have it."""
+    return Trace(*(getattr(columns, each.name) for each in fields(core.Trace)))
+
+
+def load(path: str | PathLike[str]) -> Trace:
+    """Return the trace in a file that ``ikp`` wrote.
+
+    Raises:
+        ExportError: there is no such file, its format can't be read back, or it is not a trace.
+    """
+    exporter = plugins.exporter_for_path(path)
+    read = getattr(exporter, "read", None)
+    if read is None:
+        raise ExportError(
+            f"{fspath(path)} can't be read back: {type(exporter).__name__} only writes. ikp reads "
+            ".pftrace files: give the one that it was made from."
+        )
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
+        raise ExportError(f"{fspath(path)} is not a file: check the path.")
+    return as_trace(read(path))

@@ -1,0 +1,83 @@
+"""A trace served to the Perfetto UI until that has fetched it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import TYPE_CHECKING
+
+from ikp import terminal
+from ikp.viewer.first_look import FirstLook, first_look
+from ikp.viewer.ui import HOST, PORT, UI, Page
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+    from ikp.viewer.serve import FileServer
+
+
+def view_trace(trace: Trace, *, port: int = PORT) -> None:
+    """Write ``trace`` to a temporary file and serve it until the UI has fetched it, or Ctrl-C.
+
+    Raises:
+        UsageError: the port can't be had.
+    """
+    from ikp.exporters.perfetto import PerfettoExporter
+
+    with TemporaryDirectory(prefix="ikp-") as folder:
+        path = Path(folder) / "trace.pftrace"
+        PerfettoExporter().write(trace, path)
+        show(path, first_look(path), port=port, page=Page(UI), browser=True, once=True)
+
+
+def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, once: bool) -> None:
+    """Serve ``path`` and say where, until it was fetched (``once``) or Ctrl-C.
+
+    Raises:
+        UsageError: the port can't be had.
+    """
+    import webbrowser
+
+    from ikp.viewer.serve import serving
+
+    with serving(path, port, page, view.query) as server:
+        terminal.write(f"{server.ui_url}\n")
+        sys.stdout.flush()
+        _explain(server, view, once)
+        if browser and _has_display():
+            webbrowser.open(server.ui_url)
+        _wait(server, once)
+
+
+def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
+    port, page = server.server_port, server.page
+    lines = [f"Serving {server.path} until {'it was fetched once, or ' if once else ''}Ctrl-C."]
+    lines += view.words
+    if page.files is None:
+        lines.append("If the browser asks whether the page may reach this device, allow it.")
+    if "SSH_CONNECTION" in os.environ:
+        tunnel = f"ssh -L {port}:{HOST}:{port} {platform.node()}"
+        lines.append(f"On the machine with the browser, first run: {tunnel}")
+    if page.address == UI and port != PORT:
+        lines.append(
+            f"{UI} may fetch from port {PORT} only: take that, --offline, or another --ui."
+        )
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+
+
+def _has_display() -> bool:
+    """Tell whether a browser would have a window: without one, it would take over the terminal."""
+    return sys.platform == "darwin" or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+
+
+def _wait(server: FileServer, once: bool) -> None:
+    never = Event()
+    try:
+        (server.fetched if once else never).wait()
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")

@@ -161,7 +161,7 @@ def _instruction_line(instruction: Instruction) -> str:
     return f"  {instruction.address:05x}  {kind:<14} {instruction.text:<64} {lines}".rstrip()
 
 
-def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
+def _kernel_dict(kernel: Kernel) -> dict[str, object]:
     return {
         "name": kernel.name,
         "target": kernel.target,
@@ -182,7 +182,7 @@ def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _range_dict(found: CodeRange) -> dict[str, Any]:
+def _range_dict(found: CodeRange) -> dict[str, object]:
     source = asdict(found.source) if found.source else None
     if source:
         source["calls"] = sorted(source["calls"])
@@ -203,7 +203,7 @@ def _range_dict(found: CodeRange) -> dict[str, Any]:
     }
 
 
-def _group_dict(group: Group) -> dict[str, Any]:
+def _group_dict(group: Group) -> dict[str, object]:
     return {
         "work": group.work.value,
         "place": group.place,
@@ -212,7 +212,7 @@ def _group_dict(group: Group) -> dict[str, Any]:
     }
 
 
-def _instruction_dict(instruction: Instruction) -> dict[str, Any]:
+def _instruction_dict(instruction: Instruction) -> dict[str, object]:
     line = instruction.lines[0] if instruction.lines else None
     return {
         "address": instruction.address,

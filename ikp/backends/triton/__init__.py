@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import triton  # noqa: F401 - this backend is there only where Triton is
 
@@ -11,6 +11,7 @@ from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
 from ikp.plugins import INTERFACE
+from ikp.probing import Untyped
 from ikp.verbs import names
 from ikp.verbs.argument import Argument, argument
 from ikp.verbs.off import Off
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ikp.verbs.dsl import Dsl
 
 
-def compiling(semantic: Any) -> Compiled | Off:
+def compiling(semantic: Untyped) -> Compiled | Off:
     """Return the adapter of the kernel that Triton traces with ``semantic``, for its GPU."""
     if not TRITON.has(VERBS):
         from triton.language import constexpr

@@ -12,11 +12,11 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from ikp.backends.triton import foreign
 from ikp.backends.triton.foreign import SCHEDULED, TRITON
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 
 SPECIALISED = "tt.warp_specialize"
 
@@ -29,7 +29,9 @@ _RANGE = re.compile(r"// ikp\.(clock|store)")
 _KERNEL = re.compile(r"tt\.func public @(\w+)")
 
 
-def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], Any]) -> None:
+def explain(
+    text: str, module: Untyped, error: Exception, compile_: Callable[[Untyped], object]
+) -> None:
     """Raise what says that marks are the cause, if they are.
 
     Args:
@@ -94,7 +96,7 @@ def _without_marks(lines: list[str], guilty: Iterable[int]) -> str:
     return "\n".join(kept)
 
 
-def _parsed(text: str, context: Any) -> Any:
+def _parsed(text: str, context: object) -> Untyped:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ttir"
         path.write_text(text, encoding="utf-8")

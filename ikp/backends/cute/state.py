@@ -16,7 +16,7 @@ from ikp.probing import Untyped
 from ikp.targets.ptx_totals import Counter
 from ikp.verbs.dsl import init_twice, no_init
 
-KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
+_KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ def kernel(verb: str) -> int:
     owner = foreign.insertion_point().block.owner
     while owner is not None:
         operation = owner.operation
-        if operation.name in KERNEL_OPERATIONS:
+        if operation.name in _KERNEL_OPERATIONS:
             return hash(operation)
         owner = operation.parent
     raise KernelError(
@@ -101,4 +101,4 @@ def place_of(operation: Untyped) -> str:
 
 
 def _in_outermost_block() -> bool:
-    return foreign.insertion_point().block.owner.operation.name in KERNEL_OPERATIONS
+    return foreign.insertion_point().block.owner.operation.name in _KERNEL_OPERATIONS

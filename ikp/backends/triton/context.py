@@ -38,7 +38,7 @@ class Context(_Value, metaclass=_ContextClass):  # type: ignore[misc]
 
     def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
         self.ranges = ranges
-        self.type = ContextType(_types(ranges))
+        self.type = _ContextType(_types(ranges))
 
     def __repr__(self) -> str:
         return repr(type(self))
@@ -52,14 +52,14 @@ class Context(_Value, metaclass=_ContextClass):  # type: ignore[misc]
         """Triton names values for its debug output; there is nothing to name here."""
 
 
-class ContextType(_Type):  # type: ignore[misc]
+class _ContextType(_Type):  # type: ignore[misc]
     """The compile-time half of a context: its open ranges with dtypes for tensors."""
 
     def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
         self.ranges = ranges
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ContextType) and self.ranges == other.ranges
+        return isinstance(other, _ContextType) and self.ranges == other.ranges
 
     def __hash__(self) -> int:
         return hash(self.ranges)

@@ -48,7 +48,7 @@ class Context(tuple[OpenRange, ...]):
     __slots__ = ()
 
 
-class Interpreted:
+class _Interpreted:
     """The ``Dsl`` of the program that the interpreter runs now."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class Interpreted:
         return program
 
 
-INTERPRETED = Interpreted()
+INTERPRETED = _Interpreted()
 """One for the process: the interpreter runs one program at a time."""
 
 

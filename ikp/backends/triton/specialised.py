@@ -18,7 +18,7 @@ from ikp.backends.triton.foreign import SCHEDULED, TRITON
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 
-SPECIALISED = "tt.warp_specialize"
+_SPECIALISED = "tt.warp_specialize"
 
 _MARK = re.compile(
     r'(?P<result> *%\S+ = )tt\.elementwise_inline_asm "// ikp\..*'
@@ -43,7 +43,7 @@ def explain(
     Raises:
         KernelError: the same kernel without marks compiles.
     """
-    if SPECIALISED not in text or not TRITON.has(SCHEDULED):
+    if _SPECIALISED not in text or not TRITON.has(SCHEDULED):
         return
     lines = text.split("\n")
     inside = _inside(lines)
@@ -74,7 +74,7 @@ def _inside(lines: list[str]) -> set[int]:
     """Return the lines of the loops that are divided among warps."""
     inside: set[int] = set()
     for at, line in enumerate(lines):
-        if SPECIALISED in line and line.lstrip().startswith("}"):
+        if _SPECIALISED in line and line.lstrip().startswith("}"):
             inside.update(range(_opened(lines, at), at))
     return inside
 

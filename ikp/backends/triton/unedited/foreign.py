@@ -103,10 +103,10 @@ TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (GENERATED,))
 
 def fits(kernel: object) -> bool:
     """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
-    return TRITON.fits(INTERPRETED if is_interpreted(kernel) else COMPILED, kernel)
+    return TRITON.fits(INTERPRETED if _is_interpreted(kernel) else COMPILED, kernel)
 
 
-def is_interpreted(kernel: object) -> bool:
+def _is_interpreted(kernel: object) -> bool:
     """Return whether Triton's interpreter runs a jitted function."""
     return any(kind.__name__ == "InterpretedFunction" for kind in type(kernel).__mro__)
 

@@ -25,7 +25,7 @@ from ikp.session import switches
 from ikp.session.current import is_open
 from ikp.unedited.plan import Plan
 
-CAPTURED = "captured in a CUDA graph"
+_CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 BLOCKED = (
     "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
@@ -33,7 +33,7 @@ BLOCKED = (
     "level='scheduled'."
 )
 NOT_CHOSEN = "not among the chosen launches"
-TRITON_WARPS = 4
+_TRITON_WARPS = 4
 """Warps of a block where a launch says nothing; Triton's interpreter has one."""
 
 
@@ -101,7 +101,7 @@ class Launcher:
 
     def tell(self, kernel: Kernel, reason: str) -> None:
         """Count a launch without marks; warn where nobody chose that."""
-        if reason == CAPTURED and not self.plain[kernel.__name__, reason]:
+        if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
                 f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
                 "again and again into one buffer. Record a launch outside the capture.",
@@ -115,7 +115,7 @@ class Launcher:
         if _tuning.depth:
             return TUNING
         if _capturing():
-            return CAPTURED
+            return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
         return None if number in self.launches else NOT_CHOSEN
@@ -218,7 +218,7 @@ def _shape(
         bound = signature.bind_partial(*args, **own)
         bound.apply_defaults()
         grid = grid(bound.arguments)
-    warps = kwargs.get("num_warps", TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
+    warps = kwargs.get("num_warps", _TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
     return {"grid": grid, "num_warps": warps}
 
 

@@ -68,7 +68,7 @@ class Twin(Protocol):
         """Launch it, where it is a kernel."""
 
 
-Helper = Callable[[Kernel, str], Twin | None]
+_Helper = Callable[[Kernel, str], Twin | None]
 """Returns the marked form of a jitted function in a role, or None where it has none."""
 
 
@@ -82,7 +82,7 @@ class Marked:
     chosen: int = 0  # marks for chosen lines
 
 
-def rewrite(source: Source, plan: Plan, role: str, helper: Helper) -> Marked:
+def rewrite(source: Source, plan: Plan, role: str, helper: _Helper) -> Marked:
     """Return a function with the marks of ``plan``; ``source`` stays as it is.
 
     Args:
@@ -115,7 +115,7 @@ class _Rewriter(ast.NodeTransformer):
         source: Source,
         plan: Plan,
         marked: Marked,
-        helper: Helper,
+        helper: _Helper,
     ) -> None:
         self._source, self._plan, self._marked, self._helper = source, plan, marked, helper
         self._node = source.definition

@@ -10,12 +10,20 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeAlias
 
 from ikp.errors import IkpWarning
+
+Untyped: TypeAlias = Any
+"""An object of a package that ships no types to check by: of Triton, CuTe or torch.
+
+What is used of it without a promise stands in a ``foreign.py``, and is probed as the program runs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +38,7 @@ class Private:
     def __str__(self) -> str:
         return f"{self.module}.{self.path}"
 
-    def find(self) -> Any:
+    def find(self) -> Untyped:
         """Return the object; of an attribute of instances, their class.
 
         Raises:
@@ -38,7 +46,7 @@ class Private:
             AttributeError: the name is not there.
             TypeError: it takes other arguments.
         """
-        found = import_module(self.module)
+        found: Untyped = import_module(self.module)
         parts = self.path.split(".")
         for part in parts[:-1] if self.of_instances else parts:
             found = getattr(found, part)
@@ -47,7 +55,7 @@ class Private:
         return found
 
 
-def _parameters(function: Any) -> set[str]:
+def _parameters(function: Callable[..., object]) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
@@ -70,7 +78,7 @@ class Foreign:
     features: tuple[Feature, ...]
     _works: dict[Feature, bool] = field(default_factory=dict)
     _fitting: set[tuple[Feature, type]] = field(default_factory=set)
-    _lock: Any = field(default_factory=threading.RLock)
+    _lock: AbstractContextManager[bool] = field(default_factory=threading.RLock)
 
     def has(self, feature: Feature) -> bool:
         """Return whether a feature's names are all there; warn the first time they are not."""
@@ -85,7 +93,7 @@ class Foreign:
                     self._works[feature] = True
             return self._works[feature]
 
-    def fits(self, feature: Feature, value: Any) -> bool:
+    def fits(self, feature: Feature, value: object) -> bool:
         """Return whether ``has``, and whether an object has what ``ikp`` uses of its kind."""
         if not self.has(feature):
             return False

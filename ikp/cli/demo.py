@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT = Path("ikp-demo.pftrace")
 BLOCK, DIM = 64, 64
-LOG2_E = 1 / math.log(2)
+_LOG2_E = 1 / math.log(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Size:
     heads: int
 
 
-ON_GPU = Size("cuda", tiles=16, heads=32)
+_ON_GPU = Size("cuda", tiles=16, heads=32)
 ON_CPU = Size("cpu", tiles=4, heads=2)
 
 
@@ -85,7 +85,7 @@ def profile_attention(path: Path, size: Size) -> Trace:
     out = torch.empty_like(q)
     grid = (size.tiles, size.heads)
     with ikp.profile(path, force=True) as prof:
-        scale = LOG2_E / math.sqrt(DIM)
+        scale = _LOG2_E / math.sqrt(DIM)
         buffer = prof.buffer("attention")
         attention[grid](q, k, v, out, scale, buffer, TILES=size.tiles, BLOCK=BLOCK, DIM=DIM)
     _check(q, k, v, out)
@@ -107,7 +107,7 @@ def _choose_size() -> Size:
         return ON_CPU
     if torch.cuda.is_available():
         click.echo(f"running on {torch.cuda.get_device_name()}.", err=True)
-        return ON_GPU
+        return _ON_GPU
     # Triton looks at this when it is imported, which happens after this.
     os.environ["TRITON_INTERPRET"] = "1"
     click.echo(

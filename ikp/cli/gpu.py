@@ -14,9 +14,9 @@ NONE = (
 )
 INTERPRETED = "none found: Triton kernels run in Triton's CPU interpreter (TRITON_INTERPRET is set)"
 UNUSED = "not used by Triton kernels: TRITON_INTERPRET is set, so its CPU interpreter runs them"
-YES = {"1", "true", "on", "yes", "y"}
+_YES = {"1", "true", "on", "yes", "y"}
 """What Triton takes as a yes."""
-TIMEOUT_S = 20
+_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Found:
 
 def interpreted() -> bool:
     """Whether the environment has Triton kernels run in Triton's CPU interpreter."""
-    return os.environ.get("TRITON_INTERPRET", "").lower() in YES
+    return os.environ.get("TRITON_INTERPRET", "").lower() in _YES
 
 
 def find() -> Found:
@@ -76,7 +76,7 @@ def _nvidia_smi() -> list[tuple[str, str]]:
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(  # noqa: S603 - fixed words, no shell
-            query, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+            query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return []

@@ -34,7 +34,7 @@ What to do first:
 """
 
 
-class Failure(click.ClickException):
+class _Failure(click.ClickException):
     """An :class:`~ikp.errors.IkpError` on its way to stderr: one message, exit code 1."""
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -42,7 +42,7 @@ class Failure(click.ClickException):
         click.echo(f"ikp: error: {self.format_message()}", file=file, err=file is None)
 
 
-class LazyGroup(click.Group):
+class _LazyGroup(click.Group):
     """A group that imports a subcommand when it is named, and turns ikp's errors into messages."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
         except IkpError as error:
             if os.environ.get("IKP_TRACEBACK") == "1":
                 raise
-            raise Failure(str(error)) from error
+            raise _Failure(str(error)) from error
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.showwarning = usual
 
 
-@click.group(cls=LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="ikp %(version)s")
 def cli() -> None:
     """Hold the subcommands; ``HELP`` is what users read."""

@@ -12,7 +12,7 @@ NAMES: Final = {
     "launch": "Only launches labelled so.",
     "role": "Only warps of this role.",
 }
-NUMBERS: Final = {
+_NUMBERS: Final = {
     "rank": "Only launches of this rank.",
     "block": "Only this block, by its linear id.",
     "warp": "Only this warp of each block.",
@@ -28,7 +28,7 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     options = [
         *(_option(name, text, str, "GLOB") for name, text in NAMES.items()),
-        *(_option(name, text, int, "N") for name, text in NUMBERS.items()),
+        *(_option(name, text, int, "N") for name, text in _NUMBERS.items()),
         click.option("--kind", type=click.Choice(KINDS), help="Only ranges, or only instants."),
     ]
     for option in reversed(options):

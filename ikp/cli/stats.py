@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
     from ikp.trace import Trace
 
-OF_ROWS = ("region", "launch", "kind")
+_OF_ROWS = ("region", "launch", "kind")
 """What chooses among the rows. The rest chooses which warps are counted."""
 
 
@@ -92,8 +92,8 @@ def _table(
     from ikp.analysis.stats import stats
     from ikp.edit import select
 
-    warps = {name: value for name, value in choice.items() if name not in OF_ROWS}
-    rows = {name: value for name, value in choice.items() if name in OF_ROWS}
+    warps = {name: value for name, value in choice.items() if name not in _OF_ROWS}
+    rows = {name: value for name, value in choice.items() if name in _OF_ROWS}
     try:
         table = stats(select(trace, **warps) if warps else trace, by).select(**rows)
     except UsageError as error:

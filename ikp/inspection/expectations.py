@@ -13,7 +13,7 @@ from ikp.inspection.sass import Instruction
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class _Promise:
     """A kind of work that a word in a range's name, or a call in its lines, lets one expect."""
 
     broken: str  # what a range holds that breaks it
@@ -22,8 +22,8 @@ class Promise:
     kept_by: tuple[Work, ...]
 
 
-def _promise(broken: str, words: str, calls: str, *kept_by: Work) -> Promise:
-    return Promise(broken, frozenset(words.split()), re.compile(calls), kept_by)
+def _promise(broken: str, words: str, calls: str, *kept_by: Work) -> _Promise:
+    return _Promise(broken, frozenset(words.split()), re.compile(calls), kept_by)
 
 
 WAIT = _promise(
@@ -32,7 +32,7 @@ WAIT = _promise(
     r"(^|\.)(\w*_)?(wait|wait_group|barrier|syncthreads|sync_threads|arrive_and_wait)$",
     Work.WAIT, Work.BARRIER, Work.FENCE, Work.LOAD, Work.ATOMIC,  # polling a flag is waiting, too
 )  # fmt: skip
-PROMISES = (
+_PROMISES = (
     _promise(
         "no load and no copy",
         "load loads ld copy copies cp fetch prefetch gather tma",
@@ -56,10 +56,10 @@ PROMISES = (
     _promise("no atomic", "atomic atomics", r"(^|\.)atomic_\w+$", Work.ATOMIC),
     WAIT,
 )  # fmt: skip
-ISSUED = (Work.TENSOR, Work.COPY, Work.LOAD, Work.STORE, Work.ATOMIC)
+_ISSUED = (Work.TENSOR, Work.COPY, Work.LOAD, Work.STORE, Work.ATOMIC)
 """Work that is one and the same wherever it stands; of waits, a compiler may add some."""
-WORK = tuple(work for work in Work if work not in IDLE)
-FROM_GLOBAL = re.compile(r"^(tl|gl|ttgl|language)\.load$")
+_WORK = tuple(work for work in Work if work not in IDLE)
+_FROM_GLOBAL = re.compile(r"^(tl|gl|ttgl|language)\.load$")
 
 
 class Elsewhere(Protocol):
@@ -81,14 +81,14 @@ def check(found: CodeRange, elsewhere: Elsewhere) -> list[Finding]:
         kinds = _kept_by(promise, found)
         if not found.holds(*kinds):
             warnings.append(_broken(found, promise, elsewhere(kinds)))
-        elif left := elsewhere([work for work in kinds if work in ISSUED], own_lines=True):
+        elif left := elsewhere([work for work in kinds if work in _ISSUED], own_lines=True):
             warnings.append(_left_out(found, left))
-    if not warnings and not found.holds(*WORK):
-        warnings += _empty(found, elsewhere(WORK, own_lines=True))
+    if not warnings and not found.holds(*_WORK):
+        warnings += _empty(found, elsewhere(_WORK, own_lines=True))
     return warnings
 
 
-def _promised(found: CodeRange) -> list[Promise]:
+def _promised(found: CodeRange) -> list[_Promise]:
     """Return the promises of a range; a wait that names what it waits for promises the wait."""
     words = set(re.findall("[a-z]+", found.name.lower()))
     if words & WAIT.words:
@@ -96,20 +96,20 @@ def _promised(found: CodeRange) -> list[Promise]:
     calls = found.source.calls if found.source else frozenset()
     return [
         promise
-        for promise in PROMISES
+        for promise in _PROMISES
         if words & promise.words or any(promise.calls.search(call) for call in calls)
     ]
 
 
-def _kept_by(promise: Promise, found: CodeRange) -> tuple[Work, ...]:
+def _kept_by(promise: _Promise, found: CodeRange) -> tuple[Work, ...]:
     """Return what keeps a promise. A load from global memory is not kept by one from shared."""
     calls = found.source.calls if found.source else frozenset()
-    if Work.LOAD in promise.kept_by and any(FROM_GLOBAL.match(call) for call in calls):
+    if Work.LOAD in promise.kept_by and any(_FROM_GLOBAL.match(call) for call in calls):
         return tuple(w for w in promise.kept_by if w not in (Work.SHARED, Work.TMEM))
     return promise.kept_by
 
 
-def _broken(found: CodeRange, promise: Promise, elsewhere: tuple[Group, ...]) -> Finding:
+def _broken(found: CodeRange, promise: _Promise, elsewhere: tuple[Group, ...]) -> Finding:
     text = f"{found.label} holds {promise.broken}, {_instead(found)}."
     if elsewhere:
         return Finding(found, f"{text} {_explanation(found, elsewhere)}", elsewhere)
@@ -121,7 +121,7 @@ def _left_out(found: CodeRange, elsewhere: tuple[Group, ...]) -> Finding:
     left = sum(len(group.instructions) for group in elsewhere)
     kinds = {group.work for group in elsewhere}
     inside = sum(copy.counts[work] for copy in found.copies for work in kinds)
-    what = " and ".join(work.value for work in ISSUED if work in kinds)
+    what = " and ".join(work.value for work in _ISSUED if work in kinds)
     return Finding(
         found,
         f"{found.label} holds {inside} of the {inside + left} {what} instructions of its lines. "

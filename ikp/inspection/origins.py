@@ -14,19 +14,19 @@ from ikp.inspection.values import Definition, Origin, constant, definitions
 Place = str | int
 """Where a value lies ("R7"), or the index of the instruction that made it, once that is found."""
 
-Facts = frozenset[str]
+_Facts = frozenset[str]
 """Guards that are known to hold on a path: "P0", "!P1"."""
 
 _PREDICATE = re.compile(r"U?P\d")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class _State:
     """Right before instruction ``at``, on a path that ends at the traced instruction."""
 
     at: int
     places: tuple[Place, ...]
-    facts: Facts
+    facts: _Facts
 
     @property
     def done(self) -> bool:
@@ -38,7 +38,7 @@ class State:
 class Origins:
     """Every way back that was found: the states, and what each leads to."""
 
-    states: dict[State, list[State]]
+    states: dict[_State, list[_State]]
     """State -> the states right after it, on the way to the traced instruction."""
 
     @property
@@ -46,7 +46,7 @@ class Origins:
         """For each way in which the values are made, the instructions that make them."""
         return {state.places for state in self.states if state.done}
 
-    def way(self, places: tuple[Place, ...]) -> Iterator[tuple[State, State]]:
+    def way(self, places: tuple[Place, ...]) -> Iterator[tuple[_State, _State]]:
         """Yield each step (before, after) of the paths from where ``places`` were all made."""
         work = [state for state in self.states if state.places == places]
         seen = set(work)
@@ -72,8 +72,8 @@ class Tracer:
         under that guard is the one that counts.
         """
         telling = self._telling(places)
-        start = State(at, places, _known(self._instructions[at].guard, telling))
-        states: dict[State, list[State]] = {start: []}
+        start = _State(at, places, _known(self._instructions[at].guard, telling))
+        states: dict[_State, list[_State]] = {start: []}
         work = [start]
         while work:
             after = work.pop()
@@ -123,7 +123,7 @@ class Tracer:
         return frozenset(told)
 
     @cached_property
-    def _changed(self) -> list[Facts]:
+    def _changed(self) -> list[_Facts]:
         """The facts that end at each instruction: about any predicate among its operands."""
         found = []
         for instruction in self._instructions:
@@ -131,7 +131,7 @@ class Tracer:
             found.append(frozenset(fact for p in names for fact in (p, f"!{p}")))
         return found
 
-    def _step(self, after: State, edge: Edge, telling: Facts) -> Iterator[State]:
+    def _step(self, after: _State, edge: Edge, telling: _Facts) -> Iterator[_State]:
         """Yield the states before the instruction that ``edge`` comes from."""
         at, facts = edge.source, after.facts
         if inverse(edge.guard) in facts:
@@ -140,17 +140,17 @@ class Tracer:
         guard = self._instructions[at].guard
         defined = self.defined[at]
         if not any(place in defined for place in after.places):
-            yield State(at, after.places, facts)
+            yield _State(at, after.places, facts)
             return
         if inverse(guard) not in facts:
             with_guard = facts | _known(guard, telling)
             for places in _before(after.places, defined, at):
-                yield State(at, places, with_guard)
+                yield _State(at, places, with_guard)
         if guard and guard not in facts:
-            yield State(at, after.places, facts | _known(inverse(guard), telling))
+            yield _State(at, after.places, facts | _known(inverse(guard), telling))
 
 
-def _known(guard: str, telling: Facts) -> Facts:
+def _known(guard: str, telling: _Facts) -> _Facts:
     return frozenset([guard] if guard.lstrip("!") in telling else [])
 
 

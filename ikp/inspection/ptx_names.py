@@ -14,7 +14,7 @@ from ikp.targets.ptx_slot import SPEC_MARK
 _MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
 _TAG = re.compile(r"v[24]\.b32 \[[\w+]+\], \{(0x[0-9a-f]+),")
 _TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
-RUN_TIME = "(id known at run time)"
+_RUN_TIME = "(id known at run time)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Marks:
     def name(self, tag: int | None) -> str:
         """Return what to call the region of a tag."""
         if tag is None:
-            return RUN_TIME
+            return _RUN_TIME
         region = tag & REGION_MASK
         return self.names.get(region) or fallback_name(region)
 

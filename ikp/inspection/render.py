@@ -15,8 +15,8 @@ from ikp.terminal import Column, columns, lay_out, printable, shortened
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-FIXED = ("range", "source", "copies", "instructions")
-MAIN = (
+_FIXED = ("range", "source", "copies", "instructions")
+_MAIN = (
     Work.TENSOR,
     Work.COPY,
     Work.LOAD,
@@ -27,7 +27,7 @@ MAIN = (
     Work.BARRIER,
 )
 """What is listed where it is in no range; JSON has every kind."""
-COUNTS_NOTE = (
+_COUNTS_NOTE = (
     "counts: instructions in the code, per copy of a range; one in a loop runs many times. "
     "Integer instructions and jumps are in the first number only."
 )
@@ -74,7 +74,7 @@ def as_dict(report: Report) -> dict[str, Any]:
 def _lines(kernel: Kernel, wide: int | None) -> Iterator[tuple[str, str]]:
     """Yield what is said of a kernel, line by line, and each one's style."""
     header, *rows = _cells(kernel)
-    shape = [Column(title, int(title == "copies"), title in FIXED[:2]) for title in header]
+    shape = [Column(title, int(title == "copies"), title in _FIXED[:2]) for title in header]
     head, lines = lay_out(shape, rows, wide)
     title, origin = _head(kernel)
     yield printable(title), "bold"
@@ -99,10 +99,10 @@ def _head(kernel: Kernel) -> tuple[str, str]:
 
 def _below(kernel: Kernel) -> list[str]:
     """Return what stands under the table."""
-    lines = [COUNTS_NOTE, *(f"note: {note}" for note in kernel.notes)]
+    lines = [_COUNTS_NOTE, *(f"note: {note}" for note in kernel.notes)]
     lines += [line for warning in kernel.warnings for line in ("", *_warning(warning))]
     lines += [line for problem in kernel.problems for line in ("", f"unknown: {problem}")]
-    outside = [group for group in kernel.outside if group.work in MAIN]
+    outside = [group for group in kernel.outside if group.work in _MAIN]
     return [*lines, "", "In no range:", *map(_group, outside)] if outside else lines
 
 
@@ -123,7 +123,7 @@ def _cells(kernel: Kernel) -> list[list[str]]:
         if work not in IDLE and any(found.holds(work) for found in kernel.ranges)
     ]
     rows = [_row(found, kinds) for found in kernel.ranges]
-    return [[*FIXED, *(work.value for work in kinds)], *rows]
+    return [[*_FIXED, *(work.value for work in kinds)], *rows]
 
 
 def _row(found: CodeRange, kinds: list[Work]) -> list[str]:
@@ -161,7 +161,7 @@ def _instruction_line(instruction: Instruction) -> str:
     return f"  {instruction.address:05x}  {kind:<14} {instruction.text:<64} {lines}".rstrip()
 
 
-def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
+def _kernel_dict(kernel: Kernel) -> dict[str, object]:
     return {
         "name": kernel.name,
         "target": kernel.target,
@@ -182,7 +182,7 @@ def _kernel_dict(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-def _range_dict(found: CodeRange) -> dict[str, Any]:
+def _range_dict(found: CodeRange) -> dict[str, object]:
     source = asdict(found.source) if found.source else None
     if source:
         source["calls"] = sorted(source["calls"])
@@ -203,7 +203,7 @@ def _range_dict(found: CodeRange) -> dict[str, Any]:
     }
 
 
-def _group_dict(group: Group) -> dict[str, Any]:
+def _group_dict(group: Group) -> dict[str, object]:
     return {
         "work": group.work.value,
         "place": group.place,
@@ -212,7 +212,7 @@ def _group_dict(group: Group) -> dict[str, Any]:
     }
 
 
-def _instruction_dict(instruction: Instruction) -> dict[str, Any]:
+def _instruction_dict(instruction: Instruction) -> dict[str, object]:
     line = instruction.lines[0] if instruction.lines else None
     return {
         "address": instruction.address,

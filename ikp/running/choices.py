@@ -8,7 +8,7 @@ from typing import Any
 from ikp.errors import UsageError
 from ikp.patterns import dotted
 
-MAX_BLOCKS = 1 << 31
+_MAX_BLOCKS = 1 << 31
 """More than any grid has."""
 
 
@@ -38,8 +38,8 @@ def blocks(text: str) -> range:
         if len(parts) == 1:
             parts.append(str(int(text) + 1))
         first, stop, step = (*(int(p) if p else None for p in parts), None)[:3]
-        end = MAX_BLOCKS if stop is None else min(stop, MAX_BLOCKS)
-        chosen = range(first or 0, end, min(step or 1, MAX_BLOCKS))
+        end = _MAX_BLOCKS if stop is None else min(stop, _MAX_BLOCKS)
+        chosen = range(first or 0, end, min(step or 1, _MAX_BLOCKS))
         if step != 0 and chosen:
             return chosen
     raise UsageError(

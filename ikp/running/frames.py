@@ -19,7 +19,7 @@ def hide() -> None:
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         strip(error, set())
-        shown(kind, error, without_ours(trace))
+        shown(kind, error, _without_ours(trace))
 
     sys.excepthook = excepthook
 
@@ -29,13 +29,13 @@ def strip(error: BaseException | None, seen: set[int]) -> None:
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
-    error.__traceback__ = without_ours(error.__traceback__)
+    error.__traceback__ = _without_ours(error.__traceback__)
     group = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for each in (error.__cause__, error.__context__, *group):
         strip(each, seen)
 
 
-def without_ours(trace: TracebackType | None) -> TracebackType | None:
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without frames of ikp."""
     frames = []
     while trace is not None:

@@ -26,7 +26,7 @@ def become(words: list[str], wish: str | None) -> NoReturn:
     """
     environment = {**os.environ, **_locale()}
     if wish is not None:
-        environment = with_ikp(environment, wish)
+        environment = _with_ikp(environment, wish)
     command = [sys.executable, *interpreter_options(sys.orig_argv[1:]), *words]
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -49,7 +49,7 @@ def _locale() -> dict[str, str]:
     return {"LC_CTYPE": os.fsdecode(value)} if "LC_CTYPE" in os.environ else {}
 
 
-def with_ikp(environment: Mapping[str, str], wish: str) -> dict[str, str]:
+def _with_ikp(environment: Mapping[str, str], wish: str) -> dict[str, str]:
     """Return an environment in which Python imports ikp's ``sitecustomize``."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise UsageError(

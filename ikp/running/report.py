@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ikp.running.watched import Watched
     from ikp.trace import Trace
 
-ROWS = 10
+_ROWS = 10
 MIB = 1 << 20
-RECORD_CYCLES = {32: 53, 64: 68}
+_RECORD_CYCLES = {32: 53, 64: 68}
 """The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
 
 
@@ -57,8 +57,8 @@ def _table(trace: Trace) -> None:
 
     table = stats(trace)
     rows = sorted(table.rows, key=lambda row: -(row.total_ns or 0))
-    shown = replace(table, rows=tuple(rows[:ROWS]), evidence=())
-    more = f"\n... and {len(rows) - ROWS} more ranges" if len(rows) > ROWS else ""
+    shown = replace(table, rows=tuple(rows[:_ROWS]), evidence=())
+    more = f"\n... and {len(rows) - _ROWS} more ranges" if len(rows) > _ROWS else ""
     put(f"\n{str(shown).rstrip()}{more}\n")
 
 
@@ -97,7 +97,7 @@ def _recording(trace: Trace) -> str:
     resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
     if not cycles or not resident:
         return text + "."
-    each = RECORD_CYCLES[cycles[0].clock.bits]
+    each = _RECORD_CYCLES[cycles[0].clock.bits]
     spent = attempted * each * cycles[0].clock.ns_per_tick
     share = min(1.0, spent / resident)
     return (

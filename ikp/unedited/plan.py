@@ -11,7 +11,7 @@ from ikp.errors import UsageError
 
 DETAILS = ("kernel", "loops", "ops")
 """Each marks what the ones before it mark, and more."""
-LEVELS = ("source", "scheduled")
+_LEVELS = ("source", "scheduled")
 
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
@@ -94,14 +94,14 @@ def plan(
     Args:
         detail: one of ``DETAILS``; None is "loops", or "kernel" where lines are chosen.
         lines: what ``Lines.parse`` takes, one or several.
-        level: one of ``LEVELS``.
+        level: "source" or "scheduled".
 
     Raises:
         UsageError: an option is unknown.
     """
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     detail = detail or ("kernel" if texts else "loops")
-    for name, value, allowed in (("detail", detail, DETAILS), ("level", level, LEVELS)):
+    for name, value, allowed in (("detail", detail, DETAILS), ("level", level, _LEVELS)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
     if texts and level == "scheduled":

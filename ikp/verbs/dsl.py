@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from ikp.core import abi
 from ikp.core.abi import Kind, OverflowMode, PayloadType
@@ -17,6 +17,11 @@ from ikp.core.regions import checked_id
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
 from ikp.verbs.names import intern
+
+DslValue: TypeAlias = Any
+"""A value of the language that is being traced: a number now, or what its compiler makes one of.
+
+Each language has classes of its own, which the verbs hand on without a look; Python types none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Region:
 
     number: int | None
     name: str = ""
-    runtime: Any = None
+    runtime: DslValue = None
 
     def fixed_tag(self, kind: Kind, payload: PayloadType) -> int | None:
         """Return the record's tag where it is known now, else None."""
@@ -40,7 +45,7 @@ class Payload:
     """A 32-bit value that travels with a record: raw bits, or a value of the DSL."""
 
     type: PayloadType
-    value: Any = 0
+    value: DslValue = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,10 @@ class OpenRange:
     of a context have None there.
     """
 
-    region: Any
-    start: Any
-    payload: Any
-    opened: Any = None
+    region: object
+    start: DslValue
+    payload: object
+    opened: DslValue = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,14 @@ class Unrecorded:
 class Place:
     """When and where a record is stored: as the verb got it, or 32-bit values of the DSL."""
 
-    where: Any = None  # stored where this is not 0; None: always
-    index: Any = None  # index in the warp's slot; None: the next
+    where: DslValue = None  # stored where this is not 0; None: always
+    index: DslValue = None  # index in the warp's slot; None: the next
 
 
 class Dsl(Protocol):
     """One language's adapter, for the code that is being traced (or interpreted) right now."""
 
-    def init(self, prof: Any) -> None:
+    def init(self, prof: object) -> None:
         """Set up recording; ``prof`` None turns it off for this kernel."""
 
     def recording(self, verb: str) -> bool:
@@ -88,40 +93,40 @@ class Dsl(Protocol):
     def spec(self) -> Spec:
         """Return how this kernel records; it does."""
 
-    def region(self, value: Any, verb: str) -> Region:
+    def region(self, value: object, verb: str) -> Region:
         """Return the region that a verb's argument names; raise KernelError if it names none."""
 
-    def payload(self, value: Any, verb: str) -> Payload:
+    def payload(self, value: object, verb: str) -> Payload:
         """Return the payload that a verb's argument gives; raise KernelError if it can't be one."""
 
-    def is_condition(self, value: Any) -> bool:
+    def is_condition(self, value: object) -> bool:
         """Return whether a value is a scalar boolean or integer, known now or not."""
 
-    def is_index(self, value: Any) -> bool:
+    def is_index(self, value: object) -> bool:
         """Return whether a value is one integer of at most 32 bits, known now or not."""
 
-    def condition(self, value: Any) -> Any:
+    def condition(self, value: DslValue) -> DslValue:
         """Return a condition as a 32-bit value, 0 or 1."""
 
-    def index(self, value: Any) -> Any:
+    def index(self, value: DslValue) -> DslValue:
         """Return an index as a 32-bit value."""
 
-    def both(self, one: Any, other: Any) -> Any:
+    def both(self, one: DslValue, other: DslValue) -> DslValue:
         """Return whether two 32-bit values, 0 or 1, are both 1, as another."""
 
     def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
         """Refuse what a compiled kernel can't do where the verb stands, with these open ranges."""
 
-    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Read the clock and return an open range, in a form that the language can carry."""
 
-    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+    def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
         """Return the same as a token, or the token of no range, of the same type."""
 
-    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return an open range of a kernel that does not record."""
 
-    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+    def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
@@ -133,13 +138,13 @@ class Dsl(Protocol):
     def finish(self) -> None:
         """Write the counts and the second clock anchor."""
 
-    def context(self, ranges: tuple[OpenRange, ...]) -> Any:
+    def context(self, ranges: tuple[OpenRange, ...]) -> DslValue:
         """Return the value that the functional verbs pass on."""
 
-    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+    def ranges(self, ctx: object) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> DslValue:
         """Return the Python value of what the language wraps as a constant; others as they are."""
 
 
@@ -148,7 +153,7 @@ def placed(kind: Kind, place: Place) -> Kind:
     return kind if place.index is None else abi.PLACED[kind]
 
 
-def find_region(dsl: Dsl, value: Any, verb: str) -> Region:
+def find_region(dsl: Dsl, value: object, verb: str) -> Region:
     """Return the region that a verb's argument names.
 
     Raises:
@@ -164,7 +169,7 @@ def find_region(dsl: Dsl, value: Any, verb: str) -> Region:
     return region
 
 
-def find_place(dsl: Dsl, where: Any, index: Any, verb: str) -> Place | None:
+def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | None:
     """Return when and where a verb stores its record, as it was given; None where it never does.
 
     Raises:
@@ -201,7 +206,7 @@ def _check_takes_index(spec: Spec, verb: str) -> None:
         )
 
 
-def stored_at(dsl: Dsl, place: Place | None, opened: Any = None) -> Place:
+def stored_at(dsl: Dsl, place: Place | None, opened: DslValue = None) -> Place:
     """Return a place as 32-bit values; ``opened`` is that of a token, which is one more condition.
 
     A range that is never stored is stored where 0 holds: so its end is in the code, as its start.
@@ -214,7 +219,7 @@ def stored_at(dsl: Dsl, place: Place | None, opened: Any = None) -> Place:
     return Place(where, None if place.index is None else dsl.index(place.index))
 
 
-def constant_region(value: Any) -> Region | None:
+def constant_region(value: object) -> Region | None:
     """Return the region that a string or an integer names; None for anything else.
 
     Raises:
@@ -235,7 +240,7 @@ def not_a_region(verb: str, got: str) -> KernelError:
     )
 
 
-def constant_payload(value: Any, verb: str) -> Payload | None:
+def constant_payload(value: object, verb: str) -> Payload | None:
     """Return the payload that None, a bool, an int or a float gives; None for anything else.
 
     Raises:

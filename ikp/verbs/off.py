@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ikp.core.abi import PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
-from ikp.verbs.dsl import OpenRange, Payload, Place, Region, Unrecorded
+from ikp.verbs.dsl import DslValue, OpenRange, Payload, Place, Region, Unrecorded
 
 
 class Off:
@@ -18,10 +17,10 @@ class Off:
         nothing: makes the value that the functional verbs pass on, which the language must carry.
     """
 
-    def __init__(self, nothing: Callable[[], Any]) -> None:
+    def __init__(self, nothing: Callable[[], DslValue]) -> None:
         self._nothing = nothing
 
-    def init(self, prof: Any) -> None:
+    def init(self, prof: object) -> None:
         """Record nothing: the session handed out no buffer."""
 
     def recording(self, verb: str) -> bool:  # noqa: ARG002
@@ -32,50 +31,50 @@ class Off:
         """Nothing records."""
         raise KernelError("this kernel does not record.")
 
-    def region(self, value: Any, verb: str) -> Region:  # noqa: ARG002
+    def region(self, value: object, verb: str) -> Region:  # noqa: ARG002
         """Return one that nobody asks for."""
         return Region(None)
 
-    def payload(self, value: Any, verb: str) -> Payload:  # noqa: ARG002
+    def payload(self, value: object, verb: str) -> Payload:  # noqa: ARG002
         """Return none."""
         return Payload(PayloadType.NONE)
 
-    def is_condition(self, value: Any) -> bool:  # noqa: ARG002
+    def is_condition(self, value: object) -> bool:  # noqa: ARG002
         """Return True: nothing is stored."""
         return True
 
-    def is_index(self, value: Any) -> bool:  # noqa: ARG002
+    def is_index(self, value: object) -> bool:  # noqa: ARG002
         """Return True: nothing is stored."""
         return True
 
-    def condition(self, value: Any) -> Any:
+    def condition(self, value: DslValue) -> DslValue:
         """Return it as it is."""
         return value
 
-    def index(self, value: Any) -> Any:
+    def index(self, value: DslValue) -> DslValue:
         """Return it as it is."""
         return value
 
-    def both(self, one: Any, other: Any) -> Any:  # noqa: ARG002
+    def both(self, one: DslValue, other: DslValue) -> DslValue:  # noqa: ARG002
         """Return one of them: nothing is stored."""
         return one
 
     def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
         """Refuse nothing: the language does."""
 
-    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return a range that has no start."""
         return self.unrecorded(region, payload, given)
 
-    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:  # noqa: ARG002
+    def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:  # noqa: ARG002
         """Return a range that has no start."""
         return self.unrecorded(region, payload, given)
 
-    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
+    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Return a range that has no start."""
         return OpenRange(region, None, payload)
 
-    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+    def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
         """Store nothing."""
 
     def store_instant(self, region: Region, payload: Payload, place: Place) -> None:
@@ -90,14 +89,14 @@ class Off:
     def finish(self) -> None:
         """Store nothing."""
 
-    def context(self, ranges: tuple[OpenRange, ...]) -> Any:  # noqa: ARG002
+    def context(self, ranges: tuple[OpenRange, ...]) -> DslValue:  # noqa: ARG002
         """Return a value that holds nothing."""
         return self._nothing()
 
-    def ranges(self, ctx: Any) -> tuple[OpenRange, ...]:  # noqa: ARG002
+    def ranges(self, ctx: object) -> tuple[OpenRange, ...]:  # noqa: ARG002
         """Return one range, of any name: what is open is known to nobody."""
         return (OpenRange(Unrecorded("any"), None, None),)
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: object) -> DslValue:
         """Return the Python value of a constant of Triton; others as they are."""
         return getattr(value, "value", value)

@@ -63,17 +63,17 @@ def _is_chrome(path: Path) -> bool:
     """Tell whether a file begins like a trace in Chrome's JSON, plain or compressed."""
     try:
         with path.open("rb") as file:
-            head = file.read(ENOUGH)
+            head = file.read(_ENOUGH)
         if head.startswith(b"\x1f\x8b"):
             with gzip.open(path) as packed:
-                head = packed.read(ENOUGH)
+                head = packed.read(_ENOUGH)
     except (OSError, EOFError, zlib.error):
         return False
-    return head.lstrip()[:1] in {b"{", b"["} and any(key in head for key in KEYS)
+    return head.lstrip()[:1] in {b"{", b"["} and any(key in head for key in _KEYS)
 
 
-ENOUGH: Final = 1 << 16
-KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
+_ENOUGH: Final = 1 << 16
+_KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
 
 
 def _at(contents: Contents, path: Path, launch: str | None) -> FirstLook:

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 from ikp.errors import UsageError
 from ikp.viewer.ui import HOST, PORT, UI, Page
 
-PERFETTO: Final = Page(UI)
+_PERFETTO: Final = Page(UI)
 
 
 class FileServer(ThreadingHTTPServer):
@@ -62,7 +62,7 @@ class FileServer(ThreadingHTTPServer):
 
 @contextmanager
 def serving(
-    path: Path, port: int = PORT, page: Page = PERFETTO, query: dict[str, str] | None = None
+    path: Path, port: int = PORT, page: Page = _PERFETTO, query: dict[str, str] | None = None
 ) -> Iterator[FileServer]:
     """Serve ``path`` for as long as the ``with`` block lasts; port 0 takes any free port.
 
@@ -173,11 +173,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Access-Control-Allow-Origin", self.server.page.origin)
             self.send_header("Vary", "Origin")
         else:
-            self.send_header("Content-Security-Policy", NOWHERE_ELSE)
+            self.send_header("Content-Security-Policy", _NOWHERE_ELSE)
 
     def log_message(self, *_: object) -> None:
         """Stay silent: the terminal is the user's."""
 
 
-NOWHERE_ELSE: Final = "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:"
+_NOWHERE_ELSE: Final = "default-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:"
 """What the browser lets the UI that we serve talk to: this server."""

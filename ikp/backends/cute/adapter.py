@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint32
@@ -24,6 +23,7 @@ from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter
 from ikp.verbs.caller import calling, place
 from ikp.verbs.dsl import (
+    DslValue,
     OpenRange,
     Payload,
     Region,
@@ -46,7 +46,7 @@ class Traced(PtxRecorder):
     def __init__(self, verb: str) -> None:
         self._kernel = state.kernel(verb)
 
-    def init(self, prof: Any) -> None:
+    def init(self, prof: DslValue) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
         calls.watch()
         if prof is None:
@@ -60,7 +60,7 @@ class Traced(PtxRecorder):
         word = self._emit(ptx_slot.init(spec, Language.CUTE), [prof.data, prof.slots_bytes])
         recording.init = word.ir_value().owner
 
-    def region(self, value: Any, verb: str) -> Region:
+    def region(self, value: DslValue, verb: str) -> Region:
         """Accept a constant, or an integer of at most 32 bits."""
         if isinstance(value, cutlass.Integer):
             return Region(None, runtime=value)
@@ -71,7 +71,7 @@ class Traced(PtxRecorder):
             raise formatted_at_run_time(verb, known.name)
         return known
 
-    def payload(self, value: Any, verb: str) -> Payload:
+    def payload(self, value: DslValue, verb: str) -> Payload:
         """Accept a constant, or a number of at most 32 bits."""
         if isinstance(value, cutlass.Numeric):
             return Payload(_type_of(value, verb), value)
@@ -80,53 +80,53 @@ class Traced(PtxRecorder):
             raise not_a_payload(verb, repr(value), "Take one element of a tensor: x[i].")
         return known
 
-    def is_condition(self, value: Any) -> bool:
+    def is_condition(self, value: DslValue) -> bool:
         """Accept a boolean or an integer."""
         return isinstance(value, (int, cutlass.Integer))
 
-    def is_index(self, value: Any) -> bool:
+    def is_index(self, value: DslValue) -> bool:
         """Accept an integer of at most 32 bits."""
         if isinstance(value, int):
             return 0 <= value < 1 << 31
         return isinstance(value, cutlass.Integer) and type(value).width <= Int32.width
 
-    def condition(self, value: Any) -> Any:
+    def condition(self, value: DslValue) -> DslValue:
         """Return an Int32."""
         return Int32(cutlass.Boolean(value))
 
-    def index(self, value: Any) -> Any:
+    def index(self, value: DslValue) -> DslValue:
         """Return a constant as it is, anything else as Int32."""
         return value if isinstance(value, int) else Int32(value)
 
-    def both(self, one: Any, other: Any) -> Any:
+    def both(self, one: DslValue, other: DslValue) -> DslValue:
         """Return an Int32."""
         return one & other
 
-    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Read the clock."""
         return self._range(region, payload, given, self._read_clock(region))
 
-    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+    def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock for a range; the start word of none is 0."""
         wide = self.spec().clock.bits > abi.WORD_BITS
         zero = Int64(0) if wide else Int32(0)
         start = self._read_clock(region) if opened else zero
         return replace(self._range(region, payload, given, start), opened=Int32(int(opened)))
 
-    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return a range of constants: types stand where run-time values would."""
         made = self._range(region, payload, given, None)
         parts = (made.region, made.payload)
         kinds = [Unrecorded(kind_of(p)) if isinstance(p, cutlass.Numeric) else p for p in parts]
         return OpenRange(kinds[0], None, kinds[1])
 
-    def _read_clock(self, region: Any) -> Any:
+    def _read_clock(self, region: object) -> DslValue:
         word = self._emit(ptx.start(self.spec(), comment(self.region(region, "start"))), [])
         if recording := state.current(self._kernel, "start"):
             recording.places[hash(word.ir_value().owner)] = place()
         return word
 
-    def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
+    def _range(self, region: object, payload: object, given: Payload, start: DslValue) -> OpenRange:
         """Return an open range, in which a constant payload is a run-time value.
 
         So a token opened with ``0`` before a loop has the type of one opened with its variable.
@@ -139,11 +139,11 @@ class Traced(PtxRecorder):
         """Return a value that CuTe carries."""
         return context(ranges)
 
-    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+    def ranges(self, ctx: object) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
         return ctx.ranges if isinstance(ctx, Context) else None
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: DslValue) -> DslValue:
         """CuTe wraps no constants."""
         return value
 
@@ -165,19 +165,19 @@ class Traced(PtxRecorder):
         asm = ptx_slot.init(recording.spec, Language.CUTE, self._counters())
         foreign.rewrite(recording.init, asm.code)
 
-    def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
+    def _emit(self, asm: ptx.Asm, args: list[DslValue]) -> DslValue:
         word_type = Int64 if asm.bits[0] == Int64.width else Int32
         operands = [arg.ir_value() for arg in args]
         word = foreign.assembly(asm.code, asm.constraints, operands, word_type.mlir_type)
         return word_type(word)
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: DslValue) -> DslValue:
         return Int32(value)
 
-    def _runtime_tag(self, base: int, number: Any) -> Any:
+    def _runtime_tag(self, base: int, number: DslValue) -> DslValue:
         return Int32(number) & Int32(abi.MAX_USER_REGION) | Int32(signed(base))
 
-    def _word(self, payload: Payload) -> Any:
+    def _word(self, payload: Payload) -> DslValue:
         if isinstance(payload.value, int):
             return Int32(signed(payload.value))
         if payload.type is PayloadType.F32:
@@ -199,7 +199,7 @@ def _formats_run_time_value() -> bool:
     return any(isinstance(each, cutlass.Numeric) for each in names)
 
 
-def _type_of(value: Any, verb: str) -> PayloadType:
+def _type_of(value: DslValue, verb: str) -> PayloadType:
     dtype = type(value)
     if dtype.width > 32:
         narrow = "Float32" if dtype.is_float else "Int32"

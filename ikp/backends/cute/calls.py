@@ -17,16 +17,16 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from cutlass import Int32, Int64
 
 from ikp.backends.argument import Argument
 from ikp.backends.cute import foreign, unclosed
 from ikp.errors import UsageError
+from ikp.probing import Untyped
 
-_Function: Any
-_Arguments: Any
+_Function: Untyped
+_Arguments: Untyped
 _Function, _Arguments = foreign.compiled_classes()
 
 
@@ -38,7 +38,7 @@ class _Slot:
     name: str
     spec: str | None  # the text of the buffer's spec
 
-    def settled(self, given: Any) -> Any:
+    def settled(self, given: object) -> object:
         """Return what to pass where ``given`` was.
 
         Raises:
@@ -67,7 +67,7 @@ class _Slot:
             )
         return given
 
-    def _called(self, given: Any) -> str:
+    def _called(self, given: object) -> str:
         what = (
             "a buffer"
             if isinstance(given, Argument)
@@ -81,7 +81,9 @@ class _CheckedArgs(_Arguments):  # type: ignore[misc]
 
     ikp_slots: tuple[_Slot, ...]
 
-    def generate_execution_args(self, args: Any, kwargs: Any) -> Any:
+    def generate_execution_args(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
         """Return the words that CuTe passes on, of arguments that are checked."""
         return super().generate_execution_args(*self._settled(args, kwargs))
 
@@ -90,14 +92,18 @@ class _CheckedArgs(_Arguments):  # type: ignore[misc]
         """Return True: so TVM-FFI has arguments converted by the method below."""
         return True
 
-    def convert_python_pointer_args_for_tvm_ffi(self, args: Any, kwargs: Any) -> Any:
+    def convert_python_pointer_args_for_tvm_ffi(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
         """Return the values that TVM-FFI passes on, of arguments that are checked."""
         args, kwargs = self._settled(args, kwargs)
         args = tuple(_numbers(each) for each in args)
         kwargs = {name: _numbers(each) for name, each in kwargs.items()}
         return super().convert_python_pointer_args_for_tvm_ffi(args, kwargs)
 
-    def _settled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    def _settled(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
         args, kwargs = list(args), dict(kwargs)
         for slot in self.ikp_slots:
             default = self.signature.parameters[slot.name].default
@@ -120,7 +126,7 @@ def _remembering(init: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self: object, *args: object, **kwargs: object) -> None:
         unclosed.refuse()
         init(self, *args, **kwargs)
         given = signature.bind(self, *args, **kwargs).arguments
@@ -137,14 +143,19 @@ def _remembering(init: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-def _slots(taken: Any, args: Any, kwargs: Any) -> Iterator[_Slot]:
+def _slots(taken: Untyped, args: Sequence[object], kwargs: Mapping[str, object]) -> Iterator[_Slot]:
     given = taken.get_rectified_args(tuple(args), kwargs)
     for index, (name, each) in enumerate(zip(taken.signature.parameters, given, strict=False)):
         if each is None or isinstance(each, Argument):
             yield _Slot(index, name, each and each.spec_text)
 
 
-def _tvm_parameters(function: str, signature: Any, args: Any, kwargs: Any) -> Any:
+def _tvm_parameters(
+    function: str,
+    signature: inspect.Signature,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> object:
     """Return TVM-FFI's description of a function's parameters; a buffer is a pair of numbers."""
     plain = [
         each.replace(annotation=each.empty) if each.annotation is Argument else each
@@ -158,11 +169,11 @@ def _tvm_parameters(function: str, signature: Any, args: Any, kwargs: Any) -> An
     )
 
 
-def _types(given: Any) -> Any:
+def _types(given: object) -> object:
     return (Int64(0), Int32(0)) if isinstance(given, Argument) else given
 
 
-def _numbers(given: Any) -> Any:
+def _numbers(given: object) -> object:
     return (given.address, given.slots_bytes) if isinstance(given, Argument) else given
 
 

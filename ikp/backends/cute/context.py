@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import cutlass
 
-from ikp.verbs.dsl import OpenRange, describe_context
+from ikp.verbs.dsl import DslValue, OpenRange, describe_context
 
 
 class Context:
@@ -20,10 +19,10 @@ class Context:
     def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
         self.ranges = ranges
 
-    def __extract_mlir_values__(self) -> list[Any]:
+    def __extract_mlir_values__(self) -> list[DslValue]:
         return [part.ir_value() for r in self.ranges for part in _dynamic(r)]
 
-    def __new_from_mlir_values__(self, values: list[Any]) -> Context:
+    def __new_from_mlir_values__(self, values: list[DslValue]) -> Context:
         left = iter(values)
         ranges = [
             OpenRange(
@@ -55,17 +54,17 @@ def kind_of(value: cutlass.Numeric) -> str:
 
 
 @cache
-def _class_of(kinds: tuple[Any, ...], text: str) -> type[Context]:
+def _class_of(kinds: tuple[object, ...], text: str) -> type[Context]:
     return type(text, (Context,), {"kinds": kinds})
 
 
-def _kind(part: Any) -> Any:
+def _kind(part: DslValue) -> object:
     return (kind_of(part),) if isinstance(part, cutlass.Numeric) else part
 
 
-def _parts(opened: OpenRange) -> tuple[Any, Any, Any, Any]:
+def _parts(opened: OpenRange) -> tuple[DslValue, DslValue, DslValue, DslValue]:
     return opened.region, opened.start, opened.payload, opened.opened
 
 
-def _dynamic(opened: OpenRange) -> list[Any]:
+def _dynamic(opened: OpenRange) -> list[DslValue]:
     return [part for part in _parts(opened) if isinstance(part, cutlass.Numeric)]

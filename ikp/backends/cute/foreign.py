@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
-from ikp.probing import Feature, Foreign, Private
+from ikp.probing import Feature, Foreign, Private, Untyped
+from ikp.verbs.dsl import DslValue
 
 _IR = "cutlass._mlir.ir"
 _LLVM = "cutlass._mlir.dialects.llvm"
@@ -59,43 +60,44 @@ def recording() -> bool:
     return CUTE.has(VERBS) and CUTE.has(CALLS)
 
 
-def compiled_classes() -> tuple[Any, Any]:
+def compiled_classes() -> tuple[Untyped, Untyped]:
     """Return the class of compiled functions, and that of the arguments of one."""
     return _FUNCTION.find(), _ARGUMENTS.find()
 
 
-def dsl() -> Any:
+def dsl() -> Untyped:
     """Return the object that traces and compiles."""
     return _DSL.find()()
 
 
-def set_parameters(converter: Any) -> None:
+def set_parameters(converter: Callable[..., object]) -> None:
     """Have a function describe the parameters of functions to TVM-FFI, where that is installed."""
     if find_spec("tvm_ffi") is not None and CUTE.has(TVM_FFI):
         dsl()._tvm_ffi_args_spec_converter = converter  # noqa: SLF001
 
 
-def parameters() -> Any:
+def parameters() -> Callable[..., object]:
     """Return CuTe's own function that describes parameters to TVM-FFI."""
-    return _CONVERTER.find()
+    found: Callable[..., object] = _CONVERTER.find()
+    return found
 
 
-def on_traced(function: Any) -> None:
+def on_traced(function: Callable[[object, Untyped, str], None]) -> None:
     """Have a function called with each module that has been traced."""
     dsl().register_trace_finalize_hook(function)
 
 
-def go_on() -> Any:
+def go_on() -> Untyped:
     """Return what a function that looks at operations returns, to be shown the next."""
     return _ADVANCE.find()
 
 
-def assembly_in(operation: Any) -> str:
+def assembly_in(operation: Untyped) -> str:
     """Return the text of an operation of assembly."""
     return str(Private(_IR, "StringAttr").find()(operation.attributes["asm_string"]).value)
 
 
-def insertion_point() -> Any:
+def insertion_point() -> Untyped:
     """Return where the operation that is traced next goes.
 
     Raises:
@@ -104,17 +106,17 @@ def insertion_point() -> Any:
     return Private(_IR, "InsertionPoint").find().current
 
 
-def context() -> Any:
+def context() -> Untyped:
     """Return the context of what is being traced."""
     return Private(_IR, "Context").find().current
 
 
-def types() -> Any:
+def types() -> Untyped:
     """Return the makers of the types of operands."""
     return _TYPES.find()
 
 
-def assembly(code: str, constraints: str, operands: list[Any], result: Any) -> Any:
+def assembly(code: str, constraints: str, operands: list[DslValue], result: object) -> DslValue:
     """Emit assembly that is never dropped, merged, or moved across memory operations."""
     return _ASSEMBLY.find()(
         result,
@@ -127,11 +129,11 @@ def assembly(code: str, constraints: str, operands: list[Any], result: Any) -> A
     )
 
 
-def rewrite(operation: Any, code: str) -> None:
+def rewrite(operation: Untyped, code: str) -> None:
     """Replace the text of an operation of assembly."""
     operation.attributes["asm_string"] = _STRING.find()(code)
 
 
-def bits(value: Any) -> Any:
+def bits(value: DslValue) -> DslValue:
     """Return a 32-bit float's bits as an integer."""
     return _BITCAST.find()(types().i32(), value)

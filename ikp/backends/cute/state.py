@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
-from typing import Any
 
 from ikp.backends.cute import foreign
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 from ikp.targets.ptx_totals import Counter
 from ikp.verbs.dsl import init_twice, no_init
 
-KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
+_KERNEL_OPERATIONS = ("cuda.kernel", "gpu.func")
 
 
 @dataclass(slots=True)
@@ -27,12 +27,12 @@ class Recording:
     """
 
     spec: Spec
-    init: Any = None
+    init: Untyped = None
     counters: set[Counter] = field(default_factory=set)
     places: dict[int, str] = field(default_factory=dict)
 
 
-_recordings: weakref.WeakKeyDictionary[Any, dict[int, Recording | None]] = (
+_recordings: weakref.WeakKeyDictionary[object, dict[int, Recording | None]] = (
     weakref.WeakKeyDictionary()
 )
 
@@ -54,7 +54,7 @@ def kernel(verb: str) -> int:
     owner = foreign.insertion_point().block.owner
     while owner is not None:
         operation = owner.operation
-        if operation.name in KERNEL_OPERATIONS:
+        if operation.name in _KERNEL_OPERATIONS:
             return hash(operation)
         owner = operation.parent
     raise KernelError(
@@ -93,7 +93,7 @@ def current(kernel: int, verb: str) -> Recording | None:
     return recordings[kernel]
 
 
-def place_of(operation: Any) -> str:
+def place_of(operation: Untyped) -> str:
     """Return where the verb stands that made an operation; "" if that is not known."""
     found = _recordings.get(operation.context, {}).values()
     places = (each.places.get(hash(operation)) for each in found if each)
@@ -101,4 +101,4 @@ def place_of(operation: Any) -> str:
 
 
 def _in_outermost_block() -> bool:
-    return foreign.insertion_point().block.owner.operation.name in KERNEL_OPERATIONS
+    return foreign.insertion_point().block.owner.operation.name in _KERNEL_OPERATIONS

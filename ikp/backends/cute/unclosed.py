@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 from ikp.backends.cute import foreign, state
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 from ikp.targets import ptx
-from ikp.verbs.dsl import never_closed
+from ikp.verbs.dsl import DslValue, never_closed
 
 _ADVANCE = foreign.go_on()
 
@@ -26,10 +26,10 @@ def watch() -> None:
     foreign.on_traced(check)
 
 
-def check(owner: Any, module: Any, name: str) -> None:  # noqa: ARG001 - as CuTe calls it
+def check(owner: object, module: Untyped, name: str) -> None:  # noqa: ARG001 - as CuTe calls it
     """Note what is told of a traced module's first range that is never closed, or that all are."""
 
-    def look(operation: Any) -> Any:
+    def look(operation: Untyped) -> object:
         region = _opens(operation.operation)
         if region is not None and not _recorded(operation.operation.results[0]):
             unclosed.append(never_closed(region, state.place_of(operation.operation)))
@@ -58,13 +58,13 @@ class _Traced(threading.local):
 _traced = _Traced()
 
 
-def _opens(operation: Any) -> str | None:
+def _opens(operation: Untyped) -> str | None:
     if operation.name != "llvm.inline_asm":
         return None
     return ptx.opened(foreign.assembly_in(operation))
 
 
-def _recorded(word: Any) -> bool:
+def _recorded(word: DslValue) -> bool:
     """Return whether a value reaches anything but the ends of loops and branches.
 
     Values are not compared: CuTe's equality of two would be an instruction of the kernel.
@@ -83,7 +83,7 @@ def _recorded(word: Any) -> bool:
     return False
 
 
-def _carried(user: Any, at: int) -> list[Any] | None:
+def _carried(user: Untyped, at: int) -> list[DslValue] | None:
     """Return the values that an operand becomes; None where the operation does more than carry."""
     if user.name == "scf.for":  # operands: lower, upper, step, what is carried
         return [user.regions[0].blocks[0].arguments[at - 2], user.results[at - 3]]
@@ -97,7 +97,7 @@ def _carried(user: Any, at: int) -> list[Any] | None:
     return None
 
 
-def _yielded(parent: Any, user: Any, at: int) -> Iterator[Any]:
+def _yielded(parent: Untyped, user: Untyped, at: int) -> Iterator[DslValue]:
     if parent.name == "scf.while":
         yield parent.regions[0].blocks[0].arguments[at]
         return
@@ -106,5 +106,5 @@ def _yielded(parent: Any, user: Any, at: int) -> Iterator[Any]:
     yield parent.results[at]
 
 
-def _parent(operation: Any) -> Any:
+def _parent(operation: Untyped) -> Untyped:
     return operation.parent.operation

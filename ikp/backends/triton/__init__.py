@@ -12,6 +12,7 @@ from ikp.core.abi import Language as Written
 from ikp.core.regions import merge
 from ikp.core.segment import Segment
 from ikp.plugins import Image, Language
+from ikp.probing import Untyped
 from ikp.verbs import names
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ikp.verbs.off import Off
 
 
-def compiling(semantic: Any, language: Written = Written.TRITON) -> Compiled | Off:
+def compiling(semantic: Untyped, language: Written = Written.TRITON) -> Compiled | Off:
     """Return the adapter of the kernel that Triton traces with ``semantic``, for its GPU."""
     from ikp.backends.triton.foreign import TRITON, VERBS
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TypeGuard
 
 import triton.language as tl
 
@@ -13,8 +13,10 @@ from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 from ikp.targets import ptx, ptx_slot
 from ikp.verbs.dsl import (
+    DslValue,
     OpenRange,
     Payload,
     Region,
@@ -32,10 +34,10 @@ from ikp.verbs.inline_ptx import PtxRecorder, comment
 class Compiled(PtxRecorder):
     """The ``Dsl`` of one function that Triton traces with ``semantic``."""
 
-    def __init__(self, semantic: Any, language: Language = Language.TRITON) -> None:
+    def __init__(self, semantic: Untyped, language: Language = Language.TRITON) -> None:
         self._semantic, self._language = semantic, language
 
-    def init(self, prof: Any) -> None:
+    def init(self, prof: DslValue) -> None:
         """Declare the cursor and write the headers; remember how this kernel records."""
         if self.plain(prof) is None:
             state.begin(self._semantic, state.Recording(None))
@@ -44,7 +46,7 @@ class Compiled(PtxRecorder):
         state.begin(self._semantic, state.Recording(spec))
         self._emit(self._set_up(spec), [prof[0], prof[1]])
 
-    def region(self, value: Any, verb: str) -> Region:
+    def region(self, value: DslValue, verb: str) -> Region:
         """Accept a constant, or a scalar integer tensor."""
         value = self.plain(value)
         if _is_scalar(value) and value.dtype.is_int():
@@ -54,7 +56,7 @@ class Compiled(PtxRecorder):
             raise not_a_region(verb, _describe(value))
         return known
 
-    def payload(self, value: Any, verb: str) -> Payload:
+    def payload(self, value: DslValue, verb: str) -> Payload:
         """Accept a constant, or a scalar tensor of at most 32 bits."""
         value = self.plain(value)
         if _is_scalar(value):
@@ -65,42 +67,42 @@ class Compiled(PtxRecorder):
             raise not_a_payload(verb, _describe(value), remedy)
         return known
 
-    def is_condition(self, value: Any) -> bool:
+    def is_condition(self, value: DslValue) -> bool:
         """Accept a scalar boolean or integer tensor, or a constant."""
         return isinstance(value, int) or (_is_scalar(value) and value.dtype.is_int())
 
-    def is_index(self, value: Any) -> bool:
+    def is_index(self, value: DslValue) -> bool:
         """Accept an integer, or a scalar integer tensor of at most 32 bits."""
         if isinstance(value, int):
             return 0 <= value < 1 << 31
         scalar = _is_scalar(value) and value.dtype.is_int()
         return bool(scalar and value.dtype.primitive_bitwidth <= 32)
 
-    def condition(self, value: Any) -> Any:
+    def condition(self, value: DslValue) -> DslValue:
         """Return an int32 tensor."""
         if value.dtype.primitive_bitwidth > 1:
             value = self._semantic.not_equal(value, self._semantic.to_tensor(0))
         return self._semantic.cast(value, tl.int32)
 
-    def index(self, value: Any) -> Any:
+    def index(self, value: DslValue) -> DslValue:
         """Return a constant as it is, a tensor as int32."""
         return value if isinstance(value, int) else self._semantic.cast(value, tl.int32)
 
-    def both(self, one: Any, other: Any) -> Any:
+    def both(self, one: DslValue, other: DslValue) -> DslValue:
         """Return an int32 tensor."""
         return self._semantic.and_(one, other)
 
-    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def open(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Read the clock."""
         return self._range(region, payload, given, self._read_clock(region))
 
-    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+    def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock for a range; the start word of none is 0."""
         start = self._read_clock(region) if opened else self._no_clock()
         made = self._range(region, payload, given, start)
         return replace(made, opened=self._semantic.to_tensor(int(opened)))
 
-    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return a range whose start is 0: dtypes stand where other tensors would.
 
         Triton takes a variable for changed by a branch only if its tensors are others. That nobody
@@ -117,7 +119,7 @@ class Compiled(PtxRecorder):
         dtype = "int1" if isinstance(payload, bool) else _CONSTANTS[given.type]
         return OpenRange(region, start, Unrecorded(dtype))
 
-    def _range(self, region: Any, payload: Any, given: Payload, start: Any) -> OpenRange:
+    def _range(self, region: object, payload: object, given: Payload, start: DslValue) -> OpenRange:
         """Return an open range, in which a constant payload is a tensor.
 
         So a token opened with ``0`` before a loop has the type of one opened with its variable.
@@ -135,11 +137,11 @@ class Compiled(PtxRecorder):
         """Return a value that Triton carries."""
         return context(ranges)
 
-    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+    def ranges(self, ctx: object) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
         return ctx.ranges if isinstance(ctx, Context) else None
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: DslValue) -> DslValue:
         """Return the Python value of a ``tl.constexpr``."""
         return value.value if isinstance(value, tl.constexpr) else value
 
@@ -150,15 +152,15 @@ class Compiled(PtxRecorder):
     def _set_up(self, spec: Spec) -> ptx.Asm:
         return ptx_slot.init(spec, self._language)
 
-    def _read_clock(self, region: Any) -> Any:
+    def _read_clock(self, region: object) -> DslValue:
         return self._emit(ptx.start(self.spec(), comment(self.region(region, "start"))), [])
 
-    def _no_clock(self) -> Any:
+    def _no_clock(self) -> DslValue:
         zero = self._semantic.to_tensor(0)
         wide = self.spec().clock.bits > abi.WORD_BITS
         return self._semantic.cast(zero, tl.int64) if wide else zero
 
-    def _emit(self, asm: ptx.Asm, args: list[Any]) -> Any:
+    def _emit(self, asm: ptx.Asm, args: list[DslValue]) -> DslValue:
         # is_pure=False makes it volatile: never dropped, merged, or moved across memory operations.
         return tl.inline_asm_elementwise(
             asm.code,
@@ -173,16 +175,16 @@ class Compiled(PtxRecorder):
     def _recording(self, verb: str) -> Spec | None:
         return state.current(self._semantic, verb)
 
-    def _value(self, value: Any) -> Any:
+    def _value(self, value: DslValue) -> DslValue:
         return self._semantic.to_tensor(value)
 
-    def _runtime_tag(self, base: int, number: Any) -> Any:
+    def _runtime_tag(self, base: int, number: DslValue) -> DslValue:
         known = self._semantic.to_tensor(signed(base))
         number = self._semantic.cast(number, tl.int32)
         mask = self._semantic.to_tensor(abi.MAX_USER_REGION)
         return self._semantic.or_(self._semantic.and_(number, mask), known)
 
-    def _word(self, payload: Payload) -> Any:
+    def _word(self, payload: Payload) -> DslValue:
         if isinstance(payload.value, int):
             return self._semantic.to_tensor(signed(payload.value))
         if payload.type is PayloadType.F32:
@@ -196,11 +198,11 @@ _CONSTANTS = {PayloadType.I32: "int32", PayloadType.U32: "uint32", PayloadType.F
 """The dtypes that Triton gives constants, by what they are as payloads."""
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> TypeGuard[DslValue]:
     return isinstance(value, tl.tensor) and not value.type.is_block()
 
 
-def _type_of(value: Any, verb: str) -> PayloadType:
+def _type_of(value: DslValue, verb: str) -> PayloadType:
     dtype = value.dtype
     if dtype.is_floating() and dtype.primitive_bitwidth <= 32:
         return PayloadType.F32
@@ -212,13 +214,13 @@ def _type_of(value: Any, verb: str) -> PayloadType:
     )
 
 
-def _describe(value: Any) -> str:
+def _describe(value: DslValue) -> str:
     if isinstance(value, tl.tensor):
         return f"a tensor of type {value.type} (its value is known only at run time)"
     return repr(value)
 
 
-def _spec(prof: Any) -> Spec:
+def _spec(prof: DslValue) -> Spec:
     try:
         spec = Spec.parse(prof[2].value)
     except (TypeError, IndexError, ValueError, AttributeError) as error:

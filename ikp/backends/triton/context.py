@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from typing import Any
 
 import triton.language as tl
 
 from ikp.backends.triton import foreign
-from ikp.verbs.dsl import OpenRange, describe_context
+from ikp.probing import Untyped
+from ikp.verbs.dsl import DslValue, OpenRange, describe_context
 
-_Value: Any
-_Type: Any
+_Value: Untyped
+_Type: Untyped
 _Value, _Type = foreign.value_classes()
 
 
@@ -38,28 +38,28 @@ class Context(_Value, metaclass=_ContextClass):  # type: ignore[misc]
 
     def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
         self.ranges = ranges
-        self.type = ContextType(_types(ranges))
+        self.type = _ContextType(_types(ranges))
 
     def __repr__(self) -> str:
         return repr(type(self))
 
-    def _flatten_ir(self, handles: list[Any]) -> None:
+    def _flatten_ir(self, handles: list[object]) -> None:
         handles.extend(
             part.handle for r in self.ranges for part in _parts(r) if isinstance(part, tl.tensor)
         )
 
-    def _set_name(self, builder: Any, name: str) -> None:
+    def _set_name(self, builder: object, name: str) -> None:
         """Triton names values for its debug output; there is nothing to name here."""
 
 
-class ContextType(_Type):  # type: ignore[misc]
+class _ContextType(_Type):  # type: ignore[misc]
     """The compile-time half of a context: its open ranges with dtypes for tensors."""
 
     def __init__(self, ranges: tuple[OpenRange, ...]) -> None:
         self.ranges = ranges
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ContextType) and self.ranges == other.ranges
+        return isinstance(other, _ContextType) and self.ranges == other.ranges
 
     def __hash__(self) -> int:
         return hash(self.ranges)
@@ -71,11 +71,11 @@ class ContextType(_Type):  # type: ignore[misc]
         """Return a text for Triton's name mangling, unique per type and valid in an identifier."""
         return "ikp" + hashlib.blake2b(repr(self.ranges).encode(), digest_size=8).hexdigest()
 
-    def _flatten_ir_types(self, builder: Any, out: list[Any]) -> None:
+    def _flatten_ir_types(self, builder: object, out: list[object]) -> None:
         for part in self._dtypes():
             part._flatten_ir_types(builder, out)
 
-    def _unflatten_ir(self, handles: list[Any], cursor: int) -> tuple[Context, int]:
+    def _unflatten_ir(self, handles: list[object], cursor: int) -> tuple[Context, int]:
         ranges = []
         for r in self.ranges:
             parts = list(_parts(r))
@@ -85,7 +85,7 @@ class ContextType(_Type):  # type: ignore[misc]
             ranges.append(OpenRange(*parts))
         return context(tuple(ranges)), cursor
 
-    def _dtypes(self) -> list[Any]:
+    def _dtypes(self) -> list[Untyped]:
         return [part for r in self.ranges for part in _parts(r) if isinstance(part, tl.dtype)]
 
 
@@ -100,7 +100,7 @@ def context(ranges: tuple[OpenRange, ...]) -> Context:
 
 
 @cache
-def _class_of(types: tuple[OpenRange, ...]) -> Any:
+def _class_of(types: tuple[OpenRange, ...]) -> _ContextClass:
     return _ContextClass("Context", (Context,), {"ranges": types})
 
 
@@ -111,6 +111,6 @@ def _types(ranges: tuple[OpenRange, ...]) -> tuple[OpenRange, ...]:
     )
 
 
-def _parts(opened: OpenRange) -> tuple[Any, Any, Any, Any]:
+def _parts(opened: OpenRange) -> tuple[DslValue, DslValue, DslValue, DslValue]:
     """Return the fields of an open range: in a value constants and tensors, in a type dtypes."""
     return opened.region, opened.start, opened.payload, opened.opened

@@ -6,9 +6,9 @@ What launches kernels is in ``unedited.foreign``: that must not load Triton befo
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
 
-from ikp.probing import Feature, Foreign, Private
+from ikp.probing import Feature, Foreign, Private, Untyped
 
 _KNOBS = "triton.knobs"
 _CORE = "triton.language.core"
@@ -93,17 +93,18 @@ TRITON = Foreign(
 )
 
 
-def stages_hook() -> Any:
+def stages_hook() -> Callable[..., object] | None:
     """Return the hook on the compiler's stages that is set now."""
-    return _runtime().add_stages_inspection_hook
+    found: Callable[..., object] | None = _runtime().add_stages_inspection_hook
+    return found
 
 
-def set_stages_hook(hook: Any) -> None:
+def set_stages_hook(hook: Callable[..., object]) -> None:
     """Set the hook on the compiler's stages."""
     _runtime().add_stages_inspection_hook = hook
 
 
-def on_load(function: Any) -> None:
+def on_load(function: Callable[..., None]) -> None:
     """Have a function called before each kernel is loaded; a second call changes nothing."""
     _LOADED.find()(function)
 
@@ -115,42 +116,45 @@ def interprets() -> bool:
     return os.environ.get("TRITON_INTERPRET", "").lower() in {"1", "true", "on", "yes", "y"}
 
 
-def code_generator() -> Any:
+def code_generator() -> type:
     """Return the class of what traces one function."""
-    return _GENERATOR.find()
+    found: type = _GENERATOR.find()
+    return found
 
 
-def value_classes() -> tuple[Any, Any]:
+def value_classes() -> tuple[Untyped, Untyped]:
     """Return the base classes of values that Triton carries, and of their types."""
     return _BASE_VALUE.find(), _BASE_TYPE.find()
 
 
-def running() -> Any:
+def running() -> Untyped:
     """Return what the interpreter says of the program that it runs: ``grid_idx``, ``grid_dim``."""
     return _BUILDER.find()
 
 
-def launching() -> Any:
+def launching() -> type:
     """Return the class whose methods launch interpreted kernels."""
-    return _EXECUTOR.find()
+    found: type = _EXECUTOR.find()
+    return found
 
 
-def trial() -> Any:
+def trial() -> Callable[..., object]:
     """Return the method by which an autotuner runs one configuration."""
-    return _TRIAL.find()
+    found: Callable[..., object] = _TRIAL.find()
+    return found
 
 
-def set_trial(function: Any) -> None:
+def set_trial(function: Callable[..., object]) -> None:
     """Replace the method by which an autotuner runs one configuration."""
     Private("triton.runtime.autotuner", "Autotuner").find()._bench = function
 
 
-def parsed(path: str, context: Any) -> Any:
+def parsed(path: str, context: object) -> Untyped:
     """Return the module in a file of the compiler's IR."""
     made = _IR.find()(path, context)
     made.context = context
     return made
 
 
-def _runtime() -> Any:
+def _runtime() -> Untyped:
     return Private(_KNOBS, "runtime").find()

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ikp.backends.triton import foreign, stages, unclosed, vanished
 from ikp.backends.triton.foreign import LOADED, STAGES, TRITON
 from ikp.core.regions import merge
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 
 _REGION = re.compile(r"(?://|;) ikp\.(?:store|role|whole) (\d+) (\".*\")$", re.MULTILINE)
 _TEXTS = (".ptx", ".amdgcn")
@@ -32,7 +32,7 @@ _loaded: set[Path] = set()
 class Compilation:
     """One compilation that the hook saw."""
 
-    stages: Any  # the compiler's own dict
+    stages: object  # the compiler's own dict
     wrong: str = ""  # why the passes can't run over its code
     marked: bool = False
     needs: list[str] = field(default_factory=list)  # what would record wrongly without the passes
@@ -84,7 +84,7 @@ def install() -> None:
             foreign.set_stages_hook(_stages_hook(previous))
 
 
-def marks(options: Any) -> None:
+def marks(options: object) -> None:
     """Note that the compilation with these options is one of a kernel that records.
 
     Raises:
@@ -96,7 +96,7 @@ def marks(options: Any) -> None:
         compilation.lose(compilation.wrong)
 
 
-def need(options: Any, what: str) -> None:
+def need(options: object, what: str) -> None:
     """Note what would record wrongly if the passes did not run over the kernel.
 
     Raises:
@@ -105,7 +105,7 @@ def need(options: Any, what: str) -> None:
     _of(options).need(what)
 
 
-def _of(options: Any) -> Compilation:
+def _of(options: object) -> Compilation:
     found = _compilations.get(id(options))
     if found is not None:
         return found
@@ -121,10 +121,10 @@ def _of(options: Any) -> Compilation:
     )
 
 
-def _stages_hook(previous: Any) -> Callable[..., Any]:
+def _stages_hook(previous: Callable[..., object] | None) -> Callable[..., object]:
     """Return a stages hook that works on marked code, after ``previous`` had its turn."""
 
-    def hook(*args: Any, **kwargs: Any) -> Any:
+    def hook(*args: object, **kwargs: object) -> object:
         if not args and not kwargs:  # Triton asks for a cache key; a kernel's spec is in its own
             return previous() if previous else ("", "")
         if previous:
@@ -138,7 +138,7 @@ def _stages_hook(previous: Any) -> Callable[..., Any]:
     return hook
 
 
-def _hook_on(found: Any, options: Any) -> None:
+def _hook_on(found: object, options: object) -> None:
     known = _compilations.get(id(options))
     if known is not None and known.stages is found:
         return  # another tool's hook has ikp's own inside
@@ -148,7 +148,7 @@ def _hook_on(found: Any, options: Any) -> None:
     weakref.finalize(options, _compilations.pop, id(options), None)
 
 
-def _loading(*about: Any) -> None:
+def _loading(*about: Untyped) -> None:
     """Take Triton's (module, function, name, files, hash) of a kernel that it is about to load.
 
     Raises:

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import triton.language as tl
@@ -23,6 +22,7 @@ from ikp.core.spec import Spec
 from ikp.errors import IkpWarning, KernelError
 from ikp.verbs.caller import place
 from ikp.verbs.dsl import (
+    DslValue,
     OpenRange,
     Payload,
     Place,
@@ -49,14 +49,14 @@ class Context(tuple[OpenRange, ...]):
     __slots__ = ()
 
 
-class Interpreted:
+class _Interpreted:
     """The ``Dsl`` of the program that the interpreter runs now."""
 
     def __init__(self) -> None:
         self._running: Program | None = None
         self._told: set[str] = set()  # what was told of this launch
 
-    def init(self, prof: Any) -> None:
+    def init(self, prof: DslValue) -> None:
         """Open the slot of this program."""
         if self._running is not None and self._running.identity is _interpreter.grid_idx:
             raise init_twice()
@@ -72,7 +72,7 @@ class Interpreted:
         """Return how this program records."""
         return self._program("init").spec
 
-    def region(self, value: Any, verb: str) -> Region:
+    def region(self, value: DslValue, verb: str) -> Region:
         """Accept anything that is a string or an integer."""
         value = self.plain(value)
         if isinstance(value, str) and structure.formats_run_time_value():
@@ -83,7 +83,7 @@ class Interpreted:
             raise not_a_region(verb, repr(value))
         return replace(known, runtime=value) if at_run_time else known
 
-    def payload(self, value: Any, verb: str) -> Payload:
+    def payload(self, value: DslValue, verb: str) -> Payload:
         """Accept a number of at most 32 bits."""
         value = self.plain(value)
         known = constant_payload(_number(value, verb), verb)
@@ -94,19 +94,19 @@ class Interpreted:
             return Payload(PayloadType.U32, known.value)
         return known
 
-    def is_condition(self, value: Any) -> bool:
+    def is_condition(self, value: DslValue) -> bool:
         """Accept a scalar boolean or integer."""
         return isinstance(value, (int, np.bool_, np.integer))
 
-    def is_index(self, value: Any) -> bool:
+    def is_index(self, value: DslValue) -> bool:
         """Accept an integer of at most 32 bits."""
         return isinstance(value, (int, np.integer)) and 0 <= int(value) < 1 << 31
 
-    def condition(self, value: Any) -> int:
+    def condition(self, value: DslValue) -> int:
         """Return 0 or 1."""
         return int(bool(value))
 
-    def index(self, value: Any) -> int:
+    def index(self, value: DslValue) -> int:
         """Return a Python integer."""
         return int(value)
 
@@ -133,7 +133,7 @@ class Interpreted:
                     f"opened at {start.place}, in another iteration or branch."
                 )
 
-    def open(self, region: Any, payload: Any, given: Payload) -> OpenRange:  # noqa: ARG002
+    def open(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         region = self.plain(region)
         start = _Start(time.perf_counter_ns())
@@ -142,18 +142,18 @@ class Interpreted:
         start.dropped = partial(self._tell, _interpreter.grid_idx, text)
         return OpenRange(region, start, self.plain(payload))
 
-    def token(self, region: Any, payload: Any, given: Payload, *, opened: bool) -> OpenRange:
+    def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
         """Read the clock, which the token of no range does not use."""
         make = self.open if opened else self.unrecorded
         return replace(make(region, payload, given), opened=int(opened))
 
-    def unrecorded(self, region: Any, payload: Any, given: Payload) -> OpenRange:
+    def unrecorded(self, region: object, payload: object, given: Payload) -> OpenRange:
         """Return the same, though nobody will read its start."""
         made = self.open(region, payload, given)
         made.start.dropped = None
         return made
 
-    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+    def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
         """Store one range record, or add the range to its region's total."""
         start.dropped = None
         self._store(Kind.RANGE, region, start, time.perf_counter_ns(), payload, place)
@@ -175,11 +175,11 @@ class Interpreted:
         """Return a plain tuple."""
         return Context(ranges)
 
-    def ranges(self, ctx: Any) -> tuple[OpenRange, ...] | None:
+    def ranges(self, ctx: object) -> tuple[OpenRange, ...] | None:
         """Return the open ranges of a context; None if it isn't one."""
         return ctx if isinstance(ctx, Context) else None
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: DslValue) -> DslValue:
         """Return a Python or numpy scalar for what the interpreter wraps."""
         if isinstance(value, tl.constexpr):
             return value.value
@@ -199,7 +199,7 @@ class Interpreted:
         tag = region.fixed_tag(placed(kind, place), payload.type) or 0
         program.store(tag, (start, end), payload.value, place.index)
 
-    def _tell(self, program: Any, text: str) -> None:
+    def _tell(self, program: DslValue, text: str) -> None:
         if program is not _interpreter.grid_idx or not structure.running():
             return  # it raised, and what it left behind is dropped later
         if text not in self._told:  # by another program of the launch
@@ -213,7 +213,7 @@ class Interpreted:
         return program
 
 
-INTERPRETED = Interpreted()
+INTERPRETED = _Interpreted()
 """One for the process: the interpreter runs one program at a time."""
 
 
@@ -239,7 +239,7 @@ class _Start(int):
             self.dropped()
 
 
-def _number(value: Any, verb: str) -> Any:
+def _number(value: DslValue, verb: str) -> DslValue:
     """Return numpy's scalars as Python's; as in compiled kernels, 64-bit values don't fit."""
     if isinstance(value, (np.integer, np.floating)) and value.dtype.itemsize > 4:
         narrow = "float32" if isinstance(value, np.floating) else "int32"

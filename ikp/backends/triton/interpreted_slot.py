@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, SlotState
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
-from ikp.verbs.dsl import not_a_buffer
+from ikp.verbs.dsl import DslValue, not_a_buffer
 
 _interpreter = foreign.running()
 
@@ -25,7 +24,7 @@ _interpreter = foreign.running()
 class Program:
     """The slot of one program."""
 
-    def __init__(self, prof: Any) -> None:
+    def __init__(self, prof: DslValue) -> None:
         self.identity = _interpreter.grid_idx  # a fresh tuple for every program
         self.capacity = 0
         self.attempted = 0
@@ -33,7 +32,7 @@ class Program:
         if prof is not None:
             self._open(prof)
 
-    def _open(self, prof: Any) -> None:
+    def _open(self, prof: DslValue) -> None:
         try:
             address, size = int(prof[0].handle.data[0]), int(prof[1].handle.data[0])
             spec = Spec.parse(prof[2].value)
@@ -75,14 +74,14 @@ class Program:
         header["options"] = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
         header["launches"] += 1
 
-    def _launch(self) -> Any:
+    def _launch(self) -> DslValue:
         return self.memory[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)
 
     def set_role(self, number: int) -> None:
         """Write the role's region id."""
         self._header()["role"] = number
 
-    def _header(self) -> Any:
+    def _header(self) -> DslValue:
         return self.memory[self.offset : self.offset + abi.SLOT_HEADER_BYTES].view(abi.SLOT_HEADER)
 
     def store(self, tag: int, times: tuple[int, int], payload: int, given: int | None) -> None:

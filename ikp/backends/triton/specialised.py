@@ -12,13 +12,13 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from ikp.backends.triton import foreign
 from ikp.backends.triton.foreign import SCHEDULED, TRITON
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 
-SPECIALISED = "tt.warp_specialize"
+_SPECIALISED = "tt.warp_specialize"
 
 _MARK = re.compile(
     r'(?P<result> *%\S+ = )tt\.elementwise_inline_asm "// ikp\..*'
@@ -29,7 +29,9 @@ _RANGE = re.compile(r"// ikp\.(clock|store)")
 _KERNEL = re.compile(r"tt\.func public @(\w+)")
 
 
-def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], Any]) -> None:
+def explain(
+    text: str, module: Untyped, error: Exception, compile_: Callable[[Untyped], object]
+) -> None:
     """Raise what says that marks are the cause, if they are.
 
     Args:
@@ -41,7 +43,7 @@ def explain(text: str, module: Any, error: Exception, compile_: Callable[[Any], 
     Raises:
         KernelError: the same kernel without marks compiles.
     """
-    if SPECIALISED not in text or not TRITON.has(SCHEDULED):
+    if _SPECIALISED not in text or not TRITON.has(SCHEDULED):
         return
     lines = text.split("\n")
     inside = _inside(lines)
@@ -72,7 +74,7 @@ def _inside(lines: list[str]) -> set[int]:
     """Return the lines of the loops that are divided among warps."""
     inside: set[int] = set()
     for at, line in enumerate(lines):
-        if SPECIALISED in line and line.lstrip().startswith("}"):
+        if _SPECIALISED in line and line.lstrip().startswith("}"):
             inside.update(range(_opened(lines, at), at))
     return inside
 
@@ -94,7 +96,7 @@ def _without_marks(lines: list[str], guilty: Iterable[int]) -> str:
     return "\n".join(kept)
 
 
-def _parsed(text: str, context: Any) -> Any:
+def _parsed(text: str, context: object) -> Untyped:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ttir"
         path.write_text(text, encoding="utf-8")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from ikp.backends.triton import specialised
 from ikp.backends.triton.passes import calls, entry, schedule
+from ikp.probing import Untyped
 
-SCHEDULED_PASSES: list[Callable[[Any, Any], Any]] = []
+SCHEDULED_PASSES: list[Callable[[Untyped, object], Untyped]] = []
 """Functions of a TritonGPU module and its metadata that return the module to go on with. They act
 on kernels that ask for it in their own source, and so in their cache key."""
 
-_Stage = Callable[..., Any]
+_Stage = Callable[..., Untyped]
 
 
 class Compilation(Protocol):
@@ -28,7 +29,7 @@ class Compilation(Protocol):
         """Note what needs the passes; raise KernelError if they don't run."""
 
 
-def hook_on(stages: Any, compilation: Compilation) -> str:
+def hook_on(stages: object, compilation: Compilation) -> str:
     """Wrap the stages of one compilation; return what is wrong with them, "" if nothing."""
     if not isinstance(stages, MutableMapping):
         return f"hands stages over as {type(stages).__name__}"
@@ -47,7 +48,7 @@ def hook_on(stages: Any, compilation: Compilation) -> str:
 
 
 def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
-    def stage(source: Any, *args: Any, **kwargs: Any) -> Any:
+    def stage(source: Untyped, *args: object, **kwargs: object) -> Untyped:
         before = str(source) if compilation.marked else ""
         try:
             module = make_ttgir(source, *args, **kwargs)
@@ -64,7 +65,7 @@ def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
 
 
 def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
-    def stage(*args: Any, **kwargs: Any) -> Any:
+    def stage(*args: object, **kwargs: object) -> object:
         made = make_ptx(*args, **kwargs)
         if not isinstance(made, str):
             compilation.lose(f"has a compiler stage 'ptx' that returns {type(made).__name__}")

@@ -11,11 +11,11 @@ import sys
 import weakref
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 from ikp.backends.triton import foreign, hooks
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 from ikp.verbs.dsl import init_twice, no_init
 
 
@@ -29,7 +29,7 @@ class Recording:
 _recordings: dict[int, Recording] = {}
 
 
-def begin(semantic: Any, recording: Recording) -> None:
+def begin(semantic: Untyped, recording: Recording) -> None:
     """Remember how the kernel being compiled records.
 
     Raises:
@@ -46,7 +46,7 @@ def begin(semantic: Any, recording: Recording) -> None:
     weakref.finalize(options, _recordings.pop, id(options), None)
 
 
-def _check_passes(options: Any, spec: Spec) -> None:
+def _check_passes(options: Untyped, spec: Spec) -> None:
     """Refuse what would record wrongly if ikp's passes did not run over the kernel."""
     if options.backend_name == "hip":
         hooks.need(options, "records on an AMD GPU")
@@ -55,7 +55,7 @@ def _check_passes(options: Any, spec: Spec) -> None:
     hooks.marks(options)
 
 
-def current(semantic: Any, verb: str) -> Spec | None:
+def current(semantic: Untyped, verb: str) -> Spec | None:
     """Return the spec of the kernel being compiled; None where recording is off.
 
     Raises:
@@ -69,7 +69,7 @@ def current(semantic: Any, verb: str) -> Spec | None:
     return recording.spec
 
 
-def _check_in_noinline(semantic: Any, verb: str, spec: Spec | None) -> None:
+def _check_in_noinline(semantic: Untyped, verb: str, spec: Spec | None) -> None:
     """Refuse what a function that is called can't do with the registers that it is handed."""
     if verb == "finish":
         raise _not_in_noinline(verb, "ends the kernel that is launched", "Call it there.")
@@ -90,7 +90,7 @@ def _not_in_noinline(verb: str, reason: str, remedy: str) -> KernelError:
 
 def _in_noinline() -> bool:
     # Only the code generator knows, and builtins are not handed it: look where it called us from.
-    kind = foreign.code_generator()
+    kind: Untyped = foreign.code_generator()
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         generator = frame.f_locals.get("self")

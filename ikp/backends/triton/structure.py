@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
 
 import triton
 import triton.language as tl
@@ -145,7 +144,7 @@ def _is_of_triton(function: ast.expr, frame: FrameType) -> bool:
     return named and function.attr != "constexpr"
 
 
-def _value(name: str, frame: FrameType) -> Any:
+def _value(name: str, frame: FrameType) -> object:
     return frame.f_locals.get(name, frame.f_globals.get(name))
 
 

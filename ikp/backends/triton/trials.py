@@ -7,7 +7,6 @@ next; and the configuration would be chosen by times that hold what recording co
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from ikp.backends.argument import Argument
 from ikp.backends.triton import foreign
@@ -23,7 +22,7 @@ def install() -> None:
         return
 
     @functools.wraps(original)
-    def bench(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def bench(self: object, /, *args: object, **kwargs: object) -> object:
         off = {name: _off(value) for name, value in kwargs.items()}
         return original(self, *map(_off, args), **off)
 
@@ -31,6 +30,6 @@ def install() -> None:
     foreign.set_trial(bench)
 
 
-def _off(value: Any) -> Any:
+def _off(value: object) -> object:
     """Return what switches recording off at run time, in the same compiled code."""
     return value._replace(slots_bytes=0) if isinstance(value, Argument) else value

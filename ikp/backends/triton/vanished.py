@@ -42,13 +42,13 @@ def check(kernel: str, files: Mapping[str, Path]) -> None:
     texts = {suffix: _read(files[suffix]) for suffix in _STAGES if suffix in files}
     if _UNPASSED.search(text):
         _unpassed(kernel, text, texts)
-    lost = lost_on_the_way([*texts.items(), (last, text)])
+    lost = _lost_on_the_way([*texts.items(), (last, text)])
     if lost and (kernel, str(files[last])) not in _told:
         _told.add((kernel, str(files[last])))
         warnings.warn(_text(kernel, lost, texts), IkpWarning, stacklevel=4)
 
 
-def lost_on_the_way(texts: list[tuple[str, str]]) -> dict[str, list[str]]:
+def _lost_on_the_way(texts: list[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the names of the regions that are not in the last text, by the stage that lost them.
 
     Args:

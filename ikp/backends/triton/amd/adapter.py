@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ikp.backends.triton.adapter import Compiled
 from ikp.backends.triton.amd import marks
 from ikp.core.abi import Kind
 from ikp.core.spec import Spec
 from ikp.targets.ptx import Asm
-from ikp.verbs.dsl import Payload, Place, Region
+from ikp.verbs.dsl import DslValue, Payload, Place, Region
 from ikp.verbs.inline_ptx import comment, record
 
 
 class CompiledAmd(Compiled):
     """Leaves marks, with the operands that PTX has, for a later stage of the compiler."""
 
-    def store_range(self, region: Region, start: Any, payload: Payload, place: Place) -> None:
+    def store_range(self, region: Region, start: DslValue, payload: Payload, place: Place) -> None:
         """Read the clock and store one range record."""
         asm = marks.end(record(region, Kind.RANGE, payload.type, place))
         tag = self._tag(Kind.RANGE, payload.type, region, place)
@@ -46,5 +44,5 @@ class CompiledAmd(Compiled):
     def _set_up(self, spec: Spec) -> Asm:
         return marks.init(spec, self._language)
 
-    def _read_clock(self, region: Any) -> Any:
+    def _read_clock(self, region: object) -> DslValue:
         return self._emit(marks.start(comment(self.region(region, "start"))), [])

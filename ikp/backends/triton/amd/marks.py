@@ -30,7 +30,7 @@ _UNPLACED = '.error "ikp.init: another tool has replaced the hook of ikp on the 
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class _Verb:
     """A mark: what it is, and what it says."""
 
     name: str
@@ -71,12 +71,12 @@ def checked(spec: Spec, arch: str) -> Spec:
 
 def init(spec: Spec, language: Language) -> Asm:
     """Operands: the segment's address, bytes for slots (u32; 0 turns recording off)."""
-    return _marked(Verb("init", (str(int(language)), str(spec))), 2)
+    return _marked(_Verb("init", (str(int(language)), str(spec))), 2)
 
 
 def start(comment: str = "") -> Asm:
     """No operands; the result is the start word. ``comment`` says which region is opened."""
-    return _marked(Verb("start", (comment,) if comment else ()), 0)
+    return _marked(_Verb("start", (comment,) if comment else ()), 0)
 
 
 def end(record: Record) -> Asm:
@@ -91,27 +91,27 @@ def instant(record: Record) -> Asm:
 
 def role(number: int, comment: str) -> Asm:
     """No operands. Writes the id of the role's name to the slot header."""
-    return _marked(Verb("role", (str(number), comment)), 0)
+    return _marked(_Verb("role", (str(number), comment)), 0)
 
 
 def whole(comment: str) -> Asm:
     """No operands. Asks ``finish`` for the record of a range that began where ``init`` did."""
-    return _marked(Verb("whole", (comment,)), 0)
+    return _marked(_Verb("whole", (comment,)), 0)
 
 
 def finish() -> Asm:
     """No operands. What it does is done at every exit; the mark is taken out."""
-    return _marked(Verb("finish", ()), 0)
+    return _marked(_Verb("finish", ()), 0)
 
 
 def _record(name: str, record: Record, operands: int) -> Asm:
     tag = "-" if record.tag is None else f"{record.tag:#x}"
     flags = f"{int(record.where)}{int(record.index)}"
     operands += (record.tag is None) + record.where + record.index
-    return _marked(Verb(name, (tag, flags, record.comment)), operands)
+    return _marked(_Verb(name, (tag, flags, record.comment)), operands)
 
 
-def _marked(verb: Verb, operands: int) -> Asm:
+def _marked(verb: _Verb, operands: int) -> Asm:
     return Asm(f"{verb.line}\n{_UNPLACED}", ",".join(["=v", *"v" * operands]))
 
 

@@ -46,8 +46,8 @@ def _register(number: int, offset: int, size: int) -> int:
     return number | offset << 6 | (size - 1) << 11
 
 
-HW_ID = _register(4, offset=8, size=8)  # shader engine, array and compute unit in it
-XCC_ID = _register(20, offset=0, size=4)  # which of the GPU's dies
+_HW_ID = _register(4, offset=8, size=8)  # shader engine, array and compute unit in it
+_XCC_ID = _register(20, offset=0, size=4)  # which of the GPU's dies
 
 
 def read_timer(lines: Lines) -> str:
@@ -264,8 +264,8 @@ def _launch_header(
 
 
 def _slot_header(lines: Lines, clocks: tuple[str, ...]) -> None:
-    lines.let("unit", f"call i32 @llvm.amdgcn.s.getreg(i32 {HW_ID})")
-    lines.let("die", f"call i32 @llvm.amdgcn.s.getreg(i32 {XCC_ID})")
+    lines.let("unit", f"call i32 @llvm.amdgcn.s.getreg(i32 {_HW_ID})")
+    lines.let("die", f"call i32 @llvm.amdgcn.s.getreg(i32 {_XCC_ID})")
     lines.let("die.up", "shl i32 %ikp.die, 8")
     lines.let("sm", "or i32 %ikp.die.up, %ikp.unit")
     words = {

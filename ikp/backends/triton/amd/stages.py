@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, MutableMapping
 
 from ikp.backends.triton.amd import ir, registers
 
 
-def hook_on(stages: Any) -> None:
+def hook_on(stages: MutableMapping[str, Callable[..., str]]) -> None:
     """Wrap the stages of one compilation."""
     stages["llir"] = _completed(stages["llir"])
     stages["amdgcn"] = _with_registers(stages["amdgcn"])
 
 
 def _completed(make_llir: Callable[..., str]) -> Callable[..., str]:
-    def stage(source: Any, metadata: Any) -> str:
+    def stage(source: object, metadata: Mapping[str, int]) -> str:
         return ir.complete(make_llir(source, metadata), metadata["num_warps"])
 
     return stage
 
 
 def _with_registers(make_amdgcn: Callable[..., str]) -> Callable[..., str]:
-    def stage(source: str, metadata: Any) -> str:
+    def stage(source: str, metadata: object) -> str:
         def again(registers: int) -> str:
             return make_amdgcn(ir.limited(source, registers), metadata)
 

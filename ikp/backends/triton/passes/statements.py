@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 BEGIN_ASSEMBLY = "// begin inline asm"
-END_ASSEMBLY = "// end inline asm"
+_END_ASSEMBLY = "// end inline asm"
 """What LLVM writes around inline assembly, the user's and Triton's own alike."""
 
 
@@ -97,7 +97,7 @@ def in_assembly(parts: Iterable[Statement]) -> list[bool]:
     for part in parts:
         inside = inside or mark_of(part) == BEGIN_ASSEMBLY
         found.append(inside)
-        inside = inside and mark_of(part) != END_ASSEMBLY
+        inside = inside and mark_of(part) != _END_ASSEMBLY
     return found
 
 

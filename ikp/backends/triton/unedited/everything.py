@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 from ikp.backends.triton.unedited import foreign, inductor
+from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.backends.triton.unedited.launching import Launcher, full_name, tuning
 from ikp.backends.triton.unedited.twins import is_twin
 from ikp.errors import IkpError
+from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.unedited.plan import NOT_NAMED, Plan
 
@@ -37,12 +38,12 @@ class Everything(Launcher):
     failed: dict[str, str] = field(default_factory=dict)
     plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
 
-    def tell(self, kernel: Any, reason: str) -> None:
+    def tell(self, kernel: Kernel, reason: str) -> None:
         """Count a launch without marks; all are told at the end."""
         name = full_name(kernel) if reason == NOT_NAMED else kernel.__name__
         self.plain[name, reason] += 1
 
-    def reason_for_plain(self, kernel: Any) -> str | None:
+    def reason_for_plain(self, kernel: Kernel) -> str | None:
         """Return why this launch is not recorded, or None."""
         if self.kernels is not None and not self.kernels.search(full_name(kernel)):
             return NOT_NAMED
@@ -56,11 +57,11 @@ class Everything(Launcher):
     def record(
         self,
         session: Session,
-        kernel: Any,
-        plain: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+        kernel: Kernel,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         """Launch the marked twin; where its marks can't be, one marked after scheduling; or plain.
 
         Triton compiles, and refuses, before it launches. What it refuses without marks as well, the
@@ -88,13 +89,13 @@ class Everything(Launcher):
         """Have every launch in this process go through this, until that is left."""
         return stepping_in(self)
 
-    def _plans(self, kernel: Any) -> tuple[Plan, ...]:
+    def _plans(self, kernel: Kernel) -> tuple[Plan, ...]:
         if self.plan.level == "source" and not self.plan.lines and _is_compiled(kernel):
             return self.plan, replace(self.plan, level="scheduled")
         return (self.plan,)
 
 
-def _is_compiled(kernel: Any) -> bool:
+def _is_compiled(kernel: Kernel) -> bool:
     return hasattr(kernel, "cache_key")
 
 
@@ -104,7 +105,7 @@ def stepping_in(launcher: Launcher) -> Iterator[None]:
 
     Triton is not imported for it: the program may want to set its environment first.
     """
-    steps: dict[str, Callable[[ModuleType], Any]] = {
+    steps: dict[str, Callable[[ModuleType], Callable[[], None]]] = {
         foreign.JIT: lambda module: _compiled(module, launcher),
         foreign.INTERPRETER: lambda module: _interpreted(module, launcher),
         foreign.AUTOTUNER: _trials,
@@ -125,7 +126,7 @@ def stepping_in(launcher: Launcher) -> Iterator[None]:
 
 
 def _stepping(
-    step: Callable[[ModuleType], Any], undo: list[Callable[[], None]]
+    step: Callable[[ModuleType], Callable[[], None]], undo: list[Callable[[], None]]
 ) -> Callable[[ModuleType], None]:
     return lambda module: undo.append(step(module))
 
@@ -146,12 +147,12 @@ def _nothing() -> None:
     """Step out of what was not stepped into."""
 
 
-def _launches(kind: Any, launcher: Launcher) -> Callable[[], None]:
+def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     """Step into the launches of a class of jitted functions; return what steps out again."""
     original = kind.run
 
     @functools.wraps(original)
-    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         return launcher.run(self, functools.partial(original, self), *args, **kwargs)
@@ -164,11 +165,11 @@ def _trials(module: ModuleType) -> Callable[[], None]:
     """Have autotuners try plain kernels."""
     if not foreign.TRITON.has(foreign.TRIALS):
         return _nothing
-    kind: Any = module.Autotuner
+    kind: Untyped = module.Autotuner
     original = kind._bench
 
     @functools.wraps(original)
-    def bench(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def bench(self: object, /, *args: object, **kwargs: object) -> object:
         with tuning():
             return original(self, *args, **kwargs)
 
@@ -203,15 +204,14 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, step: Callable[[ModuleType], None]) -> None:
+    def __init__(self, loader: importlib.abc.Loader, step: Callable[[ModuleType], None]) -> None:
         self._loader, self._step = loader, step
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
+        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)

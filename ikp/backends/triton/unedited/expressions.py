@@ -11,9 +11,10 @@ Calls nest, so what is open is a stack. A kernel is traced, or interpreted, by o
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 from ikp.errors import KernelError
+from ikp.probing import Untyped
+from ikp.verbs.dsl import DslValue
 from ikp.verbs.intrinsics import init, range, role
 
 __all__ = [
@@ -42,7 +43,7 @@ class _Open(threading.local):
 _open = _Open()
 
 
-def opened(value: Any, name: Any, _semantic: Any = None) -> Any:
+def opened(value: DslValue, name: object, _semantic: Untyped = None) -> DslValue:
     """Open the range of the call around, and return ``value``."""
     opening = range(name, _semantic=_semantic)
     opening.__enter__()
@@ -50,13 +51,13 @@ def opened(value: Any, name: Any, _semantic: Any = None) -> Any:
     return value
 
 
-def closed(*values: Any, _semantic: Any = None) -> Any:
+def closed(*values: DslValue, _semantic: Untyped = None) -> DslValue:
     """Close the range that was opened last, and return the last of ``values``."""
     _open.calls.pop().__exit__(None, None, None)
     return values[-1]
 
 
-def whole(name: Any, _semantic: Any = None) -> None:
+def whole(name: object, _semantic: Untyped = None) -> None:
     """Open the range of the kernel. Compiled, it ends by itself, where the kernel does."""
     if _semantic is None:  # interpreted
         enter(name)
@@ -71,14 +72,14 @@ def whole(name: Any, _semantic: Any = None) -> None:
         dsl.store_whole(dsl.region(name, "range"))
 
 
-def enter(name: Any, _semantic: Any = None) -> None:
+def enter(name: object, _semantic: Untyped = None) -> None:
     """Open the range of a whole function."""
     opening = range(name, _semantic=_semantic)
     opening.__enter__()
     _open.functions[_text(name)] = opening
 
 
-def leave(name: Any, _semantic: Any = None) -> None:
+def leave(name: object, _semantic: Untyped = None) -> None:
     """Close the range of a function, at one of its exits.
 
     That of a compiled kernel is not open here: ``whole`` has asked the kernel's finish for it.
@@ -87,13 +88,13 @@ def leave(name: Any, _semantic: Any = None) -> None:
         opening.__exit__(None, None, None)
 
 
-def passed(value: Any, name: Any, _semantic: Any = None) -> Any:
+def passed(value: DslValue, name: object, _semantic: Untyped = None) -> DslValue:
     """Close the range of a function that returns ``value``, and return ``value``."""
     leave(name, _semantic)
     return value
 
 
-def scheduled(detail: Any, _semantic: Any = None) -> None:
+def scheduled(detail: object, _semantic: Untyped = None) -> None:
     """Ask for marks after scheduling: leave a comment that ``scheduled`` finds."""
     import triton.language as tl
 
@@ -109,7 +110,9 @@ def scheduled(detail: Any, _semantic: Any = None) -> None:
 class iteration(range):  # noqa: N801 - a verb, as `range` is
     """The range of one iteration; its payload is the loop's variable, as far as 32 bits hold it."""
 
-    def __init__(self, name: Any, variable: Any = None, *, _semantic: Any = None) -> None:
+    def __init__(
+        self, name: object, variable: DslValue = None, *, _semantic: Untyped = None
+    ) -> None:
         super().__init__(name, _narrow(variable, _semantic), _semantic=_semantic)
 
 
@@ -117,11 +120,11 @@ for _verb in (opened, closed, whole, enter, leave, passed, scheduled):
     setattr(_verb, "__triton_builtin__", True)  # noqa: B010 - functions have no such attribute
 
 
-def _text(name: Any) -> str:
+def _text(name: object) -> str:
     return str(getattr(name, "value", name))
 
 
-def _narrow(value: Any, semantic: Any) -> Any:
+def _narrow(value: DslValue, semantic: Untyped) -> DslValue:
     """Return an integer in 32 bits, and nothing for what is none."""
     constant = getattr(value, "value", value)
     if isinstance(constant, int):

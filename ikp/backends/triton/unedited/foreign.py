@@ -7,9 +7,22 @@ the program does, which may want to set its environment first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from inspect import Parameter
+from typing import Protocol
 
-from ikp.probing import Feature, Foreign, Private
+from ikp.probing import Feature, Foreign, Private, Untyped
+
+
+class Kernel(Protocol):
+    """A jitted function of Triton's, compiled or interpreted, as far as any launch looks at it."""
+
+    __name__: str
+    arg_names: list[str]
+    fn: Untyped  # Python's own function; typed as one, checkers would take it for a method
+
+    def run(self, *args: object, **kwargs: object) -> object:
+        """Launch it; with ``warmup=True`` compile it only."""
+
 
 JIT = "triton.runtime.jit"
 INTERPRETER = "triton.runtime.interpreter"
@@ -88,29 +101,28 @@ GENERATED = Feature(
 TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (GENERATED,))
 
 
-def fits(kernel: Any) -> bool:
+def fits(kernel: object) -> bool:
     """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
-    return TRITON.fits(INTERPRETED if is_interpreted(kernel) else COMPILED, kernel)
+    return TRITON.fits(INTERPRETED if _is_interpreted(kernel) else COMPILED, kernel)
 
 
-def is_interpreted(kernel: Any) -> bool:
+def _is_interpreted(kernel: object) -> bool:
     """Return whether Triton's interpreter runs a jitted function."""
     return any(kind.__name__ == "InterpretedFunction" for kind in type(kernel).__mro__)
 
 
-def parameter(number: int, described: Any) -> Any:
+def parameter(number: int, described: Parameter) -> object:
     """Return what Triton knows of a kernel's parameter that it may specialise on."""
     return _PARAMETER.find()(number, described, False, False)
 
 
-def quieted(autotuner: Any, quiet: Callable[[Any], Any]) -> None:
+def quieted(autotuner: object, quiet: Callable[[Callable[..., object]], object]) -> None:
     """Put ``quiet`` around how one autotuner tries kernels."""
     if hasattr(autotuner, "_bench"):
         autotuner._bench = quiet(autotuner._bench)
 
 
-def source(function: Any, lines: list[str]) -> str:
-    """Return an interpreted function's source from ``def`` on, as the interpreter takes it."""
-    rewriter = function.rewriter
+def source(rewriter: Untyped, lines: list[str]) -> str:
+    """Return an interpreted function's source from ``def`` on, as its rewriter takes it."""
     rewriter.def_lineno = rewriter._find_def(lines)
     return str(rewriter._prepare_source(lines))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
-from ikp.backends.triton.unedited.foreign import GENERATED, TORCH, fits
+from ikp.backends.triton.unedited.foreign import GENERATED, TORCH, Kernel, fits
 from ikp.backends.triton.unedited.launching import Launcher
+from ikp.probing import Untyped
 from ikp.session.current import Session
 
 
-def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
+def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
     """Have Inductor's launches go through ``launcher``; return what steps out again."""
     if not TORCH.has(GENERATED):
         return lambda: None
@@ -24,8 +24,8 @@ def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
     original = kind.run
 
     @functools.wraps(original)
-    def run(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        def plain(*_: Any, **__: Any) -> Any:
+    def run(self: Untyped, /, *args: object, **kwargs: object) -> object:
+        def plain(*_: object, **__: object) -> object:
             return original(self, *args, **kwargs)
 
         try:
@@ -43,8 +43,12 @@ def step_in(module: Any, launcher: Launcher) -> Callable[[], None]:
 
 
 def _found(
-    autotuner: Any, module: Any, launcher: Launcher, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Session, Any, dict[str, Any]] | None:
+    autotuner: Untyped,
+    module: Untyped,
+    launcher: Launcher,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> tuple[Session, Kernel, dict[str, object]] | None:
     """Return the session, the function and the arguments to launch it with; None to run plain."""
     # An interpreted kernel goes through Triton anyway.
     if kwargs.get("benchmark_run") or getattr(autotuner, "triton_interpret", False):
@@ -62,17 +66,17 @@ def _found(
     return session, function, _launch(autotuner, module, function, config, args)
 
 
-def _function(autotuner: Any) -> Any:
+def _function(autotuner: Untyped) -> Untyped:
     """Return the jitted function; the parent of a compile worker drops it, and can load it anew."""
     if getattr(autotuner.fn, "fn", None) is None:
-        reload: Callable[[], Any] | None = getattr(autotuner, "_reload_kernel", None)
+        reload: Callable[[], Untyped] | None = getattr(autotuner, "_reload_kernel", None)
         if reload is None:
             return None
         autotuner.fn = reload().fn  # as Inductor does when it needs the function
     return autotuner.fn
 
 
-def _config(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _config(autotuner: Untyped, args: tuple[object, ...], kwargs: dict[str, object]) -> Untyped:
     """Return the configuration that a plain launch would use, chosen by plain launches."""
     if not autotuner.launchers:
         autotuner.precompile()
@@ -82,8 +86,12 @@ def _config(autotuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def _launch(
-    autotuner: Any, module: Any, function: Any, config: Any, args: tuple[Any, ...]
-) -> dict[str, Any]:
+    autotuner: Untyped,
+    module: Untyped,
+    function: Untyped,
+    config: Untyped,
+    args: tuple[object, ...],
+) -> dict[str, object]:
     """Return the keyword arguments of the same launch through Triton."""
     names = function.arg_names
     given = [name for i, name in enumerate(names) if i not in function.constexprs]
@@ -100,7 +108,7 @@ def _launch(
     return {**known, **options, "grid": tuple(grid), "warmup": False}
 
 
-def _name(key: Any, names: list[str]) -> str:
+def _name(key: object, names: list[str]) -> str:
     """Return the parameter that Inductor names by itself, its index or its path."""
     if isinstance(key, tuple):
         key = key[0]

@@ -51,6 +51,7 @@ def _recorded(launcher: Launcher, kernel: Any) -> Any:
 class _Recorded:
     """What a kernel that records does otherwise than the one it was made of."""
 
+    __name__: str
     ikp_kernel: Any
     ikp_launcher: Launcher
 

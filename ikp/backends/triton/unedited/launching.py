@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends.triton.unedited import by_hand, scheduled
+from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.backends.triton.unedited.mark_nodes import PROF
+from ikp.backends.triton.unedited.rewrite import Twin
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
+from ikp.probing import Untyped
 from ikp.session import switches
 from ikp.session.current import Session, is_open
 from ikp.unedited.plan import Plan
 
-CAPTURED = "captured in a CUDA graph"
+_CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 BLOCKED = (
     "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
@@ -29,7 +32,7 @@ BLOCKED = (
     "level='scheduled'."
 )
 NOT_CHOSEN = "not among the chosen launches"
-TRITON_WARPS = 4
+_TRITON_WARPS = 4
 """Warps of a block where a launch says nothing; Triton's interpreter has one."""
 
 
@@ -67,7 +70,9 @@ class Launcher:
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
     taken: int = 0  # bytes of buffers
 
-    def run(self, kernel: Any, plain: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run(
+        self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> object:
         """Launch ``kernel`` as its own ``run(*args, grid=, warmup=, ...)`` would.
 
         Args:
@@ -84,7 +89,7 @@ class Launcher:
             return plain(*args, **kwargs)
         return self.record(session, kernel, plain, args, kwargs)
 
-    def chosen(self, kernel: Any) -> Session | None:
+    def chosen(self, kernel: Kernel) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
         session = self.session() if switches.enabled() else None
         reason = self.reason_for_plain(kernel) if session is not None else None
@@ -93,9 +98,9 @@ class Launcher:
             return None
         return session
 
-    def tell(self, kernel: Any, reason: str) -> None:
+    def tell(self, kernel: Kernel, reason: str) -> None:
         """Count a launch without marks; warn where nobody chose that."""
-        if reason == CAPTURED and not self.plain[kernel.__name__, reason]:
+        if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
                 f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
                 "again and again into one buffer. Record a launch outside the capture.",
@@ -104,12 +109,12 @@ class Launcher:
             )
         self.plain[kernel.__name__, reason] += 1
 
-    def reason_for_plain(self, kernel: Any) -> str | None:
+    def reason_for_plain(self, kernel: Kernel) -> str | None:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
         if _capturing():
-            return CAPTURED
+            return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
         return None if number in self.launches else NOT_CHOSEN
@@ -117,11 +122,11 @@ class Launcher:
     def record(
         self,
         session: Session,
-        kernel: Any,
-        plain: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+        kernel: Kernel,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         """Launch the marked twin with a buffer of ``session``."""
         try:
             return self.launch(self.plan, session, kernel, plain, args, kwargs)
@@ -134,11 +139,11 @@ class Launcher:
         self,
         plan: Plan,
         session: Session,
-        kernel: Any,
-        plain: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+        kernel: Kernel,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         """Launch the twin that ``plan`` marks."""
         label = kernel.__name__
         twin = _twin(kernel, plan)
@@ -172,7 +177,7 @@ class Warm:
     """A kernel compiled ahead with ``warmup``: the plain one, which is marked when launched."""
 
     def __init__(
-        self, launcher: Launcher, kernel: Any, compiled: Any, kwargs: dict[str, Any]
+        self, launcher: Launcher, kernel: Kernel, compiled: Untyped, kwargs: dict[str, object]
     ) -> None:
         self._launcher, self._kernel, self._compiled = launcher, kernel, compiled
         # A compiled kernel is launched with all its arguments by position, and no options.
@@ -182,18 +187,18 @@ class Warm:
             if name not in (*kernel.arg_names, "grid", "warmup")
         }
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Untyped:
         return getattr(self._compiled, name)
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+    def __getitem__(self, grid: object) -> Callable[..., object]:
         """Return what launches the kernel on ``grid``."""
 
-        def launch(*args: Any, **kwargs: Any) -> Any:
+        def launch(*args: object, **kwargs: object) -> object:
             if kwargs:  # a stream of its own
                 return self._compiled[grid](*args, **kwargs)
             options = {**self._options, "grid": grid, "warmup": False}
 
-            def plain(*args: Any, **_: Any) -> Any:
+            def plain(*args: object, **_: object) -> object:
                 return self._compiled[grid](*args)
 
             return self._launcher.run(self._kernel, plain, *args, **options)
@@ -201,7 +206,9 @@ class Warm:
         return launch
 
 
-def _shape(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _shape(
+    kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, object]:
     """Return a launch's grid and warps, as ``prof.buffer`` takes them."""
     grid = kwargs["grid"]
     if callable(grid):
@@ -210,17 +217,17 @@ def _shape(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
         bound = signature.bind_partial(*args, **own)
         bound.apply_defaults()
         grid = grid(bound.arguments)
-    warps = kwargs.get("num_warps", TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
+    warps = kwargs.get("num_warps", _TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
     return {"grid": grid, "num_warps": warps}
 
 
-def full_name(kernel: Any) -> str:
+def full_name(kernel: Kernel) -> str:
     """Return a kernel's module and name: two kernels may share the name."""
-    python = getattr(kernel, "fn", kernel)
+    python: Untyped = getattr(kernel, "fn", kernel)
     return f"{python.__module__}.{python.__qualname__}"
 
 
-def _twin(kernel: Any, plan: Plan) -> Any:
+def _twin(kernel: Kernel, plan: Plan) -> Twin:
     """Return the marked form of a kernel.
 
     Raises:
@@ -238,7 +245,7 @@ def _twin(kernel: Any, plan: Plan) -> Any:
 
 
 def _refused_for_marks(
-    error: Exception, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    error: Exception, kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> bool:
     """Return whether the compiler refused a marked kernel, and takes it without marks."""
     import triton

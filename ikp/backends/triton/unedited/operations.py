@@ -6,8 +6,10 @@ import ast
 import builtins
 import re
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import TypeGuard
+
+from ikp.backends.triton.unedited.foreign import Kernel
 
 LIBRARIES = ("triton.", "torch._inductor.")
 
@@ -35,7 +37,7 @@ _LANGUAGE = re.compile(r"triton\.(?:experimental\.\w+\.)?language\b")
 class Names:
     """The objects that names in one function stand for, as far as the source alone says."""
 
-    def __init__(self, tree: ast.FunctionDef, scope: Mapping[str, Any]) -> None:
+    def __init__(self, tree: ast.FunctionDef, scope: Mapping[str, object]) -> None:
         self._scope = scope
         self._local = {arg.arg for arg in ast.walk(tree.args) if isinstance(arg, ast.arg)}
         self._local |= {
@@ -44,7 +46,7 @@ class Names:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         }
 
-    def object_of(self, node: ast.expr) -> Any:
+    def object_of(self, node: ast.expr) -> object:
         """Return the object that a dotted name stands for; None if it is known later, or never."""
         if isinstance(node, ast.Name):
             return None if node.id in self._local else self._scope.get(node.id)
@@ -78,7 +80,7 @@ def is_specialization(call: ast.Call, names: Names) -> bool:
     return getattr(known, "__name__", "") == "warp_specialize"
 
 
-def is_helper(value: Any) -> bool:
+def is_helper(value: object) -> TypeGuard[Kernel]:
     """Return whether an object is a jitted function of the user, not of a compiler's library."""
     return is_jitted(value) and not _module(value).startswith(LIBRARIES)
 
@@ -87,17 +89,17 @@ JITTED = ("JITFunction", "InterpretedFunction")
 """Triton's classes of jitted functions, compiled and interpreted."""
 
 
-def is_jitted(value: Any) -> bool:
+def is_jitted(value: object) -> TypeGuard[Kernel]:
     """Return whether an object is a jitted function."""
     return any(kind.__name__ in JITTED for kind in type(value).__mro__)
 
 
-def is_verb(value: Any) -> bool:
+def is_verb(value: object) -> bool:
     """Return whether an object is one of ikp's own verbs."""
     return str(getattr(value, "__module__", "")) == "ikp.verbs.intrinsics"
 
 
-def scope_of(function: Any) -> dict[str, Any]:
+def scope_of(function: FunctionType) -> dict[str, object]:
     """Return the names that a Python function finds outside itself: built-in, global, enclosing."""
     enclosing = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -108,5 +110,5 @@ def scope_of(function: Any) -> dict[str, Any]:
     return {**vars(builtins), **function.__globals__, **enclosing}
 
 
-def _module(jitted: Any) -> str:
+def _module(jitted: Kernel) -> str:
     return str(getattr(jitted.fn, "__module__", None) or "")

@@ -11,9 +11,10 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Protocol
 
 from ikp.backends.triton.unedited import by_hand, mark_nodes
+from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.backends.triton.unedited.mark_nodes import VERBS, at
 from ikp.backends.triton.unedited.operations import (
     Names,
@@ -34,7 +35,7 @@ class Source:
     path: str
     first_line: int  # of its ``def``, in the file
     tree: ast.Module  # line 1 is that of ``def``
-    scope: dict[str, Any]  # what names mean outside the function
+    scope: dict[str, object]  # what names mean outside the function
 
     @property
     def definition(self) -> ast.FunctionDef:
@@ -54,19 +55,34 @@ class Source:
         return self.first_line + (self.definition.end_lineno or 1) - 1
 
 
+class Twin(Protocol):
+    """The marked form of a jitted function."""
+
+    ikp_marked: Marked
+
+    @property
+    def cache_key(self) -> str:
+        """Identify the marked code."""
+
+    def run(self, *args: object, **kwargs: object) -> object:
+        """Launch it, where it is a kernel."""
+
+
+_Helper = Callable[[Kernel, str], Twin | None]
+"""Returns the marked form of a jitted function in a role, or None where it has none."""
+
+
 @dataclass(slots=True)
 class Marked:
     """A function with marks. ``helpers`` are the marked functions it calls, by their new names."""
 
     tree: ast.Module
-    helpers: dict[str, Any] = field(default_factory=dict)
+    helpers: dict[str, Twin] = field(default_factory=dict)
     marks: int = 0
     chosen: int = 0  # marks for chosen lines
 
 
-def rewrite(
-    source: Source, plan: Plan, role: str, helper: Callable[[Any, str], Marked | Any]
-) -> Marked:
+def rewrite(source: Source, plan: Plan, role: str, helper: _Helper) -> Marked:
     """Return a function with the marks of ``plan``; ``source`` stays as it is.
 
     Args:
@@ -88,7 +104,7 @@ def records_itself(source: Source) -> bool:
     """Return whether a function calls ``ikp.init``: its author has marked it by hand."""
     names = Names(source.definition, source.scope)
     called = (names.object_of(n.func) for n in ast.walk(source.tree) if isinstance(n, ast.Call))
-    return any(is_verb(found) and found.__name__ == "init" for found in called)
+    return any(is_verb(found) and getattr(found, "__name__", "") == "init" for found in called)
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -99,7 +115,7 @@ class _Rewriter(ast.NodeTransformer):
         source: Source,
         plan: Plan,
         marked: Marked,
-        helper: Callable[[Any, str], Any],
+        helper: _Helper,
     ) -> None:
         self._source, self._plan, self._marked, self._helper = source, plan, marked, helper
         self._node = source.definition
@@ -222,7 +238,7 @@ class _Rewriter(ast.NodeTransformer):
 
     # What is called instead.
 
-    def _replace(self, call: ast.Call, function: Any) -> None:
+    def _replace(self, call: ast.Call, function: Kernel) -> None:
         """Call the marked form of a helper."""
         name = self._bound(function, "helper")
         if name is not None:
@@ -239,7 +255,7 @@ class _Rewriter(ast.NodeTransformer):
         for node in list(ast.walk(call)):
             _replace_names(node, partition)
 
-    def _bound(self, function: Any, role: str) -> str | None:
+    def _bound(self, function: Kernel, role: str) -> str | None:
         wanted = self._inside_helpers or (self._at_source and role == "partition")
         made = self._helper(function, role) if wanted else None
         if made is None:
@@ -276,7 +292,7 @@ class _Rewriter(ast.NodeTransformer):
 def _replace_names(node: ast.AST, new: Callable[[ast.expr], ast.expr | None]) -> None:
     """Replace the dotted names right below a node by what ``new`` returns, if it returns one."""
 
-    def replaced(part: Any) -> Any:
+    def replaced(part: object) -> object:
         return (new(part) or part) if isinstance(part, (ast.Name, ast.Attribute)) else part
 
     for name, value in ast.iter_fields(node):
@@ -301,7 +317,7 @@ def _is_text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _listed(found: Any) -> list[ast.stmt]:
+def _listed(found: ast.stmt | list[ast.stmt]) -> list[ast.stmt]:
     return found if isinstance(found, list) else [found]
 
 

@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
 
 from ikp.backends.triton.unedited import by_hand
 from ikp.backends.triton.unedited.ttgir_lines import Range, assembly
 from ikp.core.spec import Spec
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 from ikp.targets import ptx
 from ikp.verbs.dsl import Region
 from ikp.verbs.inline_ptx import comment
@@ -52,7 +52,7 @@ _PARTITION = re.compile(r"(?P<indent> +)(?P<name>default|partition\d+)\b.*{$")
 _LIBRARY = re.compile(r"/triton/(language|experimental)/")
 
 
-def instrument(module: Any, metadata: Any = None) -> Any:  # noqa: ARG001 - a stage's signature
+def instrument(module: Untyped, metadata: object = None) -> Untyped:  # noqa: ARG001 - a stage's signature
     """Return a TritonGPU module with the marks that its own comment asks for."""
     text = str(module)
     asked = _MARKED.search(text)
@@ -273,6 +273,6 @@ def register() -> None:
             "level='source'."
         )
 
-    passes: list[Callable[[Any, Any], Any]] = stages.SCHEDULED_PASSES
+    passes: list[Callable[[Untyped, object], Untyped]] = stages.SCHEDULED_PASSES
     if instrument not in passes:
         passes.append(instrument)

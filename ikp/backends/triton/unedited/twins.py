@@ -17,22 +17,27 @@ import hashlib
 import inspect
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard, TypeVar
 
 from ikp.backends.triton.unedited import by_hand, expressions, foreign, scheduled
+from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.backends.triton.unedited.mark_nodes import PROF, VERBS
 from ikp.backends.triton.unedited.operations import scope_of
-from ikp.backends.triton.unedited.rewrite import Marked, Source, records_itself, rewrite
+from ikp.backends.triton.unedited.rewrite import Marked, Source, Twin, records_itself, rewrite
 from ikp.errors import KernelError
+from ikp.probing import Untyped
 from ikp.unedited.plan import Plan
+
+_Kind = TypeVar("_Kind")
 
 _making = threading.Lock()
 """A twin is known before it is whole: no other thread may find it then."""
 
 
-def kernel_twin(kernel: Any, plan: Plan) -> Any:
+def kernel_twin(kernel: Kernel, plan: Plan) -> _Twin:
     """Return the marked form of a jitted kernel, which takes the buffer as ``PROF``.
 
     Raises:
@@ -50,7 +55,7 @@ def kernel_twin(kernel: Any, plan: Plan) -> Any:
     return twin
 
 
-def check(kernel: Any) -> None:
+def check(kernel: Kernel) -> None:
     """Refuse what can never be marked, before it is launched.
 
     Raises:
@@ -64,18 +69,18 @@ def check(kernel: Any) -> None:
         )
 
 
-def is_twin(function: Any) -> bool:
+def is_twin(function: object) -> TypeGuard[_Twin]:
     """Return whether a jitted function is marked."""
     return isinstance(function, _Twin)
 
 
-def marks(twin: Any) -> int:
+def marks(twin: _Twin) -> int:
     """Return how many marks a twin and the helpers it calls have."""
     return sum(each.ikp_marked.marks for each in _with_helpers(twin))
 
 
-def _with_helpers(twin: Any) -> list[Any]:
-    seen: dict[int, Any] = {}
+def _with_helpers(twin: Twin) -> list[Twin]:
+    seen: dict[int, Twin] = {}
     todo = [twin]
     while todo:
         each = todo.pop()
@@ -88,17 +93,27 @@ def _with_helpers(twin: Any) -> list[Any]:
 class _Twin:
     """What a marked function does otherwise than its original."""
 
-    ikp_original: Any
+    ikp_original: Untyped
     ikp_marked: Marked
+    ikp_twins: dict[object, _Twin]
     hash: str | None
-    _hash_lock: Any
-    used_global_vals: dict[Any, Any]
+    used_global_vals: dict[object, object]
+    _hash_lock: AbstractContextManager[bool]
+
+    __name__: str
+    signature: inspect.Signature
+    params: list[object]
+    arg_names: list[str]
+    device_caches: Mapping[object, object]
+    pre_run_hooks: Iterable[Callable[..., object]]
+    create_binder: Callable[[], object]
+    run: Callable[..., object]
 
     def parse(self) -> ast.Module:
         """Return the marked tree; the compiler leaves notes in it, so each time another."""
         return copy.deepcopy(self.ikp_marked.tree)
 
-    def get_capture_scope(self) -> dict[str, Any]:
+    def get_capture_scope(self) -> dict[str, object]:
         """Return what names mean outside the function."""
         return {
             **self.ikp_original.get_capture_scope(),
@@ -127,18 +142,18 @@ class _Twin:
 class _InterpretedTwin(_Twin):
     """The same for Triton's interpreter, which runs rewritten Python."""
 
-    rewriter: Any
-    ikp_function: Any
+    rewriter: Untyped
+    ikp_function: Callable[..., object] | None
 
-    def rewrite(self) -> Any:
+    def rewrite(self) -> Callable[..., object]:
         """Return the function to run."""
         if self.ikp_function is None:
             self.ikp_function = self.rewriter.rewrite_ast()
         return self.ikp_function
 
 
-def _twin(function: Any, plan: Plan, role: str) -> Any:
-    twins = function.__dict__.setdefault("ikp_twins", {})
+def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
+    twins: dict[object, _Twin] = function.__dict__.setdefault("ikp_twins", {})
     file = by_hand.token(Path(plan.ttgir)) if plan.ttgir else ""
     key = (_version(function), file, plan, role)
     if key not in twins:
@@ -162,36 +177,39 @@ def _twin(function: Any, plan: Plan, role: str) -> Any:
             raise
         if plan.level == "scheduled":
             scheduled.register()
-        (_finish_interpreted if interpreted else _finish_compiled)(twin, role)
+        if isinstance(twin, _InterpretedTwin):
+            _finish_interpreted(twin, role)
+        else:
+            _finish_compiled(twin, role)
     return twins[key]
 
 
-def _helper(plan: Plan, function: Any, role: str) -> Any:
+def _helper(plan: Plan, function: Kernel, role: str) -> _Twin | None:
     """Return the marked form of a function that a marked one calls; None to call it as it is."""
     if getattr(function, "noinline", False) or getattr(function, "kwargs", {}).get("noinline"):
         return None  # a function of its own in the machine code: no records in it
     return _twin(function, plan, role)
 
 
-def _version(function: Any) -> str:
+def _version(function: object) -> str:
     """Identify what a jitted function and its helpers say now: their source can be replaced."""
     return str(getattr(function, "cache_key", ""))
 
 
-def as_kind(value: Any, kind: type) -> Any:
+def as_kind(value: object, kind: type[_Kind]) -> _Kind:
     """Return a shallow copy of an object, of a class that has the methods of ``kind`` first."""
-    original: Any = type(value)
-    made = object.__new__(_class(kind, original))
+    kinds: tuple[Untyped, Untyped] = kind, type(value)
+    made: _Kind = object.__new__(_class(*kinds))
     made.__dict__.update(vars(value))
     return made
 
 
 @functools.cache
-def _class(kind: Any, original: Any) -> Any:
+def _class(kind: Untyped, original: Untyped) -> type:
     return type(f"{kind.__name__.strip('_')}{original.__name__}", (kind, original), {})
 
 
-def _source(function: Any) -> Source:
+def _source(function: Kernel) -> Source:
     python = function.fn
     try:
         text = function.src if hasattr(function, "src") else _text(function)
@@ -206,7 +224,7 @@ def _source(function: Any) -> Source:
     return Source(name, path, first, tree, scope_of(python))
 
 
-def _first_line(function: Any) -> int:
+def _first_line(function: Kernel) -> int:
     """Return the line of ``def`` in the file."""
     lines, first = inspect.getsourcelines(function.fn) if _bare(function) else _kept(function)
     for offset, line in enumerate(lines):
@@ -215,21 +233,21 @@ def _first_line(function: Any) -> int:
     return int(first)
 
 
-def _bare(function: Any) -> bool:
+def _bare(function: object) -> bool:
     return not hasattr(function, "raw_src")
 
 
-def _kept(function: Any) -> tuple[list[str], int]:
+def _kept(function: Untyped) -> tuple[list[str], int]:
     return function.raw_src, function.starting_line_number
 
 
-def _text(function: Any) -> str:
+def _text(function: Untyped) -> str:
     """Return an interpreted function's source from ``def`` on, as the interpreter takes it."""
     lines, _ = inspect.getsourcelines(function.fn)
-    return foreign.source(function, lines)
+    return foreign.source(function.rewriter, lines)
 
 
-def _finish_compiled(twin: Any, role: str) -> None:
+def _finish_compiled(twin: _Twin, role: str) -> None:
     twin.hash, twin.used_global_vals = None, {}
     if role != "kernel":
         return
@@ -240,7 +258,7 @@ def _finish_compiled(twin: Any, role: str) -> None:
     twin.pre_run_hooks = _Hooks(twin.pre_run_hooks)
 
 
-def _finish_interpreted(twin: Any, role: str) -> None:
+def _finish_interpreted(twin: _InterpretedTwin, role: str) -> None:
     twin.ikp_function = None
     twin.rewriter = as_kind(twin.rewriter, _Rewriter)
     twin.rewriter.ikp_marked = twin.ikp_marked
@@ -260,15 +278,15 @@ def _with_parameter(signature: inspect.Signature) -> tuple[inspect.Parameter, in
 class _Hooks:
     """The original's hooks before a launch, which see the launch that the user wrote."""
 
-    def __init__(self, hooks: list[Callable[..., Any]]) -> None:
+    def __init__(self, hooks: Iterable[Callable[..., object]]) -> None:
         self._hooks = hooks  # the original's own list: it may grow
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Callable[..., object]]:
         for hook in self._hooks:
             yield functools.partial(_without_prof, hook)
 
 
-def _without_prof(hook: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _without_prof(hook: Callable[..., object], *args: object, **kwargs: object) -> object:
     kwargs.pop(PROF, None)
     return hook(*args, **kwargs)
 
@@ -285,12 +303,13 @@ class _Rewriter:
         ast.fix_missing_locations(tree)
         return ast.increment_lineno(tree, self.def_file_lineno - 1)
 
-    def _compile_and_exec(self, transformed_ast: ast.Module) -> Any:
+    def _compile_and_exec(self, transformed_ast: ast.Module) -> Callable[..., object]:
         # The marks' names reach the function as those of a function around it: the module that it
         # comes from stays as it is.
         names = {**self.ikp_marked.helpers, VERBS: expressions}
         around = super()._compile_and_exec(_enclosed(transformed_ast, list(names)))  # type: ignore[misc]
-        return around(**names)
+        function: Callable[..., object] = around(**names)
+        return function
 
 
 def _enclosed(tree: ast.Module, names: list[str]) -> ast.Module:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 Ints = NDArray[np.int64]
-Codes = NDArray[np.integer[Any]]
+_Codes = NDArray[np.integer[Any]]
+_Node = dict[str, Any]
+"""One of Hatchet's literals: its frame, its metrics, its children."""
 
 MOST_LEVELS: Final = 128
 """Deeper ranges are shown at this level. The viewer shows 100, and goes down by recursion."""
@@ -83,7 +85,7 @@ class _Tree:
         self.sums[:, : before.shape[1]] += before
 
 
-def _root(trace: Trace) -> dict[str, Any]:
+def _root(trace: Trace) -> _Node:
     """Return the whole tree, in the terms of Hatchet's literals."""
     labels = categories(np.arange(len(trace.launches)), [one.label for one in trace.launches])
     regions = categories(trace.events.region, [one.name for one in trace.regions])
@@ -123,7 +125,7 @@ def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
         yield rows[chosen], events
 
 
-def _place(tree: _Tree, events: Events, label: Codes, region: Codes, regions: list[str]) -> Ints:
+def _place(tree: _Tree, events: Events, label: _Codes, region: _Codes, regions: list[str]) -> Ints:
     """Return the node of each range, found level by level from the outermost ranges inwards."""
     order, depth = _opening(events)
     label, region = label[order].astype(np.int64), region[order].astype(np.int64)
@@ -154,7 +156,7 @@ def _opening(events: Events) -> tuple[NDArray[np.intp], Ints]:
     return order, np.minimum(depth, MOST_LEVELS - 1)
 
 
-def _literal(tree: _Tree, warps: Ints) -> dict[str, Any]:
+def _literal(tree: _Tree, warps: Ints) -> _Node:
     """Return the tree's nodes below a root; ``warps`` are those that each label's averages are of.
 
     Hatchet takes the metrics' names from the root's.
@@ -165,7 +167,7 @@ def _literal(tree: _Tree, warps: Ints) -> dict[str, Any]:
         np.subtract.at(mine, parents[labels:], sums[labels:])
         mine[:labels] = 0  # a label has no time of its own
     root = _node("ROOT", 0, 0, int(warps.any()))
-    nodes, divisors = list[dict[str, Any]](), list[int]()
+    nodes, divisors = list[_Node](), list[int]()
     for name, above, cycles, time_ns in zip(tree.names, tree.parents, *own.tolist(), strict=True):
         divisors.append(divisors[above] if above >= 0 else int(warps[len(nodes)]))
         nodes.append(_node(name, cycles, time_ns, divisors[-1]))
@@ -173,7 +175,7 @@ def _literal(tree: _Tree, warps: Ints) -> dict[str, Any]:
     return root
 
 
-def _node(name: str, cycles: int, time_ns: int, warps: int) -> dict[str, Any]:
+def _node(name: str, cycles: int, time_ns: int, warps: int) -> _Node:
     metrics: dict[str, float] = {"time (ns)": time_ns}
     if warps:
         metrics |= {"cycles": cycles, "normalized_cycles": cycles / warps}

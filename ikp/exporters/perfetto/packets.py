@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from ikp.exporters.protobuf.varints import (
     VARINT_BITS,
     WORD,
     Column,
+    Integers,
     Words,
     as_words,
     same_size,
@@ -45,7 +46,7 @@ from ikp.exporters.protobuf.varints import (
     varints,
 )
 
-MAX_TIME: Final = (1 << 63) - 1
+_MAX_TIME: Final = (1 << 63) - 1
 """Perfetto's trace processor keeps times in signed 64-bit numbers."""
 
 
@@ -64,21 +65,21 @@ class Clock:
         first = int(start.min())
         span = int(end.max()) - first + 1
         ticks = same_size(span)
-        return cls(first, ticks if ticks + span <= MAX_TIME else 0)
+        return cls(first, ticks if ticks + span <= _MAX_TIME else 0)
 
     def time(self, unix_ns: int) -> int:
         """Return what the clock shows at the given moment."""
         return unix_ns - self.unix_ns + self.ticks
 
-    def times(self, unix_ns: NDArray[Any]) -> Words:
+    def times(self, unix_ns: NDArray[np.int64]) -> Words:
         """Return what the clock shows at the given moments, none of them before the first."""
         return as_words(unix_ns - (self.unix_ns - self.ticks))
 
 
-TRACK_BYTES: Final = 6
+_TRACK_BYTES: Final = 6
 """What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
 encode. With 20,000 tracks each, two files have one in common once in 10^8."""
-LEAST: Final = 1 << VARINT_BITS * (TRACK_BYTES - 1)
+_LEAST: Final = 1 << VARINT_BITS * (_TRACK_BYTES - 1)
 """The least number that takes so many bytes. The greatest one is just below 128 times that."""
 
 
@@ -103,7 +104,7 @@ class FirstIds:
         words = np.frombuffer(digest.digest(), "<u8").tolist()
         return cls(
             clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
-            first_track=LEAST + words[1] % (LEAST * 127 - MAX_TRACKS),
+            first_track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
             first_flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
         )
 
@@ -143,7 +144,7 @@ def argument(
     return message(field, tag(Annotation.NAME_IID, VARINT), iid, value_tag, value)
 
 
-def integer(name: Arg, values: NDArray[Any]) -> Message:
+def integer(name: Arg, values: Integers) -> Message:
     """Return an argument that is an integer."""
     return argument(name, varints(values))
 

@@ -26,6 +26,7 @@ from ikp.exporters.perfetto.schema import (
     SUMMARY,
     Arg,
     EventType,
+    Facts,
 )
 from ikp.exporters.perfetto.sums import region_arg
 from ikp.exporters.timeline.launches import Kind, Track
@@ -167,7 +168,7 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
         yield _event(EventType.SLICE_END, tracks.overview, end)
 
 
-def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
+def of_launch(launch: Launch, provenance: dict[str, str]) -> Facts:
     """Return everything known of a launch, and where the trace comes from."""
     clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
     if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
@@ -176,7 +177,7 @@ def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
     return {**known, "dropped": launch.dropped, "provenance": provenance}
 
 
-def _of_trace(trace: Trace, sums: Sums | None) -> dict[str, Any]:
+def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
     """Return what concerns the file as a whole, and how much it must hold."""
     return {
         "format": FORMAT,
@@ -202,7 +203,7 @@ def _described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
     ]
 
 
-def _annotate(event: TrackEvent, facts: dict[str, Any]) -> None:
+def _annotate(event: TrackEvent, facts: Facts) -> None:
     """Give an event one argument for each fact; None and empty lists and dicts are left out."""
     for name, value in facts.items():
         if value is not None and value not in ({}, [], ()):

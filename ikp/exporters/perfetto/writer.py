@@ -25,8 +25,8 @@ Packets = bytes | NDArray[np.uint8]
 
 EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
-FAST: Final = 1
-WINDOW_BITS: Final = 12
+_FAST: Final = 1
+_WINDOW_BITS: Final = 12
 """What repeats does so within a few packets; short distances take fewer bits."""
 
 
@@ -59,7 +59,7 @@ def compressed(packets: Packets) -> bytes:
     from isal import igzip_lib
 
     content: bytes = igzip_lib.compress(
-        packets, FAST, igzip_lib.COMP_ZLIB, igzip_lib.MEM_LEVEL_DEFAULT, WINDOW_BITS
+        packets, _FAST, igzip_lib.COMP_ZLIB, igzip_lib.MEM_LEVEL_DEFAULT, _WINDOW_BITS
     )
     inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content))
     outer = tag(Packet.PACKET, BYTES) + encoded_varint(len(inner) + len(content))

@@ -20,6 +20,7 @@ from ikp.core.rows import row_tables
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto.schema import (
     FIRST_GLOBAL_CLOCK,
+    FIRST_OWN_ARG,
     MAX_TRACKS,
     NEEDS_STATE,
     SEQUENCE,
@@ -88,24 +89,30 @@ class FirstIds:
     """Where the ids of one file begin."""
 
     clock: int
-    first_track: int
-    first_flow: int
+    track: int
+    flow: int
+    region: int  # interned, among the names of events
+    sums: int  # interned behind those: the name of the slices of what was summed up
+    region_arg: int  # interned, among the names of arguments: a region as part of such a slice
 
     @classmethod
     def of(cls, trace: Trace) -> FirstIds:
         """Draw ids from what tells a trace from any other one."""
         digest = blake2b(digest_size=24)
         facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
-        digest.update(
-            repr((facts, *(len(rows) for rows in row_tables(trace)))).encode(errors="replace")
-        )
+        sizes = [len(rows) for rows in row_tables(trace)]
+        digest.update(repr((facts, *sizes)).encode(errors="replace"))
         for name in Slots.__slots__:
             digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
         words = np.frombuffer(digest.digest(), "<u8").tolist()
+        region = same_size(len(trace.regions) + 1)
         return cls(
             clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
-            first_track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
-            first_flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+            track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
+            flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+            region=region,
+            sums=region + len(trace.regions),
+            region_arg=FIRST_OWN_ARG + len(trace.args),
         )
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.rows import row_count
 from ikp.core.table import Categories, trace_table
+from ikp.core.trace import Column, Trace
 from ikp.exporters.files import FileExporter, packed
 from ikp.exporters.text import Part, at_once, integers, join, reals, texts, where
 from ikp.progress import track
 
-if TYPE_CHECKING:
-    from ikp.core.trace import Trace
+_Written = Column | ArgColumn | tuple[Column, Part]
+"""Numbers, or which text stands in each row, and the texts."""
 
 
 class CsvExporter(FileExporter):
@@ -41,7 +42,7 @@ class CsvExporter(FileExporter):
                 out.write(join(*parts[1:], b"\n"))
 
 
-def _known(column: Any) -> Any:
+def _known(column: Column | Categories | ArgColumn) -> _Written:
     """Return names as what stands in the file; other columns as they are."""
     if isinstance(column, Categories):
         return column.codes, texts(_fields([(name,) for name in column.names]))
@@ -54,14 +55,14 @@ def _known(column: Any) -> Any:
     return column
 
 
-def _rows(columns: dict[str, Any]) -> int:
+def _rows(columns: dict[str, _Written]) -> int:
     widths = (
         column[1].shape[1] if isinstance(column, tuple) else 20 for column in columns.values()
     )
     return at_once(sum(widths))
 
 
-def _part(column: Any, rows: slice) -> Part:
+def _part(column: _Written, rows: slice) -> Part:
     if isinstance(column, tuple):
         codes, names = column
         return np.asarray(names[codes[rows]])
@@ -70,21 +71,21 @@ def _part(column: Any, rows: slice) -> Part:
     return _numbers(column[rows])
 
 
-def _numbers(values: Any) -> Part:
+def _numbers(values: Column) -> Part:
     if values.dtype.kind == "b":
         words: Part = texts([b"False", b"True"])[values.astype(np.intp)]
         return words
     if values.dtype.kind != "f":
         return integers(values)
     given = ~np.isnan(values)
-    whole = given & (values == np.trunc(values)) & (np.abs(values) < MOST_WHOLE)
+    whole = given & (values == np.trunc(values)) & (np.abs(values) < _MOST_WHOLE)
     whole &= (values != 0) | ~np.signbit(values)  # no integer is -0
     if (whole == given).all():  # payloads mostly count something
         return where(given, integers(np.where(given, values, 0).astype(np.int64)))
     return where(given, reals(np.where(given, values, 0)))
 
 
-MOST_WHOLE = 1 << 53
+_MOST_WHOLE = 1 << 53
 """Below this, a float that is whole is that integer."""
 
 

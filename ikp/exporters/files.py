@@ -140,9 +140,9 @@ def packed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
         return
     from isal import igzip
 
-    with igzip.IGzipFile("", "wb", FAST, file, mtime=0) as out:
+    with igzip.IGzipFile("", "wb", _FAST, file, mtime=0) as out:
         yield out
 
 
-FAST = 1
+_FAST = 1
 """Levels above are slower, and gain little where rows are so much alike."""

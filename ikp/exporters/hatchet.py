@@ -21,22 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.lanes import Stream, arrange
+from ikp.core.lanes import arrange
 from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
 from ikp.exporters.files import FileExporter
 from ikp.exporters.timeline.batches import by_end, cuts
 from ikp.exporters.timeline.sums import Sums
-from ikp.exporters.timeline.tracks import slot_bounds
+from ikp.exporters.timeline.tracks import distinct, slot_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 Ints = NDArray[np.int64]
+_Codes = NDArray[np.integer[Any]]
+_Node = dict[str, Any]
+"""One of Hatchet's literals: its frame, its metrics, its children."""
 
 MOST_LEVELS: Final = 128
 """Deeper ranges are shown at this level. The viewer shows 100, and goes down by recursion."""
-EVENTS_AT_ONCE: Final = 1 << 16
+_EVENTS_AT_ONCE: Final = 1 << 16
 
 
 class HatchetExporter(FileExporter):
@@ -58,9 +61,8 @@ class _Tree:
 
     names: list[str]
     parents: list[int]
+    sums: Ints  # cycles, ns: a row each
     found: dict[tuple[int, int], int] = field(default_factory=dict)  # (parent, region) -> node
-    cycles: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    time_ns: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def nodes(self, parent: Ints, region: Ints, regions: list[str]) -> Ints:
         """Return the node of each range: that of its region below its parent's node."""
@@ -78,30 +80,28 @@ class _Tree:
     def add(self, node: Ints, cycles: Ints, time_ns: Ints) -> None:
         """Add ranges to the sums of their nodes. Floats sum exactly here up to 2**53."""
         size = len(self.names)
-        for name, values in (("cycles", cycles), ("time_ns", time_ns)):
-            total = np.bincount(node, values, size).astype(np.int64)
-            total[: len(getattr(self, name))] += getattr(self, name)
-            setattr(self, name, total)
+        sums = np.stack([np.bincount(node, values, size) for values in (cycles, time_ns)])
+        before, self.sums = self.sums, sums.astype(np.int64)
+        self.sums[:, : before.shape[1]] += before
 
 
-def _root(trace: Trace) -> dict[str, Any]:
+def _root(trace: Trace) -> _Node:
     """Return the whole tree, in the terms of Hatchet's literals."""
     labels = categories(np.arange(len(trace.launches)), [one.label for one in trace.launches])
     regions = categories(trace.events.region, [one.name for one in trace.regions])
     in_cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
-    tree = _Tree(list(labels.names), [-1] * len(labels.names))
-    tree.add(*(np.zeros(0, np.int64) for _ in range(3)))  # a label may have no ranges
+    count = len(labels.names)
+    tree = _Tree(list(labels.names), [-1] * count, np.zeros((2, count), np.int64))
     launch = trace.slots.launch
     for rows, events in _ranges(trace):
         of_slot = launch[events.slot]
         node = _place(tree, events, labels.codes[of_slot], regions.codes[rows], regions.names)
-        tree.add(
-            node, np.where(in_cycles[of_slot], events.ticks, 0), events.end_ns - events.start_ns
-        )
+        cycles = np.where(in_cycles[of_slot], events.ticks, 0)
+        tree.add(node, cycles, events.end_ns - events.start_ns)
     if (sums := Sums.of(trace)) is not None:
         _add_sums(trace, sums, tree, labels)
     # Averages are over the warps whose clock counts cycles.
-    warps = np.bincount(labels.codes[launch], in_cycles[launch], len(labels.names))
+    warps = np.bincount(labels.codes[launch], in_cycles[launch], count)
     return _literal(tree, warps.astype(np.int64))
 
 
@@ -117,7 +117,7 @@ def _add_sums(trace: Trace, sums: Sums, tree: _Tree, labels: Categories) -> None
 
 def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
     """Yield the ranges of some slots at a time, in order of recording, and their rows."""
-    for low, high in cuts(slot_bounds(trace), EVENTS_AT_ONCE):
+    for low, high in cuts(slot_bounds(trace), _EVENTS_AT_ONCE):
         events, rows = by_end(trace.events, low, high)
         chosen = np.flatnonzero(events.kind == int(Kind.RANGE))
         if len(chosen) < len(events):
@@ -125,13 +125,9 @@ def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
         yield rows[chosen], events
 
 
-def _place(
-    tree: _Tree, events: Events, label: NDArray[Any], region: NDArray[Any], regions: list[str]
-) -> Ints:
+def _place(tree: _Tree, events: Events, label: _Codes, region: _Codes, regions: list[str]) -> Ints:
     """Return the node of each range, found level by level from the outermost ranges inwards."""
-    everything = np.ones(len(events), bool)
-    stream = arrange(events.slot, events.start_ns, events.end_ns, everything)
-    order, depth = _opening(events.slot, stream)
+    order, depth = _opening(events)
     label, region = label[order].astype(np.int64), region[order].astype(np.int64)
     node = np.empty(len(order), np.int64)
     left = np.arange(len(order))  # those of this level and below, and the level above
@@ -149,55 +145,39 @@ def _place(
     return result
 
 
-def _opening(slot: NDArray[Any], stream: Stream) -> tuple[NDArray[np.intp], Ints]:
+def _opening(events: Events) -> tuple[NDArray[np.intp], Ints]:
     """Return ranges in the order in which they open, lane by lane, and how deep each one lies."""
-    count = len(stream.opens)
-    if not stream.lane.any():
-        order = np.argsort(stream.opens)
-        # In front of the i-th that opens, i have opened, and all other places are of some that
-        # closed.
-        depth = 2 * np.arange(count) - stream.opens[order]
-        return order, np.minimum(depth, MOST_LEVELS - 1)
-    places = np.concatenate([stream.opens, stream.closes])
-    all_order = np.lexsort((places, np.tile(stream.lane, 2), np.tile(slot, 2)))
-    opens = all_order < count
-    depth = np.cumsum(np.where(opens, 1, -1))[opens] - 1
-    return all_order[opens], np.minimum(depth, MOST_LEVELS - 1)
+    everything = np.ones(len(events), bool)
+    stream = arrange(events.slot, events.start_ns, events.end_ns, everything)
+    lane = distinct(events.slot, stream.lane)[0] if stream.lane.any() else stream.lane
+    opens, closes = (lane * 2 * len(lane) + place for place in (stream.opens, stream.closes))
+    order = np.argsort(opens)
+    depth = np.arange(len(order)) - np.searchsorted(np.sort(closes), opens[order])
+    return order, np.minimum(depth, MOST_LEVELS - 1)
 
 
-def _literal(tree: _Tree, warps: Ints) -> dict[str, Any]:
-    count = len(tree.names)
-    own = {"cycles": tree.cycles.copy(), "time (ns)": tree.time_ns.copy()}
-    labels = len(warps)
-    for node in range(labels, count):
-        parent = tree.parents[node]
-        if parent >= labels:  # a label has no time of its own
-            own["cycles"][parent] -= tree.cycles[node]
-            own["time (ns)"][parent] -= tree.time_ns[node]
-    counted = bool(warps.any())
-    root = _node("ROOT", _metrics(own, None, 0, counted))
-    nodes = []
-    of_label = list(range(labels))
-    for node, (name, parent) in enumerate(zip(tree.names, tree.parents, strict=True)):
-        if parent >= 0:
-            of_label.append(of_label[parent])
-        divisor = int(warps[of_label[node]])
-        nodes.append(_node(name, _metrics(own, node, divisor, bool(divisor))))
-        above = root if parent < 0 else nodes[parent]
-        above["children"].append(nodes[-1])
+def _literal(tree: _Tree, warps: Ints) -> _Node:
+    """Return the tree's nodes below a root; ``warps`` are those that each label's averages are of.
+
+    Hatchet takes the metrics' names from the root's.
+    """
+    labels, parents = len(warps), np.array(tree.parents, np.int64)
+    own = tree.sums.copy()
+    for mine, sums in zip(own, tree.sums, strict=True):
+        np.subtract.at(mine, parents[labels:], sums[labels:])
+        mine[:labels] = 0  # a label has no time of its own
+    root = _node("ROOT", 0, 0, int(warps.any()))
+    nodes, divisors = list[_Node](), list[int]()
+    for name, above, cycles, time_ns in zip(tree.names, tree.parents, *own.tolist(), strict=True):
+        divisors.append(divisors[above] if above >= 0 else int(warps[len(nodes)]))
+        nodes.append(_node(name, cycles, time_ns, divisors[-1]))
+        (nodes[above] if above >= 0 else root)["children"].append(nodes[-1])
     return root
 
 
-def _metrics(own: dict[str, Ints], node: int | None, warps: int, counted: bool) -> dict[str, float]:
-    """Return a node's metrics; all 0 for the root. Hatchet takes their names from the root's."""
-    values = {name: 0 if node is None else int(sums[node]) for name, sums in own.items()}
-    found: dict[str, float] = {"time (ns)": values["time (ns)"]}
-    if counted:
-        found["cycles"] = values["cycles"]
-        found["normalized_cycles"] = values["cycles"] / max(1, warps)
-    return found
-
-
-def _node(name: str, metrics: dict[str, float]) -> dict[str, Any]:
+def _node(name: str, cycles: int, time_ns: int, warps: int) -> _Node:
+    metrics: dict[str, float] = {"time (ns)": time_ns}
+    if warps:
+        metrics |= {"cycles": cycles, "normalized_cycles": cycles / warps}
     frame = {"name": name or "(no name)", "type": "function"}
     return {"frame": frame, "metrics": metrics, "children": []}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from ikp.core.table import Categories, trace_table
 from ikp.exporters.files import FileExporter
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Trace
+    from types import ModuleType
+
+    from ikp.core.trace import Column, Trace
 
 
 class ParquetExporter(FileExporter):
@@ -45,7 +47,7 @@ class ParquetExporter(FileExporter):
         parquet.write_table(table, file, compression="zstd")
 
 
-def _array(pa: Any, column: Any) -> Any:
+def _array(pa: ModuleType, column: Column | Categories | ArgColumn) -> object:
     if isinstance(column, Categories):
         return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.names, pa.string()))
     if isinstance(column, ArgColumn):
@@ -57,7 +59,7 @@ def _array(pa: Any, column: Any) -> Any:
     return pa.array(column)
 
 
-def _evidence(trace: Trace) -> dict[str, Any]:
+def _evidence(trace: Trace) -> dict[str, object]:
     return {
         "launches": [{**asdict(one), "dropped": one.dropped} for one in trace.launches],
         "provenance": trace.provenance,

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 Part = NDArray[np.uint8]
 """Bytes of one piece of each row's text: rows x width."""
 
-CHUNK: Final = 10_000
-DIGITS: Final = 4
+_CHUNK: Final = 10_000
+_DIGITS: Final = 4
 """Digits that one look-up gives."""
 
 
 def _chunks() -> NDArray[np.uint32]:
     """Return the text of 0 to 9999: bare, then padded with zeros to four digits."""
-    bare = [b"%d" % i for i in range(CHUNK)]
-    padded = [b"%04d" % i for i in range(CHUNK)]
-    rows = [text.rjust(DIGITS, b"\0") for text in bare] + padded
+    bare = [b"%d" % i for i in range(_CHUNK)]
+    padded = [b"%04d" % i for i in range(_CHUNK)]
+    rows = [text.rjust(_DIGITS, b"\0") for text in bare] + padded
     return np.frombuffer(b"".join(rows), np.uint32)
 
 
@@ -33,7 +33,7 @@ _CHUNKS: Final = _chunks()
 _THOUSANDTHS: Final = np.frombuffer(b"".join(b".%03d" % i for i in range(1000)), np.uint32)
 
 
-def integers(values: NDArray[Any]) -> Part:
+def integers(values: NDArray[np.integer[Any]]) -> Part:
     """Return integers of up to 64 bits as decimal digits, with a minus where they are negative."""
     negative = values < 0 if values.dtype.kind == "i" else None
     if negative is None or not negative.any():
@@ -47,13 +47,13 @@ def _digits(values: NDArray[np.uint64]) -> Part:
     most = int(values.max(initial=0))
     if most < 1 << 32:
         values = values.astype(np.uint32)  # divides twice as fast
-    chunks = -(-len(str(most)) // DIGITS)
+    chunks = -(-len(str(most)) // _DIGITS)
     out = np.empty((len(values), chunks), np.uint32)
-    chunk = values.dtype.type(CHUNK)
+    chunk = values.dtype.type(_CHUNK)
     for place in range(chunks - 1, 0, -1):
         above = values // chunk
         low = (values - above * chunk).astype(np.int64)
-        low += (above > 0) * CHUNK
+        low += (above > 0) * _CHUNK
         text = _CHUNKS[low]
         if place < chunks - 1:
             text[values == 0] = 0

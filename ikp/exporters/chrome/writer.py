@@ -11,7 +11,7 @@ import numpy as np
 from ikp.core.trace import Trace
 from ikp.exporters.chrome.events import Events
 from ikp.exporters.chrome.tracks import Threads, as_json, event, times
-from ikp.exporters.text import integers, join, thousandths
+from ikp.exporters.text import Part, integers, join, texts, thousandths
 from ikp.exporters.timeline.batches import Batches
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout, counters, in_use, lay_out
@@ -72,20 +72,23 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
 
 def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield the ranges that show where each block ran, lane by lane."""
+    grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
     for low in range(0, len(layout.blocks), _BLOCKS_AT_ONCE):
         blocks = layout.blocks.part(low, min(low + _BLOCKS_AT_ONCE, len(layout.blocks)))
-        warps = np.diff(blocks.first, append=len(blocks.slots))
-        columns = (blocks.track, blocks.start - origin, blocks.end - blocks.start, blocks.launch)
-        lines = []
-        for uuid, start, duration, launch, sm, block, count in zip(
-            *(one.tolist() for one in (*columns, blocks.sm, blocks.block, warps)), strict=True
-        ):
-            x, y, _ = trace.launches[launch].grid
-            name = f"block ({block % x},{block // x % y},{block // (x * y)})"
-            args = {"launch": launch, "sm": sm, "block": block, "warps": count}
-            head = threads.heads[uuid] + times(start, duration)
-            lines.append(event("X", head, {"name": name, "args": args}))
-        yield b"".join(lines)
+        x, y, _ = grids[blocks.launch].T
+        fields: list[tuple[bytes, Part]] = [
+            (b'{"ph":"X",', texts([threads.heads[uuid] for uuid in blocks.track.tolist()])),
+            (b',"ts":', thousandths(blocks.start - origin)),
+            (b',"dur":', thousandths(blocks.end - blocks.start)),
+            (b',"name":"block (', integers(blocks.block % x)),
+            (b",", integers(blocks.block // x % y)),
+            (b",", integers(blocks.block // (x * y))),
+            (b')","args":{"launch":', integers(blocks.launch)),
+            (b',"sm":', integers(blocks.sm)),
+            (b',"block":', integers(blocks.block)),
+            (b',"warps":', integers(np.diff(blocks.first, append=len(blocks.slots)))),
+        ]
+        yield join(*(part for field in fields for part in field), b"}},\n")
 
 
 def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:

@@ -12,6 +12,9 @@ from ikp.core.abi import Kind
 from ikp.exporters.perfetto.schema import Annotation, Arg
 from ikp.exporters.protobuf.split import Data, Fields, Ints, split
 
+Columns = dict[str, NDArray[Any]]
+"""Columns of equal length, by name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
@@ -56,7 +59,7 @@ def arguments_of(data: Data, annotations: Fields) -> Arguments:
 
 def sum_rows(
     data: Data, columns: dict[str, Ints], arguments: Arguments, first_region: int
-) -> dict[str, NDArray[Any]]:
+) -> Columns:
     """Return one row for each entry of a warp's sums; argument ``first_region + i`` is region i."""
     elements = arguments.parts.numbered(Annotation.DICT_ENTRIES)
     elements = elements.only(arguments.name[elements.message] == Arg.TOTALS)

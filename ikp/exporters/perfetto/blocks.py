@@ -17,14 +17,14 @@ from ikp.exporters.timeline.tracks import Blocks
 
 Ints = NDArray[np.int64]
 
-AT_ONCE: Final = 4096
+_AT_ONCE: Final = 4096
 """Blocks encoded together: enough to hide the cost of each numpy call, few enough for the cache."""
 
 
 def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray[np.uint8]]:
     """Yield the packets of the slices that show where each block ran, lane by lane."""
-    for low in range(0, len(blocks), AT_ONCE):
-        yield _encode(trace, blocks.part(low, min(low + AT_ONCE, len(blocks))), clock)
+    for low in range(0, len(blocks), _AT_ONCE):
+        yield _encode(trace, blocks.part(low, min(low + _AT_ONCE, len(blocks))), clock)
 
 
 def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.exporters.perfetto import evidence
-from ikp.exporters.perfetto.arguments import UNSET, Arguments, arguments_of, sum_rows
+from ikp.exporters.perfetto.arguments import UNSET, Arguments, Columns, arguments_of, sum_rows
 from ikp.exporters.perfetto.schema import (
     FIRST_OWN_ARG,
     MAX_TRACKS,
@@ -20,6 +20,7 @@ from ikp.exporters.perfetto.schema import (
     Arg,
     Event,
     EventType,
+    Facts,
     Packet,
 )
 from ikp.exporters.protobuf.split import DamagedError, Data, Fields, Ints, split
@@ -42,7 +43,7 @@ class Role(IntEnum):
 
 
 @dataclass(slots=True)
-class Tracks:
+class _Tracks:
     """The tracks seen so far, numbered from 1 on by their ids.
 
     Ids count from some large number; in layout 1, from 1.
@@ -87,9 +88,9 @@ class Tracks:
         return self.rank[number] if self.before_first else self.rank[self.parent[number]]
 
 
-FIRST_OWN_CLOCK: Final = 64
+_FIRST_OWN_CLOCK: Final = 64
 """Smaller ids are Perfetto's. The clock of layout 1 was this one."""
-OTHERS: Final = (Packet.TRACK_DESCRIPTOR, Packet.CLOCK_SNAPSHOT, Packet.INTERNED_DATA)
+_OTHERS: Final = (Packet.TRACK_DESCRIPTOR, Packet.CLOCK_SNAPSHOT, Packet.INTERNED_DATA)
 """Packets without events that say something that the reader wants to know."""
 
 
@@ -97,15 +98,15 @@ OTHERS: Final = (Packet.TRACK_DESCRIPTOR, Packet.CLOCK_SNAPSHOT, Packet.INTERNED
 class Contents:
     """What was found in the packets so far."""
 
-    summary: dict[str, Any] | None = None
+    summary: Facts | None = None
     base_ns: int | None = None  # Unix time at which the trace's clock shows 0
     first_name: int | None = None  # interned id of the first region's name
     texts: dict[int, str] = field(default_factory=dict)  # interned, of arguments
-    tracks: Tracks = field(default_factory=Tracks)
-    launches: dict[int, dict[str, Any]] = field(default_factory=dict)  # counted from 1
-    events: list[dict[str, NDArray[Any]]] = field(default_factory=list)
-    blocks: list[dict[str, NDArray[Any]]] = field(default_factory=list)
-    sums: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+    tracks: _Tracks = field(default_factory=_Tracks)
+    launches: dict[int, Facts] = field(default_factory=dict)  # counted from 1
+    events: list[Columns] = field(default_factory=list)
+    blocks: list[Columns] = field(default_factory=list)
+    sums: list[Columns] = field(default_factory=list)
 
     def add(self, data: Data, starts: Ints, sizes: Ints) -> None:
         """Add packets, in the order of the file.
@@ -114,7 +115,7 @@ class Contents:
             DamagedError: they can't be read.
         """
         packets = split(data, starts, sizes)
-        others = packets.message[np.isin(packets.number, OTHERS)]
+        others = packets.message[np.isin(packets.number, _OTHERS)]
         for row in np.unique(others).tolist():
             self._add_other(_parse(data, starts[row], sizes[row]))
         self._add_events(data, starts, sizes, packets)
@@ -124,7 +125,7 @@ class Contents:
             self.tracks.add(packet)
         elif packet.HasField("clock_snapshot"):
             times = {clock.clock_id: clock.timestamp for clock in packet.clock_snapshot.clocks}
-            own = [ticks for clock, ticks in times.items() if clock >= FIRST_OWN_CLOCK]
+            own = [ticks for clock, ticks in times.items() if clock >= _FIRST_OWN_CLOCK]
             if REALTIME in times and own:
                 self.base_ns = times[REALTIME] - own[0]
         elif packet.HasField("interned_data"):
@@ -183,10 +184,10 @@ def _parse(data: Data, start: int, size: int) -> TracePacket:
 
 def _warp_events(
     columns: dict[str, Ints], arguments: Arguments, chosen: NDArray[np.bool_], own: int
-) -> dict[str, NDArray[Any]]:
+) -> Columns:
     """Return the chosen events, with ``own`` arguments beside those that every trace has."""
     count = len(chosen)
-    result: dict[str, NDArray[Any]] = {name: column[chosen] for name, column in columns.items()}
+    result: Columns = {name: column[chosen] for name, column in columns.items()}
     result["block"] = arguments.of(Arg.BLOCK, count, -1)[chosen]
     ticks, given = np.zeros(count, np.int64), np.zeros(count, bool)
     payload, payload_field = np.zeros(count, np.uint64), np.zeros(count, np.int64)
@@ -208,7 +209,7 @@ def _warp_events(
 
 def _block_rows(
     data: Data, columns: dict[str, Ints], arguments: Arguments, chosen: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
+) -> Columns:
     """Return one row for each warp of the blocks whose slices open here."""
     count = len(chosen)
     elements = arguments.parts.numbered(Annotation.ARRAY_VALUES)

@@ -17,7 +17,15 @@ from ikp.core.abi import PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto.flows import ARRIVING, NAMED, Flows
-from ikp.exporters.perfetto.packets import INTEGER, Clock, argument, event_type, packet, typed
+from ikp.exporters.perfetto.packets import (
+    INTEGER,
+    Clock,
+    FirstIds,
+    argument,
+    event_type,
+    packet,
+    typed,
+)
 from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join
 from ikp.exporters.protobuf.varints import (
@@ -39,20 +47,13 @@ Ints = NDArray[np.int64]
 class Encoder:
     """Turns events into columns."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        clock: Clock,
-        first_name: int,
-        args: OwnArgs,
-        first_flow: int,
-    ) -> None:
+    def __init__(self, trace: Trace, clock: Clock, ids: FirstIds, args: OwnArgs) -> None:
         self._trace = trace
         self._clock = clock
         self._args = args
         self._arrows = Arrows.of(trace)
-        self._first_flow = first_flow
-        self._names = varints(first_name + np.arange(len(trace.regions)))
+        self._first_flow = ids.flow
+        self._names = varints(ids.region + np.arange(len(trace.regions)))
         self._blocks = varints(trace.slots.block)
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
 

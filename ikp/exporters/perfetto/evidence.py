@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
 from ikp.core.trace import ClockFit, Launch, Region
+from ikp.exporters.perfetto.schema import Facts
 from ikp.exporters.protobuf.split import DamagedError
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 
-def to_launch(facts: dict[str, Any]) -> Launch:
+def to_launch(facts: Facts) -> Launch:
     """Rebuild a launch from what its slice tells of it.
 
     Raises:
@@ -31,7 +32,7 @@ def to_launch(facts: dict[str, Any]) -> Launch:
         raise DamagedError("the evidence of a launch is incomplete") from error
 
 
-def to_args(facts: dict[str, Any]) -> list[dict[str, str]]:
+def to_args(facts: Facts) -> list[dict[str, str]]:
     """Return names and types of the trace's own arguments, from what the summary tells.
 
     Raises:
@@ -45,7 +46,7 @@ def to_args(facts: dict[str, Any]) -> list[dict[str, str]]:
     return list(args)
 
 
-def to_roles(facts: dict[str, Any]) -> tuple[str, ...]:
+def to_roles(facts: Facts) -> tuple[str, ...]:
     """Return the names of roles.
 
     Raises:
@@ -57,7 +58,7 @@ def to_roles(facts: dict[str, Any]) -> tuple[str, ...]:
     return ("", *roles)
 
 
-def to_provenance(facts: dict[str, Any]) -> dict[str, str]:
+def to_provenance(facts: Facts) -> dict[str, str]:
     """Return where the trace comes from.
 
     Raises:
@@ -69,7 +70,7 @@ def to_provenance(facts: dict[str, Any]) -> dict[str, str]:
     return provenance
 
 
-def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
+def to_regions(facts: Facts) -> tuple[Region, ...]:
     """Return the regions.
 
     Raises:
@@ -81,11 +82,11 @@ def to_regions(facts: dict[str, Any]) -> tuple[Region, ...]:
         raise DamagedError("the table of regions is incomplete") from error
 
 
-def _are(values: Any, kind: type) -> bool:
+def _are(values: object, kind: type) -> bool:
     return isinstance(values, list) and all(isinstance(one, kind) for one in values)
 
 
-def size(facts: dict[str, Any], name: str, default: int | None = None) -> int:
+def size(facts: Facts, name: str, default: int | None = None) -> int:
     """Return how many launches, slots, events, ... there must be.
 
     Raises:
@@ -97,7 +98,7 @@ def size(facts: dict[str, Any], name: str, default: int | None = None) -> int:
     return value
 
 
-def _known(kind: type[Launch | ClockFit | Region], facts: dict[str, Any]) -> dict[str, Any]:
+def _known(kind: type[Launch | ClockFit | Region], facts: Facts) -> Facts:
     """Return the facts that ``kind`` has a field for, each of that field's type."""
     types = get_type_hints(kind)
     known = {name: value for name, value in facts.items() if name in types}
@@ -107,12 +108,12 @@ def _known(kind: type[Launch | ClockFit | Region], facts: dict[str, Any]) -> dic
     return known
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _fits(value: object, kind: Any) -> bool:
     """Tell whether a value is of a field's type: a class, a union, or a tuple."""
     inner = get_args(kind)
-    if get_origin(kind) is tuple and not isinstance(value, tuple):
-        return False
     if get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
         wanted = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
         return len(value) == len(wanted) and all(map(_fits, value, wanted))
     if inner:
@@ -120,7 +121,7 @@ def _fits(value: Any, kind: Any) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def facts(event: TrackEvent) -> dict[str, Any]:
+def facts(event: TrackEvent) -> Facts:
     """Return the arguments of an event that have names of their own, as Python values."""
     return {one.name: _get(one) for one in event.debug_annotations}
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.exporters.perfetto.arguments import Columns
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.evidence import to_launch
 from ikp.exporters.perfetto.rebuild import together
 from ikp.exporters.timeline.launches import group_names, launch_names
 from ikp.exporters.timeline.tracks import distinct
 
-MARGIN: Final = 0.05
+_MARGIN: Final = 0.05
 """Of the first wave, on both sides of it: its edges are seen, and where the next one starts."""
 
 
@@ -50,7 +51,7 @@ def query(contents: Contents, number: int) -> dict[str, str]:
     if mine.any():
         expand.append(("ExpandTracksByRegex", rf"^SM {blocks['sm'][mine].min()}( |$)"))
     commands = list[tuple[str, ...]](expand)
-    if sum(one.top == launches[number].top for one in launches[:number]) > MANY_ABOVE:
+    if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
         own = f"launch {number}: {launches[number].row}"
         commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", row, own))
         commands += [("SwitchWorkspace", own), *expand]
@@ -64,27 +65,25 @@ def _startup(commands: list[tuple[str, ...]]) -> dict[str, str]:
 
 def _exactly(name: str) -> str:
     """Return a JavaScript regular expression for a name."""
-    return f"^{re.sub(SPECIAL, lambda found: chr(92) + found[0], name)}$"
+    return f"^{re.sub(_SPECIAL, lambda found: chr(92) + found[0], name)}$"
 
 
-SPECIAL: Final = r"[][\\^$.*+?(){}|/]"
-MANY_ABOVE: Final = 5
+_SPECIAL: Final = r"[][\\^$.*+?(){}|/]"
+_MANY_ABOVE: Final = 5
 """Rows of other launches that may stand above the one to show."""
 
 
-def _window(
-    contents: Contents, blocks: dict[str, NDArray[Any]], mine: NDArray[np.bool_]
-) -> dict[str, str]:
+def _window(contents: Contents, blocks: Columns, mine: NDArray[np.bool_]) -> dict[str, str]:
     """Return a launch's first wave and a margin. The UI ignores what is not within the file."""
     start, end = _first_wave({name: column[mine] for name, column in blocks.items()})
-    margin = max(1, int(MARGIN * (end - start)))
+    margin = max(1, int(_MARGIN * (end - start)))
     start = max(int(blocks["start_ns"].min()), start - margin)
     end = min(int(blocks["end_ns"].max()), end + 2 * margin)
     base = contents.base_ns or 0
     return {"visStart": str(base + start), "visEnd": str(base + end)} if start < end else {}
 
 
-def _first_wave(warps: dict[str, NDArray[Any]]) -> tuple[int, int]:
+def _first_wave(warps: Columns) -> tuple[int, int]:
     """Return when the blocks of a launch's first wave ran.
 
     It is over when half of the lanes are done with their first block: a lane that is used late

@@ -15,7 +15,7 @@ from ikp.exporters.timeline.batches import ARROW, Arrows
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
-LEAVING: Final = tag(Event.FLOW_IDS, FIXED64)
+_LEAVING: Final = tag(Event.FLOW_IDS, FIXED64)
 ARRIVING: Final = tag(Event.TERMINATING_FLOW_IDS, FIXED64)
 NAMED: Final = tag(Event.NAME, BYTES) + bytes([len(ARROW)]) + ARROW
 
@@ -81,7 +81,7 @@ class Flows:
 
     def fields(self) -> tuple[Column, Column]:
         """Return what the packets that open the events say of them."""
-        return self.leaving.column(LEAVING), self.arriving.column(ARRIVING)
+        return self.leaving.column(_LEAVING), self.arriving.column(ARRIVING)
 
     def alike(self) -> list[Rows]:
         """Return events by how many arrows they have: each list holds up to twice as many."""

@@ -10,12 +10,12 @@ from typing import Final
 from ikp.errors import ExportError
 from ikp.exporters.protobuf.split import DamagedError
 
-VARIABLE: Final = "IKP_INFLATE_MIB"
+_VARIABLE: Final = "IKP_INFLATE_MIB"
 """In the environment: read files that inflate to so many MiB, whatever their own size."""
-TIMES: Final = 32
+_TIMES: Final = 32
 LEAST: Final = 64 << 20
-"""A file may inflate to ``LEAST`` bytes and ``TIMES`` its own size. What ikp writes inflates 4 to 9
-times, and 16 times where all events are one instant; deflate itself can do 1,000 times."""
+"""A file may inflate to ``LEAST`` bytes and ``_TIMES`` its own size. What ikp writes inflates 4 to
+9 times, and 16 times where all events are one instant; deflate itself can do 1,000 times."""
 PIECE: Final = 4 << 20
 """So many bytes are taken apart together."""
 
@@ -25,7 +25,7 @@ class Budget:
 
     def __init__(self, path: str | PathLike[str], size: int) -> None:
         self._path, self._size = path, size
-        self.most = _asked(path) or LEAST + TIMES * size
+        self.most = _asked(path) or LEAST + _TIMES * size
         self.left = self.most
 
     def take(self, count: int) -> None:
@@ -39,16 +39,16 @@ class Budget:
             raise ExportError(
                 f"{self._path} has {self._size:,} bytes, and inflates to more than "
                 f"{self.most >> 20:,} MiB, which no trace of ikp does: it is damaged, or made to "
-                f"fill the memory. To read it all the same, set {VARIABLE} to more in the "
+                f"fill the memory. To read it all the same, set {_VARIABLE} to more in the "
                 "environment."
             )
 
 
 def _asked(path: str | PathLike[str]) -> int:
-    text = os.environ.get(VARIABLE, "0")
+    text = os.environ.get(_VARIABLE, "0")
     if not text.isdecimal():
         raise ExportError(
-            f"{path} was not read, because {VARIABLE}={text!r} in the environment is no number of "
+            f"{path} was not read, because {_VARIABLE}={text!r} in the environment is no number of "
             "MiB: unset it, or give one."
         )
     return int(text) << 20
@@ -63,7 +63,7 @@ def inflated(packed: bytes, budget: Budget) -> Iterator[bytes]:
     """
     from isal import isal_zlib
 
-    inflater = isal_zlib.decompressobj(ZLIB_BITS)
+    inflater = isal_zlib.decompressobj(_ZLIB_BITS)
     try:
         while not inflater.eof:
             piece = inflater.decompress(packed, PIECE)
@@ -78,5 +78,5 @@ def inflated(packed: bytes, budget: Budget) -> Iterator[bytes]:
         raise DamagedError("a compressed part goes on behind its end")
 
 
-ZLIB_BITS: Final = 15
+_ZLIB_BITS: Final = 15
 """The window of zlib's format, with its header and checksum."""

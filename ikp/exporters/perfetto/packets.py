@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ikp.core.rows import row_tables
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto.schema import (
     FIRST_GLOBAL_CLOCK,
+    FIRST_OWN_ARG,
     MAX_TRACKS,
     NEEDS_STATE,
     SEQUENCE,
@@ -37,6 +38,7 @@ from ikp.exporters.protobuf.varints import (
     VARINT_BITS,
     WORD,
     Column,
+    Integers,
     Words,
     as_words,
     same_size,
@@ -45,7 +47,7 @@ from ikp.exporters.protobuf.varints import (
     varints,
 )
 
-MAX_TIME: Final = (1 << 63) - 1
+_MAX_TIME: Final = (1 << 63) - 1
 """Perfetto's trace processor keeps times in signed 64-bit numbers."""
 
 
@@ -64,21 +66,21 @@ class Clock:
         first = int(start.min())
         span = int(end.max()) - first + 1
         ticks = same_size(span)
-        return cls(first, ticks if ticks + span <= MAX_TIME else 0)
+        return cls(first, ticks if ticks + span <= _MAX_TIME else 0)
 
     def time(self, unix_ns: int) -> int:
         """Return what the clock shows at the given moment."""
         return unix_ns - self.unix_ns + self.ticks
 
-    def times(self, unix_ns: NDArray[Any]) -> Words:
+    def times(self, unix_ns: NDArray[np.int64]) -> Words:
         """Return what the clock shows at the given moments, none of them before the first."""
         return as_words(unix_ns - (self.unix_ns - self.ticks))
 
 
-TRACK_BYTES: Final = 6
+_TRACK_BYTES: Final = 6
 """What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
 encode. With 20,000 tracks each, two files have one in common once in 10^8."""
-LEAST: Final = 1 << VARINT_BITS * (TRACK_BYTES - 1)
+_LEAST: Final = 1 << VARINT_BITS * (_TRACK_BYTES - 1)
 """The least number that takes so many bytes. The greatest one is just below 128 times that."""
 
 
@@ -87,24 +89,30 @@ class FirstIds:
     """Where the ids of one file begin."""
 
     clock: int
-    first_track: int
-    first_flow: int
+    track: int
+    flow: int
+    region: int  # interned, among the names of events
+    sums: int  # interned behind those: the name of the slices of what was summed up
+    region_arg: int  # interned, among the names of arguments: a region as part of such a slice
 
     @classmethod
     def of(cls, trace: Trace) -> FirstIds:
         """Draw ids from what tells a trace from any other one."""
         digest = blake2b(digest_size=24)
         facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
-        digest.update(
-            repr((facts, *(len(rows) for rows in row_tables(trace)))).encode(errors="replace")
-        )
+        sizes = [len(rows) for rows in row_tables(trace)]
+        digest.update(repr((facts, *sizes)).encode(errors="replace"))
         for name in Slots.__slots__:
             digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
         words = np.frombuffer(digest.digest(), "<u8").tolist()
+        region = same_size(len(trace.regions) + 1)
         return cls(
             clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
-            first_track=LEAST + words[1] % (LEAST * 127 - MAX_TRACKS),
-            first_flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+            track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
+            flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+            region=region,
+            sums=region + len(trace.regions),
+            region_arg=FIRST_OWN_ARG + len(trace.args),
         )
 
 
@@ -143,7 +151,7 @@ def argument(
     return message(field, tag(Annotation.NAME_IID, VARINT), iid, value_tag, value)
 
 
-def integer(name: Arg, values: NDArray[Any]) -> Message:
+def integer(name: Arg, values: Integers) -> Message:
     """Return an argument that is an integer."""
     return argument(name, varints(values))
 

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ikp.exporters.perfetto import evidence
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto.rebuild import rebuild_rows, rebuild_slots
-from ikp.exporters.perfetto.schema import READABLE, Packet
+from ikp.exporters.perfetto.schema import READABLE, Facts, Packet
 from ikp.exporters.protobuf.split import DamagedError, Data, Ints, fitting, padded, split, whole
 from ikp.exporters.timeline.checks import faults
 from ikp.paths import path_text
@@ -73,12 +72,12 @@ def _bytes(path: str | PathLike[str]) -> bytes:
 def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) -> Contents:
     budget = Budget(path, len(content))
     contents = Contents()
-    contents.tracks.most = MOST_TRACKS + TRACKS_PER_BYTE * len(content)
+    contents.tracks.most = _MOST_TRACKS + _TRACKS_PER_BYTE * len(content)
     own = 0
     for data, starts, sizes in _packets(content, budget):
         begin = 0
         if contents.summary is None:
-            begin = HEAD_PACKETS
+            begin = _HEAD_PACKETS
             summary = _read_head(path, contents, data, starts[:begin], sizes[:begin])
             own = len(evidence.to_args(summary))
         budget.take(own * len(starts))  # each event gets a place for each argument
@@ -90,7 +89,7 @@ def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) 
 
 def _read_head(
     path: str | PathLike[str], contents: Contents, data: Data, starts: Ints, sizes: Ints
-) -> dict[str, Any]:
+) -> Facts:
     with contextlib.suppress(DamagedError):  # what is not ours may have any packets here
         contents.add(data, starts, sizes)
     if contents.summary is None:
@@ -134,7 +133,7 @@ def _parts(starts: Ints) -> Iterator[slice]:
     low = 0
     while low < len(starts):
         high = int(np.searchsorted(starts, starts[low] + PIECE))
-        high = max(high, min(low + HEAD_PACKETS, len(starts)))
+        high = max(high, min(low + _HEAD_PACKETS, len(starts)))
         yield slice(low, high)
         low = high
 
@@ -146,7 +145,7 @@ def _packed(packed: bytes, budget: Budget) -> Iterator[tuple[Data, Ints, Ints]]:
         rest += piece
         data = padded(rest)
         starts, sizes, end = fitting(data, 0, len(rest), Packet.PACKET)
-        if len(starts) >= HEAD_PACKETS:
+        if len(starts) >= _HEAD_PACKETS:
             yield data, starts, sizes
             rest = rest[end:]
     if rest:
@@ -180,9 +179,9 @@ def _trace(contents: Contents) -> Trace:
     return trace
 
 
-HEAD_PACKETS = 5
+_HEAD_PACKETS = 5
 """Names, clock, the first track, the summary's, the summary: what our files begin with."""
-MOST_TRACKS = 1 << 20
-TRACKS_PER_BYTE = 4
+_MOST_TRACKS = 1 << 20
+_TRACKS_PER_BYTE = 4
 """Ids of tracks index a table, so a damaged file must not ask for an endless one. They count from
 at most twice their number, and a track takes more than half a byte of a file."""

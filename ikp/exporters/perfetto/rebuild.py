@@ -12,12 +12,13 @@ from ikp.core.args import ArgColumn
 from ikp.core.totals import make_totals
 from ikp.core.trace import Events, Slots, Totals, make_columns
 from ikp.exporters.perfetto import evidence
+from ikp.exporters.perfetto.arguments import Columns
 from ikp.exporters.perfetto.contents import Contents, Role
-from ikp.exporters.perfetto.schema import Annotation, EventType
+from ikp.exporters.perfetto.schema import Annotation, EventType, Facts
 from ikp.exporters.protobuf.split import DamagedError, Ints
 from ikp.exporters.timeline.sums import NAME
 
-SLOT_COLUMNS = Slots.__slots__
+_SLOT_COLUMNS = Slots.__slots__
 
 
 def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:
@@ -26,7 +27,7 @@ def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:
     Raises:
         DamagedError: some are missing.
     """
-    rows = together(contents.blocks, (*SLOT_COLUMNS, "track", "slot"))
+    rows = together(contents.blocks, (*_SLOT_COLUMNS, "track", "slot"))
     order = np.argsort(rows["slot"], kind="stable")
     if len(order) != count or not np.array_equal(rows["slot"][order], np.arange(count)):
         raise DamagedError(f"not each of its {count} slots is there once")
@@ -34,7 +35,7 @@ def rebuild_slots(contents: Contents, count: int) -> tuple[Slots, Ints, Ints]:
     for name in ("start_ns", "end_ns"):
         rows[name] = _unix_times(contents, rows[name])
     _check_range(rows, ("launch", "warp", "sm", "role"))
-    slots = make_columns(Slots, **{name: rows[name] for name in SLOT_COLUMNS})
+    slots = make_columns(Slots, **{name: rows[name] for name in _SLOT_COLUMNS})
     return slots, _warp_tracks(contents, rows["track"], rows["warp"]), rows["block"]
 
 
@@ -47,9 +48,7 @@ def _warp_tracks(contents: Contents, lane: Ints, warp: Ints) -> Ints:
     return _look_up((parent[uuids], rank[uuids]), uuids, (lane, warp), "a warp has no track")
 
 
-def rebuild_rows(
-    contents: Contents, facts: dict[str, Any], track: Ints, block: Ints
-) -> dict[str, Any]:
+def rebuild_rows(contents: Contents, facts: Facts, track: Ints, block: Ints) -> dict[str, Any]:
     """Return what a trace is made of whose rows are those of the file: events, arguments, totals.
 
     ``facts`` is what the file tells of itself, ``track`` and ``block`` are those of each slot.
@@ -174,16 +173,14 @@ def _unix_times(contents: Contents, times: Ints) -> Ints:
     return times + base
 
 
-def _check_range(rows: dict[str, NDArray[Any]], names: tuple[str, ...]) -> None:
+def _check_range(rows: Columns, names: tuple[str, ...]) -> None:
     """Refuse numbers that the trace's columns can't hold."""
     for name in names:
         if len(rows[name]) and not -1 << 31 <= rows[name].min() <= rows[name].max() < 1 << 31:
             raise DamagedError(f"a {name} has an impossible number")
 
 
-def together(
-    parts: list[dict[str, NDArray[Any]]], names: tuple[str, ...]
-) -> dict[str, NDArray[Any]]:
+def together(parts: list[Columns], names: tuple[str, ...]) -> Columns:
     """Return the columns of all parts."""
     if not parts:
         return {name: np.empty(0, np.int64) for name in names}
@@ -217,7 +214,7 @@ def _by_depth(track: Ints, depth: Ints, rows: Ints) -> Ints:
     return rows[np.lexsort((depth[rows], track[rows]))]
 
 
-MOST_KEY = (1 << 32) + 1
+_MOST_KEY = (1 << 32) + 1
 """Above the numbers of tracks, of blocks and of warps: two make one number of 64 bits."""
 
 
@@ -228,7 +225,7 @@ def _look_up(keys: tuple[Ints, Ints], values: Ints, wanted: tuple[Ints, Ints], f
         DamagedError: one is missing.
     """
     for column in (*keys, *wanted):
-        if len(column) and not -1 <= column.min() <= column.max() < MOST_KEY:
+        if len(column) and not -1 <= column.min() <= column.max() < _MOST_KEY:
             raise DamagedError(fault)
     known, sought = ((major << 33) + minor for major, minor in (keys, wanted))
     order = np.argsort(known, kind="stable")

@@ -7,7 +7,7 @@ package. Also here: what this writer chose freely, which the reader must know.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 
 class Packet(IntEnum):
@@ -107,5 +107,7 @@ FORMAT: Final = 2
 """Version of the layout below."""
 READABLE: Final = (1, 2)
 """Versions that the reader knows; it refuses others. In 1, each launch was a process."""
+Facts = dict[str, Any]
+"""What a trace says of itself: plain values by name, nested as in JSON."""
 SUMMARY: Final = "ikp trace"
 """Name of the instant that holds what concerns the whole file, on a track of its own."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Launch, Trace
 from ikp.exporters.perfetto.events import OwnArgs
-from ikp.exporters.perfetto.packets import Clock
+from ikp.exporters.perfetto.packets import Clock, FirstIds
 from ikp.exporters.perfetto.schema import (
     CLEARED_STATE,
     FIRST_OWN_ARG,
@@ -26,8 +26,8 @@ from ikp.exporters.perfetto.schema import (
     SUMMARY,
     Arg,
     EventType,
+    Facts,
 )
-from ikp.exporters.perfetto.sums import region_arg
 from ikp.exporters.timeline.launches import Kind, Track
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
@@ -44,16 +44,15 @@ def setup(
     trace: Trace,
     layout: Layout,
     clock: Clock,
-    clock_id: int,
-    first_name: int,
+    ids: FirstIds,
     args: OwnArgs,
     sums: Sums | None,
 ) -> bytes:
-    """Return the packets before all others. Region i is interned as name ``first_name + i``."""
+    """Return the packets before all others."""
     first, about, *tracks = layout.tracks
     packets = [  # the reader knows our files by the first five
-        _sequence_start(trace, clock_id, first_name, args, sums),
-        _clocks(clock, clock_id),
+        _sequence_start(trace, ids, args, sums),
+        _clocks(clock, ids),
         _descriptor(first),
         _descriptor(about),
         _summary(trace, layout, clock, sums),
@@ -80,28 +79,26 @@ def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
 
 
-def _sequence_start(
-    trace: Trace, clock_id: int, first_name: int, args: OwnArgs, sums: Sums | None
-) -> TracePacket:
+def _sequence_start(trace: Trace, ids: FirstIds, args: OwnArgs, sums: Sums | None) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
-    packet.trace_packet_defaults.timestamp_clock_id = clock_id
-    for iid, region in enumerate(trace.regions, first_name):
+    packet.trace_packet_defaults.timestamp_clock_id = ids.clock
+    for iid, region in enumerate(trace.regions, ids.region):
         packet.interned_data.event_names.add(iid=iid, name=region.name)
     for arg in Arg:
         packet.interned_data.debug_annotation_names.add(iid=arg, name=arg.name.lower())
     for iid, name in enumerate(trace.args, FIRST_OWN_ARG):
         packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
     if sums is not None:
-        packet.interned_data.event_names.add(iid=first_name + len(trace.regions), name=NAME)
-        for iid, name in enumerate(sums.names, region_arg(trace)):
+        packet.interned_data.event_names.add(iid=ids.sums, name=NAME)
+        for iid, name in enumerate(sums.names, ids.region_arg):
             packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
     for iid, text in enumerate(args.texts, 1):
         packet.interned_data.debug_annotation_string_values.add(iid=iid, str=text.encode())
     return packet
 
 
-def _clocks(clock: Clock, clock_id: int) -> TracePacket:
+def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     """Place the trace's clock on Unix time, and say no more: nothing else is known.
 
     A system trace knows how its other clocks stand to that one, so the two are one when joined.
@@ -109,7 +106,7 @@ def _clocks(clock: Clock, clock_id: int) -> TracePacket:
     packet = _packet()
     packet.clock_snapshot.primary_trace_clock = REALTIME
     packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=clock.unix_ns)
-    packet.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=clock.ticks)
+    packet.clock_snapshot.clocks.add(clock_id=ids.clock, timestamp=clock.ticks)
     return packet
 
 
@@ -167,7 +164,7 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
         yield _event(EventType.SLICE_END, tracks.overview, end)
 
 
-def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
+def of_launch(launch: Launch, provenance: dict[str, str]) -> Facts:
     """Return everything known of a launch, and where the trace comes from."""
     clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
     if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
@@ -176,7 +173,7 @@ def of_launch(launch: Launch, provenance: dict[str, str]) -> dict[str, Any]:
     return {**known, "dropped": launch.dropped, "provenance": provenance}
 
 
-def _of_trace(trace: Trace, sums: Sums | None) -> dict[str, Any]:
+def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
     """Return what concerns the file as a whole, and how much it must hold."""
     return {
         "format": FORMAT,
@@ -202,7 +199,7 @@ def _described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
     ]
 
 
-def _annotate(event: TrackEvent, facts: dict[str, Any]) -> None:
+def _annotate(event: TrackEvent, facts: Facts) -> None:
     """Give an event one argument for each fact; None and empty lists and dicts are left out."""
     for name, value in facts.items():
         if value is not None and value not in ({}, [], ()):

@@ -9,8 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
-from ikp.exporters.perfetto.packets import Clock, entry, event_type, integer, packet, typed
-from ikp.exporters.perfetto.schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
+from ikp.exporters.perfetto.packets import (
+    Clock,
+    FirstIds,
+    entry,
+    event_type,
+    integer,
+    packet,
+    typed,
+)
+from ikp.exporters.perfetto.schema import Annotation, Arg, Event, EventType
 from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, encoded_varint, tag, varints
 from ikp.exporters.timeline.sums import NAME, Sums
@@ -22,21 +30,16 @@ AT_ONCE: Final = 4096
 """Warps encoded together."""
 
 
-def region_arg(trace: Trace) -> int:
-    """Return the interned name of the first region where it names an argument."""
-    return FIRST_OWN_ARG + len(trace.args)
-
-
 def sum_slices(
-    trace: Trace, sums: Sums, layout: Layout, clock: Clock, first_name: int
+    trace: Trace, sums: Sums, layout: Layout, clock: Clock, ids: FirstIds
 ) -> Iterator[NDArray[np.uint8]]:
     """Yield the packets of the slices."""
     slots, first = sums.slices()
     bounds = np.append(first, len(sums))
-    name = encoded_varint(first_name + len(trace.regions))
+    name = encoded_varint(ids.sums)
     for low in range(0, len(slots), AT_ONCE):
         high = min(low + AT_ONCE, len(slots))
-        entries = _entries(sums, region_arg(trace), slice(int(bounds[low]), int(bounds[high])))
+        entries = _entries(sums, ids.region_arg, slice(int(bounds[low]), int(bounds[high])))
         groups = join_groups(entries, first[low:high] - first[low])
         yield _encode(trace, layout, clock, slots[low:high], name, groups)
 

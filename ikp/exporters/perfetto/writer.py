@@ -14,7 +14,7 @@ from ikp.exporters.perfetto.packets import Clock, FirstIds
 from ikp.exporters.perfetto.schema import Packet
 from ikp.exporters.perfetto.setup import descriptors, setup
 from ikp.exporters.perfetto.sums import sum_slices
-from ikp.exporters.protobuf.varints import BYTES, encoded_varint, same_size, tag
+from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 from ikp.exporters.timeline.batches import Batches
 from ikp.exporters.timeline.sums import Sums
 from ikp.exporters.timeline.tracks import counters, in_use, lay_out
@@ -25,8 +25,8 @@ Packets = bytes | NDArray[np.uint8]
 
 EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
-FAST: Final = 1
-WINDOW_BITS: Final = 12
+_FAST: Final = 1
+_WINDOW_BITS: Final = 12
 """What repeats does so within a few packets; short distances take fewer bits."""
 
 
@@ -35,18 +35,17 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
     used_start, used_end = in_use(trace)
     ids = FirstIds.of(trace)
     clock = Clock.over(used_start, used_end)
-    layout = lay_out(trace, used_start, used_end, ids.first_track)
-    first_name = same_size(len(trace.regions) + 1)  # and that of the slices of sums
+    layout = lay_out(trace, used_start, used_end, ids.track)
     args, sums = OwnArgs.of(trace), Sums.of(trace)
-    out.write(compressed(setup(trace, layout, clock, ids.clock, first_name, args, sums)))
+    out.write(compressed(setup(trace, layout, clock, ids, args, sums)))
     out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
     out.writelines(
         compressed(counter(uuid, times, values, clock))
         for uuid, _, times, values in counters(trace.slots, layout)
     )
     if sums is not None:
-        out.writelines(map(compressed, sum_slices(trace, sums, layout, clock, first_name)))
-    encoder = Encoder(trace, clock, first_name, args, ids.first_flow)
+        out.writelines(map(compressed, sum_slices(trace, sums, layout, clock, ids)))
+    encoder = Encoder(trace, clock, ids, args)
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
     for batch in track(batches, len(batches), f"writing {name}"):
         if batch.new:
@@ -59,7 +58,7 @@ def compressed(packets: Packets) -> bytes:
     from isal import igzip_lib
 
     content: bytes = igzip_lib.compress(
-        packets, FAST, igzip_lib.COMP_ZLIB, igzip_lib.MEM_LEVEL_DEFAULT, WINDOW_BITS
+        packets, _FAST, igzip_lib.COMP_ZLIB, igzip_lib.MEM_LEVEL_DEFAULT, _WINDOW_BITS
     )
     inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content))
     outer = tag(Packet.PACKET, BYTES) + encoded_varint(len(inner) + len(content))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from ikp.exporters.protobuf.varints import BYTES, FIXED32, FIXED64, LOW_BITS, WO
 Ints = NDArray[np.int64]
 Data = NDArray[np.uint8]
 
-PADDING: Final = 2 * WORD
+_PADDING: Final = 2 * WORD
 """Bytes that must follow the last message, so that a word can be read from anywhere."""
 
 
@@ -39,7 +39,7 @@ class Fields:
         """Return the fields of one number."""
         return self.only(self.number == number)
 
-    def only(self, rows: NDArray[Any]) -> Fields:
+    def only(self, rows: NDArray[np.bool_ | np.intp]) -> Fields:
         """Return the chosen rows."""
         return Fields(
             self.message[rows],
@@ -59,7 +59,7 @@ class Fields:
 
 def padded(content: bytes) -> Data:
     """Return bytes as an array that :func:`split` can read."""
-    return np.frombuffer(content + bytes(PADDING), np.uint8)
+    return np.frombuffer(content + bytes(_PADDING), np.uint8)
 
 
 def split(data: Data, starts: Ints, sizes: Ints) -> Fields:
@@ -70,7 +70,7 @@ def split(data: Data, starts: Ints, sizes: Ints) -> Fields:
     """
     words = np.ndarray((len(data) - WORD + 1,), "<u8", data, strides=(1,))
     ends = starts + sizes
-    if len(ends) and int(ends.max()) > len(data) - PADDING:
+    if len(ends) and int(ends.max()) > len(data) - _PADDING:
         raise DamagedError("a message is cut off")
     message = np.flatnonzero(sizes > 0)
     at = starts[message]

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
-Sizes = NDArray[np.integer[Any]]
+Integers = NDArray[np.integer[Any]]
+Sizes = Integers
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types: how a field's value is written."""
@@ -18,8 +19,8 @@ WORD: Final = 8
 VARINT_BITS: Final = 7
 LOW_BITS: Final = 56
 """A varint of this many bits fills one word; the rest of a 64-bit value goes to a second one."""
-TOP_BITS: Final = 0x8080808080808080
-ONES: Final = 0x0101010101010101
+_TOP_BITS: Final = 0x8080808080808080
+_ONES: Final = 0x0101010101010101
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,14 @@ def _least(size: int) -> int:
     return 1 << VARINT_BITS * (size - 1) if size > 1 else 1
 
 
-def as_words(values: NDArray[Any]) -> Words:
+def as_words(values: Integers) -> Words:
     """Return integers as 64-bit words, negative ones in two's complement, as protobuf does."""
     if values.dtype == np.uint64:
-        return values
+        return values.view(np.uint64)
     return values.astype(np.int64, copy=False).view(np.uint64)
 
 
-def varints(values: NDArray[Any]) -> Column:
+def varints(values: Integers) -> Column:
     """Return integers as varints of 1 to 10 bytes; negative ones as protobuf's int64."""
     unsigned = as_words(values)
     if not len(unsigned):
@@ -105,13 +106,13 @@ def varints(values: NDArray[Any]) -> Column:
     if least == most:
         sizes: Sizes = np.broadcast_to(np.uint8(least), len(unsigned))
         if least > 1:
-            low |= np.uint64(TOP_BITS & ((1 << 8 * (least - 1)) - 1))
+            low |= np.uint64(_TOP_BITS & ((1 << 8 * (least - 1)) - 1))
     else:
         sizes = _sizes(unsigned, least, most)
         low |= _more_follows(low, most)
     if most <= WORD:
         return Column(low[:, None], sizes)
-    low[sizes > WORD] |= np.uint64(TOP_BITS)
+    low[sizes > WORD] |= np.uint64(_TOP_BITS)
     # What is left are 8 bits. The eighth is the tenth byte, and says of the ninth that one follows.
     high = unsigned >> np.uint64(LOW_BITS)
     high |= (high & np.uint64(0x80)) << np.uint64(1)
@@ -134,8 +135,8 @@ def _more_follows(low: Words, size: int) -> Words:
     for shift in (8, 16, 32):  # then each byte is 0 unless something follows within that many bits
         if 8 * (size - 1) > shift:
             rest |= rest >> np.uint64(shift)
-    rest += np.uint64(TOP_BITS - ONES)  # 0x7f to each byte: all but 0 reach the top bit
-    rest &= np.uint64(TOP_BITS)
+    rest += np.uint64(_TOP_BITS - _ONES)  # 0x7f to each byte: all but 0 reach the top bit
+    rest &= np.uint64(_TOP_BITS)
     return rest
 
 

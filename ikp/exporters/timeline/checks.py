@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.flows import is_flow
-from ikp.core.trace import Trace
+from ikp.core.trace import Column, Trace
 from ikp.errors import ExportError
 
 
@@ -71,7 +68,7 @@ def faults(trace: Trace) -> list[str]:
     return [fault for fault, there in found.items() if there]
 
 
-def _outside(values: NDArray[Any], low: int, high: int | None) -> bool:
+def _outside(values: Column, low: int, high: int | None) -> bool:
     if not len(values):
         return False
     return int(values.min()) < low or (high is not None and int(values.max()) >= high)

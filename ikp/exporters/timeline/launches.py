@@ -100,18 +100,18 @@ def _tops(
     Launches that ran at the same time can't be slices of one row.
     """
     names = group_names(launches)
-    groups = list(dict.fromkeys(names)) or [ALL]
+    groups = list(dict.fromkeys(names)) or [_ALL]
     group = np.array([groups.index(name) for name in names], np.int64)
     number = np.arange(len(launches))
     lanes = pack(group, *when, (number, number)).tolist()
-    about = Track(uuid + 1, ABOUT, uuid, LAST)
+    about = Track(uuid + 1, _ABOUT, uuid, LAST)
     tracks = [Track(uuid, groups[0], description=OVERVIEW), about]
     known = {(groups[0], 0): uuid}
     for name, lane in sorted(set(zip(names, lanes, strict=True)) - known.keys(), key=_by_lane):
         known[name, lane] = uuid + len(tracks)
         row = Track(known[name, lane], name, description=OVERVIEW)
         if lane:  # ranks from 1 on are the launches'
-            row = replace(row, name=BESIDE, parent=known[name, 0], rank=lane - LAST)
+            row = replace(row, name=_BESIDE, parent=known[name, 0], rank=lane - LAST)
         tracks.append(row)
     return tracks, [
         (known[name, lane], known[name, 0]) for name, lane in zip(names, lanes, strict=True)
@@ -129,7 +129,9 @@ def group_names(launches: tuple[Launch, ...]) -> list[str]:
     """
     digits = max((len(str(one.rank)) for one in launches if one.rank is not None), default=1)
     return [
-        " · ".join([ALL, *([] if one.rank is None else [f"rank {one.rank:0{digits}}"]), one.device])
+        " · ".join(
+            [_ALL, *([] if one.rank is None else [f"rank {one.rank:0{digits}}"]), one.device]
+        )
         for one in launches
     ]
 
@@ -156,9 +158,9 @@ def _describe(launch: Launch) -> str:
     )
 
 
-ALL: Final = "launches"
-BESIDE: Final = "launches at the same time"
-ABOUT: Final = "about this file"
+_ALL: Final = "launches"
+_BESIDE: Final = "launches at the same time"
+_ABOUT: Final = "about this file"
 BLOCKS: Final = "resident blocks"
 WARPS: Final = "active warps"
 OVERVIEW: Final = "All launches recorded, each from its first warp's start to its last one's end."

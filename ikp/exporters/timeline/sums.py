@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.args import ArgColumn, Scalar
 from ikp.core.totals import shares
-from ikp.core.trace import Trace
+from ikp.core.trace import Column, Trace
 
 Ints = NDArray[np.int64]
 
@@ -82,5 +82,5 @@ class Sums:
             yield slot, entries
 
 
-def _column(values: NDArray[Any], given: NDArray[np.bool_]) -> ArgColumn:
+def _column(values: Column, given: NDArray[np.bool_]) -> ArgColumn:
     return ArgColumn(np.where(given, values, 0), given)

@@ -177,14 +177,14 @@ def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints
     alone = np.repeat(np.diff(first, append=len(sm)) == 1, np.diff(first, append=len(sm)))
     place = np.arange(len(launch)) - np.searchsorted(launch, launch)
     return [
-        Track(uuid + i, name_of_lane(one, None if single else number), parent, FIRST_LANE + rank)
+        Track(uuid + i, _name_of_lane(one, None if single else number), parent, FIRST_LANE + rank)
         for i, (one, number, single, parent, rank) in enumerate(
             zip(*(c.tolist() for c in (sm, lane, alone, launch_row[launch], place)), strict=True)
         )
     ]
 
 
-def name_of_lane(sm: int, lane: int | None) -> str:
+def _name_of_lane(sm: int, lane: int | None) -> str:
     """Return what the row of a lane is called; the only one of an SM is the SM."""
     return f"SM {sm}" if lane is None else f"SM {sm} · lane {lane}"
 

@@ -120,22 +120,27 @@ def span(
     _check("end_at", end_at, moments)
     _check("until", until, ("first", "last"))
     sources, targets, (count, _) = _pairs(trace, begin, end, within)
-    stop = moments[end_at][targets]
-    order = np.lexsort((stop if until == "first" else -stop, sources))
-    sources, stop = sources[order], stop[order]
-    one = np.diff(sources, prepend=-1) != 0
-    one &= stop >= moments[begin_at][sources]
-    sources, stop = sources[one], stop[one]
+    begins, ends = moments[begin_at], moments[end_at][targets]
+    sources, ends = _one_each(sources, ends, begins, first=until == "first")
     if not len(sources):
         raise UsageError(
             f"no range from the {begin_at} of {begin!r} to the {end_at} of {end!r} would end after "
             "it began: choose other moments, with begin_at= and end_at=."
         )
-    made = _ranges(trace, sources, moments[begin_at][sources], stop)
+    made = _ranges(trace, sources, begins[sources], ends)
     options = f"within={within!r}, begin_at={begin_at!r}, end_at={end_at!r}, until={until!r}"
     told = f"span({name!r}, {begin!r}, {end!r}, {options}) made {len(sources)} ranges"
     told += f"; {count - len(sources)} of {count} {begin!r} had no end"
     return noted(_inserted(replace(trace, regions=(*trace.regions, region)), made), told)
+
+
+def _one_each(sources: Rows, ends: Ints, begins: Ints, *, first: bool) -> tuple[Rows, Ints]:
+    """Return each source once, with its first or last end, if that is not before it begins."""
+    order = np.lexsort((ends if first else -ends, sources))
+    sources, ends = sources[order], ends[order]
+    one = np.diff(sources, prepend=-1) != 0
+    one &= ends >= begins[sources]
+    return sources[one], ends[one]
 
 
 def _pairs(

@@ -61,7 +61,7 @@ def subjects() -> tuple[Subject, ...]:
 
 def _subject(trace: Trace) -> Subject:
     path = _folder() / "made.pftrace"
-    trace.save(path, force=True)
+    PerfettoExporter().write(trace, path, force=True)
     content = path.read_bytes()
     outer = TraceMessage.FromString(content)
     packets = b"".join(zlib.decompress(one.compressed_packets) for one in outer.packet)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -250,3 +252,39 @@ def test_import_ikp_loads_only_the_standard_library() -> None:
 def test_help_loads_only_the_command_line() -> None:
     run = "cli.main(['--help'], standalone_mode=False)"
     assert loaded_by(f"from ikp.cli.main import cli; {run}") == {"click", "ikp"}
+
+
+NOT_FOR_A_SESSION = (
+    *("ikp.exporters.chrome", "ikp.exporters.hatchet", "ikp.exporters.csv_file"),
+    *("ikp.exporters.parquet_file", "ikp.exporters.perfetto.reader"),
+    *("ikp.backends.triton.amd", "ikp.backends.triton.unedited", "ikp.backends.cute"),
+    *("ikp.analysis", "ikp.calibration", "ikp.cli", "ikp.edit", "ikp.inspection", "ikp.viewer"),
+    *("pandas", "pyarrow", "rich", "click"),
+)
+"""What a session that writes a Perfetto trace has no use for."""
+
+
+@pytest.mark.parametrize("interpreted", ["0", "1"])
+def test_a_session_loads_the_exporter_of_its_path_and_no_other(
+    interpreted: str, tmp_path: Path
+) -> None:
+    """Also AMD's passes stay where they are until a kernel is compiled for such a GPU."""
+    for package in ("torch", "triton"):
+        pytest.importorskip(package)
+    script = (
+        "import sys, ikp\n"
+        "with ikp.profile(sys.argv[1], device='cpu', backend='triton') as prof:\n"
+        "    prof.buffer('k')\n"
+        "    loaded = set(sys.modules)\n"
+        "print('LOADED', *loaded)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path / "x.pftrace")],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": interpreted},
+    )
+    loaded = set(ran.stdout.rpartition("LOADED")[2].split())
+    assert {"ikp.exporters.perfetto.writer", "ikp.backends.triton.hooks"} <= loaded
+    assert [one for one in loaded if any(within(one, each) for each in NOT_FOR_A_SESSION)] == []

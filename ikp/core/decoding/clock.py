@@ -19,24 +19,24 @@ from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit
 
-MAX_NS = 2.0**62
-STEP_NS = 32.0
+_MAX_NS = 2.0**62
+_STEP_NS = 32.0
 """Step of the timer of an H200, taken where there are too few anchors to see it."""
-WINDOW_NS = 20_000.0
+_WINDOW_NS = 20_000.0
 """Anchors of an SM closer together than this are one knot: 32 ns of 20 us is 0.16 %."""
-MAX_KNOTS = 256
+_MAX_KNOTS = 256
 """Knots per SM at most; a longer launch has longer windows."""
-REACH = 0.4
+_REACH = 0.4
 """Of the stride between SMs on the axis of knots, what each has on either side: less than half."""
-OUTLIER_MADS = 6.0
+_OUTLIER_MADS = 6.0
 """An anchor further than this many median deviations from the line does not shape the rate."""
-TORN_SPANS = 2.0
+_TORN_SPANS = 2.0
 """An anchor further from the line than this many spans of all anchors is left out: no change of the
 clock explains it, but a warp that was put aside between its two reads does, or overwritten memory.
 """
-MAX_RATE_ERROR = 0.1
+_MAX_RATE_ERROR = 0.1
 """A rate that the timer's steps leave less certain than this is not fitted but taken as given."""
-PLAUSIBLE_HZ = (1e7, 2e10)
+_PLAUSIBLE_HZ = (1e7, 2e10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Axis:
         """Place ticks of an SM on the axis, rounded to ns; keeps the order within an SM."""
         elapsed = (ticks - self.tick_zero[sm]).astype(np.float64)
         placed = self.place(sm, elapsed)
-        np.rint(np.clip(placed, -MAX_NS, MAX_NS, out=placed), out=placed)
+        np.rint(np.clip(placed, -_MAX_NS, _MAX_NS, out=placed), out=placed)
         return placed.astype(np.int64) + self.ns_zero
 
     def place(self, sm: NDArray[np.int64], elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -76,10 +76,24 @@ class Axis:
         placed = elapsed * self.fit.ns_per_tick
         placed += self.offset[sm]
         if self.bend.any():
-            reach = REACH * self.stride
+            reach = _REACH * self.stride
             at = np.clip(elapsed, -reach, reach) + self.stride * sm
             placed += np.interp(at, self.knot, self.bend)
         return placed
+
+
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """Anchors near zero, where float64 is exact to far below a nanosecond."""
+
+    sm: NDArray[np.int64]
+    ns: NDArray[np.float64]
+    ticks: NDArray[np.float64]
+    sms: int  # that there may be
+
+    def only(self, chosen: NDArray[np.bool_]) -> _Points:
+        """Return some of them."""
+        return _Points(self.sm[chosen], self.ns[chosen], self.ticks[chosen], self.sms)
 
 
 def fit_axis(anchors: Anchors, nominal_hz: float) -> Axis:
@@ -88,27 +102,29 @@ def fit_axis(anchors: Anchors, nominal_hz: float) -> Axis:
     ``nominal_hz`` is the advertised clock, used only where no SM has two anchors far enough apart.
     """
     ns_zero, tick_zero = _zeros(anchors)
-    ns = (anchors.ns - ns_zero).astype(np.float64)
-    ticks = (anchors.ticks - tick_zero[anchors.sm]).astype(np.float64)
-    step = _timer_step(anchors.ns)
-
-    rate, source, offset = _line(anchors.sm, ns, ticks, len(tick_zero), step, nominal_hz)
-    residual = ns - rate * ticks - offset[anchors.sm]
-    sound = _sound(ns, residual)
-    sm, ns, ticks, residual = anchors.sm[sound], ns[sound], ticks[sound], residual[sound]
-    stride = 4.0 * (np.abs(ticks).max(initial=0.0) + 1.0)
-    knot, bend, spread, windows = _bends(sm, ticks, residual, rate, stride)
+    points = _Points(
+        anchors.sm,
+        (anchors.ns - ns_zero).astype(np.float64),
+        (anchors.ticks - tick_zero[anchors.sm]).astype(np.float64),
+        len(tick_zero),
+    )
+    rate, source, offset = _line(points, _timer_step(anchors.ns), nominal_hz)
+    residual = points.ns - rate * points.ticks - offset[points.sm]
+    sound = _sound(points.ns, residual)
+    points = points.only(sound)
+    stride = 4.0 * (np.abs(points.ticks).max(initial=0.0) + 1.0)
+    knot, bend, spread, windows = _bends(points, residual[sound], rate, stride)
     axis = Axis(ClockFit("cycles", rate, source), ns_zero, tick_zero, offset, knot, bend, stride)
 
-    error = ns - axis.place(sm, ticks)
+    error = points.ns - axis.place(points.sm, points.ticks)
     # What is fitted: where each window of anchors lies, and the rate within windows. Of as many
     # anchors, each lies on the fit, however wrong it is.
-    spare = len(ns) - windows - (source == "fitted")
+    spare = len(error) - windows - (source == "fitted")
     fit = ClockFit(
         kind="cycles",
         ns_per_tick=rate,
         rate=source,
-        anchors=len(ns),
+        anchors=len(error),
         residual_sd_ns=float(error.std()) if spare > 0 else None,
         residual_max_ns=float(np.abs(error).max()) if spare > 0 else None,
         rate_spread=spread,
@@ -133,8 +149,8 @@ def _zeros(anchors: Anchors) -> tuple[int, NDArray[np.int64]]:
 def _timer_step(ns: NDArray[np.int64]) -> float:
     """Return the step in which the timer moves, as far as its values show it."""
     seen = np.unique(ns)
-    step = float(np.gcd.reduce(np.diff(seen))) if len(seen) > 1 else STEP_NS
-    return step if len(seen) > 3 else min(step, STEP_NS)
+    step = float(np.gcd.reduce(np.diff(seen))) if len(seen) > 1 else _STEP_NS
+    return step if len(seen) > 3 else min(step, _STEP_NS)
 
 
 def _sound(ns: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -142,34 +158,28 @@ def _sound(ns: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np
     if not len(ns):
         return np.zeros(0, bool)
     span = 1000.0 + float(np.percentile(np.abs(ns), 95))
-    return np.asarray(np.abs(residual) <= TORN_SPANS * span)
+    return np.asarray(np.abs(residual) <= _TORN_SPANS * span)
 
 
 def _line(
-    sm: NDArray[np.int64],
-    ns: NDArray[np.float64],
-    ticks: NDArray[np.float64],
-    sms: int,
-    step: float,
-    nominal_hz: float,
+    points: _Points, step: float, nominal_hz: float
 ) -> tuple[float, str, NDArray[np.float64]]:
     """Return one rate for all SMs, where it comes from, and each SM's offset."""
-    rate = _median_slope(sm, ns, ticks) or 1e9 / nominal_hz
-    distance = np.abs(ns - rate * ticks - _medians(sm, ns - rate * ticks, sms)[sm])
-    near = distance <= max(OUTLIER_MADS * float(np.median(distance)) if len(ns) else 0.0, 1.0)
-    rate, source = _rate(sm[near], ns[near], ticks[near], sms, step, nominal_hz)
-    return rate, source, _medians(sm, ns - rate * ticks, sms)
+    rate = _median_slope(points) or 1e9 / nominal_hz
+    distance = points.ns - rate * points.ticks
+    distance = np.abs(distance - _medians(points.sm, distance, points.sms)[points.sm])
+    far = _OUTLIER_MADS * float(np.median(distance)) if len(distance) else 0.0
+    rate, source = _rate(points.only(distance <= max(far, 1.0)), step, nominal_hz)
+    return rate, source, _medians(points.sm, points.ns - rate * points.ticks, points.sms)
 
 
-def _median_slope(
-    sm: NDArray[np.int64], ns: NDArray[np.float64], ticks: NDArray[np.float64]
-) -> float:
+def _median_slope(points: _Points) -> float:
     """Return the median slope between anchors half an SM's lot apart; 0 where there is none.
 
     Least squares would follow a single wild anchor anywhere.
     """
-    order = np.lexsort((ticks, sm))
-    sm, ns, ticks = sm[order], ns[order], ticks[order]
+    order = np.lexsort((points.ticks, points.sm))
+    sm, ns, ticks = points.sm[order], points.ns[order], points.ticks[order]
     count = np.bincount(sm)
     left = np.flatnonzero(np.arange(len(sm)) - (np.cumsum(count) - count)[sm] < (count // 2)[sm])
     right = left + ((count + 1) // 2)[sm[left]]
@@ -178,26 +188,20 @@ def _median_slope(
     return max(0.0, float(np.median(slopes))) if len(slopes) else 0.0
 
 
-def _rate(
-    sm: NDArray[np.int64],
-    ns: NDArray[np.float64],
-    ticks: NDArray[np.float64],
-    sms: int,
-    step: float,
-    nominal_hz: float,
-) -> tuple[float, str]:
+def _rate(points: _Points, step: float, nominal_hz: float) -> tuple[float, str]:
     """Least squares over all SMs, each about its own mean.
 
     ``step`` is that of the timer: it must be small beside the time between anchors.
     """
+    sm, sms = points.sm, points.sms
     count = np.maximum(np.bincount(sm, minlength=sms), 1)
-    x = ticks - (np.bincount(sm, ticks, sms) / count)[sm]
-    y = ns - (np.bincount(sm, ns, sms) / count)[sm]
+    x = points.ticks - (np.bincount(sm, points.ticks, sms) / count)[sm]
+    y = points.ns - (np.bincount(sm, points.ns, sms) / count)[sm]
     spread, common = float(x @ x), float(x @ y)
     if spread > 0 and common > 0:
         rate = common / spread
         error = step / 12**0.5 / (rate * spread**0.5)  # as of steps evenly distributed
-        if error < MAX_RATE_ERROR and PLAUSIBLE_HZ[0] < 1e9 / rate < PLAUSIBLE_HZ[1]:
+        if error < _MAX_RATE_ERROR and _PLAUSIBLE_HZ[0] < 1e9 / rate < _PLAUSIBLE_HZ[1]:
             return rate, "fitted"
     return 1e9 / nominal_hz, "nominal"
 
@@ -217,16 +221,13 @@ def _medians(
 
 
 def _bends(
-    sm: NDArray[np.int64],
-    ticks: NDArray[np.float64],
-    residual: NDArray[np.float64],
-    rate: float,
-    stride: float,
+    points: _Points, residual: NDArray[np.float64], rate: float, stride: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float, int]:
     """Return knots, the bend at each, the relative spread of the rate, and how many windows."""
+    sm, ticks = points.sm, points.ticks
     if not len(sm):
         return np.zeros(1), np.zeros(1), 0.0, 0
-    window = max(WINDOW_NS / rate, float(np.ptp(ticks)) / MAX_KNOTS)
+    window = max(_WINDOW_NS / rate, float(np.ptp(ticks)) / _MAX_KNOTS)
     at = ticks + stride * sm
     order = np.argsort(at, kind="stable")
     at, residual = at[order], residual[order]
@@ -251,7 +252,7 @@ def _bends(
     low_bend = bend[first] - np.append(slope, 0.0)[first] * (knot[first] - low)
     high_bend = bend[last] + np.append([0.0], slope)[last] * (high - knot[last])
     edge = np.rint(knot[first] / stride) * stride
-    reach = (REACH + 0.05) * stride
+    reach = (_REACH + 0.05) * stride
     knots = np.concatenate([edge - reach, low, knot, high, edge + reach])
     bends = np.concatenate([low_bend, low_bend, bend, high_bend, high_bend])
     sort = np.argsort(knots, kind="stable")

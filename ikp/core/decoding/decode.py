@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, SlotState
 from ikp.core.decoding.launch_header import (
+    Layout,
     Source,
     is_summed,
     language_of,
@@ -26,8 +27,8 @@ from ikp.core.decoding.launch_header import (
     triple,
 )
 from ikp.core.decoding.losses import needed_bytes, note_losses, why_no_room
-from ikp.core.decoding.records import Counts, by_time, holes, placed_rows, plain_kinds, sound_only
-from ikp.core.decoding.slots import slot_headers, used_slots
+from ikp.core.decoding.records import Kept, kept_records
+from ikp.core.decoding.slots import used_slots
 from ikp.core.decoding.timeline import NOMINAL_HZ, Timeline
 from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals, split_totals
@@ -75,98 +76,105 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     if header is None:
         return None
     notes: list[str] = []
-    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
-    slot_bytes, warps = int(header["slot_bytes"]), int(header["warps_per_block"])
-    note_differences(header, source, notes)
-    summed = is_summed(header, source, notes)
-    chosen = selection_of(header, source, notes)
-    rows = chosen.chosen_warps(warps)
-    slots = chosen.count_blocks(math.prod(triple(header["grid"]))) * len(rows)
-    capacity = abi.slot_capacity(slot_bytes, overflow, clock)
-    needed, shortage = why_no_room(header, source, slots)
-    if shortage:
-        notes.append(shortage)
-        slots = capacity = 0
-    relaunches = max(0, int(header["launches"]) - 1)
-    heads = slot_headers(source.data, slots, slot_bytes, not relaunches, notes)
-    ids = used_slots(heads, int(header["grid_id"]), not relaunches, notes)
-    heads = heads[ids]
+    layout = _layout(header, source, notes)
+    heads, ids = used_slots(source, layout, int(header["grid_id"]), notes)
     finished = heads["state"] == SlotState.FINISHED
-
-    base = heads["init_ns" if clock.unit is ClockKind.GLOBALTIMER else "init_clock"]
-    base = base.astype(f"<u{clock.bits // 8}")
-    counts = Counts(
-        source.data, ids, heads["attempted"], base, slot_bytes, capacity, overflow, summed, clock
-    )
-    attempted = counts.attempted(finished, relaunches > 0, notes)
-    kept = np.minimum(attempted, capacity)
-    records, row = counts.records(attempted, kept)
-    placed = placed_rows(records, row, len(kept))
-    reached = attempted  # with given indices: one more than the largest
-    if placed.any():
-        attempted = attempted - holes(records, row, placed)
-    records, row, kept = sound_only(records, row, kept, placed, reached > capacity, summed, notes)
-    if placed.any():
-        records = by_time(records, row, placed, base)
-
-    timeline = Timeline(clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
-    lost_oldest = (reached > capacity) & (overflow is OverflowMode.WRAP)
-    slot_start = timeline.slot_start()
-    slot_end = np.maximum(timeline.slot_end(), slot_start)
-    totals, records, row = split_totals(
-        records, row, timeline.rates(slot_start, slot_end), summed=summed
-    )
-    start, end, ticks = timeline.place(records, row, lost_oldest)
-    np.maximum.at(slot_end, row, end)
-    needed = needed or needed_bytes(reached, finished, capacity, slots, overflow, clock)
-    note_losses(
-        notes, source, finished, reached, kept, capacity, overflow, needed, relaunches, summed
-    )
+    kept = kept_records(source, layout, heads, ids, notes)
+    timeline = Timeline(layout.clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
+    slots, events, totals = _columns(layout, heads, ids, kept, timeline)
+    needed = needed_bytes(layout, kept.reached, finished)
+    note_losses(notes, source, layout, kept, finished, needed)
     timeline.note(notes, advertised=source.clock_rate_hz > 0)
     launch = Launch(
         label=source.label,
         grid=triple(header["grid"]),
         block=triple(header["block"]),
-        warps_per_block=warps,
+        warps_per_block=int(header["warps_per_block"]),
         device=source.device,
         backend=language_of(header, source),
         clock=timeline.fit,
-        overflow=overflow.name.lower(),
-        capacity=capacity,
+        overflow=layout.overflow.name.lower(),
+        capacity=layout.capacity,
         segment_bytes=len(source.data),
-        attempted=int(attempted.sum()),
-        kept=int(kept.sum()),
+        attempted=int(kept.attempted.sum()),
+        kept=int(kept.kept.sum()),
         unfinished=int((~finished).sum()),
         needed_bytes=needed,
-        relaunches=relaunches,
+        relaunches=layout.relaunches,
         notes=tuple(notes),
         rank=source.rank,
-        mode="totals" if summed else "timeline",
+        mode="totals" if layout.summed else "timeline",
     )
-    slot_columns = {
-        "block": chosen.chosen_blocks(ids // max(1, len(rows))),
-        "warp": rows[ids % max(1, len(rows))],
+    names = merge([known, source.regions or {}])
+    regions = np.concatenate([events.pop("region"), totals["region"]])
+    return _Decoded(launch, slots, events, totals, regions, names)
+
+
+def _layout(header: Any, source: Source, notes: list[str]) -> Layout:
+    """Return how the launch divided its segment; tell where that is not as it was asked for."""
+    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
+    note_differences(header, source, notes)
+    summed = is_summed(header, source, notes)
+    chosen = selection_of(header, source, notes)
+    warps = chosen.chosen_warps(int(header["warps_per_block"]))
+    slots = chosen.count_blocks(math.prod(triple(header["grid"]))) * len(warps)
+    slot_bytes = int(header["slot_bytes"])
+    capacity = abi.slot_capacity(slot_bytes, overflow, clock)
+    needed, shortage = why_no_room(header, source, slots)
+    if shortage:
+        notes.append(shortage)
+        slots = capacity = 0
+    return Layout(
+        clock=clock,
+        overflow=overflow,
+        summed=summed,
+        chosen=chosen,
+        warps=warps,
+        slots=slots,
+        slot_bytes=slot_bytes,
+        capacity=capacity,
+        needed_bytes=needed,
+        relaunches=max(0, int(header["launches"]) - 1),
+    )
+
+
+_Columns = dict[str, NDArray[Any]]
+
+
+def _columns(
+    layout: Layout, heads: Any, ids: NDArray[np.int64], kept: Kept, timeline: Timeline
+) -> tuple[_Columns, _Columns, _Columns]:
+    """Return the columns of slots, events and totals; ``region`` and ``role`` hold ids."""
+    start = timeline.slot_start()
+    end = np.maximum(timeline.slot_end(), start)
+    rates = timeline.rates(start, end)
+    totals, records, row = split_totals(kept.records, kept.row, rates, summed=layout.summed)
+    lost_oldest = (kept.reached > layout.capacity) & (layout.overflow is OverflowMode.WRAP)
+    event_start, event_end, ticks = timeline.place(records, row, lost_oldest)
+    np.maximum.at(end, row, event_end)
+    slots = {
+        "block": layout.chosen.chosen_blocks(ids // max(1, len(layout.warps))),
+        "warp": layout.warps[ids % max(1, len(layout.warps))],
         "sm": heads["sm"],
         "role": heads["role"],
-        "start_ns": slot_start,
-        "end_ns": slot_end,
-        "attempted": attempted,
-        "kept": kept,
-        "finished": finished,
-    }
-    tag = records["tag"]
-    event_columns = {
-        "slot": row,
-        "kind": plain_kinds(tag >> abi.KIND_SHIFT) if placed.any() else tag >> abi.KIND_SHIFT,
         "start_ns": start,
         "end_ns": end,
+        "attempted": kept.attempted,
+        "kept": kept.kept,
+        "finished": heads["state"] == SlotState.FINISHED,
+    }
+    tag = records["tag"]
+    events = {
+        "slot": row,
+        "region": tag & abi.REGION_MASK,
+        "kind": kept.kinds[: len(row)],
+        "start_ns": event_start,
+        "end_ns": event_end,
         "ticks": ticks,
         "payload_type": tag >> abi.PAYLOAD_SHIFT & 3,
         "payload": records["payload"],
     }
-    names = merge([known, source.regions or {}])
-    regions = np.concatenate([tag & abi.REGION_MASK, totals["region"]])
-    return _Decoded(launch, slot_columns, event_columns, totals, regions, names)
+    return slots, events, totals
 
 
 def _index_regions(

@@ -34,6 +34,27 @@ class Source:
     rank: int | None = None  # of the process that launched the kernel
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a launch divided its segment among the warps that record."""
+
+    clock: ClockKind
+    overflow: OverflowMode
+    summed: bool  # totals are kept, not events
+    chosen: Selection
+    warps: NDArray[np.int64]  # of a block, those that record
+    slots: int  # in the segment; 0 where none has room for a record
+    slot_bytes: int
+    capacity: int  # records that a slot can get
+    needed_bytes: int  # of a segment with room, where there is none
+    relaunches: int  # earlier launches that wrote to the segment
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no earlier launch wrote here, so that all is zero where this one didn't."""
+        return not self.relaunches
+
+
 def is_summed(header: Any, source: Source, notes: list[str]) -> bool:
     """Return whether the kernel kept totals; tell where it did not heed the wish."""
     summed = _has(header, Option.TOTALS)

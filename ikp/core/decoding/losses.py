@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.records import Kept
 
 _LOSSES = re.compile(
     r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"
 )
 """How the notes below begin, of what the launch's own figures say, too."""
-FIRST_RECORDS = 64
+_FIRST_RECORDS = 64
 """Records per warp to propose where a buffer was too small to learn how many there are."""
 
 
@@ -31,7 +32,7 @@ def why_no_room(header: Any, source: Source, slots: int) -> tuple[int, str]:
     if not slots:
         return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
     if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow, clock):
-        needed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock)
+        needed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
         return needed, _too_small(source, slots, needed)
     return 0, ""
 
@@ -39,44 +40,41 @@ def why_no_room(header: Any, source: Source, slots: int) -> tuple[int, str]:
 def note_losses(
     notes: list[str],
     source: Source,
+    layout: Layout,
+    kept: Kept,
     finished: NDArray[np.bool_],
-    attempted: NDArray[np.int64],
-    kept: NDArray[np.int64],
-    capacity: int,
-    overflow: OverflowMode,
     needed: int,
-    relaunches: int,
-    summed: bool,
 ) -> None:
-    """Tell what a launch lost, and the size that would have held all."""
-    if int(attempted.max(initial=0)) > capacity:
+    """Tell what a launch lost, and that a segment of ``needed`` bytes would have held all."""
+    what = "totals" if layout.summed else "records"
+    dropped = int((kept.reached - np.minimum(kept.reached, layout.capacity)).sum())
+    if dropped:
+        which = "the oldest" if layout.overflow is OverflowMode.WRAP else "the latest"
         notes.append(
-            f"{int((attempted - np.minimum(attempted, capacity)).sum())} "
-            f"{'totals' if summed else 'records'} dropped "
-            f"({'the oldest' if overflow is OverflowMode.WRAP else 'the latest'} of each full "
-            f"slot); {_remedy(source, needed)} would have held all"
+            f"{dropped} {what} dropped ({which} of each full slot); {_remedy(source, needed)} "
+            "would have held all"
         )
     unfinished = int(np.count_nonzero(~finished))
-    if capacity and len(finished) and not unfinished and not attempted.any():
+    if layout.capacity and len(finished) and not unfinished and not kept.reached.any():
         notes.append(
-            f"no {'totals' if summed else 'records'}: {_warps(len(finished))} ran from ikp.init to "
-            "the end and closed no range there. Check that each ikp.start has its ikp.end, that "
-            "the code of the ranges runs, and that where= is true somewhere"
+            f"no {what}: {_warps(len(finished))} ran from ikp.init to the end and closed no range "
+            "there. Check that each ikp.start has its ikp.end, that the code of the ranges runs, "
+            "and that where= is true somewhere"
         )
-    if unfinished and summed:
+    if unfinished and layout.summed:
         notes.append(f"{unfinished} warps never reached finish: their totals are lost")
     elif unfinished:
-        full = int(np.count_nonzero(~finished & (kept >= capacity)))
+        full = int(np.count_nonzero(~finished & (kept.kept >= layout.capacity)))
         notes.append(
             f"{unfinished} warps never reached finish: their counts are read from the records"
             + (f", and {full} of them are full, so more may be lost" if full else "")
         )
-    if relaunches:
+    if layout.relaunches:
         notes.append(
-            f"{relaunches} earlier launches wrote to this buffer; only the last is kept"
+            f"{layout.relaunches} earlier launches wrote to this buffer; only the last is kept"
             + (
                 ", though warps that never reached finish may show some of theirs"
-                if unfinished and not summed
+                if unfinished and not layout.summed
                 else ""
             )
         )
@@ -89,7 +87,7 @@ def _warps(count: int) -> str:
 def _too_small(source: Source, slots: int, needed: int) -> str:
     return (
         f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "
-        f"{_remedy(source, needed)} holds {FIRST_RECORDS} records per warp"
+        f"{_remedy(source, needed)} holds {_FIRST_RECORDS} records per warp"
     )
 
 
@@ -99,16 +97,13 @@ def _remedy(source: Source, needed: int) -> str:
     return f"prof.buffer({source.label!r}, size={needed})"
 
 
-def needed_bytes(
-    attempted: NDArray[np.int64],
-    finished: NDArray[np.bool_],
-    capacity: int,
-    slots: int,
-    overflow: OverflowMode,
-    clock: ClockKind,
-) -> int:
+def needed_bytes(layout: Layout, reached: NDArray[np.int64], finished: NDArray[np.bool_]) -> int:
     """Return the segment size that would have held all; twice the present one where unknown."""
-    need = int(attempted.max(initial=0))
-    if (~finished & (attempted >= capacity)).any():
-        need = max(need, 2 * capacity)
-    return abi.segment_bytes(slots, need, overflow, clock) if need > capacity else 0
+    if layout.needed_bytes:
+        return layout.needed_bytes
+    need = int(reached.max(initial=0))
+    if (~finished & (reached >= layout.capacity)).any():
+        need = max(need, 2 * layout.capacity)
+    if need <= layout.capacity:
+        return 0
+    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock)

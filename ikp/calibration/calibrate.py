@@ -15,18 +15,18 @@ from ikp.core import abi
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
 from ikp.errors import BufferError, UsageError
-from ikp.session import switches
+from ikp.session import current
+from ikp.session.memory import Room
 from ikp.session.recorder import Asked, recording
-from ikp.session.sizing import Room
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
 RANGES = 64
 """Ranges that each warp records, with up to ``figures.MANY`` records in each."""
-FEWEST = 8
+_FEWEST = 8
 LAUNCHES = 2
 """Launches of each kernel: the last one counts, when code and clocks are warm."""
-DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def calibrate(
@@ -108,7 +108,7 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
 
     from ikp.calibration.kernels import records
 
-    if not switches.enabled():
+    if not current.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
     wishes = Wishes(**options)
     ranges = _ranges(wishes, warps)
@@ -134,10 +134,10 @@ def _ranges(wishes: Wishes, warps: int) -> int:
     part = abi.SLOT_HEADER_BYTES + wishes.shared_bytes // warps
     room = abi.slot_capacity(part, wishes.overflow, wishes.clock)
     found = min(RANGES, room // (figures.MANY + 1))
-    if found < FEWEST:
+    if found < _FEWEST:
         raise UsageError(
             f"shared_bytes={wishes.shared_bytes} is too little to calibrate with: each of {warps} "
-            f"warps needs room for {FEWEST * (figures.MANY + 1)} records."
+            f"warps needs room for {_FEWEST * (figures.MANY + 1)} records."
         )
     return found
 
@@ -172,7 +172,7 @@ def _versions() -> str:
     import torch
     import triton
 
-    found = re.search(r"\b\d+(\.\d+)+\b", DRIVER.read_text()) if DRIVER.exists() else None
+    found = re.search(r"\b\d+(\.\d+)+\b", _DRIVER.read_text()) if _DRIVER.exists() else None
     driver = found[0] if found else "?"
     return (
         f"driver={driver} torch={torch.__version__} triton={triton.__version__} ikp={__version__}"

@@ -32,7 +32,7 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
-    from ikp.profiling.output import check_target
+    from ikp.trace import check_target
 
     check_target(target, force)  # before the work of reading
     trace = _chosen(read_trace(source), given(choice))

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import take_args
 from ikp.core.totals import take_totals
-from ikp.core.trace import AnyTrace, Events, Slots, Totals, Trace
+from ikp.core.trace import AnyTrace, Column, Events, Slots, Totals, Trace
 from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-EDITED = "edited"
+_EDITED = "edited"
 """The provenance that lists what was done to a trace."""
 
 
 def noted(trace: AnyTrace, what: str) -> AnyTrace:
     """Return the trace with a note in its provenance that says what was done."""
-    before = trace.provenance.get(EDITED)
+    before = trace.provenance.get(_EDITED)
     text = f"{before}; {what}" if before else what
-    return replace(trace, provenance={**trace.provenance, EDITED: text})
+    return replace(trace, provenance={**trace.provenance, _EDITED: text})
 
 
 def refuse_totals(trace: Trace, what: str, remedy: str) -> None:
@@ -37,7 +36,7 @@ def refuse_totals(trace: Trace, what: str, remedy: str) -> None:
         raise UsageError(f"{what}, and the trace has totals of its regions, no events. {remedy}")
 
 
-def take_events(trace: AnyTrace, rows: NDArray[Any]) -> AnyTrace:
+def take_events(trace: AnyTrace, rows: Column) -> AnyTrace:
     """Return the trace with the given events, in the given order."""
     events = Events(*(getattr(trace.events, name)[rows] for name in Events.__slots__))
     return replace(trace, events=events, args=take_args(trace.args, rows))
@@ -53,11 +52,11 @@ def take_slots(trace: AnyTrace, chosen: Bools) -> AnyTrace:
     left = take_events(trace, events)
     slots = Slots(*(getattr(trace.slots, name)[chosen] for name in Slots.__slots__))
     moved = replace(left.events, slot=number[left.events.slot].astype(np.int32))
-    totals = numbered_totals(take_totals(trace.totals, chosen[trace.totals.slot]), slot=number)
+    totals = _numbered_totals(take_totals(trace.totals, chosen[trace.totals.slot]), slot=number)
     return _recounted(replace(left, slots=slots, events=moved, totals=totals), trace.slots)
 
 
-def numbered_totals(totals: Totals, **numbers: NDArray[Any]) -> Totals:
+def _numbered_totals(totals: Totals, **numbers: Column) -> Totals:
     """Return totals whose ``slot`` or ``region`` are others: the new number of each old one."""
     return replace(
         totals,

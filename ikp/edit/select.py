@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.totals import take_totals
-from ikp.core.trace import AnyTrace, Events, Totals, Trace
+from ikp.core.trace import AnyTrace, Column, Events, Totals, Trace
 from ikp.edit.parts import (
     Bools,
     noted,
@@ -85,8 +85,8 @@ def select(
     return noted(result, f"select({_told(asked)}) kept {after} of {before} {what}")
 
 
-def _told(asked: dict[str, Any]) -> str:
-    def text(value: Any) -> str:
+def _told(asked: Mapping[str, object]) -> str:
+    def text(value: object) -> str:
         if isinstance(value, np.ndarray):
             return "..."
         return getattr(value, "__qualname__", None) or repr(value)
@@ -114,7 +114,7 @@ def _events(
     trace: Trace,
     window_ns: tuple[float | None, float | None] | None,
     begin: int,
-    where: NDArray[Any] | None,
+    where: Column | None,
 ) -> Bools:
     events = trace.events
     found = np.ones(len(events), bool)
@@ -143,7 +143,7 @@ def _bounds(window_ns: tuple[float | None, float | None]) -> tuple[float, float]
     )
 
 
-def _mask(where: NDArray[Any], count: int) -> Bools:
+def _mask(where: Column, count: int) -> Bools:
     mask = np.asarray(where)
     if mask.dtype != bool or mask.shape != (count,):
         raise UsageError(

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ikp import plugins
+from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.overhead import Overhead
 from ikp.core.regions import merge
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import PluginError, UsageError
-from ikp.session.checked import checked_deduction, checked_mode, checked_shared, choice
 from ikp.session.device import checked_device, free_bytes
+from ikp.session.memory import DEFAULT_BYTES, Room, inferred
 from ikp.session.options import CLOCKS, OVERFLOWS
-from ikp.session.sizing import Room, inferred
 
 BUILT_IN = {"triton": "triton", "cute": "cutlass"}
 """Built-in backends and the package each needs. Buffers of either serve all built-in languages."""
@@ -34,14 +35,14 @@ class Wishes:
         schedule: bool = True,
         sched_barriers: bool = True,
         shared_bytes: int = 0,
-        deduct_overhead: Any = False,
+        deduct_overhead: object = False,
     ) -> None:
-        self.clock: ClockKind = choice(ClockKind, clock, "clock", CLOCKS)
-        self.overflow: OverflowMode = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
-        self.totals = checked_mode(mode, overflow, shared_bytes, self.clock) == "totals"
+        self.clock: ClockKind = _choice(ClockKind, clock, "clock", CLOCKS)
+        self.overflow: OverflowMode = _choice(OverflowMode, overflow, "overflow", OVERFLOWS)
+        self.totals = _checked_mode(mode, overflow, shared_bytes, self.clock) == "totals"
         self.schedule, self.barriers = schedule, sched_barriers
-        self.shared_bytes = checked_shared(shared_bytes)
-        self.deduct = checked_deduction(deduct_overhead, self.totals)
+        self.shared_bytes = _checked_shared(shared_bytes)
+        self.deduct = _checked_deduction(deduct_overhead, self.totals)
         self._buffer_size = buffer_size
         self._device = device
         self._backend = backend
@@ -129,3 +130,67 @@ def _installed_backend() -> str:
         "no kernel language is installed. Do: pip install 'ikp[triton]' (Triton and Gluon) or "
         "pip install 'ikp[cute]' (CuTe DSL)."
     )
+
+
+def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
+    """Return the member of an enum that an option names."""
+    if value not in allowed:
+        raise UsageError(f"{name}={value!r} is unknown: use {_either(allowed)}.")
+    return kind[value.upper()]
+
+
+def _checked_mode(mode: object, overflow: str, shared_bytes: int, clock: ClockKind) -> str:
+    """Return what a session keeps, if its other options go with that."""
+    if mode not in DEFAULT_BYTES:
+        raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
+    if mode == "totals" and overflow == "wrap":
+        raise UsageError(
+            "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
+            "of all ranges of its region. Leave overflow out."
+        )
+    if mode == "totals" and shared_bytes:
+        raise UsageError(
+            "mode='totals' keeps its sums in registers: there are no records to stage in shared "
+            "memory. Leave shared_bytes out."
+        )
+    if mode == "totals" and clock.bits > abi.WORD_BITS:
+        raise UsageError(
+            f"mode='totals' adds up ranges shorter than 2**32 ticks each, in sums of 64 bits: "
+            f"clock={clock.unit.name.lower()!r} does. For single ranges longer than that, leave "
+            "mode out."
+        )
+    return str(mode)
+
+
+def _checked_deduction(wish: object, totals: bool) -> bool | Overhead:
+    """Return what is to be deducted, if there is a timeline from which it can be."""
+    if not isinstance(wish, (bool, Overhead)):
+        raise UsageError(
+            f"deduct_overhead={wish!r} is unknown: use True, False, or what ikp.calibrate returned."
+        )
+    if wish and totals:
+        raise UsageError(
+            "mode='totals' has no timeline, and so no place at which overhead could be deducted. "
+            "Leave deduct_overhead out, or mode."
+        )
+    return wish
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"
+
+
+_MAX_SHARED_BYTES = 48 << 10
+"""Of static shared memory: what a kernel may have without asking the driver for more."""
+
+
+def _checked_shared(nbytes: object) -> int:
+    """Return the size of a stage, if a kernel can have it."""
+    most = _MAX_SHARED_BYTES
+    if not isinstance(nbytes, int) or nbytes % abi.ALIGNMENT or not 0 <= nbytes <= most:
+        raise UsageError(
+            f"shared_bytes={nbytes!r} can't be used: give a multiple of {abi.ALIGNMENT} from 0 to "
+            f"{most}."
+        )
+    return nbytes

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ikp.profiling.gather import gather
     from ikp.profiling.instrument import instrument
     from ikp.profiling.profile import profile
-    from ikp.session.switches import set_export
+    from ikp.session.current import set_export
     from ikp.trace import Trace, load
     from ikp.verbs.intrinsics import (
         end,
@@ -62,7 +62,7 @@ _HOMES = {
     "ikp.profiling.gather": "gather",
     "ikp.profiling.instrument": "instrument",
     "ikp.profiling.profile": "profile",
-    "ikp.session.switches": "set_export",
+    "ikp.session.current": "set_export",
     "ikp.trace": "Trace load",
     "ikp.errors": (
         "BufferError DecodeError ExportError IkpError IkpWarning InspectError KernelError "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ikp import plugins
 from ikp.core import trace as core
 from ikp.errors import ExportError
+from ikp.paths import checked_target, probe
 
 if TYPE_CHECKING:
     import pandas
@@ -132,3 +133,9 @@ def load(path: str | PathLike[str]) -> Trace:
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
     return as_trace(read(path))
+
+
+def check_target(path: str | PathLike[str], force: bool) -> None:
+    """Refuse a path that can't be written, before the work is done that should end there."""
+    plugins.prepare(path)
+    probe(checked_target(path, force))

@@ -7,7 +7,7 @@ one 64-bit key, so a million ranges take some tens of milliseconds. Self times t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from ikp.core.abi import Kind
 from ikp.errors import UsageError
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Trace
+    from ikp.core.trace import Column, Trace
 
 Ints = NDArray[np.int64]
 
@@ -216,7 +216,7 @@ def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -
     return rows
 
 
-def _sums(group: NDArray[Any], values: Ints, groups: int) -> Ints:
+def _sums(group: Column, values: Ints, groups: int) -> Ints:
     """Return the sum of each group's values, exactly."""
     result = np.zeros(groups, np.int64)
     np.add.at(result, group, values)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 One = TypeVar("One")
-LATEST: Final = (1 << 63) - 1
+_LATEST: Final = (1 << 63) - 1
 
 
-UNKNOWN_RESIDUAL = "residual unknown: no spare anchors"
+_UNKNOWN_RESIDUAL = "residual unknown: no spare anchors"
 """Said of a clock that was fitted through as many anchors as it has unknowns."""
 
 
@@ -135,7 +135,7 @@ class _Warps:
         ran, needed = np.zeros(launches, np.int64), np.zeros(launches, np.int64)
         np.add.at(ran, slots.launch, slots.end_ns - slots.start_ns)
         np.maximum.at(needed, slots.launch, slots.attempted)
-        first, last = np.full(launches, LATEST), np.full(launches, -LATEST)
+        first, last = np.full(launches, _LATEST), np.full(launches, -_LATEST)
         np.minimum.at(first, slots.launch, slots.start_ns)
         np.maximum.at(last, slots.launch, slots.end_ns)
         return cls(count, ran, np.where(count > 0, last - first, 0), needed)
@@ -224,7 +224,7 @@ def _clock(evidence: Evidence) -> str:
     if evidence.clock_rate == ("exact",) and not evidence.residual_max_ns:
         return clock
     if evidence.residual_sd_ns is None or evidence.residual_max_ns is None:
-        return f"{clock}, {UNKNOWN_RESIDUAL}"
+        return f"{clock}, {_UNKNOWN_RESIDUAL}"
     return (
         f"{clock}, residual {evidence.residual_sd_ns:.0f} ns sd, "
         f"{evidence.residual_max_ns:.0f} ns max"

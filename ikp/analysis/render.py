@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
     from ikp.analysis.stats import RegionStats, Residence, Stats
 
-UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
 def duration(ns: float | None) -> str:
     """Return a duration in the unit that reads best: ``"512 ns"``, ``"12.34 us"``."""
     if ns is None:
         return ""
-    for scale, unit in UNITS:
+    for scale, unit in _UNITS:
         if abs(ns) >= scale:
             return f"{ns / scale:.2f} {unit}"
     return f"{ns:.0f} ns" if ns == int(ns) else f"{ns:.1f} ns"
@@ -88,13 +88,13 @@ COLUMNS = (
     Shown("p50 cycles", _spread("p50_cycles", cycles), spare=1),
     Shown("p95 cycles", _spread("p95_cycles", cycles), spare=3),
 )
-NOTES = {
+_NOTES = {
     "share": "share: of the time the launch's warps ran, from init to finish; nested ranges "
     "overlap.",
     "self": "self: the same, less the ranges that opened inside; adds up to 100 % with the time in "
     "no range.",
 }
-INDENT = "  "
+_INDENT = "  "
 
 Line = tuple[str, str]
 """Text and its style."""
@@ -126,22 +126,22 @@ def sections(stats: Stats) -> list[Section]:
     return [one for one in found.values() if one.rows or any(not e.kept for e in one.evidence)]
 
 
-def sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
+def _sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
     """Yield the lines of a table that fits into ``wide`` cells, and of the evidence below it.
 
     Each launch label has a line of its own above its rows. Without a width nothing is left out.
     """
     name = printable if wide is None else shortened
     shown = columns(stats)
-    inner = None if wide is None else wide - len(INDENT)
+    inner = None if wide is None else wide - len(_INDENT)
     cells = [[name(c.cell(row)) if c.name else c.cell(row) for c in shown] for row in stats.rows]
     head, lines = lay_out([c.column for c in shown], cells, inner)
-    yield INDENT + head, "bold"
-    yield "-" * (len(INDENT) + max(map(len, head.split("\n")))), "dim"
+    yield _INDENT + head, "bold"
+    yield "-" * (len(_INDENT) + max(map(len, head.split("\n")))), "dim"
     for section in sections(stats):
         yield from _wrapped(heading(section, name), "bold", wide)
-        yield from ((textwrap.indent(lines[row], INDENT), "") for row in section.rows)
-        yield from ((INDENT + line, "") for line in _outside(stats, section, name))
+        yield from ((textwrap.indent(lines[row], _INDENT), "") for row in section.rows)
+        yield from ((_INDENT + line, "") for line in _outside(stats, section, name))
     yield "", ""
     for line in facts(stats, name):
         yield from _wrapped(line, "dim", wide)
@@ -203,7 +203,7 @@ def _wrapped(text: str, style: str, wide: int | None) -> Iterator[Line]:
         lines = textwrap.wrap(
             text,
             max(20, wide),
-            subsequent_indent=INDENT,
+            subsequent_indent=_INDENT,
             break_long_words=False,
             break_on_hyphens=False,
         )
@@ -216,7 +216,7 @@ def as_text(stats: Stats, wide: int | None = None) -> str:
     Without ``wide``, it fits the terminal that stdout is; elsewhere it is as wide as it gets.
     """
     wide = wide or terminal.columns()
-    return "\n".join(line for line, _ in sheet(stats, wide)).rstrip("\n")
+    return "\n".join(line for line, _ in _sheet(stats, wide)).rstrip("\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class _Rich:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
 
-        for line, style in sheet(self.stats, options.max_width):
+        for line, style in _sheet(self.stats, options.max_width):
             yield Text(line, style, overflow="fold")
 
 
@@ -265,9 +265,9 @@ def as_csv(header: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
 def facts(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]:
     """Yield the lines under the table: what the shares are of, and what was recorded."""
     if any(row.share is not None for row in stats.rows):
-        yield NOTES["share"]
+        yield _NOTES["share"]
     if any(row.self_share is not None for row in stats.rows):
-        yield NOTES["self"]
+        yield _NOTES["self"]
     yield from (_named(one, name).facts() for one in stats.evidence)
     yield from stats.about
 

@@ -12,7 +12,7 @@ Instants take no time, nor do ranges of no length.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 
 if TYPE_CHECKING:
-    from ikp.core.trace import Slots, Trace
+    from ikp.core.trace import Column, Slots, Trace
 
 Ints = NDArray[np.int64]
 
 EVENTS_AT_ONCE: Final = 1 << 16
 """Taken together: slots whole, so one with more is taken alone. Such arrays fit into a cache."""
-MOST_BITS: Final = 62
+_MOST_BITS: Final = 62
 
 
 def self_times(trace: Trace) -> tuple[Ints, Ints]:
@@ -47,7 +47,7 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
     return own, inside
 
 
-def _chunks(slot: NDArray[Any], rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+def _chunks(slot: Column, rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
     """Cut rows into parts of whole slots."""
     of_row = slot[rows]
     if np.any(of_row[1:] < of_row[:-1]):
@@ -68,7 +68,7 @@ def _within(slots: Slots, slot: Ints, time: Ints) -> Ints:
     return result
 
 
-def _owned(slot: NDArray[Any], start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]:
+def _owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]:
     """Cut the time of all ranges where one opens or closes; return each piece and whose it is.
 
     The pieces are begins and ends in nanoseconds, 2 x pieces. Those in no range are left out.
@@ -88,13 +88,13 @@ def _owned(slot: NDArray[Any], start: Ints, end: Ints) -> tuple[Ints, NDArray[np
     return np.stack([time[covered], time[covered + 1]]), owner[covered]
 
 
-def _keys(slot: NDArray[Any], start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _keys(slot: Column, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Return numbers that order starts and ends by slot, then time."""
     least = int(start.min())
     low, high = start - least, end - least
     bits = int(high.max()).bit_length()
     place = (slot - slot[0]).astype(np.int64)
-    if bits + int(place[-1]).bit_length() > MOST_BITS:  # ranks of times are in the same order
+    if bits + int(place[-1]).bit_length() > _MOST_BITS:  # ranks of times are in the same order
         _, rank = np.unique(np.concatenate([start, end]), return_inverse=True)
         low, high = rank[: len(start)].astype(np.int64), rank[len(start) :].astype(np.int64)
         bits = len(rank).bit_length()

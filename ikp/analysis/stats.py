@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 BY = ("rank", "sm", "block", "warp", "role")
-SORT_KEYS = {
+_SORT_KEYS = {
     "total": "total_ns",
     "self": "self_ns",
     "mean": "mean_ns",
@@ -152,11 +152,11 @@ class Stats:
         Raises:
             UsageError: another key.
         """
-        if key not in SORT_KEYS:
-            raise UsageError(f"can't sort by {key!r}: use one of {', '.join(SORT_KEYS)}.")
+        if key not in _SORT_KEYS:
+            raise UsageError(f"can't sort by {key!r}: use one of {', '.join(_SORT_KEYS)}.")
         labels = {e.launch: i for i, e in enumerate(self.evidence)}
         rows = sorted(
-            self.rows, key=lambda row: (labels[row.launch], *_largest_first(row, SORT_KEYS[key]))
+            self.rows, key=lambda row: (labels[row.launch], *_largest_first(row, _SORT_KEYS[key]))
         )
         return replace(self, rows=tuple(rows))
 
@@ -169,7 +169,7 @@ class Stats:
         if count < 1:
             raise UsageError(f"a table has at least one row: top({count}).")
         ordered = self.sorted_by(key).rows
-        largest = sorted(ordered, key=lambda row: _largest_first(row, SORT_KEYS[key]))[:count]
+        largest = sorted(ordered, key=lambda row: _largest_first(row, _SORT_KEYS[key]))[:count]
         if len(largest) == len(ordered):
             return self.sorted_by(key)
         chosen = set(map(id, largest))

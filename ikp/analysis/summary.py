@@ -15,8 +15,8 @@ from ikp.terminal import printable
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
-MOST_LABELS = 3
-MOST_LETTERS = 60
+_MOST_LABELS = 3
+_MOST_LETTERS = 60
 
 
 def summary(trace: Trace) -> str:
@@ -26,10 +26,10 @@ def summary(trace: Trace) -> str:
 
 def _launches(trace: Trace) -> str:
     labels = list(dict.fromkeys(launch.label for launch in trace.launches))
-    names = [_short(label) for label in labels[:MOST_LABELS]]
-    more = [f"{len(labels) - MOST_LABELS:,} more"] if len(labels) > MOST_LABELS else []
+    names = [_short(label) for label in labels[:_MOST_LABELS]]
+    more = [f"{len(labels) - _MOST_LABELS:,} more"] if len(labels) > _MOST_LABELS else []
     devices = [_short(one) for one in dict.fromkeys(launch.device for launch in trace.launches)]
-    where = f" on {' + '.join(devices[:MOST_LABELS])}" if devices else ""
+    where = f" on {' + '.join(devices[:_MOST_LABELS])}" if devices else ""
     told = f": {', '.join([*names, *more])}" if names else ""
     return f"{plural(len(trace.launches), 'launch', 'launches')}{told}{where}"
 
@@ -54,4 +54,4 @@ def _time(trace: Trace) -> str:
 
 
 def _short(name: str) -> str:
-    return printable(name if len(name) <= MOST_LETTERS else f"{name[:MOST_LETTERS]}...")
+    return printable(name if len(name) <= _MOST_LETTERS else f"{name[:_MOST_LETTERS]}...")

@@ -15,9 +15,9 @@ from ikp.core import abi
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
 from ikp.errors import BufferError, UsageError
-from ikp.session import switches
+from ikp.session import current
+from ikp.session.memory import Room
 from ikp.session.recorder import Asked, recording
-from ikp.session.sizing import Room
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -25,7 +25,7 @@ RANGES = 64
 """Ranges that each warp records, with up to ``figures.MANY`` records in each."""
 LAUNCHES = 2
 """Launches of each kernel: the last one counts, when code and clocks are warm."""
-DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def calibrate(
@@ -96,7 +96,7 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
 
     from ikp.calibration.kernels import records
 
-    if not switches.enabled():
+    if not current.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
     wishes = Wishes(**options)
     settings = set()
@@ -144,7 +144,7 @@ def _versions() -> str:
     import torch
     import triton
 
-    found = re.search(r"\b\d+(\.\d+)+\b", DRIVER.read_text()) if DRIVER.exists() else None
+    found = re.search(r"\b\d+(\.\d+)+\b", _DRIVER.read_text()) if _DRIVER.exists() else None
     driver = found[0] if found else "?"
     return (
         f"driver={driver} torch={torch.__version__} triton={triton.__version__} ikp={__version__}"

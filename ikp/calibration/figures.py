@@ -18,7 +18,7 @@ FEW, MANY = 4, 12
 ends, such as stores that the pass over the PTX moved out of it, is the same in both."""
 ROOTS = 4
 """Dependent square roots in a piece of work: about 90 cycles, longer than a record takes."""
-WARM = 4
+_WARM = 4
 """Of the first ranges of a warp, one in so many is left out: caches are cold."""
 
 
@@ -90,7 +90,7 @@ def _around(trace: Trace, name: str) -> NDArray[np.float64]:
     mine &= events.region == names.index("around")
     warps = len(np.unique(events.slot[mine]))
     ticks = events.ticks[mine].reshape(warps, -1)
-    return np.asarray(ticks[:, ticks.shape[1] // WARM :].reshape(-1), np.float64)
+    return np.asarray(ticks[:, ticks.shape[1] // _WARM :].reshape(-1), np.float64)
 
 
 def _figure(ticks: NDArray[np.float64]) -> Figure:

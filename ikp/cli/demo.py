@@ -14,7 +14,7 @@ import click
 from ikp.cli.files import next_command
 from ikp.cli.gpu import interpreted
 from ikp.errors import UsageError
-from ikp.session.switches import KILL_SWITCH, enabled
+from ikp.session.current import KILL_SWITCH, enabled
 from ikp.terminal import printable
 from ikp.viewer.ui import UI
 
@@ -55,7 +55,7 @@ def command(out: Path | None, force: bool) -> None:
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
     if out is not None:
-        from ikp.profiling.output import check_target
+        from ikp.trace import check_target
 
         check_target(out, force)
     if not enabled():

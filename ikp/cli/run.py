@@ -12,9 +12,9 @@ from ikp.errors import UsageError
 from ikp.running.program import become
 from ikp.running.recording import Options
 from ikp.running.startup.sitecustomize import say
+from ikp.session.current import enabled
 from ikp.session.options import CLOCKS
 from ikp.session.ranks import PLACE, current_rank, with_rank
-from ikp.session.switches import enabled
 
 
 @click.command(

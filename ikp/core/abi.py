@@ -27,7 +27,10 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+Rows = NDArray[np.void]
+"""Rows of one of the structures below: launch headers, slot headers, or records."""
 StructDType = np.dtype[np.void]
 
 ABI_VERSION: Final = 1

@@ -81,7 +81,7 @@ def _array(name: str, values: list[Any]) -> NDArray[Any]:
 def _plain(name: str, array: NDArray[Any]) -> ArgColumn:
     dtype = KINDS.get(array.dtype.kind)
     if dtype is None:
-        raise UsageError(f"argument {name!r} has values of type {array.dtype}: {ALLOWED}.")
+        raise UsageError(f"argument {name!r} has values of type {array.dtype}: {_ALLOWED}.")
     if array.dtype == np.uint64 and len(array) and int(array.max()) > MOST:
         raise UsageError(f"argument {name!r} has values above {MOST}: they take 64 bits, signed.")
     values: NDArray[Any] = array.astype(dtype)
@@ -89,7 +89,7 @@ def _plain(name: str, array: NDArray[Any]) -> ArgColumn:
     return _blanked(values, given)
 
 
-ALLOWED: Final = "an argument is an integer of 64 bits, a float, a bool or a string"
+_ALLOWED: Final = "an argument is an integer of 64 bits, a float, a bool or a string"
 MOST: Final = (1 << 63) - 1
 
 
@@ -101,7 +101,9 @@ def _of_objects(name: str, objects: Sequence[Any]) -> ArgColumn:
     dtype = next((to for kinds, to in _TYPES if types <= kinds), None)
     if dtype is None:
         found = ", ".join(sorted(kind.__name__ for kind in types))
-        raise UsageError(f"argument {name!r} has values of type {found}: {ALLOWED}, in all events.")
+        raise UsageError(
+            f"argument {name!r} has values of type {found}: {_ALLOWED}, in all events."
+        )
     blank = np.zeros(1, dtype)[0].item()
     filled = [one if given else blank for one, given in zip(plain, there, strict=True)]
     try:

@@ -8,11 +8,11 @@ host. One bit of the id says which it is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 
 from ikp.core.abi import HASHED_REGION, MAX_USER_REGION
-from ikp.errors import RegionError
+from ikp.errors import RegionError, UsageError
 
 
 def region_id(name: str) -> int:
@@ -73,3 +73,15 @@ def fallback_name(number: int) -> str:
     return (
         f"region {number ^ HASHED_REGION:#09x}?" if number & HASHED_REGION else f"region {number}"
     )
+
+
+def region_table(regions: Mapping[int, str] | Sequence[str] | None) -> dict[int, str]:
+    """Return the names that a user gives to numbers; a list names 0, 1, 2, ..."""
+    if isinstance(regions, (list, tuple)):
+        regions = dict(enumerate(regions))
+    if not isinstance(regions, Mapping | None):
+        raise UsageError(
+            "regions maps numbers to names, like {0: 'load'}, or lists the names of 0, 1, ...; got "
+            f"{regions!r}."
+        )
+    return {checked_id(number): checked_name(name) for number, name in (regions or {}).items()}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
+
+Tensor: TypeAlias = Any
+"""A ``torch.Tensor``: torch is loaded late, and its types are none here."""
 
 
 @dataclass(slots=True, eq=False)
@@ -15,7 +18,7 @@ class Segment:
     """``data`` is a uint8 tensor of shape ``(bytes,)``: launch header, then the slots."""
 
     label: str
-    data: Any  # torch.Tensor
+    data: Tensor
     spec: Spec
     backend: str
     device_name: str

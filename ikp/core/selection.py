@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from operator import index
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Selection:
     block_count: int = ALL
 
     @classmethod
-    def of(cls, header: Any) -> Self:
+    def of(cls, header: np.void) -> Self:
         """Return what a launch header says, whether or not its kernel heeds it."""
         return cls(*(int(header[name]) for name in cls.__slots__))
 

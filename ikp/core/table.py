@@ -28,7 +28,7 @@ class Categories:
     names: list[str]
 
 
-WARP_COLUMNS = (
+_WARP_COLUMNS = (
     "launch",  # index into Trace.launches
     "label",  # of the launch
     "rank",  # of the process that launched it, missing where it has none
@@ -42,7 +42,7 @@ WARP_COLUMNS = (
 )
 """The columns that say which warp a row is of."""
 COLUMNS = (
-    *WARP_COLUMNS,
+    *_WARP_COLUMNS,
     "region",
     "kind",  # "range" | "instant"
     "start_ns",  # Unix time
@@ -54,7 +54,7 @@ COLUMNS = (
 )
 """The columns of every timeline; its arguments follow."""
 TOTAL_COLUMNS = (
-    *WARP_COLUMNS,
+    *_WARP_COLUMNS,
     "region",
     "kind",  # "range" | "instant": what was summed up
     "count",
@@ -80,10 +80,10 @@ def trace_table(trace: Trace) -> Table:
             "hold both. Take the launches of one mode, with ikp.edit.select(trace, launch=...)."
         )
     summed = bool(trace.launches) and all(launch.mode == "totals" for launch in trace.launches)
-    return total_table(trace) if len(trace.totals) or summed else event_table(trace)
+    return total_table(trace) if len(trace.totals) or summed else _event_table(trace)
 
 
-def event_table(trace: Trace) -> Table:
+def _event_table(trace: Trace) -> Table:
     """Return ``COLUMNS`` and the trace's arguments, one row per event, in the trace's order."""
     events = trace.events
     columns = (

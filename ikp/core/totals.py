@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ikp.core import abi
-from ikp.core.abi import Kind
-from ikp.core.trace import Totals, Trace, make_columns
+from ikp.core.abi import Kind, Rows
+from ikp.core.trace import Column, Totals, Trace, make_columns
 
 Ints = NDArray[np.int64]
 
@@ -17,7 +15,7 @@ MOST_TICKS = 1 << 62
 """A sum of ticks above this is none: it stands for a century of cycles."""
 
 
-def find_sound(records: Any) -> NDArray[np.bool_]:
+def find_sound(records: Rows) -> NDArray[np.bool_]:
     """Tell which records are totals that a kernel can have written.
 
     A total counts something; its ranges took less than 2**32 ticks each, its instants none.
@@ -30,8 +28,8 @@ def find_sound(records: Any) -> NDArray[np.bool_]:
 
 
 def split_totals(
-    records: Any, row: Ints, ns_per_tick: NDArray[np.float64], *, summed: bool
-) -> tuple[dict[str, Any], Any, Ints]:
+    records: Rows, row: Ints, ns_per_tick: NDArray[np.float64], *, summed: bool
+) -> tuple[dict[str, Column], Rows, Ints]:
     """Return the columns of a launch's totals, and the records that are events with their slots.
 
     Args:
@@ -45,7 +43,7 @@ def split_totals(
     return _columns(records[:0], row[:0], ns_per_tick), records, row
 
 
-def _columns(records: Any, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[str, Any]:
+def _columns(records: Rows, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[str, Column]:
     """Return totals as columns; ``region`` holds ids."""
     kind = records["tag"] >> abi.KIND_SHIFT
     words = _as_totals(records)
@@ -61,7 +59,7 @@ def _columns(records: Any, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[
     }
 
 
-def make_totals(**columns: Any) -> Totals:
+def make_totals(**columns: ArrayLike) -> Totals:
     """Return totals in order, those of one slot, region and kind added up."""
     keys = [np.asarray(columns[name], np.int64) for name in ("kind", "region", "slot")]
     order = np.lexsort(keys)
@@ -75,7 +73,7 @@ def make_totals(**columns: Any) -> Totals:
     return make_columns(Totals, **merged)
 
 
-def take_totals(totals: Totals, rows: NDArray[Any]) -> Totals:
+def take_totals(totals: Totals, rows: Column) -> Totals:
     """Return the given rows, ascending indices or one bool per row."""
     return Totals(*(getattr(totals, name)[rows] for name in Totals.__slots__))
 
@@ -90,10 +88,10 @@ def shares(trace: Trace) -> NDArray[np.float64]:
     return share
 
 
-def _as_totals(records: Any) -> Any:
+def _as_totals(records: Rows) -> Rows:
     return np.ascontiguousarray(records).view(abi.TOTAL)
 
 
-def _ticks(words: Any) -> NDArray[np.uint64]:
+def _ticks(words: Rows) -> NDArray[np.uint64]:
     low, high = (words[name].astype(np.uint64) for name in ("ticks_low", "ticks_high"))
     return np.asarray(low | high << np.uint64(32))

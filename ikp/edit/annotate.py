@@ -14,7 +14,7 @@ from ikp.core.trace import AnyTrace
 from ikp.edit.parts import needs_timeline, noted
 from ikp.errors import UsageError
 
-RESERVED = {*COLUMNS, "cycles"}
+_RESERVED = {*COLUMNS, "cycles"}
 """What tables and viewers already have under these names."""
 
 Values = Iterable[Any] | ArgColumn | Callable[[Instant], Scalar | None]
@@ -39,7 +39,7 @@ def add_args(trace: AnyTrace, /, **args: Values) -> AnyTrace:
     needs_timeline(trace, "add_args gives events arguments", "Add columns to trace.to_pandas().")
     columns = dict(trace.args)
     for name, values in args.items():
-        if name in RESERVED or not name:
+        if name in _RESERVED or not name:
             raise UsageError(
                 f"an argument can't be named {name!r}: that name stands for what every event has."
             )

@@ -12,7 +12,7 @@ import numpy as np
 from ikp.core.args import Args, join_args
 from ikp.core.flows import highest, renumbered
 from ikp.core.rows import joined_rows, renumber_rows
-from ikp.core.trace import AnyTrace, Slots, Trace, make_columns
+from ikp.core.trace import AnyTrace, Column, Events, Slots, Trace, make_columns
 from ikp.edit.parts import noted
 from ikp.errors import UsageError
 
@@ -62,7 +62,7 @@ def _arguments(parts: Sequence[Trace]) -> list[tuple[Args, int]]:
     return found
 
 
-def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:
+def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Column]:
     role = np.array([roles.index(name) for name in part.roles], np.int32)
     columns = {name: getattr(part.slots, name) for name in Slots.__slots__}
     return columns | {
@@ -71,7 +71,7 @@ def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Any]:
     }
 
 
-def _together(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _together(parts: list[dict[str, Column]]) -> dict[str, Column]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -93,7 +93,7 @@ def shift(trace: AnyTrace, by_ns: int) -> AnyTrace:
         by_ns = index(by_ns)
     except TypeError as error:
         raise UsageError(f"by_ns={by_ns!r} is not an integer number of nanoseconds.") from error
-    tables: dict[str, Any] = {"slots": trace.slots, "events": trace.events}
+    tables: dict[str, Slots | Events] = {"slots": trace.slots, "events": trace.events}
     times = [getattr(table, name) for table in tables.values() for name in ("start_ns", "end_ns")]
     least = min((int(column.min()) for column in times if len(column)), default=0)
     most = max((int(column.max()) for column in times if len(column)), default=0)

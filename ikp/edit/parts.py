@@ -14,15 +14,15 @@ from ikp.errors import UsageError
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-EDITED = "edited"
+_EDITED = "edited"
 """The provenance that lists what was done to a trace."""
 
 
 def noted(trace: AnyTrace, what: str) -> AnyTrace:
     """Return the trace with a note in its provenance that says what was done."""
-    before = trace.provenance.get(EDITED)
+    before = trace.provenance.get(_EDITED)
     text = f"{before}; {what}" if before else what
-    return replace(trace, provenance={**trace.provenance, EDITED: text})
+    return replace(trace, provenance={**trace.provenance, _EDITED: text})
 
 
 def needs_timeline(trace: Trace, what: str, remedy: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.rows import Rows, row_count, row_tables, take_rows
-from ikp.core.trace import AnyTrace, Trace
+from ikp.core.trace import AnyTrace, Column, Trace
 from ikp.edit.parts import (
     Bools,
     needs_timeline,
@@ -83,8 +83,8 @@ def select(
     return noted(result, f"select({_told(asked)}) kept {after} of {before} {row_count(trace)[1]}s")
 
 
-def _told(asked: dict[str, Any]) -> str:
-    def text(value: Any) -> str:
+def _told(asked: Mapping[str, object]) -> str:
+    def text(value: object) -> str:
         if isinstance(value, np.ndarray):
             return "..."
         return getattr(value, "__qualname__", None) or repr(value)
@@ -112,7 +112,7 @@ def _events(
     trace: Trace,
     window_ns: tuple[float | None, float | None] | None,
     begin: int,
-    where: NDArray[Any] | None,
+    where: Column | None,
 ) -> Bools:
     events = trace.events
     found = np.ones(len(events), bool)
@@ -141,7 +141,7 @@ def _bounds(window_ns: tuple[float | None, float | None]) -> tuple[float, float]
     )
 
 
-def _mask(where: NDArray[Any], count: int) -> Bools:
+def _mask(where: Column, count: int) -> Bools:
     mask = np.asarray(where)
     if mask.dtype != bool or mask.shape != (count,):
         raise UsageError(

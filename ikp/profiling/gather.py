@@ -12,7 +12,7 @@ from ikp.session.ranks import distributed
 from ikp.trace import Trace
 from ikp.version import __version__
 
-RANKS = "ranks"
+_RANKS = "ranks"
 """The provenance that tells which ranks a trace comes from, and where they ran."""
 
 
@@ -56,7 +56,7 @@ def gather(trace: Trace, group: Any = None, dst: int = 0) -> Trace | None:
         return None
     order = sorted(range(len(ranks)), key=lambda i: ranks[i]["rank"])
     whole: Trace = concat([parts[i] for i in order])
-    return replace(whole, provenance={**whole.provenance, RANKS: _told([ranks[i] for i in order])})
+    return replace(whole, provenance={**whole.provenance, _RANKS: _told([ranks[i] for i in order])})
 
 
 def _what_else(given: object) -> str:

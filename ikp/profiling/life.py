@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ikp.errors import IkpWarning, UsageError
-from ikp.profiling import output
-from ikp.profiling.recorded import Recorded
-from ikp.session import current, switches
+from ikp.profiling.recorded import Recorded, save, target_of
+from ikp.session import current
 from ikp.session.current import Opening, Session
 from ikp.session.ranks import with_rank
 from ikp.session.wishes import Wishes
@@ -73,7 +72,7 @@ class Life(Session):
                 raise UsageError("this session is already open: make a new one with ikp.profile().")
             self._target = None
             if self._path is not None and self._exporting():
-                self._target = output.target_of(self._path, self._force)
+                self._target = target_of(self._path, self._force)
             opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = Recorded(opening, self._wishes)
 
@@ -134,18 +133,18 @@ class Life(Session):
         if self._path is None or not self._exporting():
             return ""
         target = self._target or with_rank(self._path)
-        return output.write(trace, target, force=self._force, failed=failed)
+        return save(trace, target, force=self._force, failed=failed)
 
     def _records(self, recording: Recorded) -> bool:
-        if not (self._enabled and switches.enabled()):
+        if not (self._enabled and current.enabled()):
             return False
         if not recording.opening.here:
             self._tell(_FORKED, None)
         return recording.opening.here
 
     def _exporting(self) -> bool:
-        recording = self._enabled and switches.enabled()
-        return recording and self.export and switches.exporting()
+        recording = self._enabled and current.enabled()
+        return recording and self.export and current.exporting()
 
     def _tell(self, text: str, error: BaseException | None) -> None:
         try:

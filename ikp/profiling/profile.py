@@ -11,14 +11,12 @@ from typing import Any, Self, TypeVar
 
 from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
-from ikp.core.regions import checked_name
+from ikp.core.regions import checked_name, region_table
 from ikp.core.selection import select
 from ikp.errors import UsageError
 from ikp.profiling.life import Life, check_here
-from ikp.session.checked import region_table
-from ikp.session.provenance import provenance
-from ikp.session.recorder import Asked
-from ikp.session.sizing import Room
+from ikp.session.memory import Room
+from ikp.session.recorder import Asked, provenance
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace, as_trace
 

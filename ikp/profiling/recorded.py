@@ -1,18 +1,22 @@
-"""What a session recorded, as its user gets it: less what recording cost, and what was lost."""
+"""What a session recorded, as its user gets it: a trace, its file, and what was lost."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 
 from ikp.core.overhead import Overhead
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
-from ikp.errors import DecodeError, IkpError
+from ikp.errors import DecodeError, ExportError, IkpError
 from ikp.session.current import Opening
 from ikp.session.device import gpus_of
+from ikp.session.ranks import with_rank
 from ikp.session.recorder import Recording
 from ikp.session.wishes import Wishes
-from ikp.trace import Trace, as_trace
+from ikp.trace import Trace, as_trace, check_target
 
 
 class Recorded(Recording):
@@ -65,3 +69,29 @@ def _without_overhead(
     except (IkpError, ImportError, RuntimeError) as error:
         # Nothing that was recorded is lost for want of a calibration.
         return trace, f"recording's overhead was not deducted: {error}"
+
+
+def target_of(path: str | PathLike[str], force: bool) -> str:
+    """Return the file that a path means now, checked.
+
+    At the end, the process group may be gone, and the program in another folder.
+    """
+    target = with_rank(path)
+    check_target(target, force)
+    return os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
+
+
+def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
+    """Write a session's trace; return why not, where a failed run has nothing to replace it by."""
+    if failed and not len(trace.events) and not len(trace.totals) and Path(target).exists():
+        return (
+            f"nothing was recorded before the program failed, so {target} stays as it was: it "
+            "is of an earlier run."
+        )
+    try:
+        trace.save(target, force=force)
+    except ExportError as lost:
+        raise ExportError(
+            f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
+        ) from lost
+    return ""

@@ -1,4 +1,4 @@
-"""Which session records what is launched now: each thread and asyncio task has its own.
+"""Which session records what is launched now, if any does: each thread and task has its own.
 
 The sessions that a thread or task has opened, or the task that created it, lie in a ``contextvars``
 variable, innermost last. A new thread starts with an empty one (Python 3.11 to 3.13): threads of a
@@ -132,3 +132,24 @@ def _of_main_thread() -> Opening | None:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+KILL_SWITCH = "IKP"
+"""``IKP=0`` in the environment: every buffer is None, kernels compile as if ikp were not there."""
+
+_state = {"export": True}
+
+
+def enabled() -> bool:
+    """Return whether the environment lets ikp record."""
+    return os.environ.get(KILL_SWITCH, "1").strip().lower() not in {"0", "off", "false", "no"}
+
+
+def set_export(on: bool) -> None:
+    """Write trace files at the end of sessions, or don't; recording goes on either way."""
+    _state["export"] = bool(on)
+
+
+def exporting() -> bool:
+    """Return whether sessions write their trace files."""
+    return _state["export"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.decoding.launch_header import Source
-from ikp.core.segment import Segment
+from ikp.core.segment import Segment, Tensor
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.errors import BufferError, UsageError
 
@@ -47,7 +47,7 @@ def checked_device(wish: Any) -> Any:
     return device
 
 
-def write_selection(data: Any, selection: Selection) -> None:
+def write_selection(data: Tensor, selection: Selection) -> None:
     """Write which warps and blocks record to the launch header, before any kernel reads it."""
     import torch
 

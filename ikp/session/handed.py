@@ -10,14 +10,15 @@ import warnings
 from functools import cache
 from typing import Any
 
+from ikp.core.segment import Tensor
 from ikp.errors import IkpWarning
 from ikp.session.current import Opening
 
-_pinned: dict[int, Any] = {}
+_pinned: dict[int, Tensor] = {}
 """Memory that kernels may write to at any time from now on, by address: never freed."""
 
 
-def hand_out(data: Any, label: str, opening: Opening, *, recording: bool = True) -> Any:
+def hand_out(data: Tensor, label: str, opening: Opening, *, recording: bool = True) -> Tensor:
     """Return ``data`` as a tensor that notices when a kernel takes its address.
 
     Args:
@@ -32,7 +33,7 @@ def hand_out(data: Any, label: str, opening: Opening, *, recording: bool = True)
 
 
 class _Notice:
-    def __init__(self, data: Any, label: str, opening: Opening) -> None:
+    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self._opening = data, label, opening
         self._told = False
 
@@ -58,7 +59,7 @@ class _Notice:
         )
 
 
-def _capturing(data: Any) -> bool:
+def _capturing(data: Tensor) -> bool:
     import torch
 
     return bool(data.is_cuda and torch.cuda.is_current_stream_capturing())

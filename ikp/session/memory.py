@@ -1,14 +1,20 @@
-"""Device memory for segments: zeroed chunks, handed out piece by piece."""
+"""Device memory for segments: how much, and where from."""
 
 from __future__ import annotations
 
+import math
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ikp.core import abi
+from ikp.core.segment import Tensor
+from ikp.core.selection import MAX_WARPS, Selection
+from ikp.core.spec import Spec
 from ikp.errors import BufferError, UsageError
 
 CHUNK_BYTES = 64 << 20
@@ -25,11 +31,11 @@ class Arena:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._chunk: Any = None
+        self._chunk: Tensor = None
         self._used = 0
         self._lock = threading.Lock()
 
-    def take(self, nbytes: int) -> Any:
+    def take(self, nbytes: int) -> Tensor:
         """Return a zeroed uint8 tensor of at least ``nbytes``, aligned for vector stores.
 
         Raises:
@@ -48,7 +54,7 @@ class Arena:
             piece = self._carve(nbytes)
             return self._carve_new(nbytes) if piece is None else piece
 
-    def _carve(self, nbytes: int) -> Any:
+    def _carve(self, nbytes: int) -> Tensor:
         if self._chunk is None:
             return None
         base = self._chunk.data_ptr()
@@ -61,7 +67,7 @@ class Arena:
         self._used = offset + nbytes
         return self._chunk[offset : offset + nbytes]
 
-    def _carve_new(self, nbytes: int) -> Any:
+    def _carve_new(self, nbytes: int) -> Tensor:
         """Allocate a chunk and carve from it."""
         # One for many segments if there is room; twice the size always has room on one side of a
         # window's border.
@@ -91,3 +97,76 @@ class Arena:
         self._chunk = torch.zeros(size, dtype=torch.uint8, device=self._device)
         if self._chunk.is_cuda:
             torch.cuda.current_stream(self._chunk.device).synchronize()
+
+
+DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
+"""Where nothing is known of the launch, and the least that is taken where it is."""
+RECORDS: Final = {"timeline": 512, "totals": 32}
+"""For how many records there is room in each warp of a launch that is known."""
+MOST_BYTES: Final = 256 << 20
+SHARE: Final = 8
+"""Beyond the default, no more than this part of the device's free memory is taken unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a buffer is to be: as given, or as its launch needs."""
+
+    size: Any = None
+    grid: Any = None
+    num_warps: Any = None
+
+    def slots(self, selection: Selection) -> int:
+        """Return how many warps will record; 0 where nothing is known of the launch.
+
+        Raises:
+            UsageError: what is known can't be used.
+        """
+        if self.grid is None and self.num_warps is None:
+            return 0
+        return slots_of(self.grid, self.num_warps, selection)
+
+
+def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
+    """Return the size in bytes of a buffer for a launch that has so many ``slots``.
+
+    ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
+    more than the default is wanted: the answer takes its time, and there may be many launches.
+    """
+    mode = "totals" if spec.totals else "timeline"
+    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock)
+    if wanted <= DEFAULT_BYTES[mode]:
+        return DEFAULT_BYTES[mode]
+    free = free_bytes()
+    most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
+    return max(DEFAULT_BYTES[mode], min(wanted, most))
+
+
+def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
+    """Return how many warps of a launch record.
+
+    Args:
+        grid: blocks: an integer, or up to three of them.
+        num_warps: warps of each block.
+        selection: which of them record.
+
+    Raises:
+        UsageError: an argument is missing or can't be used.
+    """
+    sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    if not 1 <= len(sizes) <= 3 or not all(_is_count(size) for size in sizes):
+        raise UsageError(
+            f"grid={grid!r} is no grid: give the number of blocks, or up to three of them, as to "
+            "the launch."
+        )
+    if not _is_count(num_warps) or index(num_warps) > MAX_WARPS:
+        raise UsageError(
+            f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
+            f"{MAX_WARPS}."
+        )
+    blocks = selection.count_blocks(math.prod(index(size) for size in sizes))
+    return blocks * len(selection.chosen_warps(index(num_warps)))
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 import threading
 import time
 import weakref
@@ -10,20 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ikp import registry
+from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source, read_launch_header
-from ikp.core.segment import Segment
+from ikp.core.segment import Segment, Tensor
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.session.current import Opening, closed
 from ikp.session.device import device_facts, read_back, wait, write_selection, written
 from ikp.session.handed import hand_out
-from ikp.session.memory import Arena
-from ikp.session.provenance import provenance
+from ikp.session.memory import Arena, Room
 from ikp.session.ranks import current_rank
-from ikp.session.sizing import Room
 from ikp.session.wishes import Wishes
+from ikp.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class _Taken:
     """
 
     segment: Segment
-    handed: Callable[[], Any]
+    handed: Callable[[], Tensor | None]
     heard: bool = False
 
 
@@ -81,7 +84,7 @@ class Recording:
         spec = wishes.spec(device, selection)
         name, rate = device_facts(device)
 
-        def described(data: Any) -> Segment:
+        def described(data: Tensor) -> Segment:
             return Segment(
                 label=asked.label,
                 data=data,
@@ -102,7 +105,7 @@ class Recording:
             self.forget(segment.data)
         return prof
 
-    def _take(self, device: Any, nbytes: Any, describe: Callable[[Any], Segment]) -> Segment:
+    def _take(self, device: Any, nbytes: Any, describe: Callable[[Tensor], Segment]) -> Segment:
         """Return a segment of zeroed memory, as a kernel may have it."""
         with self._lock:
             arena = self._arenas.setdefault(device, Arena(device))
@@ -113,7 +116,7 @@ class Recording:
             self._taken.append(_Taken(segment, weakref.ref(handed)))
         return replace(segment, data=handed)
 
-    def forget(self, handed: Any) -> None:
+    def forget(self, handed: Tensor) -> None:
         """Leave out the segment whose kernel never ran."""
         with self._lock:
             self._taken = [each for each in self._taken if each.handed() is not handed]
@@ -193,3 +196,24 @@ def recording(wishes: Wishes) -> Iterator[Recording]:
         yield Recording(opening, wishes)
     finally:
         closed(opening)
+
+
+def provenance(segments: list[Segment]) -> dict[str, str]:
+    """Return what recorded the segments: program, host, devices and versions."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    facts = {
+        "ikp": __version__,
+        "abi": str(abi.ABI_VERSION),
+        "python": platform.python_version(),
+        "host": platform.platform(),
+        "command": " ".join(sys.argv)[:1000],
+        "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "devices": ", ".join(sorted({segment.device_name for segment in segments})),
+    }
+    for package in (*registry.distributions(), "torch"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from ikp import plugins, registry
+from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.overhead import Overhead
 from ikp.core.regions import merge
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.spec import Spec
 from ikp.errors import PluginError, UsageError
-from ikp.session.checked import checked_deduction, checked_mode, choice
 from ikp.session.device import checked_device, free_bytes
+from ikp.session.memory import DEFAULT_BYTES, Room, inferred
 from ikp.session.options import CLOCKS, OVERFLOWS
-from ikp.session.sizing import Room, inferred
 
 
 class Wishes:
@@ -30,13 +31,13 @@ class Wishes:
         backend: str | None = None,
         schedule: bool = True,
         sched_barriers: bool = True,
-        deduct_overhead: Any = False,
+        deduct_overhead: object = False,
     ) -> None:
-        self.clock: ClockKind = choice(ClockKind, clock, "clock", CLOCKS)
-        self.overflow: OverflowMode = choice(OverflowMode, overflow, "overflow", OVERFLOWS)
-        self.totals = checked_mode(mode, overflow, self.clock) == "totals"
+        self.clock: ClockKind = _choice(ClockKind, clock, "clock", CLOCKS)
+        self.overflow: OverflowMode = _choice(OverflowMode, overflow, "overflow", OVERFLOWS)
+        self.totals = _checked_mode(mode, overflow, self.clock) == "totals"
         self.schedule, self.barriers = schedule, sched_barriers
-        self.deduct = checked_deduction(deduct_overhead, self.totals)
+        self.deduct = _checked_deduction(deduct_overhead, self.totals)
         self._buffer_size = buffer_size
         self._device = device
         self._backend = backend
@@ -124,3 +125,47 @@ def _installed_backend() -> str:
         installs.setdefault(pip or "", []).extend(each.name for each in kind.languages)
     remedies = (f"{pip} ({' and '.join(languages)})" for pip, languages in installs.items())
     raise PluginError(f"no kernel language is installed. Do: {' or '.join(remedies)}.")
+
+
+def _choice(kind: Any, value: str, name: str, allowed: tuple[str, ...]) -> Any:
+    """Return the member of an enum that an option names."""
+    if value not in allowed:
+        raise UsageError(f"{name}={value!r} is unknown: use {_either(allowed)}.")
+    return kind[value.upper()]
+
+
+def _checked_mode(mode: object, overflow: str, clock: ClockKind) -> str:
+    """Return what a session keeps, if its other options go with that."""
+    if mode not in DEFAULT_BYTES:
+        raise UsageError(f"mode={mode!r} is unknown: use 'timeline' or 'totals'.")
+    if mode == "totals" and overflow == "wrap":
+        raise UsageError(
+            "mode='totals' has nothing that overflow='wrap' could keep the latest of: a total is "
+            "of all ranges of its region. Leave overflow out."
+        )
+    if mode == "totals" and clock.bits > abi.WORD_BITS:
+        raise UsageError(
+            f"mode='totals' adds up ranges shorter than 2**32 ticks each, in sums of 64 bits: "
+            f"clock={clock.unit.name.lower()!r} does. For single ranges longer than that, leave "
+            "mode out."
+        )
+    return str(mode)
+
+
+def _checked_deduction(wish: object, totals: bool) -> bool | Overhead:
+    """Return what is to be deducted, if there is a timeline from which it can be."""
+    if not isinstance(wish, (bool, Overhead)):
+        raise UsageError(
+            f"deduct_overhead={wish!r} is unknown: use True, False, or what ikp.calibrate returned."
+        )
+    if wish and totals:
+        raise UsageError(
+            "mode='totals' has no timeline, and so no place at which overhead could be deducted. "
+            "Leave deduct_overhead out, or mode."
+        )
+    return wish
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}"

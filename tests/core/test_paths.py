@@ -14,7 +14,7 @@ import ikp
 from ikp.cli.main import cli
 from ikp.cli.run import _of_rank
 from ikp.errors import ExportError
-from ikp.profiling.output import check_target
+from ikp.trace import check_target
 from tests.core.conftest import Host, work
 from tests.exporters.perfetto.examples import warp
 

@@ -15,7 +15,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Segment as Buffer
 from ikp.errors import DecodeError, IkpWarning, RegionError, UsageError
-from ikp.session.sizing import DEFAULT_BYTES
+from ikp.session.memory import DEFAULT_BYTES
 from tests.core.checks import assert_holds
 from tests.core.conftest import Host, work
 from tests.segments import Launch, Record, Warp, nbytes

@@ -15,7 +15,7 @@ import pytest
 import ikp
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, IkpWarning
-from ikp.session import switches
+from ikp.session import current
 from tests.core.conftest import Host
 from tests.repo.tree import ROOT
 from tests.segments import Launch, Record, Warp, nbytes
@@ -275,7 +275,7 @@ def test_export_may_be_switched_off_while_a_session_is_open(host: Host, tmp_path
 def test_the_kill_switch_leaves_nothing_of_a_session(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    monkeypatch.setenv(switches.KILL_SWITCH, value)
+    monkeypatch.setenv(current.KILL_SWITCH, value)
     buffers: list[Any] = []
     for path, _ in [(tmp_path / "k.lines", ""), *bad_paths(tmp_path).values()]:
         prof = session(path, lambda prof: buffers.append(prof.buffer("k")))
@@ -287,7 +287,7 @@ def test_the_kill_switch_leaves_nothing_of_a_session(
 
 @pytest.mark.parametrize("value", ["", "1", "on", "yes", "00"])
 def test_any_other_value_records(host: Host, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv(switches.KILL_SWITCH, value)
+    monkeypatch.setenv(current.KILL_SWITCH, value)
     assert session(None, recording(host)).trace.launches
 
 

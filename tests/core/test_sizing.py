@@ -15,8 +15,8 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.selection import EVERYTHING, select
 from ikp.core.spec import Spec
 from ikp.errors import UsageError
-from ikp.session import sizing
-from ikp.session.sizing import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of
+from ikp.session import memory
+from ikp.session.memory import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of
 from tests.core.conftest import Host
 
 SPEC = Spec()
@@ -92,7 +92,7 @@ def test_what_is_no_number_of_warps_is_refused(warps: Any) -> None:
 def test_a_size_goes_before_the_launch_and_the_sessions_before_none(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizing, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(memory, "MOST_BYTES", 1 << 30)
     with ikp.profile() as prof:
         launch: dict[str, Any] = {"grid": (1 << 13), "num_warps": 8}
         wanted = abi.segment_bytes(1 << 16, RECORDS["timeline"])

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, OverflowMode, SlotState
+from ikp.core.abi import ClockKind, OverflowMode, Rows, SlotState
 from ikp.core.decoding.launch_header import (
     Layout,
     Source,
@@ -27,20 +26,21 @@ from ikp.core.decoding.launch_header import (
     triple,
 )
 from ikp.core.decoding.losses import needed_bytes, note_losses, why_no_room
-from ikp.core.decoding.records import Kept, kept_records
-from ikp.core.decoding.slots import used_slots
+from ikp.core.decoding.records import Kept, kept_records, used_slots
 from ikp.core.decoding.timeline import NOMINAL_HZ, Timeline
 from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals, split_totals
-from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace, make_columns
+from ikp.core.trace import Column, Events, Launch, Region, Slots, Totals, Trace, make_columns
+
+_Columns = dict[str, Column]
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
     launch: Launch
-    slots: dict[str, Any]
-    events: dict[str, Any]
-    totals: dict[str, Any]
+    slots: _Columns
+    events: _Columns
+    totals: _Columns
     region: NDArray[np.uint32]  # id per event, then per total; a launch has only one of the two
     names: Mapping[int, str]  # of this launch's regions
 
@@ -110,7 +110,7 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     return _Decoded(launch, slots, events, totals, regions, names)
 
 
-def _layout(header: Any, source: Source, notes: list[str]) -> Layout:
+def _layout(header: np.void, source: Source, notes: list[str]) -> Layout:
     """Return how the launch divided its segment; tell where that is not as it was asked for."""
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     note_differences(header, source, notes)
@@ -138,11 +138,8 @@ def _layout(header: Any, source: Source, notes: list[str]) -> Layout:
     )
 
 
-_Columns = dict[str, NDArray[Any]]
-
-
 def _columns(
-    layout: Layout, heads: Any, ids: NDArray[np.int64], kept: Kept, timeline: Timeline
+    layout: Layout, heads: Rows, ids: NDArray[np.int64], kept: Kept, timeline: Timeline
 ) -> tuple[_Columns, _Columns, _Columns]:
     """Return the columns of slots, events and totals; ``region`` and ``role`` hold ids."""
     start = timeline.slot_start()

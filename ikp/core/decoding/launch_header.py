@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +54,7 @@ class Layout:
         return not self.relaunches
 
 
-def is_summed(header: Any, source: Source, notes: list[str]) -> bool:
+def is_summed(header: np.void, source: Source, notes: list[str]) -> bool:
     """Return whether the kernel kept totals; tell where it did not heed the wish."""
     summed = _has(header, Option.TOTALS)
     if source.totals and not summed:
@@ -65,7 +64,7 @@ def is_summed(header: Any, source: Source, notes: list[str]) -> bool:
     return summed
 
 
-def note_differences(header: Any, source: Source, notes: list[str]) -> None:
+def note_differences(header: np.void, source: Source, notes: list[str]) -> None:
     """Tell where the layout of the records is not what the session asked for.
 
     Which clock it is, a backend may choose: the interpreter has only the host's.
@@ -83,7 +82,7 @@ def note_differences(header: Any, source: Source, notes: list[str]) -> None:
         )
 
 
-def selection_of(header: Any, source: Source, notes: list[str]) -> Selection:
+def selection_of(header: np.void, source: Source, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
     taken = _taken(header, source)
     if not _has(header, Option.SELECTED):
@@ -100,7 +99,7 @@ def selection_of(header: Any, source: Source, notes: list[str]) -> Selection:
     return taken
 
 
-def _taken(header: Any, source: Source) -> Selection:
+def _taken(header: np.void, source: Source) -> Selection:
     """Return the choice that holds: the host's own where it is known, for nobody overwrites that.
 
     The header is checked against this one, too: with another, its slots may not fit the segment.
@@ -110,11 +109,11 @@ def _taken(header: Any, source: Source) -> Selection:
     return source.selection or Selection.of(header)
 
 
-def _has(header: Any, option: Option) -> bool:
+def _has(header: np.void, option: Option) -> bool:
     return bool(int(header["options"]) & option)
 
 
-def read_launch_header(source: Source) -> Any:
+def read_launch_header(source: Source) -> np.void | None:
     """Return the launch header of a segment, checked; None if no kernel wrote one.
 
     Raises:
@@ -127,8 +126,9 @@ def read_launch_header(source: Source) -> Any:
             f"{where} is truncated: a segment starts with a header of {abi.LAUNCH_HEADER_BYTES} "
             "bytes."
         )
-    header = np.ascontiguousarray(data[: abi.LAUNCH_HEADER_BYTES]).view(abi.LAUNCH_HEADER)[0]
-    if not any(header[name].any() for name in OF_KERNELS):
+    head = np.ascontiguousarray(data[: abi.LAUNCH_HEADER_BYTES])
+    header: np.void = head.view(abi.LAUNCH_HEADER)[0]
+    if not any(header[name].any() for name in _OF_KERNELS):
         return None
     if int(header["magic"]) != abi.MAGIC:
         raise DecodeError(
@@ -145,13 +145,13 @@ def read_launch_header(source: Source) -> Any:
     return header
 
 
-OF_KERNELS = tuple(
+_OF_KERNELS = tuple(
     name for name in abi.LAUNCH_HEADER.names or () if name not in Selection.__slots__
 )
 """Fields of the launch header that a kernel writes; the host writes the others."""
 
 
-def _check_launch(header: Any, source: Source, where: str) -> None:
+def _check_launch(header: np.void, source: Source, where: str) -> None:
     grid, block = triple(header["grid"]), triple(header["block"])
     blocks, threads = math.prod(grid), math.prod(block)
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
@@ -168,7 +168,7 @@ def _check_launch(header: Any, source: Source, where: str) -> None:
             f"slots of {slot_bytes} bytes for {blocks} blocks of {warps} warps",
         ),
         (
-            slot_bytes > 0 and blocks > MOST_BLOCKS,
+            slot_bytes > 0 and blocks > _MOST_BLOCKS,
             f"{blocks} blocks, of which a slot's number can't tell all apart",
         ),
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
@@ -183,11 +183,11 @@ def _check_launch(header: Any, source: Source, where: str) -> None:
         )
 
 
-MOST_BLOCKS = 1 << 32
+_MOST_BLOCKS = 1 << 32
 """Kernels number blocks in 32 bits."""
 
 
-def _can_sum(header: Any) -> bool:
+def _can_sum(header: np.void) -> bool:
     """Tell whether a kernel of these options could be compiled for totals."""
     narrow = int(header["clock"]) < ClockKind.CYCLES64
     return narrow and int(header["overflow"]) == OverflowMode.STOP
@@ -200,14 +200,14 @@ def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
     return (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
 
 
-def language_of(header: Any, source: Source) -> str:
+def language_of(header: np.void, source: Source) -> str:
     """Return what the kernel says it was written in, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER
     return Language(language).name.lower() if known else source.backend
 
 
-def triple(values: Any) -> tuple[int, int, int]:
+def triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
     """Return x, y and z as Python integers."""
     x, y, z = (int(v) for v in values)
     return x, y, z

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ def tells_loss(note: str) -> bool:
     return _LOSSES.match(note) is not None
 
 
-def why_no_room(header: Any, source: Source, slots: int) -> tuple[int, str]:
+def why_no_room(header: np.void, source: Source, slots: int) -> tuple[int, str]:
     """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
     if not slots:

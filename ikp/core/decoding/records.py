@@ -1,28 +1,80 @@
-"""The records of slots: how many there are, in their order, without what can't be true."""
+"""What the slots of a launch hold: which warps came, and their records in order, none untrue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, OverflowMode, SlotState
+from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
 from ikp.core.decoding.launch_header import Layout, Source
-from ikp.core.decoding.slots import MAX_CLOCK
 from ikp.core.totals import find_sound
+from ikp.core.trace import Column
 
 _SCAN_RECORDS = 1 << 20
 """Records looked at together where counts must be read from the records."""
+
+
+_MAX_SMS = 1 << 16
+_MAX_CLOCK = 1 << 62
+"""A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
+
+
+def used_slots(
+    source: Source, layout: Layout, grid_id: int, notes: list[str]
+) -> tuple[Rows, NDArray[np.int64]]:
+    """Return the headers of the slots that this launch initialised, and their indices."""
+    heads = _slot_headers(source.data, layout, notes)
+    state = heads["state"]
+    ours = (
+        ((state == SlotState.RUNNING) | (state == SlotState.FINISHED))
+        & (heads["grid_id"] == grid_id)
+        & _plausible(heads)
+    )
+    empty = state == SlotState.UNUSED
+    if layout.fresh:  # then a slot whose warp never came is all zero
+        empty &= ~heads.view(np.uint8).reshape(-1, abi.SLOT_HEADER_BYTES).any(1)
+    corrupt = int(np.count_nonzero(~empty & ~ours))
+    if corrupt:
+        notes.append(f"{corrupt} slots skipped: their headers are corrupt or of an earlier launch")
+    unused = int(np.count_nonzero(empty))
+    if unused:
+        notes.append(
+            f"{unused} warps never reached init (the kernel hung, failed, or exited early)"
+        )
+    ids = np.flatnonzero(ours)
+    return heads[ids], ids
+
+
+def _slot_headers(data: NDArray[np.uint8], layout: Layout, notes: list[str]) -> Rows:
+    slots, slot_bytes = layout.slots, layout.slot_bytes
+    if not slots:
+        return np.zeros(0, abi.SLOT_HEADER)
+    if layout.fresh and data[abi.LAUNCH_HEADER_BYTES + slots * slot_bytes :].any():
+        notes.append(
+            "there is something behind the last slot: the grid in the launch header is not the "
+            "kernel's, or something else wrote to the segment"
+        )
+    rows = data[abi.LAUNCH_HEADER_BYTES :][: slots * slot_bytes].reshape(slots, slot_bytes)
+    heads = np.ascontiguousarray(rows[:, : abi.SLOT_HEADER_BYTES])
+    return heads.view(abi.SLOT_HEADER).reshape(-1)
+
+
+def _plausible(heads: Rows) -> NDArray[np.bool_]:
+    """Tell which headers hold numbers that a device can have written, and columns can hold."""
+    good = (heads["sm"] < _MAX_SMS) & (heads["role"] <= abi.REGION_MASK)
+    for name in ("init_ns", "init_clock", "finish_ns", "finish_clock"):
+        good &= heads[name] < _MAX_CLOCK
+    return np.asarray(good)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What the slots of a launch hold, slot by slot, within each in the order of recording."""
 
-    records: Any  # none that can't be true
+    records: Rows  # none that can't be true
     row: NDArray[np.int64]  # the slot of each
     kept: NDArray[np.int64]  # by slot: how many these are
     attempted: NDArray[np.int64]  # by slot: how many there were, as far as known
@@ -32,12 +84,12 @@ class Kept:
     @property
     def kinds(self) -> NDArray[np.uint32]:
         """The kind of each record, as it is where no index was given."""
-        kind: NDArray[np.uint32] = self.records["tag"] >> abi.KIND_SHIFT
+        kind: Column = self.records["tag"] >> abi.KIND_SHIFT
         return _plain_kinds(kind) if self.placed.any() else kind
 
 
 def kept_records(
-    source: Source, layout: Layout, heads: Any, ids: NDArray[np.int64], notes: list[str]
+    source: Source, layout: Layout, heads: Rows, ids: NDArray[np.int64], notes: list[str]
 ) -> Kept:
     """Read what is sound in the slots with headers ``heads`` and indices ``ids``."""
     finished = heads["state"] == SlotState.FINISHED
@@ -67,7 +119,7 @@ class Counts:
     layout: Layout
     ids: NDArray[np.int64]
     reported: NDArray[np.uint32]  # counts written by finish
-    base: NDArray[np.unsignedinteger[Any]]  # clock word at init
+    base: Column  # clock word at init
 
     @property
     def capacity(self) -> int:
@@ -102,7 +154,7 @@ class Counts:
         chosen = chosen[attempted[chosen] < self.capacity]
         return int(np.count_nonzero(~_is_empty(self._read(chosen, attempted[chosen]))))
 
-    def _count(self, records: Any, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _count(self, records: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
         """Count the leading records of slots; a full ring counts past its seam, to be put in order.
 
         Within a launch records end in order. So where the clock steps back is a ring's seam, or
@@ -120,37 +172,37 @@ class Counts:
         if not (ring or reused):
             return np.asarray(count)
         base = self.base[chosen][:, None]
-        step = np.diff(records["end"], axis=1, prepend=base)
-        back = (step >= 1 << (self.layout.clock.bits - 1)) & (
-            np.arange(self.capacity) < count[:, None]
-        )
-        elapsed = records["end"] - base
-        fall = np.zeros_like(back)
+        step: Column = np.diff(records["end"], axis=1, prepend=base)
+        back: NDArray[np.bool_] = step >= 1 << (self.layout.clock.bits - 1)
+        back &= np.arange(self.capacity) < count[:, None]
+        elapsed: Column = records["end"] - base
+        fall = np.zeros(records.shape, bool)
         fall[:, 1:] = elapsed[:, 1:] < elapsed[:, :-1]
         if reused:
             seam = np.where(back.any(1), back.argmax(1), count)
             # Records behind the seam are a ring's older ones if they lie after init.
-            older = (count == self.capacity) & np.take_along_axis(
-                fall, np.minimum(seam, self.capacity - 1)[:, None], 1
-            )[:, 0]
+            at_seam = fall[np.arange(len(seam)), np.minimum(seam, self.capacity - 1)]
+            older = (count == self.capacity) & at_seam
             return np.asarray(np.where(ring & older, seam + count, seam))
         back[:, 0] = False  # late, but not a seam
-        back = np.where(back.any(1)[:, None], back, fall)  # a long ring spans half a turn
+        back = np.where(back.any(1, keepdims=True), back, fall)  # a long ring spans half a turn
         return np.asarray(count + np.where(count == self.capacity, back.argmax(1), 0))
 
-    def _read(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Any:
+    def _read(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Rows:
         """Return records of used slots, by their positions in them."""
         dtype, unit = self.layout.clock.record, abi.ALIGNMENT
         first = abi.LAUNCH_HEADER_BYTES + self.ids * self.layout.slot_bytes + abi.SLOT_HEADER_BYTES
         index = (first // unit)[row] + position * (dtype.itemsize // unit)
         # A record may begin at any unit, also one of several units.
         starts = (len(self.data) - dtype.itemsize) // unit + 1
-        records = np.ndarray((starts,), dtype, np.ascontiguousarray(self.data), strides=(unit,))
-        return records[index]
+        data = np.ascontiguousarray(self.data)
+        records: Rows = np.ndarray((starts,), dtype, data, strides=(unit,))
+        found: Rows = records[index]
+        return found
 
     def records(
         self, attempted: NDArray[np.int64], kept: NDArray[np.int64]
-    ) -> tuple[Any, NDArray[np.int64]]:
+    ) -> tuple[Rows, NDArray[np.int64]]:
         """Return all kept records in order, and the row (used slot) of each."""
         row = np.repeat(np.arange(len(kept)), kept)
         position = np.arange(len(row)) - (np.cumsum(kept) - kept)[row]
@@ -161,7 +213,7 @@ class Counts:
 
 
 def _sound(
-    records: Any,
+    records: Rows,
     row: NDArray[np.int64],
     kept: NDArray[np.int64],
     placed: NDArray[np.bool_],
@@ -173,7 +225,7 @@ def _sound(
 
     Of 64-bit clocks, also at times that a device shows, and no ranges that end before they start.
     """
-    kind = records["tag"] >> abi.KIND_SHIFT
+    kind: Column = records["tag"] >> abi.KIND_SHIFT
     if placed.any():
         kind = _plain_kinds(kind)
     good = (kind == abi.Kind.RANGE) | (
@@ -182,7 +234,7 @@ def _sound(
     if summed:
         good = find_sound(records)
     elif records.dtype == abi.WIDE_RECORD:
-        good &= (records["start"] <= records["end"]) & (records["end"] < MAX_CLOCK)
+        good &= (records["start"] <= records["end"]) & (records["end"] < _MAX_CLOCK)
     hole = placed[row] & _is_empty(records)
     last = np.cumsum(kept)[(kept > 0) & ~full] - 1
     hole[last] = False  # the count ends with the record of the largest index
@@ -191,7 +243,7 @@ def _sound(
     return np.asarray(good)
 
 
-def _gaps(records: Any) -> int:
+def _gaps(records: Rows) -> int:
     """Count slots in which something stands behind no record, though no index was given."""
     tag = records["tag"]
     ended = np.logical_or.accumulate(tag == 0, axis=1)
@@ -199,13 +251,13 @@ def _gaps(records: Any) -> int:
     return int(np.count_nonzero(behind & ~_is_placed(tag).any(1)))
 
 
-def _is_empty(records: Any) -> NDArray[np.bool_]:
+def _is_empty(records: Rows) -> NDArray[np.bool_]:
     """Tell where nothing was ever written."""
     words = np.ascontiguousarray(records).view("<u8")
     return np.asarray(~words.reshape(*records.shape, records.dtype.itemsize // 8).any(-1))
 
 
-def _placed_rows(records: Any, row: NDArray[np.int64], slots: int) -> NDArray[np.bool_]:
+def _placed_rows(records: Rows, row: NDArray[np.int64], slots: int) -> NDArray[np.bool_]:
     """Tell which slots hold records at indices that the kernel gave."""
     placed = np.zeros(slots, bool)
     placed[row[_is_placed(records["tag"])]] = True
@@ -224,18 +276,18 @@ def _plain_kinds(kind: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return kind
 
 
-def _holes(records: Any, row: NDArray[np.int64], placed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _holes(records: Rows, row: NDArray[np.int64], placed: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Count, per slot, the indices below the largest that the kernel gave nothing."""
     empty = placed[row] & _is_empty(records)
     return np.bincount(row[empty], minlength=len(placed))
 
 
 def _by_time(
-    records: Any,
+    records: Rows,
     row: NDArray[np.int64],
     placed: NDArray[np.bool_],
-    base: NDArray[np.unsignedinteger[Any]],
-) -> Any:
+    base: Column,
+) -> Rows:
     """Put the records of slots with given indices in the order of their ends."""
     elapsed = np.where(placed[row], records["end"] - base[row], 0)
     return records[np.lexsort((elapsed, row))]

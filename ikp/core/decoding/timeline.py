@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind
+from ikp.core.abi import ClockKind, Rows
 from ikp.core.decoding.clock import Anchors, Axis, fit_axis
-from ikp.core.trace import ClockFit
+from ikp.core.trace import ClockFit, Column
 
 WRAP = 1 << 32
 
@@ -28,7 +27,7 @@ class Timeline:
     """Places a launch's clock words on the nanosecond axis."""
 
     def __init__(
-        self, clock: ClockKind, heads: Any, finished: NDArray[np.bool_], nominal_hz: float
+        self, clock: ClockKind, heads: Rows, finished: NDArray[np.bool_], nominal_hz: float
     ) -> None:
         self.clock = clock
         self.sm = heads["sm"].astype(np.int64)
@@ -57,7 +56,7 @@ class Timeline:
             self.fit = ClockFit(kind, 1.0, "exact", anchors=len(init), bits=clock.bits)
 
     def place(
-        self, records: Any, row: NDArray[np.int64], lost_oldest: NDArray[np.bool_]
+        self, records: Rows, row: NDArray[np.int64], lost_oldest: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return start and end in ns, and the duration in ticks."""
         ticks = (records["end"] - records["start"]).astype(np.int64)  # modulo 2**32, or exact
@@ -67,7 +66,10 @@ class Timeline:
         return np.minimum(start_ns, end_ns, out=start_ns), end_ns, ticks
 
     def _unwrap(
-        self, words: NDArray[Any], row: NDArray[np.int64], lost_oldest: NDArray[np.bool_]
+        self,
+        words: Column,
+        row: NDArray[np.int64],
+        lost_oldest: NDArray[np.bool_],
     ) -> NDArray[np.int64]:
         """Extend 32-bit words to 64: within a slot records end in order, after init."""
         if self.clock.bits > abi.WORD_BITS:

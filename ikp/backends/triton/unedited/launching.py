@@ -20,7 +20,7 @@ from ikp.backends.triton.unedited.rewrite import Twin
 from ikp.backends.triton.unedited.twins import kernel_twin
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 from ikp.probing import Untyped
-from ikp.session import switches
+from ikp.session import current
 from ikp.session.current import Session, is_open
 from ikp.unedited.plan import Plan
 
@@ -91,7 +91,7 @@ class Launcher:
 
     def chosen(self, kernel: Kernel) -> Session | None:
         """Return the session that records this launch, or None; count the launch."""
-        session = self.session() if switches.enabled() else None
+        session = self.session() if current.enabled() else None
         reason = self.reason_for_plain(kernel) if session is not None else None
         if reason:
             self.tell(kernel, reason)

@@ -73,7 +73,7 @@ SCRIPT = """
 import json, sys
 from triton import knobs
 import ikp.backends.triton.adapter
-from ikp.backends import names
+from ikp.verbs import names
 from ikp.backends.triton import TritonBackend
 from tests.backends.sass import source, spec
 from tests.kernels.wrapped import scale

@@ -14,7 +14,7 @@ from ikp.core.decoding.decode import decode
 from ikp.core.totals import MOST_TICKS, make_totals
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError, UsageError
-from tests.core.conftest import Host
+from tests.host import Host
 from tests.segments import LAUNCH, Device, Launch, Record, Segment, Sm, Warp, nbytes
 from tests.totals import SummingSegment, Totals, gemm, recorded, totals_of
 

@@ -16,7 +16,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.selection import Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
-from tests.core.checks import assert_consistent
+from tests.core.decoding.checks import assert_consistent
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
 from tests.segments import LAUNCH, Launch, Record, Segment, Warp, nbytes
 from tests.totals import SummingSegment

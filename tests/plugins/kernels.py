@@ -14,7 +14,7 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import OverflowMode
-from tests.targets.ptx_machine import Dim, Machine
+from tests.machines.ptx_machine import Dim, Machine
 
 Modules = Callable[[str], ModuleType]
 BASE = 0x7F12_3456_7000

@@ -15,8 +15,8 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.spec import Spec
 from ikp.core.trace import Trace
+from tests.machines.ptx_machine import Dim
 from tests.plugins.kernels import MODES, NEEDS_NVCC, SOURCE, Modules, emulate
-from tests.targets.ptx_machine import Dim
 
 
 def records(n: int) -> int:

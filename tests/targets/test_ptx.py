@@ -16,9 +16,9 @@ from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
-from tests.targets.ptx_kernel import Kernel
-from tests.targets.ptx_machine import WARP, Dim, Machine
-from tests.targets.ptx_program import FaultError
+from tests.machines.ptx_kernel import Kernel
+from tests.machines.ptx_machine import WARP, Dim, Machine
+from tests.machines.ptx_program import FaultError
 
 pytestmark = pytest.mark.any_pins
 

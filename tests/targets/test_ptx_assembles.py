@@ -10,7 +10,7 @@ from ikp.backends.triton.passes.entry import complete
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from tests.targets.ptx_kernel import Kernel
+from tests.machines.ptx_kernel import Kernel
 
 pytestmark = pytest.mark.compiled
 

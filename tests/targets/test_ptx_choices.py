@@ -14,8 +14,8 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import fallback_name
 from ikp.core.selection import WORDS_AT, Selection
 from ikp.core.trace import Trace
-from tests.targets.ptx_kernel import Kernel
-from tests.targets.ptx_machine import WARP, Dim, Machine
+from tests.machines.ptx_kernel import Kernel
+from tests.machines.ptx_machine import WARP, Dim, Machine
 
 pytestmark = pytest.mark.any_pins
 

@@ -20,8 +20,8 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from ikp.targets import ptx_slot
 from ikp.targets.ptx_totals import Counter, declarations, used
-from tests.targets.ptx_kernel import Kernel
-from tests.targets.ptx_machine import Machine
+from tests.machines.ptx_kernel import Kernel
+from tests.machines.ptx_machine import Machine
 
 pytestmark = pytest.mark.any_pins
 

@@ -16,8 +16,8 @@ from ikp.core.spec import Spec
 from ikp.core.trace import Trace
 from ikp.targets import ptx
 from ikp.targets.ptx import Record
-from tests.targets.ptx_kernel import Kernel
-from tests.targets.ptx_machine import WARP, Dim, Machine
+from tests.machines.ptx_kernel import Kernel
+from tests.machines.ptx_machine import WARP, Dim, Machine
 
 pytestmark = pytest.mark.any_pins
 

@@ -21,7 +21,7 @@ from tests.backends.gluon import amd_kernels
 from tests.backends.sass import source, spec
 from tests.backends.triton.test_compiled_kernels import records
 from tests.kernels.stripped import stripped
-from tests.targets.gcn_machine import GcnMachine
+from tests.machines.gcn_machine import GcnMachine
 
 pytestmark = pytest.mark.compiled
 

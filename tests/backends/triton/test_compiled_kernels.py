@@ -14,7 +14,7 @@ from ikp.core.trace import Trace
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.kernels import control
 from tests.kernels.expected import KERNELS, PAYLOADS, Record
-from tests.targets.ptx_machine import Dim, Machine
+from tests.machines.ptx_machine import Dim, Machine
 
 pytestmark = pytest.mark.compiled
 

@@ -27,9 +27,9 @@ from ikp.backends.triton.unedited.launching import Launcher
 from ikp.core.segment import Segment
 from ikp.probing import Feature, Foreign, Private
 from ikp.unedited.plan import plan
-from tests.auto.compiling import FakeDriver
 from tests.backends.renaming import named, packages, renamed, told_once
 from tests.backends.sass import spec
+from tests.backends.triton.unedited.compiling import FakeDriver
 
 
 @triton.jit

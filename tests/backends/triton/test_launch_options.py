@@ -25,7 +25,7 @@ from tests.backends.sass import (
 )
 from tests.kernels import control, wrapped
 from tests.kernels.expected import KERNELS
-from tests.targets.ptx_machine import Machine
+from tests.machines.ptx_machine import Machine
 
 pytestmark = pytest.mark.compiled
 

@@ -1,0 +1,181 @@
+"""Where init and finish end up in a compiled kernel, and what the kernel then writes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ikp.backends.triton.passes.entry import complete
+from ikp.backends.triton.passes.schedule import schedule
+from ikp.core import abi
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
+from ikp.core.trace import Trace
+from ikp.errors import KernelError
+from tests.machines.ptx_kernel import Kernel
+from tests.machines.ptx_machine import Machine
+from tests.machines.ptx_program import FaultError
+
+pytestmark = pytest.mark.any_pins
+
+SEGMENT = 0x7F00_0000_0000
+SLOTS = 4
+
+
+def run(text: str, warps: int = SLOTS, mode: OverflowMode = OverflowMode.STOP) -> Trace:
+    """Run a kernel on one block with room for eight records per warp."""
+    machine = Machine()
+    size = abi.segment_bytes(warps, 8, mode)
+    segment = machine.memory.map(SEGMENT, size)
+    machine.launch(text, [SEGMENT, size - abi.LAUNCH_HEADER_BYTES], block=(32 * warps, 1, 1))
+    return decode([Source("k", segment)])
+
+
+def payloads(trace: Trace) -> list[list[int]]:
+    """Return the payloads that each slot recorded."""
+    events = trace.events
+    return [events.payload[events.slot == slot].tolist() for slot in range(len(trace.slots))]
+
+
+def worker_kernel(mode: OverflowMode = OverflowMode.STOP) -> Kernel:
+    """Return a kernel whose warps but the first leave before init, as worker warps do."""
+    kernel = Kernel(mode)
+    kernel.add("mov.u32 %r50, %tid.x;", "setp.ge.u32 %p1, %r50, 32;", "@%p1 bra $L__WORKER;")
+    kernel.init()
+    kernel.end(1, kernel.start(), "11")
+    kernel.finish()
+    kernel.add("ret;")
+    kernel.lines.append("$L__WORKER:")
+    kernel.end(2, kernel.start(), "22")
+    return kernel
+
+
+@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
+def test_warps_that_never_pass_init_record_and_finish(mode: OverflowMode) -> None:
+    text = worker_kernel(mode).text()
+    with pytest.raises(FaultError, match="is read before it is written"):
+        run(text, mode=mode)
+    for placed in (complete(text), schedule(complete(text))):
+        trace = run(placed, mode=mode)
+        assert payloads(trace) == [[11], [22], [22], [22]]
+        assert trace.slots.finished.all()
+        assert trace.launches[0].notes == ()
+
+
+def test_a_text_without_the_mark_comes_back_as_it_is() -> None:
+    kernel = Kernel()
+    kernel.add("@%p1 ret;", "mov.b32 %r1, 5;")
+    assert complete(kernel.text()) == kernel.text()
+
+
+def exits(*guards: str) -> Kernel:
+    """Return a kernel that records, and leaves at one of several exits by the warp's number."""
+    kernel = Kernel()
+    kernel.init()
+    kernel.add("mov.u32 %r50, %tid.x;", "shr.u32 %r50, %r50, 5;")
+    for number, guard in enumerate(guards):
+        kernel.instant(1, str(number + 1))
+        compare = "eq" if not guard.startswith("@!") else "ne"
+        kernel.add(f"setp.{compare}.u32 %p{number}, %r50, {number};")
+        kernel.add(f"{guard.format(number)} ret;")
+    kernel.instant(1, "99")
+    return kernel
+
+
+@pytest.mark.parametrize("guards", [*itertools.product(["@%p{}", "@!%p{}"], repeat=2)])
+def test_every_exit_finishes(guards: tuple[str, str]) -> None:
+    text = exits(*guards).text()
+    assert not run(text).slots.finished.any()
+    trace = run(complete(text))
+    assert payloads(trace) == [[1], [1, 2], [1, 2, 99], [1, 2, 99]]
+    assert trace.slots.finished.all()
+    assert trace.slots.attempted.tolist() == [1, 2, 3, 3]
+
+
+@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
+@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER])
+def test_a_whole_kernel_is_a_range_from_init_to_finish(
+    mode: OverflowMode, clock: ClockKind
+) -> None:
+    kernel = Kernel(mode, clock)
+    kernel.init()
+    kernel.whole(7)
+    kernel.add("mov.u32 %r50, %tid.x;", "setp.lt.u32 %p1, %r50, 32;", "@%p1 ret;")
+    kernel.end(1, kernel.start(), "11")
+    text = complete(kernel.text())
+    assert text.count('// ikp.whole 7 "kernel"') == 2  # one for each exit
+    trace = run(schedule(text), mode=mode)
+    assert trace.slots.attempted.tolist() == [1, 2, 2, 2]
+    events, slots = trace.events, trace.slots
+    number = [region.id for region in trace.regions].index(7)
+    whole = np.flatnonzero(events.region == number)
+    assert events.slot[whole].tolist() == list(range(SLOTS))
+    near = (trace.launches[0].clock.residual_max_ns or 0) + 1
+    assert np.abs(events.start_ns[whole] - slots.start_ns).max() <= near
+    assert np.abs(events.end_ns[whole] - slots.end_ns).max() <= near
+
+
+def test_a_finish_of_the_users_is_taken_out() -> None:
+    kernel = Kernel()
+    kernel.init()
+    kernel.finish()
+    kernel.instant(1, "5")
+    text = complete(kernel.text())
+    assert text.count("%globaltimer") == 2  # init's and the exit's
+    assert payloads(run(text)) == [[5]] * SLOTS
+    assert run(text).slots.attempted.tolist() == [1] * SLOTS
+
+
+def test_only_the_kernel_with_the_mark_is_changed() -> None:
+    kernel = Kernel()
+    kernel.init()
+    bare = Kernel()
+    bare.add("@%p1 ret;")
+    function = ".func f()\n{\n\tret;\n}\n"
+    others = function + bare.text().partition(".address_size 64\n")[2].replace(" k(", " other(")
+    text = complete(kernel.text() + others)
+    assert text.endswith(others)
+    assert text.count("%globaltimer") == 2
+    before = others + kernel.text().partition(".address_size 64\n")[2]
+    assert complete(before).startswith(others)
+
+
+def test_assembly_of_the_users_may_come_first() -> None:
+    kernel = Kernel()
+    user = ["\t// begin inline asm", "\t{", ".reg .u32 q;", "mov.u32 q, %tid.x;", "}"]
+    kernel.lines += [*user, "\t// end inline asm"]
+    kernel.init()
+    kernel.instant(1, "7")
+    assert payloads(run(complete(kernel.text()))) == [[7]] * SLOTS
+
+
+def test_the_buffer_must_be_the_kernels_own_argument() -> None:
+    text = Kernel().text()
+    kernel = Kernel()
+    kernel.init()
+    load = "ld.param.b64 %rd1, [k_param_0];"
+    made = "ld.param.b64 %rd2, [k_param_0];\n\tadd.s64 %rd1, %rd2, 128;"
+    text = kernel.text().replace(load, made)
+    with pytest.raises(KernelError, match="is not the kernel's own argument"):
+        complete(text)
+
+
+def test_a_size_known_when_compiling_is_used() -> None:
+    kernel = Kernel()
+    kernel.init()
+    kernel.instant(1, "3")
+    size = abi.segment_bytes(SLOTS, 8) - abi.LAUNCH_HEADER_BYTES
+    text = kernel.text().replace("%r1\n", f"{size}\n").replace("%r1,", f"{size},")
+    text = text.replace(f"ld.param.b32 {size}, [k_param_1];", "")
+    assert payloads(run(complete(text))) == [[3]] * SLOTS
+
+
+def test_two_inits_are_refused() -> None:
+    kernel = Kernel()
+    kernel.init()
+    kernel.init()
+    with pytest.raises(KernelError, match=r"ikp\.init stands more than once"):
+        complete(kernel.text())

@@ -7,6 +7,7 @@ them, control characters stand as escapes.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import unicodedata
 from collections.abc import Sequence
@@ -173,3 +174,9 @@ def _rooms(
 def _padded(cell: str, size: int, left: bool) -> str:
     blank = " " * max(0, size - width(cell))
     return cell + blank if left else blank + cell
+
+
+def next_line(*words: object, why: str = "") -> str:
+    """Return the line that tells the command to type next, quoted for the shell."""
+    line = " ".join(shlex.quote(str(word)) for word in words)
+    return f"next: {printable(line)}" + (f"    ({why})" if why else "")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.files import next_command
 from ikp.cli.gpu import interpreted
+from ikp.cli.reading import next_command
 from ikp.errors import UsageError
 from ikp.session.current import KILL_SWITCH, enabled
 from ikp.terminal import printable

@@ -12,8 +12,8 @@ import click
 
 from ikp import registry
 from ikp.cli import gpu
-from ikp.cli.files import next_command
 from ikp.cli.plugins import Check, Plugin, aligned, check, registered
+from ikp.cli.reading import next_command
 from ikp.errors import PluginError
 from ikp.terminal import message
 from ikp.version import __version__

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ikp.running import choices, frames
-from ikp.running.report import MIB, report
+from ikp.running.ending import MIB, report
 from ikp.running.startup.sitecustomize import say
 
 if TYPE_CHECKING:

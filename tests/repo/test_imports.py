@@ -62,7 +62,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 """The rooms, and what each may import of ikp beside itself."""
 
 EXCEPTIONS = {
-    ("ikp.running.report", "ikp.cli"): "to be mended",
     ("ikp.calibration.kernels", "ikp"): "shows what a user writes",
     ("ikp.cli.demo_kernel", "ikp"): "shows what a user writes",
     ("ikp.cli.demo", "ikp"): "shows what a user writes",

@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
 from ikp.backends.triton import specialised
-from ikp.backends.triton.passes import calls, entry, schedule
+from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.probing import Untyped
 
 SCHEDULED_PASSES: list[Callable[[Untyped, object], Untyped]] = []
@@ -70,6 +70,6 @@ def _placed(make_ptx: _Stage, compilation: Compilation) -> _Stage:
         if not isinstance(made, str):
             compilation.lose(f"has a compiler stage 'ptx' that returns {type(made).__name__}")
             return made
-        return schedule.schedule(calls.pass_on(entry.complete(made)))
+        return schedule.schedule(callees.pass_on(entry.complete(made)))
 
     return stage

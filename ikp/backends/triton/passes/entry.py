@@ -10,7 +10,7 @@ The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too. 
 at the entry, and written at the exits: by then all regions are known.
 
 Only kernels that ``ikp.init`` marked are touched; for functions that they call, see
-``ikp.backends.triton.passes.calls``.
+``ikp.backends.triton.passes.callees``.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from collections import defaultdict
 
 from ikp.backends.triton.passes.flight import settled
 from ikp.backends.triton.passes.items import Item, Role, items
-from ikp.backends.triton.passes.ranges import Ranges
+from ikp.backends.triton.passes.range_lines import Ranges
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 MAX_PENDING = 4

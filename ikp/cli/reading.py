@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ikp.errors import ExportError
-from ikp.terminal import printable
+from ikp.terminal import next_line
 
 if TYPE_CHECKING:
     from ikp.trace import Trace
@@ -44,9 +43,3 @@ def read_trace(path: Path) -> Trace:
 def next_command(*words: object, why: str = "") -> None:
     """Print on stderr the command to type next, quoted for the shell."""
     click.echo(next_line(*words, why=why), err=True)
-
-
-def next_line(*words: object, why: str = "") -> str:
-    """Return what ``next_command`` prints."""
-    line = " ".join(shlex.quote(str(word)) for word in words)
-    return f"next: {printable(line)}" + (f"    ({why})" if why else "")

@@ -25,7 +25,7 @@ _RECORD_CYCLES = {32: 53, 64: 68}
 
 def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
     """Print everything that there is to say, on stderr: the program's stdout is its own."""
-    from ikp.cli.files import next_line
+    from ikp.terminal import next_line
 
     path = Path(options.path)
     for line in _launches(session, launcher, options):

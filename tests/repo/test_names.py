@@ -1,0 +1,43 @@
+"""One word, one thing: modules have one name only where they do one thing in several rooms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from tests.repo.tree import modules
+
+pytestmark = pytest.mark.any_pins
+
+SHARED = {
+    "adapter": "what the verbs ask of a language",
+    "context": "open ranges as a value that a language carries",
+    "events": "ranges and instants in a format",
+    "evidence": "what a reader must know before trusting a trace",
+    "first_look": "what a viewer shows first",
+    "flows": "arrows from one event to another",
+    "foreign": "undocumented names of another package",
+    "image": "a compiled kernel's machine code",
+    "instrument": "ikp.instrument, and a language's half of it",
+    "render": "a result as text, table and JSON",
+    "stages": "the passes, hung on the stages of Triton's compiler",
+    "state": "what the verbs must know of the kernel that is being compiled",
+    "sums": "totals as a viewer shows them",
+    "trace": "what kernels left: its columns, and ikp.Trace around them",
+    "tracks": "the rows of a timeline",
+    "unclosed": "ranges that a kernel opens and never closes",
+    "unedited": "kernels that nobody edited, in any language and in one",
+    "writer": "what is written in which order",
+}
+"""Names that several rooms have, and the one thing that each means."""
+
+
+def test_a_name_means_one_thing() -> None:
+    places = defaultdict(list)
+    for module in modules():
+        if not module.startswith("ikp.cli."):  # named as their commands are
+            places[module.rpartition(".")[2]].append(module)
+    several = {name: found for name, found in places.items() if len(found) > 1}
+    assert {name: found for name, found in several.items() if name not in SHARED} == {}
+    assert SHARED.keys() - several.keys() == set(), "names that only one room has"

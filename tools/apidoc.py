@@ -28,9 +28,9 @@ RESULTS = {
 """What users meet through a trace, but never construct."""
 INSPECTED = {
     "ikp.inspection.report": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
-    "ikp.inspection.opcodes": ("Work",),
-    "ikp.inspection.sass": ("Instruction",),
-    "ikp.inspection.source": ("Source",),
+    "ikp.inspection._opcodes": ("Work",),
+    "ikp.inspection._sass": ("Instruction",),
+    "ikp.inspection._source": ("Source",),
 }
 """What ``ikp.inspect`` returns."""
 PLUGINS = {"ikp.plugins": ("Backend", "Exporter", "Language", "Image"), "ikp.verbs.dsl": ("Dsl",)}

@@ -222,7 +222,7 @@ def stats(trace: Trace, by: str | None = None) -> Stats:
     Raises:
         UsageError: ``by`` is something else.
     """
-    from ikp.analysis.count import count  # makes what is defined here
+    from ikp.analysis._count import count  # makes what is defined here
 
     return count(trace, by)
 

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ikp.calibration import figures
+from ikp.calibration import _figures as figures
 from ikp.core import abi
 from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace

@@ -11,17 +11,17 @@ What was done stands in ``Trace.provenance["edited"]``, and so in every file wri
 
 from __future__ import annotations
 
-from ikp.edit.across import connect, span
-from ikp.edit.annotate import add_args
-from ikp.edit.deduct import deduct_overhead
-from ikp.edit.join import concat, shift
-from ikp.edit.rename import (
+from ikp.edit._across import connect, span
+from ikp.edit._annotate import add_args
+from ikp.edit._rename import (
     group_by,
     merge_regions,
     rename_launches,
     rename_regions,
     rename_warps,
 )
+from ikp.edit.deduct import deduct_overhead
+from ikp.edit.join import concat, shift
 from ikp.edit.select import select
 
 __all__ = [

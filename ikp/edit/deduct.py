@@ -21,7 +21,7 @@ from ikp.core.abi import Kind
 from ikp.core.lanes import arrange
 from ikp.core.overhead import Overhead
 from ikp.core.trace import AnyTrace, Launch, Trace
-from ikp.edit.parts import noted
+from ikp.edit._parts import noted
 from ikp.errors import UsageError
 
 DEDUCTED = "overhead_deducted"

@@ -13,7 +13,7 @@ from ikp.core.args import Args, join_args
 from ikp.core.flows import highest, renumbered
 from ikp.core.rows import joined_rows, renumber_rows
 from ikp.core.trace import AnyTrace, Column, Events, Slots, Trace, make_columns
-from ikp.edit.parts import noted
+from ikp.edit._parts import noted
 from ikp.errors import UsageError
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ikp.core.rows import Rows, row_count, row_tables, take_rows
 from ikp.core.trace import AnyTrace, Column, Trace
-from ikp.edit.parts import (
+from ikp.edit._parts import (
     Bools,
     needs_timeline,
     noted,

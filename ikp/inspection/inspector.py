@@ -10,16 +10,18 @@ from os import PathLike
 from typing import Any
 
 from ikp.errors import InspectError
-from ikp.inspection import expectations, ptx_names, source
-from ikp.inspection.find_records import Found, Record, find
-from ikp.inspection.flow import Flow
-from ikp.inspection.images import images
-from ikp.inspection.opcodes import IDLE, Work, work_of
-from ikp.inspection.places import Places
-from ikp.inspection.ptx_names import Marks
+from ikp.inspection import _expectations as expectations
+from ikp.inspection import _ptx_names as ptx_names
+from ikp.inspection import _source as source
+from ikp.inspection._find_records import Found, Record, find
+from ikp.inspection._flow import Flow
+from ikp.inspection._images import images
+from ikp.inspection._opcodes import IDLE, Work, work_of
+from ikp.inspection._places import Places
+from ikp.inspection._ptx_names import Marks
+from ikp.inspection._sass import Code, Instruction, parse
+from ikp.inspection._tools import disassemble
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
-from ikp.inspection.sass import Code, Instruction, parse
-from ikp.inspection.tools import disassemble
 from ikp.patterns import dotted
 from ikp.plugins import Image
 

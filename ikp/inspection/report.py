@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ikp.inspection.opcodes import Work, count
-from ikp.inspection.sass import Instruction
-from ikp.inspection.source import Source
+from ikp.inspection._opcodes import Work, count
+from ikp.inspection._sass import Instruction
+from ikp.inspection._source import Source
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,7 +14,7 @@ from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
 from ikp.core.selection import select
 from ikp.errors import UsageError
-from ikp.profiling.life import Life, check_here
+from ikp.profiling._life import Life, check_here
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
 from ikp.session.wishes import Wishes

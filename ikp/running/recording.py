@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ikp.running import choices, frames
-from ikp.running.ending import MIB, report
+from ikp.running import _choices as choices
+from ikp.running import _frames as frames
+from ikp.running._ending import MIB, report
 from ikp.running.startup.sitecustomize import say
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
-    from ikp.running.watched import Watched
+    from ikp.running._watched import Watched
 
 
 @dataclass(frozen=True, slots=True)

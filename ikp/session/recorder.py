@@ -20,9 +20,9 @@ from ikp.core.segment import Segment, Tensor
 from ikp.core.selection import EVERYTHING, Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
+from ikp.session._handed import hand_out
 from ikp.session.current import Opening, closed
 from ikp.session.device import device_facts, read_back, wait, write_selection, written
-from ikp.session.handed import hand_out
 from ikp.session.memory import Arena, Room
 from ikp.session.ranks import current_rank
 from ikp.session.wishes import Wishes

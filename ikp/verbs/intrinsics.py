@@ -12,9 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ikp.errors import KernelError
-from ikp.verbs.dsl import OpenRange, find_place, find_region, stored_at
-from ikp.verbs.off import Off
-from ikp.verbs.ranges import (
+from ikp.verbs._ranges import (
     close_range,
     make_token,
     open_range,
@@ -23,7 +21,9 @@ from ikp.verbs.ranges import (
     same_region,
     shown,
 )
-from ikp.verbs.tracing import tracing
+from ikp.verbs._tracing import tracing
+from ikp.verbs.dsl import OpenRange, find_place, find_region, stored_at
+from ikp.verbs.off import Off
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from ikp.viewer.ui import HOST, PORT, UI, Page
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
-    from ikp.viewer.serve import FileServer
+    from ikp.viewer._serve import FileServer
 
 
 def view_trace(trace: Trace, *, port: int = PORT) -> None:
@@ -41,7 +41,7 @@ def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, o
     """
     import webbrowser
 
-    from ikp.viewer.serve import serving
+    from ikp.viewer._serve import serving
 
     with serving(path, port, page, view.query) as server:
         terminal.write(f"{server.ui_url}\n")

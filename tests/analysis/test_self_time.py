@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.analysis import self_time
-from ikp.analysis.self_time import self_times
+from ikp.analysis import _self_time as self_time
+from ikp.analysis._self_time import self_times
 from ikp.core.abi import Kind
 from ikp.core.trace import Trace
 from tests.analysis.example import trace

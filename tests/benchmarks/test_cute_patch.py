@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.cute_patch import PatchError, Ranges, patch, waits
 from examples import gemm_cute
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from tests.backends.cute.compiling import prof
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING
 from tests.examples.test_cute import TENSOR_CORES, compile_gemm

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.calibration import calibrate as it
-from ikp.calibration.figures import INSTANTS, PROGRAMS, figures
+from ikp.calibration._figures import INSTANTS, PROGRAMS, figures
 from ikp.cli.main import cli
 from ikp.errors import BufferError, UsageError
 from tests.calibration.recorded import recorded
@@ -131,7 +131,7 @@ def test_the_kernels_record_what_is_measured(
 @pytest.mark.compiled
 @pytest.mark.parametrize("clock", ["CYCLES", "CYCLES64"])
 def test_the_kernels_hold_their_records_and_the_same_work(clock: str) -> None:
-    from ikp.calibration.figures import ALONE, MANY, ROOTS
+    from ikp.calibration._figures import ALONE, MANY, ROOTS
     from ikp.calibration.kernels import records
     from ikp.core.abi import ClockKind
     from ikp.targets.ptx import CLOCK_MARK, STORE_MARK

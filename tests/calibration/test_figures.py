@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import ikp
-from ikp.calibration.figures import (
+from ikp.calibration._figures import (
     ALONE,
     INSTANTS,
     MANY,

@@ -88,7 +88,7 @@ def test_the_kernel_compiles_for_gpus_with_all_its_regions(capability):
     from triton.compiler import ASTSource
 
     from ikp.backends.triton import TritonBackend
-    from ikp.backends.triton.hooks import names_in_code
+    from ikp.backends.triton._hooks import names_in_code
     from ikp.cli.demo_kernel import attention
     from ikp.core.spec import Spec
 

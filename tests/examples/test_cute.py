@@ -13,7 +13,7 @@ from cutlass import Float16
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from examples import gemm_cute
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from tests.backends.cute.compiling import compile_cute, prof
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, TOOLS, Code
 from tests.kernels.stripped import stripped

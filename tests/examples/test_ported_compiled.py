@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, compile_kernel, spec
 

@@ -12,7 +12,7 @@ from cutlass import Float32
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from examples import from_nuggets_cute
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from tests.backends.cute.compiling import compile_cute, floats, prof
 from tests.backends.cute.test_inspect import inspected
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING

@@ -17,7 +17,7 @@ from ikp.core.trace import Trace
 from ikp.edit import add_args, concat
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.exporters.perfetto.schema import Packet
+from ikp.exporters.perfetto._schema import Packet
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 from ikp.exporters.timeline.checks import faults
 from tests.exporters.perfetto.examples import warps

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 import ikp
-from ikp.inspection import tools
-from ikp.inspection.opcodes import Work
+from ikp.inspection import _tools as tools
+from ikp.inspection._opcodes import Work
 from ikp.inspection.report import Kernel
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.inspection.compiled import OUT_AND_N, code, kernel

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import triton
 
-from ikp.backends.triton.passes.instructions import parse
+from ikp.backends.triton.passes._instructions import parse
+from ikp.backends.triton.passes._statements import Kind, joined, statements
 from ikp.backends.triton.passes.schedule import HANDFUL
-from ikp.backends.triton.passes.statements import Kind, joined, statements
-from ikp.inspection.opcodes import IDLE, Work, work_of
+from ikp.inspection._opcodes import IDLE, Work, work_of
 from ikp.inspection.report import Copy, Kernel
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.inspection.find_records import Found, find
-from ikp.inspection.flow import Flow
-from ikp.inspection.opcodes import Work, work_of
-from ikp.inspection.origins import Tracer
-from ikp.inspection.sass import Code, Instruction, Line, parse
-from ikp.inspection.values import CLOCK, OTHER, Definition, Origin, definitions
+from ikp.inspection._find_records import Found, find
+from ikp.inspection._flow import Flow
+from ikp.inspection._opcodes import Work, work_of
+from ikp.inspection._origins import Tracer
+from ikp.inspection._sass import Code, Instruction, Line, parse
+from ikp.inspection._values import CLOCK, OTHER, Definition, Origin, definitions
 
 pytestmark = pytest.mark.any_pins
 

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.backends.triton.unedited import expressions
+from ikp.backends.triton.unedited import _expressions as expressions
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from ikp.calibration import calibrate
 from ikp.core.overhead import Figure, Overhead
 from ikp.edit.deduct import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.profiling import recorded as ended
+from ikp.profiling import _recorded as ended
 from ikp.session.wishes import Wishes
 from tests.host import Host, work
 

@@ -29,31 +29,31 @@ LISTS = (
 )
 
 EXCEPTIONS = {
-    ("ikp.backends.triton.unedited.operations", "torch._inductor"): "a prefix of names",
+    ("ikp.backends.triton.unedited._operations", "torch._inductor"): "a prefix of names",
     (
-        "ikp.backends.triton.unedited.twins",
+        "ikp.backends.triton.unedited._twins",
         "*",
     ): "a twin is a copy of Triton's object; foreign.fits looked at that",
-    ("ikp.backends.triton.unedited.inductor", "*"): "TORCH.fits looked at the object before",
+    ("ikp.backends.triton.unedited._inductor", "*"): "TORCH.fits looked at the object before",
     (
         "ikp.backends.triton.unedited.everything",
         "*",
     ): "steps in where TRITON.has said yes, and sets what it found",
-    ("ikp.backends.triton.unedited.launching", "*"): "of a kernel that foreign.fits has looked at",
+    ("ikp.backends.triton.unedited._launching", "*"): "of a kernel that foreign.fits has looked at",
     ("ikp.backends.triton.adapter", "*"): "compiling gives it only where TRITON.has(VERBS)",
-    ("ikp.backends.triton.state", "backend_name"): "called by Compiled only",
+    ("ikp.backends.triton._state", "backend_name"): "called by Compiled only",
     ("ikp.backends.triton", "backend_name"): "asked behind TRITON.has(VERBS)",
     (
-        "ikp.backends.triton.unedited.expressions",
+        "ikp.backends.triton.unedited._expressions",
         "backend_name",
     ): "a twin's code calls it, with a buffer",
-    ("ikp.backends.cute.calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
-    ("ikp.session.handed", "_disabled_torch_function_impl"): "torch's documentation has it",
+    ("ikp.backends.cute._calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
+    ("ikp.session._handed", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
     ): "waits for its import, if that comes",
-    ("ikp.backends.triton.image", "arg_names"): "only makes an error's text better",
+    ("ikp.backends.triton._image", "arg_names"): "only makes an error's text better",
 }
 """Other places, with the reason why a name that has gone does no harm there."""
 

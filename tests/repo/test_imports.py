@@ -165,6 +165,16 @@ def test_the_rooms_have_no_circle() -> None:
     assert max(height(one, ()) for one in MAY_IMPORT) > 1
 
 
+def test_a_module_with_an_underscore_is_its_own_rooms() -> None:
+    wrong = []
+    for module, tree in parsed().items():
+        for name in every_import(tree):
+            folder, underscore, _ = name.partition("._")
+            if underscore and within(name, "ikp") and not within(module, folder):
+                wrong.append(f"{module} imports {name}")
+    assert [each for each in wrong if "__" not in each] == []
+
+
 def test_the_core_knows_numpy_alone() -> None:
     wrong = [
         f"{module} imports {name}"
@@ -213,9 +223,9 @@ class K:
     assert not allowed("ikp.core.abi", "ikp.session.memory.Arena")
     assert not allowed("ikp.core.abi", "ikp.terminal.bare")
     assert allowed("ikp.session.memory", "ikp.core.abi.Kind")
-    assert not allowed("ikp.exporters.timeline.tracks", "ikp.exporters.perfetto.schema")
-    assert not allowed("ikp.exporters.chrome.writer", "ikp.exporters.perfetto.schema")
-    assert not allowed("ikp.exporters.protobuf.split", "ikp.exporters.perfetto.schema")
+    assert not allowed("ikp.exporters.timeline.tracks", "ikp.exporters.perfetto._schema")
+    assert not allowed("ikp.exporters.chrome._writer", "ikp.exporters.perfetto._schema")
+    assert not allowed("ikp.exporters.protobuf.split", "ikp.exporters.perfetto._schema")
 
 
 def loaded_by(code: str) -> set[str]:
@@ -235,13 +245,13 @@ def modules_loaded_by(code: str) -> set[str]:
 
 
 def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
-    reading = {"reader", "contents", "rebuild", "evidence", "inflate", "first_look"}
+    reading = {"reader", "contents", "_rebuild", "_evidence", "_inflate", "first_look"}
     rooms = {f"ikp.exporters.perfetto.{each}" for each in reading} | {
         "ikp.exporters.protobuf.split"
     }
     assert rooms <= parsed().keys()
-    loaded = modules_loaded_by("import ikp.exporters.perfetto.writer")
-    assert "ikp.exporters.perfetto.events" in loaded and not loaded & rooms
+    loaded = modules_loaded_by("import ikp.exporters.perfetto._writer")
+    assert "ikp.exporters.perfetto._events" in loaded and not loaded & rooms
 
 
 def test_import_ikp_loads_only_the_standard_library() -> None:
@@ -285,5 +295,5 @@ def test_a_session_loads_the_exporter_of_its_path_and_no_other(
         env={**os.environ, "TRITON_INTERPRET": interpreted},
     )
     loaded = set(ran.stdout.rpartition("LOADED")[2].split())
-    assert {"ikp.exporters.perfetto.writer", "ikp.backends.triton.hooks"} <= loaded
+    assert {"ikp.exporters.perfetto._writer", "ikp.backends.triton._hooks"} <= loaded
     assert [one for one in loaded if any(within(one, each) for each in NOT_FOR_A_SESSION)] == []

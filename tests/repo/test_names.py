@@ -37,7 +37,7 @@ def test_a_name_means_one_thing() -> None:
     places = defaultdict(list)
     for module in modules():
         if not module.startswith("ikp.cli."):  # named as their commands are
-            places[module.rpartition(".")[2]].append(module)
+            places[module.rpartition(".")[2].removeprefix("_")].append(module)
     several = {name: found for name, found in places.items() if len(found) > 1}
     assert {name: found for name, found in several.items() if name not in SHARED} == {}
     assert SHARED.keys() - several.keys() == set(), "names that only one room has"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.running.ending import _recording, report
+from ikp.running._ending import _recording, report
 from tests.exporters.perfetto.examples import CYCLES, warp
 
 

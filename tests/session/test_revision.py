@@ -24,11 +24,11 @@ SHAPES_CODE = [
     "unedited/plan.py",
     "backends/gluon/__init__.py",
     "backends/triton/adapter.py",
-    "backends/triton/hooks.py",
+    "backends/triton/_hooks.py",
     "backends/triton/passes/entry.py",
     "backends/triton/passes/schedule.py",
-    "backends/triton/unedited/rewrite.py",
-    "backends/cute/adapter.py",
+    "backends/triton/unedited/_rewrite.py",
+    "backends/cute/_adapter.py",
 ]
 
 

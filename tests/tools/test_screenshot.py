@@ -9,8 +9,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
+from ikp.viewer._serve import serving
 from ikp.viewer.first_look import first_look
-from ikp.viewer.serve import serving
 from ikp.viewer.ui import Page
 from tests.analysis.example import launch, trace
 from tools.screenshot import make_screenshot

@@ -6,7 +6,7 @@ from http.client import HTTPConnection, IncompleteRead
 import pytest
 
 from ikp.errors import UsageError
-from ikp.viewer.serve import serving
+from ikp.viewer._serve import serving
 from ikp.viewer.ui import HOST, PORT, UI, Page
 
 pytestmark = pytest.mark.any_pins

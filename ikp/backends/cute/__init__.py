@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 def running(verb: str) -> Dsl | None:
     """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
-    from ikp.backends.cute import state
-    from ikp.backends.cute.adapter import Traced
+    from ikp.backends.cute import _state as state
+    from ikp.backends.cute._adapter import Traced
 
     return Traced(verb) if state.tracing() else None
 
 
 def off() -> Off:
     """Return the adapter of what may be a CuTe kernel, where nobody knows what CuTe traces."""
-    from ikp.backends.cute.context import Context
+    from ikp.backends.cute._context import Context
     from ikp.verbs.off import Off
 
     return Off(lambda: Context(()))
@@ -59,7 +59,7 @@ class CuteBackend:
     @staticmethod
     def image(kernel: Any) -> Image | None:
         """Return the machine code of what ``cute.compile`` returned."""
-        from ikp.backends.cute.image import image
+        from ikp.backends.cute._image import image
 
         return image(kernel)
 

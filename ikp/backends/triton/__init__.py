@@ -56,8 +56,8 @@ def running() -> Dsl | None:
         from ikp.verbs.off import Off
 
         return Off(tuple)
-    from ikp.backends.triton import structure
-    from ikp.backends.triton.interpreted import INTERPRETED
+    from ikp.backends.triton import _structure as structure
+    from ikp.backends.triton._interpreted import INTERPRETED
 
     # What the interpreter knows of the program it runs, it keeps when that has ended.
     return INTERPRETED if structure.running() else None
@@ -76,7 +76,8 @@ class TritonBackend:
     def __init__(self) -> None:
         import triton  # noqa: F401 - this backend is there only where Triton is
 
-        from ikp.backends.triton import hooks, trials
+        from ikp.backends.triton import _hooks as hooks
+        from ikp.backends.triton import _trials as trials
 
         hooks.install()
         trials.install()
@@ -92,7 +93,7 @@ class TritonBackend:
     @staticmethod
     def image(kernel: Any) -> Image | None:
         """Return the machine code of what launching a kernel returned."""
-        from ikp.backends.triton.image import image
+        from ikp.backends.triton._image import image
 
         return image(kernel)
 
@@ -138,7 +139,7 @@ class TritonBackend:
         The compiler hooks go around those that were set since the session began.
         """
         from ikp.backends.argument import argument
-        from ikp.backends.triton import hooks
+        from ikp.backends.triton import _hooks as hooks
         from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS, interprets
 
         hooks.install()
@@ -146,6 +147,6 @@ class TritonBackend:
 
     def names(self) -> dict[int, str]:
         """Return the regions known from kernels traced or loaded in this process."""
-        from ikp.backends.triton import hooks
+        from ikp.backends.triton import _hooks as hooks
 
         return merge([names.known(), hooks.loaded_names()])

@@ -7,8 +7,8 @@ from typing import TypeGuard
 
 import triton.language as tl
 
-from ikp.backends.triton import state
-from ikp.backends.triton.context import Context, context
+from ikp.backends.triton import _state as state
+from ikp.backends.triton._context import Context, context
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
 from ikp.core.spec import Spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Protocol
 
-from ikp.backends.triton import specialised
+from ikp.backends.triton import _specialised as specialised
 from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.probing import Untyped
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, Rows, SlotState
+from ikp.core.decoding._records import Kept, kept_records, used_slots
+from ikp.core.decoding._times import NOMINAL_HZ, Timeline
 from ikp.core.decoding.launch_header import (
     Layout,
     Source,
@@ -26,8 +28,6 @@ from ikp.core.decoding.launch_header import (
     triple,
 )
 from ikp.core.decoding.losses import needed_bytes, note_losses, why_no_room
-from ikp.core.decoding.records import Kept, kept_records, used_slots
-from ikp.core.decoding.times import NOMINAL_HZ, Timeline
 from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals, split_totals
 from ikp.core.trace import Column, Events, Launch, Region, Slots, Totals, Trace, make_columns

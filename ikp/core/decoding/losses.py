@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.decoding._records import Kept
 from ikp.core.decoding.launch_header import Layout, Source
-from ikp.core.decoding.records import Kept
 
 _LOSSES = re.compile(
     r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"

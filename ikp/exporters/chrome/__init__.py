@@ -21,10 +21,10 @@ class ChromeExporter(FileExporter):
 
     def prepare(self) -> None:
         """Import what writing takes."""
-        import ikp.exporters.chrome.writer  # noqa: F401
+        import ikp.exporters.chrome._writer  # noqa: F401
 
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
-        from ikp.exporters.chrome.writer import write
+        from ikp.exporters.chrome._writer import write
 
         with packed(file, name) as out:
             write(trace, out, name)

@@ -25,10 +25,10 @@ class PerfettoExporter(FileExporter):
         import isal.igzip_lib  # noqa: F401
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
 
-        import ikp.exporters.perfetto.writer  # noqa: F401
+        import ikp.exporters.perfetto._writer  # noqa: F401
 
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
-        from ikp.exporters.perfetto.writer import write
+        from ikp.exporters.perfetto._writer import write
 
         write(trace, file, name)
 

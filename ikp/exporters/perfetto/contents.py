@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto import evidence
-from ikp.exporters.perfetto.arguments import UNSET, Arguments, Columns, arguments_of, sum_rows
-from ikp.exporters.perfetto.schema import (
+from ikp.exporters.perfetto import _evidence as evidence
+from ikp.exporters.perfetto._arguments import UNSET, Arguments, Columns, arguments_of, sum_rows
+from ikp.exporters.perfetto._schema import (
     FIRST_OWN_ARG,
     MAX_TRACKS,
     REALTIME,

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto.arguments import Columns
+from ikp.exporters.perfetto._arguments import Columns
+from ikp.exporters.perfetto._evidence import to_launch
+from ikp.exporters.perfetto._rebuild import together
 from ikp.exporters.perfetto.contents import Contents
-from ikp.exporters.perfetto.evidence import to_launch
-from ikp.exporters.perfetto.rebuild import together
 from ikp.exporters.timeline.launches import group_names, launch_names
 from ikp.exporters.timeline.tracks import distinct
 

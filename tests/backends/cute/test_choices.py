@@ -9,7 +9,7 @@ import pytest
 from cutlass import Float32, Int32, cute
 
 import ikp
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import OverflowMode
 from tests.backends.cute import kernels
 from tests.backends.cute.compiling import TARGETS, compile_cute, floats, number, prof

@@ -12,7 +12,7 @@ import pytest
 from cutlass import Float32
 from cutlass.cute.runtime import make_fake_compact_tensor
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import Kind, OverflowMode, PayloadType, tag
 from ikp.core.regions import region_id
 from ikp.targets import ptx, ptx_slot

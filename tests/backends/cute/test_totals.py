@@ -10,7 +10,7 @@ import pytest
 from cutlass import Float32, Int32, cute
 
 import ikp
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import Kind
 from ikp.core.regions import region_id
 from ikp.targets import ptx_slot, ptx_totals

@@ -11,7 +11,7 @@ import triton
 from triton import knobs
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.decoding.decode import decode

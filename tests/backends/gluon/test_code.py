@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
-from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unclosed import unclosed
+from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton._unclosed import unclosed
 from ikp.core.abi import OverflowMode
 from ikp.core.regions import region_id
 from ikp.targets import ptx

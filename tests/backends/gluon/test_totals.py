@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.regions import region_id
 from ikp.targets import ptx_totals
 from tests.backends.gluon import kernels

@@ -37,8 +37,8 @@ def compile_one(number: int) -> None:
     x, y = (torch.zeros(64, dtype=torch.float32) for _ in range(2))
     options = {"BLOCK": 64, "grid": (1,)}
     if number % 4 == 0:
-        from ikp.backends.triton.unedited.mark_nodes import PROF
-        from ikp.backends.triton.unedited.twins import kernel_twin
+        from ikp.backends.triton.unedited._mark_nodes import PROF
+        from ikp.backends.triton.unedited._twins import kernel_twin
         from ikp.unedited.plan import plan
 
         marked = kernel_twin(unedited.several, plan())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode

@@ -22,8 +22,8 @@ from ikp.backends.triton.foreign import (
     VERBS,
 )
 from ikp.backends.triton.unedited import foreign as launches
+from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything, stepping_in
-from ikp.backends.triton.unedited.launching import Launcher
 from ikp.core.segment import Segment
 from ikp.probing import Feature, Foreign, Private
 from ikp.unedited.plan import plan
@@ -197,7 +197,7 @@ def test_an_autotuner_that_ikp_runs(package: Foreign, feature: Feature, name: Pr
 @pytest.mark.parametrize(("package", "feature", "name"), named(launches.TORCH, launches.GENERATED))
 def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Private) -> None:
     heuristics = pytest.importorskip(launches.HEURISTICS)
-    from ikp.backends.triton.unedited import inductor
+    from ikp.backends.triton.unedited import _inductor as inductor
     from tests.kernels import generated
 
     ran: list[Any] = []

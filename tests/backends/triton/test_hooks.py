@@ -16,7 +16,9 @@ import pytest
 import triton
 from triton import knobs
 
-from ikp.backends.triton import TritonBackend, hooks, stages, vanished
+from ikp.backends.triton import TritonBackend, stages
+from ikp.backends.triton import _hooks as hooks
+from ikp.backends.triton import _vanished as vanished
 from ikp.backends.triton.foreign import TRITON
 from ikp.core.segment import Segment
 from ikp.core.spec import Spec

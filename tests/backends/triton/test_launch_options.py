@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 
 import ikp
 from ikp.backends.argument import argument
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from triton import knobs
 
-from ikp.backends.triton import TritonBackend, hooks
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton import TritonBackend
+from ikp.backends.triton import _hooks as hooks
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.regions import region_id
 from ikp.errors import RegionError
 from ikp.targets.ptx import STORE_MARK, region_comment

@@ -9,7 +9,7 @@ from traceback import format_exception
 import pytest
 from triton import knobs
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.inspection.inspector import report
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec, verbs_in

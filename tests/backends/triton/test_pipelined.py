@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import triton
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import OverflowMode
 from tests.backends.sass import (
     CAPABILITIES,

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ikp.backends.triton.unedited.twins import kernel_twin, marks
+from ikp.backends.triton.unedited._twins import kernel_twin, marks
 from ikp.unedited.plan import plan
 from tests.kernels import unedited
 from tests.repo.tree import ROOT

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import Kind
 from ikp.core.regions import region_id
 from ikp.core.spec import Spec

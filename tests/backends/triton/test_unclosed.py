@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.backends.triton import unclosed
+from ikp.backends.triton import _unclosed as unclosed
 from tests.backends.amd import compile_amd
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import control

@@ -11,10 +11,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.exporters.perfetto.events import EventColumns, encode, widen_float
-from ikp.exporters.perfetto.flows import Flows, Ids
-from ikp.exporters.perfetto.rebuild import narrow_double
-from ikp.exporters.perfetto.schema import Arg
+from ikp.exporters.perfetto._events import EventColumns, encode, widen_float
+from ikp.exporters.perfetto._flows import Flows, Ids
+from ikp.exporters.perfetto._rebuild import narrow_double
+from ikp.exporters.perfetto._schema import Arg
 from ikp.exporters.protobuf.varints import varints
 
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(0, (1 << 63) - 1))

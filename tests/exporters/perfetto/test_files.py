@@ -10,8 +10,9 @@ import pytest
 
 from ikp.errors import ExportError
 from ikp.exporters.files import replacing
-from ikp.exporters.perfetto import PerfettoExporter, writer
-from ikp.exporters.perfetto.events import EventColumns
+from ikp.exporters.perfetto import PerfettoExporter
+from ikp.exporters.perfetto import _writer as writer
+from ikp.exporters.perfetto._events import EventColumns
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 
 OLD = b"an older trace"

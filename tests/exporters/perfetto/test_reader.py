@@ -14,8 +14,9 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 
 from ikp.core.trace import Launch, Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto import PerfettoExporter, inflate, reader
-from ikp.exporters.perfetto.schema import SUMMARY, Packet
+from ikp.exporters.perfetto import PerfettoExporter, reader
+from ikp.exporters.perfetto import _inflate as inflate
+from ikp.exporters.perfetto._schema import SUMMARY, Packet
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
 from tests.exporters.perfetto.older import LAYOUT_1, older_trace

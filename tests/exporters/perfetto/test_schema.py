@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.internal.encoder import TagBytes
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
-from ikp.exporters.perfetto import schema
+from ikp.exporters.perfetto import _schema as schema
 from ikp.exporters.protobuf import varints
 
 MESSAGES = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
-from ikp.exporters.perfetto.schema import Annotation
+from ikp.exporters.perfetto._schema import Annotation
 from ikp.exporters.protobuf.split import DamagedError, Fields, padded, split, whole
 from ikp.exporters.protobuf.varints import encoded_varint
 

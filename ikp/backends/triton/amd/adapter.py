@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ikp.backends.triton.adapter import Compiled
-from ikp.backends.triton.amd import marks
+from ikp.backends.triton.amd import _marks as marks
 from ikp.core.abi import Kind
 from ikp.core.spec import Spec
 from ikp.targets.ptx import Asm

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import re
 
-from ikp.backends.triton.passes.instructions import parse
-from ikp.backends.triton.passes.lines import without_counted_lines
-from ikp.backends.triton.passes.statements import (
+from ikp.backends.triton.passes._instructions import parse
+from ikp.backends.triton.passes._lines import without_counted_lines
+from ikp.backends.triton.passes._statements import (
     BEGIN_ASSEMBLY,
     Kind,
     Statement,

@@ -34,9 +34,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from ikp.backends.triton.passes.flight import settled
-from ikp.backends.triton.passes.items import Item, Role, items
-from ikp.backends.triton.passes.range_lines import Ranges
+from ikp.backends.triton.passes._flight import settled
+from ikp.backends.triton.passes._items import Item, Role, items
+from ikp.backends.triton.passes._range_lines import Ranges
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 MAX_PENDING = 4

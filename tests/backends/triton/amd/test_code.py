@@ -13,7 +13,7 @@ import pytest
 import triton
 from triton import knobs
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.spec import Spec
 from tests.backends.amd import (

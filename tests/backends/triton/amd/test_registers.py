@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ikp.backends.triton.amd.registers import LIMIT, MOST, NAMES, reserve
+from ikp.backends.triton.amd._registers import LIMIT, MOST, NAMES, reserve
 from ikp.errors import KernelError
 
 pytestmark = pytest.mark.any_pins

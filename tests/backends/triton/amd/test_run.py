@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from triton import knobs
 
-from ikp.backends.triton.amd import registers
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton.amd import _registers as registers
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode

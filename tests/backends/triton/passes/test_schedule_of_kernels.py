@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core.abi import OverflowMode
 from ikp.targets.ptx_slot import SCHEDULE_MARK

@@ -9,8 +9,8 @@ from triton.backends.compiler import GPUTarget
 
 from ikp.backends.argument import argument
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.unedited.mark_nodes import PROF
-from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import ClockKind
 from ikp.core.segment import Segment
 from ikp.unedited.plan import plan

@@ -9,9 +9,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unedited.mark_nodes import PROF
-from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.unedited.plan import plan
 from tests.backends.amd import SCRATCH, AmdCode
 from tests.backends.triton.unedited.compiling import FakeDriver, buffer

@@ -9,10 +9,11 @@ import pytest
 import triton
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unedited import by_hand, scheduled
-from ikp.backends.triton.unedited.mark_nodes import PROF
-from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton.unedited import _by_hand as by_hand
+from ikp.backends.triton.unedited import _scheduled as scheduled
+from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.errors import KernelError, UsageError
 from ikp.unedited.plan import Plan
 from tests.backends.sass import spec

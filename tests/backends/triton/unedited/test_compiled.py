@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from tests.backends.sass import verbs_in
 from tests.backends.triton.unedited.compiling import FakeDriver, compiled
 from tests.kernels import unedited

@@ -9,9 +9,9 @@ import pytest
 import triton
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unedited.mark_nodes import PROF
-from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source

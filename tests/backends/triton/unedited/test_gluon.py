@@ -8,7 +8,7 @@ import pytest
 import triton
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_code
+from ikp.backends.triton._hooks import names_in_code
 from tests.backends.triton.unedited.compiling import FakeDriver, compiled
 
 pytestmark = pytest.mark.compiled

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.backends.triton.unedited import inductor
-from ikp.backends.triton.unedited.launching import Launcher
+from ikp.backends.triton.unedited import _inductor as inductor
+from ikp.backends.triton.unedited._launching import Launcher
 from ikp.unedited.plan import plan
 from tests.kernels import generated
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.backends.triton.unedited import launching
+from ikp.backends.triton.unedited import _launching as launching
 from ikp.session.memory import MOST_BYTES
 from tests.kernels import control, unedited
 from tests.trace_processor import check_trace

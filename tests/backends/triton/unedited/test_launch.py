@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
-from ikp.backends.triton.unedited.launching import (
+from ikp.backends.triton.unedited._launching import (
     NOT_CHOSEN,
     TUNING,
     Launcher,
@@ -17,6 +16,7 @@ from ikp.backends.triton.unedited.launching import (
     _shape,
     tuning,
 )
+from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
 from ikp.unedited.plan import plan, span
 
 
@@ -168,7 +168,7 @@ def test_the_last_session_that_is_open_is_the_current_one() -> None:
 def test_a_session_that_another_thread_has_just_ended_lets_the_kernel_run_plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ikp.backends.triton.unedited.launching.kernel_twin", lambda *_: None)
+    monkeypatch.setattr("ikp.backends.triton.unedited._launching.kernel_twin", lambda *_: None)
     session = ikp.profile()
     launcher = Launcher(plan(), lambda: session)
     launched = kernel()

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.unedited import launching
-from ikp.backends.triton.unedited.launching import BLOCKED, Launcher
-from ikp.backends.triton.unedited.twins import kernel_twin
+from ikp.backends.triton.unedited import _launching as launching
+from ikp.backends.triton.unedited._launching import BLOCKED, Launcher
+from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.unedited.plan import plan
 from tests.backends.triton.unedited.compiling import FakeDriver, buffer
 

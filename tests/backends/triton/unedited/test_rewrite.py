@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ikp.backends.triton.unedited.twins import kernel_twin, marks
+from ikp.backends.triton.unedited._twins import kernel_twin, marks
 from ikp.errors import KernelError, UsageError
 from ikp.unedited.plan import plan
 from tests.kernels import control, unedited

@@ -9,8 +9,8 @@ import pytest
 import triton
 
 from ikp.backends.triton import TritonBackend
-from ikp.backends.triton.hooks import names_in_code
-from ikp.backends.triton.unedited import scheduled
+from ikp.backends.triton._hooks import names_in_code
+from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.core.abi import ClockKind
 from ikp.errors import KernelError, UsageError
 from ikp.targets.ptx import STORE_MARK
@@ -151,7 +151,7 @@ def test_whiles_and_branches() -> None:
 
 
 def test_a_hook_that_the_program_sets_later_is_kept() -> None:
-    from ikp.backends.triton import hooks
+    from ikp.backends.triton import _hooks as hooks
 
     seen: list[Any] = []
 

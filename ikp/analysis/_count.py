@@ -1,0 +1,254 @@
+"""How long each region took: counts, totals, self times and percentiles per launch and region.
+
+One sort of one integer column does all of it: the group and the duration of a range are packed into
+one 64-bit key, so a million ranges take some tens of milliseconds. Self times take as long again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.analysis._self_time import self_times
+from ikp.analysis.evidence import Evidence, about, collect_evidence
+from ikp.analysis.stats import BY, RegionStats, Residence, Stats
+from ikp.core.abi import Kind
+from ikp.errors import UsageError
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Column, Trace
+
+Ints = NDArray[np.int64]
+
+
+def count(trace: Trace, by: str | None = None) -> Stats:
+    """Return the statistics of a trace; see :func:`ikp.analysis.stats.stats`."""
+    evidence = collect_evidence(trace)
+    own, inside = self_times(trace)
+    groups = _Groups.of(trace, [e.launch for e in evidence], by)
+    rows = _range_rows(trace, groups, evidence, own) + _instant_rows(trace, groups, evidence)
+    rows += _total_rows(trace, groups, evidence)
+    residence = groups.residence(evidence, inside)
+    return Stats(tuple(rows), evidence, about(trace), residence).sorted_by("total")
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Which label, unit (SM, block, ...) and region name an event or total is of, as one number.
+
+    It is ``place * len(names) + name``, and a place ``label * len(units) + unit``; ``residence_ns``
+    holds the sum of the time that the warps of each place ran.
+    """
+
+    names: list[str]
+    units: list[str]
+    of_slot: Ints
+    of_event: Ints
+    of_total: Ints
+    residence_ns: Ints
+
+    @classmethod
+    def of(cls, trace: Trace, labels: list[str], by: str | None) -> _Groups:
+        names = list(dict.fromkeys(region.name for region in trace.regions))
+        name_of_region = _codes([r.name for r in trace.regions], names)
+        label_of_launch = _codes([launch.label for launch in trace.launches], labels)
+        units, unit_of_slot = _units(trace, by)
+        place = label_of_launch[trace.slots.launch] * len(units) + unit_of_slot
+        of_event, of_total = (
+            place[rows.slot] * len(names) + name_of_region[rows.region]
+            for rows in (trace.events, trace.totals)
+        )
+        residence = _sums(
+            place, trace.slots.end_ns - trace.slots.start_ns, len(labels) * len(units)
+        )
+        return cls(names, units, place, of_event, of_total, residence)
+
+    def split(self, group: int) -> tuple[int, str, str, int]:
+        """Return the label's index, the unit, the region's name, and the residence time."""
+        place, name = divmod(group, len(self.names))
+        label, unit = divmod(place, len(self.units))
+        return label, self.units[unit], self.names[name], int(self.residence_ns[place])
+
+    def residence(self, evidence: tuple[Evidence, ...], inside: Ints) -> tuple[Residence, ...]:
+        """Return how long the warps of each place ran, and how long in no range."""
+        ranged = _sums(self.of_slot, inside, len(self.residence_ns))
+        warps = np.bincount(self.of_slot, minlength=len(self.residence_ns))
+        found = []
+        for place in np.flatnonzero(warps).tolist():
+            label, unit = divmod(place, len(self.units))
+            ran, of_label = int(self.residence_ns[place]), evidence[label]
+            free = None if "totals" in of_label.modes else ran - int(ranged[place])
+            found.append(Residence(of_label.launch, self.units[unit], int(warps[place]), ran, free))
+        return tuple(found)
+
+
+def _units(trace: Trace, by: str | None) -> tuple[list[str], Ints]:
+    """Return the names of the units to count apart, and the unit of each slot."""
+    if by is None:
+        return [""], np.zeros(len(trace.slots), np.int64)
+    if by == "role":
+        return [role or "no role" for role in trace.roles], trace.slots.role.astype(np.int64)
+    if by == "rank":
+        return _rank_units(trace)
+    if by not in BY:
+        raise UsageError(f"no statistics by {by!r}: use one of {', '.join(BY)}.")
+    values, unit = np.unique(getattr(trace.slots, by), return_inverse=True)
+    word = "SM" if by == "sm" else by
+    return [f"{word} {value}" for value in values.tolist()] or [""], unit.astype(np.int64)
+
+
+def _rank_units(trace: Trace) -> tuple[list[str], Ints]:
+    ranks = ["no rank" if one.rank is None else f"rank {one.rank}" for one in trace.launches]
+    units = list(dict.fromkeys(ranks)) or [""]
+    return units, _codes(ranks, units)[trace.slots.launch]
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """Of the values of each group that occurs: arrays of equal length."""
+
+    ids: Ints
+    counts: Ints
+    totals: Ints
+    least: Ints
+    most: Ints
+    p50: NDArray[np.float64]
+    p95: NDArray[np.float64]
+    p99: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, group: Ints, values: Ints) -> _Figures:
+        ids, counts, ordered = _sort_groups(group, values)
+        first = np.cumsum(counts) - counts
+        percentiles = (_quantile(ordered, first, counts, q) for q in (0.5, 0.95, 0.99))
+        totals = np.add.reduceat(ordered, first)
+        return cls(ids, counts, totals, ordered[first], ordered[first + counts - 1], *percentiles)
+
+
+def _range_rows(
+    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...], own: Ints
+) -> list[RegionStats]:
+    chosen = trace.events.kind == Kind.RANGE
+    group = groups.of_event[chosen]
+    if not len(group):
+        return []
+    times = _Figures.of(group, (trace.events.end_ns - trace.events.start_ns)[chosen])
+    alone = _sums(group, own[chosen], int(times.ids[-1]) + 1)
+    counted = any(one.counts_cycles for one in evidence)
+    ticks = _Figures.of(group, trace.events.ticks[chosen]) if counted else None
+    rows = []
+    for i, number in enumerate(times.ids.tolist()):
+        label, unit, region, residence_ns = groups.split(number)
+        of_label, total, self_ns = evidence[label], int(times.totals[i]), int(alone[number])
+        row = RegionStats(
+            launch=of_label.launch,
+            region=region,
+            kind="range",
+            launches=of_label.launches,
+            count=int(times.counts[i]),
+            total_ns=total,
+            self_ns=self_ns,
+            mean_ns=total / int(times.counts[i]),
+            p50_ns=float(times.p50[i]),
+            p95_ns=float(times.p95[i]),
+            p99_ns=float(times.p99[i]),
+            min_ns=int(times.least[i]),
+            max_ns=int(times.most[i]),
+            share=_share(total, residence_ns),
+            self_share=_share(self_ns, residence_ns),
+            group=unit,
+        )
+        rows.append(_with_cycles(row, ticks, i) if ticks and of_label.counts_cycles else row)
+    return rows
+
+
+def _with_cycles(row: RegionStats, ticks: _Figures, i: int) -> RegionStats:
+    return replace(
+        row,
+        total_cycles=int(ticks.totals[i]),
+        mean_cycles=int(ticks.totals[i]) / row.count,
+        p50_cycles=float(ticks.p50[i]),
+        p95_cycles=float(ticks.p95[i]),
+    )
+
+
+def _share(part: int, residence_ns: int) -> float | None:
+    return part / residence_ns if residence_ns else None
+
+
+def _instant_rows(
+    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]
+) -> list[RegionStats]:
+    counts = np.bincount(groups.of_event[trace.events.kind == Kind.INSTANT])
+    rows = []
+    for group in np.flatnonzero(counts).tolist():
+        label, unit, region, _ = groups.split(group)
+        launch, launches, count = evidence[label].launch, evidence[label].launches, counts[group]
+        rows.append(RegionStats(launch, region, "instant", launches, int(count), group=unit))
+    return rows
+
+
+def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
+    """Return rows of the totals: what was summed up has no percentiles."""
+    totals, rows = trace.totals, []
+    for kind in (Kind.RANGE, Kind.INSTANT):
+        chosen = np.flatnonzero(totals.kind == kind)
+        ids, member = np.unique(groups.of_total[chosen], return_inverse=True)
+        sums = [
+            _sums(member, column[chosen], len(ids)).tolist()
+            for column in (totals.count, totals.total_ns, totals.ticks)
+        ]
+        for group, times, total, ticks in zip(ids.tolist(), *sums, strict=True):
+            label, unit, region, residence_ns = groups.split(group)
+            of_label = evidence[label]
+            row = RegionStats(
+                of_label.launch, region, kind.name.lower(), of_label.launches, times, group=unit
+            )
+            if kind is Kind.RANGE:
+                share = _share(total, residence_ns)
+                row = replace(row, total_ns=total, mean_ns=total / times, share=share)
+                if of_label.counts_cycles:
+                    row = replace(row, total_cycles=ticks, mean_cycles=ticks / times)
+            rows.append(row)
+    return rows
+
+
+def _sums(group: Column, values: Ints, groups: int) -> Ints:
+    """Return the sum of each group's values, exactly."""
+    result = np.zeros(groups, np.int64)
+    np.add.at(result, group, values)
+    return result
+
+
+def _sort_groups(group: Ints, durations: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the groups that occur, their sizes, and the durations group by group, ascending."""
+    least, most = int(durations.min()), int(durations.max())
+    width = (most - least).bit_length()
+    if int(group.max()).bit_length() + width > 63:  # the pair doesn't fit into one integer
+        order = np.lexsort((durations, group))
+        ordered = durations[order]
+    else:
+        packed = (group << width) | (durations - least)
+        packed.sort()
+        ordered = (packed & ((1 << width) - 1)) + least
+    counts = np.bincount(group)
+    ids = np.flatnonzero(counts)
+    return ids, counts[ids], ordered
+
+
+def _quantile(ordered: Ints, first: Ints, counts: Ints, q: float) -> NDArray[np.float64]:
+    """Return each group's quantile, interpolated linearly between its two nearest values."""
+    position = q * (counts - 1)
+    below = np.floor(position).astype(np.int64)
+    above = np.minimum(below + 1, counts - 1)
+    low, high = ordered[first + below], ordered[first + above]
+    result: NDArray[np.float64] = low + (high - low) * (position - below)
+    return result
+
+
+def _codes(values: list[str], categories: list[str]) -> Ints:
+    index = {name: i for i, name in enumerate(categories)}
+    return np.array([index[value] for value in values], np.int64)

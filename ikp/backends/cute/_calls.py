@@ -1,0 +1,184 @@
+"""Calls of compiled CuTe functions: that each gets the kind of buffer it was compiled for.
+
+``None`` is a constant to CuTe: a function compiled with a buffer takes two words more than one
+compiled with ``None``. CuTe compares neither their number nor their types when a compiled function
+is called, and passes them by position in an array that it uses again: with ``None`` in the place of
+a buffer, the kernel would get an earlier call's, whose memory may be freed, and other parameters
+the wrong values. So what a function was compiled with is kept, and each call is held against it.
+
+CuTe offers no hook here. ``watch`` extends two classes of its own, whose names are the same from
+4.6 to 4.8; without them CuTe kernels are not recorded. TVM-FFI takes its parameters' types from
+a function of its own, and an argument as a tuple of numbers: both are told of the same two words.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cutlass import Int32, Int64
+
+from ikp.backends.argument import Argument
+from ikp.backends.cute import _unclosed as unclosed
+from ikp.backends.cute import foreign
+from ikp.errors import UsageError
+from ikp.probing import Untyped
+
+_Function: Untyped
+_Arguments: Untyped
+_Function, _Arguments = foreign.compiled_classes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A parameter that a function was compiled with a buffer for, or with None."""
+
+    index: int
+    name: str
+    spec: str | None  # the text of the buffer's spec
+
+    def settled(self, given: object) -> object:
+        """Return what to pass where ``given`` was.
+
+        Raises:
+            UsageError: the function was compiled for something else.
+        """
+        if self.spec is None:
+            if isinstance(given, Argument):
+                raise UsageError(
+                    f"{self._called(given)} but was compiled with None there: the compiled code "
+                    "records nothing. Compile it with a buffer, prof.buffer(label); called with "
+                    "None, that code records nothing either."
+                )
+            return given
+        if given is None:
+            return Argument(None, 0, self.spec)
+        if not isinstance(given, Argument):
+            raise UsageError(
+                f"{self._called(given)} but was compiled with a buffer there. Pass what "
+                "prof.buffer(label) returned, or None."
+            )
+        if given.spec_text != self.spec:
+            raise UsageError(
+                f"{self._called(given)} but was compiled for a buffer of another kind: "
+                f"{_difference(self.spec, given.spec_text)}. Compile it once for each kind, with "
+                "a buffer of that kind."
+            )
+        return given
+
+    def _called(self, given: object) -> str:
+        what = (
+            "a buffer"
+            if isinstance(given, Argument)
+            else f"an object of type {type(given).__name__}"
+        )
+        return f"a compiled CuTe function is called with {what} as its argument {self.name!r},"
+
+
+class _CheckedArgs(_Arguments):  # type: ignore[misc]
+    """The arguments of a function that was compiled with a buffer, or with None, among them."""
+
+    ikp_slots: tuple[_Slot, ...]
+
+    def generate_execution_args(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
+        """Return the words that CuTe passes on, of arguments that are checked."""
+        return super().generate_execution_args(*self._settled(args, kwargs))
+
+    @property
+    def has_pointer_address_arg_specs(self) -> bool:
+        """Return True: so TVM-FFI has arguments converted by the method below."""
+        return True
+
+    def convert_python_pointer_args_for_tvm_ffi(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
+        """Return the values that TVM-FFI passes on, of arguments that are checked."""
+        args, kwargs = self._settled(args, kwargs)
+        args = tuple(_numbers(each) for each in args)
+        kwargs = {name: _numbers(each) for name, each in kwargs.items()}
+        return super().convert_python_pointer_args_for_tvm_ffi(args, kwargs)
+
+    def _settled(
+        self, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
+        args, kwargs = list(args), dict(kwargs)
+        for slot in self.ikp_slots:
+            default = self.signature.parameters[slot.name].default
+            if slot.index < len(args):
+                args[slot.index] = slot.settled(args[slot.index])
+            elif slot.name in kwargs or default is not inspect.Parameter.empty:
+                kwargs[slot.name] = slot.settled(kwargs.get(slot.name, default))
+        return tuple(args), kwargs
+
+
+def watch() -> None:
+    """Have every function that is compiled from now on checked, and again when it is called."""
+    unclosed.watch()
+    foreign.set_parameters(_tvm_parameters)
+    if not hasattr(_Function.__init__, "is_ikp"):
+        _Function.__init__ = _remembering(_Function.__init__)
+
+
+def _remembering(init: Callable[..., None]) -> Callable[..., None]:
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def made(self: object, *args: object, **kwargs: object) -> None:
+        unclosed.refuse()
+        init(self, *args, **kwargs)
+        given = signature.bind(self, *args, **kwargs).arguments
+        compiled = given.get("dynamic_args") or (), given.get("dynamic_kwargs") or {}
+        taken = getattr(self, "execution_args", None)
+        if taken is None or not any(compiled):  # loaded from a file: nothing is known of it
+            return
+        slots = tuple(_slots(taken, *compiled))
+        if slots:
+            taken.__class__ = _CheckedArgs
+            taken.ikp_slots = slots
+
+    made.is_ikp = True  # type: ignore[attr-defined]
+    return made
+
+
+def _slots(taken: Untyped, args: Sequence[object], kwargs: Mapping[str, object]) -> Iterator[_Slot]:
+    given = taken.get_rectified_args(tuple(args), kwargs)
+    for index, (name, each) in enumerate(zip(taken.signature.parameters, given, strict=False)):
+        if each is None or isinstance(each, Argument):
+            yield _Slot(index, name, each and each.spec_text)
+
+
+def _tvm_parameters(
+    function: str,
+    signature: inspect.Signature,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> object:
+    """Return TVM-FFI's description of a function's parameters; a buffer is a pair of numbers."""
+    plain = [
+        each.replace(annotation=each.empty) if each.annotation is Argument else each
+        for each in signature.parameters.values()
+    ]
+    return foreign.parameters()(
+        function,
+        signature.replace(parameters=plain),
+        [_types(each) for each in args],
+        {name: _types(each) for name, each in kwargs.items()},
+    )
+
+
+def _types(given: object) -> object:
+    return (Int64(0), Int32(0)) if isinstance(given, Argument) else given
+
+
+def _numbers(given: object) -> object:
+    return (given.address, given.slots_bytes) if isinstance(given, Argument) else given
+
+
+def _difference(compiled: str, given: str) -> str:
+    """Return in which words two specs differ."""
+    pairs = zip(compiled.split(" "), given.split(" "), strict=False)
+    return ", ".join(f"{a} is compiled in, {b} is given" for a, b in pairs if a != b)

@@ -1,0 +1,183 @@
+"""What ``ikp`` asks of Triton's compiler: passes over marked code, and the names in loaded kernels.
+
+Both are Triton's own hooks, chained with whatever else is installed. They act on kernels that
+``ikp.init`` marked, and change no other kernel's code or cache key.
+
+A kernel's cache key doesn't say whether the passes ran over it, so code without them must not get
+into the cache: what a compilation has is known by its options object, which Triton hands to the
+hook and to the verbs alike, and ``init`` refuses to go on without the hook (docs/decisions/0021).
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from ikp.backends.triton import _unclosed as unclosed
+from ikp.backends.triton import _vanished as vanished
+from ikp.backends.triton import foreign, stages
+from ikp.backends.triton.foreign import LOADED, STAGES, TRITON
+from ikp.core.regions import merge
+from ikp.errors import KernelError
+from ikp.probing import Untyped
+
+_REGION = re.compile(r"(?://|;) ikp\.(?:store|role|whole) (\d+) (\".*\")$", re.MULTILINE)
+_TEXTS = (".ptx", ".amdgcn")
+_loaded: set[Path] = set()
+
+
+@dataclass(slots=True)
+class Compilation:
+    """One compilation that the hook saw."""
+
+    stages: object  # the compiler's own dict
+    wrong: str = ""  # why the passes can't run over its code
+    marked: bool = False
+    needs: list[str] = field(default_factory=list)  # what would record wrongly without the passes
+
+    def lose(self, wrong: str) -> None:
+        """Tell that the passes don't run; refuse a kernel that needs them.
+
+        Raises:
+            KernelError: it would record wrongly.
+        """
+        self.wrong = wrong
+        if self.needs:
+            raise _refused(self.needs[0], f"{_triton()} {wrong}", "Upgrade ikp.")
+        if self.marked:
+            TRITON.lose(STAGES, wrong)
+
+    def need(self, what: str) -> None:
+        """Note what would record wrongly without the passes.
+
+        Raises:
+            KernelError: they don't run over this kernel.
+        """
+        self.needs.append(what)
+        if self.wrong:
+            self.lose(self.wrong)
+
+
+_compilations: dict[int, Compilation] = {}
+
+
+def _triton() -> str:
+    return f"Triton {TRITON.installed()}"
+
+
+def _refused(what: str, reason: str, remedy: str) -> KernelError:
+    return KernelError(
+        f"this kernel has {what}, which ikp completes in the compiler's output; but {reason}. "
+        f"{remedy}"
+    )
+
+
+def install() -> None:
+    """Install both hooks; around what others have set since, too. A second call changes nothing."""
+    if TRITON.has(LOADED):
+        foreign.on_load(_loading)
+    if TRITON.has(STAGES):
+        previous = foreign.stages_hook()
+        if not getattr(previous, "is_ikp", False):
+            foreign.set_stages_hook(_stages_hook(previous))
+
+
+def marks(options: object) -> None:
+    """Note that the compilation with these options is one of a kernel that records.
+
+    Raises:
+        KernelError: it began without ikp's hook.
+    """
+    compilation = _of(options)
+    compilation.marked = True
+    if compilation.wrong:
+        compilation.lose(compilation.wrong)
+
+
+def need(options: object, what: str) -> None:
+    """Note what would record wrongly if the passes did not run over the kernel.
+
+    Raises:
+        KernelError: they don't.
+    """
+    _of(options).need(what)
+
+
+def _of(options: object) -> Compilation:
+    found = _compilations.get(id(options))
+    if found is not None:
+        return found
+    if not TRITON.has(STAGES):
+        return Compilation(None, "has no hook on the compiler's stages")
+    raise KernelError(
+        "Triton compiles this kernel without ikp's hook on the compiler, which another tool took "
+        "away after the buffer was made (it set triton.knobs.runtime.add_stages_inspection_hook), "
+        "or which was never set in this process. Without it the kernel would lack parts, and "
+        "later programs would get it so from Triton's cache. Set the other tool up before "
+        "prof.buffer(...): ikp's hook goes around the one that it finds. A process that only "
+        "compiles must open a session, too."
+    )
+
+
+def _stages_hook(previous: Callable[..., object] | None) -> Callable[..., object]:
+    """Return a stages hook that works on marked code, after ``previous`` had its turn."""
+
+    def hook(*args: object, **kwargs: object) -> object:
+        if not args and not kwargs:  # Triton asks for a cache key; a kernel's spec is in its own
+            return previous() if previous else ("", "")
+        if previous:
+            previous(*args, **kwargs)
+        found = args[1] if len(args) > 1 else kwargs.get("stages")
+        options = args[2] if len(args) > 2 else kwargs.get("options")
+        _hook_on(found, options)
+        return None
+
+    hook.is_ikp = True  # type: ignore[attr-defined]
+    return hook
+
+
+def _hook_on(found: object, options: object) -> None:
+    known = _compilations.get(id(options))
+    if known is not None and known.stages is found:
+        return  # another tool's hook has ikp's own inside
+    made = Compilation(found)
+    made.wrong = stages.hook_on(found, made)
+    _compilations[id(options)] = made
+    weakref.finalize(options, _compilations.pop, id(options), None)
+
+
+def _loading(*about: Untyped) -> None:
+    """Take Triton's (module, function, name, files, hash) of a kernel that it is about to load.
+
+    Raises:
+        KernelError: its code lacks the passes, and would record wrongly.
+    """
+    files: dict[str, str] = about[3]
+    texts = {Path(file).suffix: Path(path) for file, path in files.items()}
+    _loaded.update(path for suffix, path in texts.items() if suffix in _TEXTS)
+    vanished.check(str(about[2]), texts)
+    unclosed.check(str(about[2]), texts)
+
+
+def loaded_names() -> dict[int, str]:
+    """Return the regions named in the code of every kernel loaded since ``install``."""
+    return merge(_names_in(path) for path in tuple(_loaded))
+
+
+def names_in_code(text: str) -> dict[int, str]:
+    """Return the regions that marks in ``text`` name, by id."""
+    import json
+
+    return merge({int(number): json.loads(name)} for number, name in _REGION.findall(text))
+
+
+@cache
+def _names_in(path: Path) -> dict[int, str]:
+    try:
+        return names_in_code(path.read_text())
+    except FileNotFoundError:  # the cache folder was emptied meanwhile; the trace shows ids
+        return {}

@@ -1,0 +1,133 @@
+"""Which instructions have to wait: registers are followed from what makes them, through all paths.
+
+A register is in flight from the load, the atomic, the shuffle (from anything but quick integer
+arithmetic on settled registers) that makes it until something has waited for it: within a block
+without branches, an instruction that can't be issued without it, or without what is made of it.
+From one block to another, what may be in flight on one way is in flight. Parameters of the kernel
+are loaded, too (LDC: some 20 cycles on an H200), and special registers take as long. Clock reads
+are settled. What assembly of the user's makes is in flight.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from ikp.backends.triton.passes._instructions import Instruction
+from ikp.backends.triton.passes._items import Item, Role
+from ikp.backends.triton.passes._statements import Kind
+
+_NAME = re.compile(r"[\w$]+")
+_LEAVES = ("bra", "brx", "ret", "exit", "trap")
+Names = frozenset[str]
+_NONE: frozenset[int | str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Block:
+    """Items ``start`` to ``stop``, run one after another; where control goes then."""
+
+    start: int
+    stop: int
+    following: list[int] = field(default_factory=list)
+    entry: set[str] = field(default_factory=set)  # registers that may be in flight at its start
+
+
+def settled(found: list[Item]) -> list[bool]:
+    """Return for each item whether all that it reads is there when it is reached."""
+    blocks = _blocks(found)
+    known = [True] * len(found)
+    work = list(range(len(blocks)))
+    while work:
+        block = blocks[work.pop()]
+        left = _run(found, block, known)
+        for number in block.following:
+            if not left <= blocks[number].entry:
+                blocks[number].entry |= left
+                work.append(number)
+    return known
+
+
+def _run(found: list[Item], block: _Block, known: list[bool]) -> Names:
+    """Note what is settled in a block, and return the registers in flight at its end."""
+    origins: dict[str, frozenset[int | str]] = {name: frozenset([name]) for name in block.entry}
+    arrived: set[int | str] = set()
+
+    def flying(names: Names) -> frozenset[int | str]:
+        return _NONE.union(*(origins.get(name, _NONE) for name in names)) - arrived
+
+    for at in range(block.start, block.stop):
+        item = found[at]
+        if item.role in (Role.START, Role.END):
+            origins.update(dict.fromkeys(item.writes, _NONE))
+        elif item.role is Role.STORE:  # ikp's own registers don't depend on the kernel's loads
+            known[at] = not flying(frozenset(n for n in item.reads if not n.startswith("ikp_")))
+        elif item.instruction is not None:
+            coming = flying(item.reads)
+            known[at] = not coming
+            if item.instruction.waits:
+                arrived |= coming
+            if not _is_settling(item):
+                coming = frozenset([at])
+            origins.update(dict.fromkeys(item.writes, coming))
+    return frozenset(name for name in origins if flying(frozenset([name])))
+
+
+def _is_settling(item: Item) -> bool:
+    """Whether what an instruction makes is there when its operands are."""
+    made = item.instruction
+    if made is None or item.foreign:
+        return False
+    return made.is_quick and not made.reads_special
+
+
+def _blocks(found: list[Item]) -> list[_Block]:
+    """Return straight-line code, and the ways between. A label without branches parts nothing."""
+    aimed = {name for item in found if _branches(item) for name in _NAME.findall(item.code)}
+    blocks: list[_Block] = []
+    labels: defaultdict[str, list[int]] = defaultdict(list)
+    start = 0
+    for at, item in enumerate([*found, None]):
+        label = _label(item)
+        if item is None or label in aimed or item.parts[0].kind is Kind.HEAD:
+            blocks.append(_Block(start, at))
+            start = at
+        if label in aimed:
+            labels[label].append(len(blocks))
+        if item is not None and _leaves(item.instruction):
+            blocks.append(_Block(start, at + 1))
+            start = at + 1
+    _connect(found, blocks, labels)
+    return blocks
+
+
+def _connect(found: list[Item], blocks: list[_Block], labels: dict[str, list[int]]) -> None:
+    for number, block in enumerate(blocks):
+        last = found[block.stop - 1] if block.stop > block.start else None
+        made = last.instruction if last else None
+        stays = not _leaves(made) or bool(made and made.guard)
+        starts = found[block.stop].parts[0].kind is Kind.HEAD if block.stop < len(found) else True
+        if stays and not starts:
+            block.following.append(number + 1)
+        if made and made.name == "bra":
+            aims = [name for name in _NAME.findall(last.code) if name in labels] if last else []
+        else:
+            aims = list(labels) if made and made.name == "brx" else []
+        block.following += [target for name in aims for target in labels[name]]
+
+
+def _leaves(made: Instruction | None) -> bool:
+    return made is not None and made.name in _LEAVES
+
+
+def _branches(item: Item) -> bool:
+    made = item.instruction
+    directive = item.parts[0].kind is Kind.DIRECTIVE and ".branchtargets" in item.code
+    return directive or (made is not None and made.name in ("bra", "brx"))
+
+
+def _label(item: Item | None) -> str:
+    if item is None or item.parts[0].kind is not Kind.LABEL:
+        return ""
+    return item.code.rstrip(" :")

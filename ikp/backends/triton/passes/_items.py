@@ -1,0 +1,154 @@
+"""A kernel's PTX as the placing pass sees it: instructions, and the two parts of each record."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ikp.backends.triton.passes._instructions import Instruction, names, parse
+from ikp.backends.triton.passes._lines import without_counted_lines
+from ikp.backends.triton.passes._statements import Kind, Statement, in_assembly, mark_of, statements
+from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
+
+
+class Role(Enum):
+    """What an item is to the pass."""
+
+    NOTE = auto()  # blank, comment, .loc: no instruction
+    ADDRESS = auto()  # arithmetic that a clock read may pass
+    OTHER = auto()  # any other instruction
+    BORDER = auto()  # label, branch, call, declaration, brace: nothing crosses it
+    START = auto()  # a clock read that opens a range
+    END = auto()  # a clock read that closes a range
+    STORE = auto()  # the store of a record
+
+
+@dataclass(slots=True)
+class Item:
+    """Consecutive statements that move as one.
+
+    Each knows its ``.loc``, so that what moves keeps its source line, and what stays, too.
+    """
+
+    role: Role
+    parts: list[Statement]
+    writes: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    instruction: Instruction | None = None
+    location: Statement | None = None
+    foreign: bool = False  # of inline assembly that is not ikp's
+    region: str = ""  # of a store: what its mark says of it
+    closes: frozenset[str] = frozenset()  # of an end: what its store reads, the start's word too
+    ranges: frozenset[str] = frozenset()  # of an end: those it stands in; else those of its line
+    ready: bool = True  # of a store: its payload is there where the range ends
+    moved: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of its statements."""
+        return "".join(part.text for part in self.parts)
+
+    @property
+    def code(self) -> str:
+        """The first statement without comments."""
+        return self.parts[0].code
+
+    @property
+    def line(self) -> str:
+        """File and line that it comes from, as ``.loc`` numbers them; "" if not known."""
+        return " ".join(self.location.code.split()[1:3]) if self.location else ""
+
+
+_NOTES = (Kind.SPACE, Kind.COMMENT, Kind.LOCATION)
+_INNER = 2  # scopes around a function's body: the module's, and its own
+_DECLARED = re.compile(r"([\w$%]+)\s*(?=[,;<]|$)")
+
+
+def items(text: str) -> list[Item]:
+    """Return the items of PTX."""
+    parts = without_counted_lines(statements(text))
+    foreign = in_assembly(parts)
+    scopes: list[dict[str, str]] = [{}]
+    made: list[Item] = []
+    location, at = None, 0
+    while at < len(parts):
+        location = parts[at] if parts[at].kind is Kind.LOCATION else location
+        group = _marked(parts, at)
+        new = _record(group) if group else [_item(parts[at], foreign[at])]
+        _enter(parts[at], scopes, len(made))
+        for item in new:
+            item.location = location
+            if any(scopes[_INNER:]):
+                item.writes, item.reads = (_scoped(n, scopes) for n in (item.writes, item.reads))
+        made += new
+        at += len(group) or 1
+    return made
+
+
+def _marked(parts: list[Statement], at: int) -> list[Statement]:
+    """Return the marked block that begins here, to its end; none where none does."""
+    if not mark_of(parts[at]).startswith((CLOCK_MARK, STORE_MARK)):
+        return []
+    for stop in range(at, len(parts)):
+        if mark_of(parts[stop]) == END_MARK:
+            return parts[at : stop + 1]
+    return []
+
+
+def _record(group: list[Statement]) -> list[Item]:
+    """Split a marked block into its clock read and its store, where it has them.
+
+    A store may also be arithmetic: that of a total, which has no clock read where it only counts.
+    """
+    stores = [at for at, part in enumerate(group) if mark_of(part).startswith(STORE_MARK)]
+    if not stores:
+        return [Item(Role.START, group, writes=_target(group))]
+    clock, store = group[: stores[0]], group[stores[0] :]
+    reads = frozenset[str]().union(*(names(part.code) for part in store))
+    region = mark_of(store[0]).removeprefix(STORE_MARK).strip()
+    made = [Item(Role.STORE, store, reads=reads, region=region)]
+    if clock:
+        made.insert(0, Item(Role.END, clock, writes=_target(clock), closes=reads))
+    return made
+
+
+def _target(read: list[Statement]) -> frozenset[str]:
+    """Return the register that a marked clock read writes."""
+    found = (parse(part.code) for part in read if part.kind is Kind.INSTRUCTION)
+    return frozenset[str]().union(*(each.writes for each in found if each))
+
+
+def _item(part: Statement, foreign: bool) -> Item:
+    if part.kind in _NOTES:
+        return Item(Role.NOTE, [part])
+    made = parse(part.code) if part.kind is Kind.INSTRUCTION else None
+    if made is None:
+        return Item(Role.BORDER, [part])
+    role = Role.ADDRESS if _may_be_passed(made) and not foreign else Role.OTHER
+    if made.is_border or "ikp_" in part.code:
+        role = Role.BORDER
+    return Item(role, [part], made.writes, made.reads, made, foreign=foreign)
+
+
+def _may_be_passed(made: Instruction) -> bool:
+    return made.is_quick and not made.guard and not made.reads_special
+
+
+def _enter(part: Statement, scopes: list[dict[str, str]], number: int) -> None:
+    """Open or close a scope, or note what is declared in one: it hides an outer register."""
+    if part.kind is Kind.OPEN:
+        scopes.append({})
+    elif part.kind is Kind.CLOSE and len(scopes) > 1:
+        scopes.pop()
+    elif part.kind is Kind.DIRECTIVE and len(scopes) > _INNER and part.code.startswith(".reg"):
+        declared = _DECLARED.findall(part.code)
+        scopes[-1].update({name: f"{name}@{number}" for name in declared})
+
+
+def _scoped(found: frozenset[str], scopes: list[dict[str, str]]) -> frozenset[str]:
+    def own(name: str) -> str:
+        inner = (scope[name] for scope in reversed(scopes[_INNER:]) if name in scope)
+        return next(inner, name)
+
+    return frozenset(map(own, found))

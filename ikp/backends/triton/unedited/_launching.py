@@ -1,0 +1,268 @@
+"""Launches a kernel's marked twin in the kernel's place, with a buffer passed aside."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ikp.backends.triton.unedited import _by_hand as by_hand
+from ikp.backends.triton.unedited import _scheduled as scheduled
+from ikp.backends.triton.unedited._mark_nodes import PROF
+from ikp.backends.triton.unedited._rewrite import Twin
+from ikp.backends.triton.unedited._twins import kernel_twin
+from ikp.backends.triton.unedited.foreign import Kernel
+from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
+from ikp.probing import Untyped
+from ikp.session import current
+from ikp.session.current import Session, is_open
+from ikp.unedited.plan import Plan
+
+_CAPTURED = "captured in a CUDA graph"
+TUNING = "tried out by an autotuner"
+BLOCKED = (
+    "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
+    "with marks in it (warp_specialize=True, pipelining on Blackwell). Mark it after those passes: "
+    "level='scheduled'."
+)
+NOT_CHOSEN = "not among the chosen launches"
+_TRITON_WARPS = 4
+"""Warps of a block where a launch says nothing; Triton's interpreter has one."""
+
+
+class _Tuning(threading.local):
+    depth = 0
+
+
+_tuning = _Tuning()
+
+
+@contextmanager
+def tuning() -> Iterator[None]:
+    """Run kernels plain: an autotuner compares their times, and marks would blur them."""
+    _tuning.depth += 1
+    try:
+        yield
+    finally:
+        _tuning.depth -= 1
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Decides for each launch of a kernel whether its marked twin runs, and runs it.
+
+    ``session`` returns the session that records now, or None. ``plain`` counts the launches that
+    ran without marks, by kernel and reason.
+    """
+
+    plan: Plan
+    session: Callable[[], Session | None]
+    launches: range = range(1 << 62)
+    buffer: dict[str, Any] = field(default_factory=dict)  # options of ``prof.buffer``
+    seen: Counter[str] = field(default_factory=Counter)
+    recorded: Counter[str] = field(default_factory=Counter)
+    plain: Counter[tuple[str, str]] = field(default_factory=Counter)
+    taken: int = 0  # bytes of buffers
+
+    def run(
+        self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> object:
+        """Launch ``kernel`` as its own ``run(*args, grid=, warmup=, ...)`` would.
+
+        Args:
+            kernel: the jitted function.
+            plain: its own ``run``.
+            args: what ``run`` takes.
+            kwargs: what ``run`` takes.
+        """
+        if kwargs.get("warmup") and self.session() is not None:
+            compiled = plain(*args, **kwargs)
+            return compiled if compiled is None else Warm(self, kernel, compiled, kwargs)
+        session = self.chosen(kernel)
+        if session is None:
+            return plain(*args, **kwargs)
+        return self.record(session, kernel, plain, args, kwargs)
+
+    def chosen(self, kernel: Kernel) -> Session | None:
+        """Return the session that records this launch, or None; count the launch."""
+        session = self.session() if current.enabled() else None
+        reason = self.reason_for_plain(kernel) if session is not None else None
+        if reason:
+            self.tell(kernel, reason)
+            return None
+        return session
+
+    def tell(self, kernel: Kernel, reason: str) -> None:
+        """Count a launch without marks; warn where nobody chose that."""
+        if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
+            warnings.warn(
+                f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
+                "again and again into one buffer. Record a launch outside the capture.",
+                IkpWarning,
+                stacklevel=6,
+            )
+        self.plain[kernel.__name__, reason] += 1
+
+    def reason_for_plain(self, kernel: Kernel) -> str | None:
+        """Return why this launch is not recorded, or None."""
+        if _tuning.depth:
+            return TUNING
+        if _capturing():
+            return _CAPTURED
+        number = self.seen[full_name(kernel)]
+        self.seen[full_name(kernel)] += 1
+        return None if number in self.launches else NOT_CHOSEN
+
+    def record(
+        self,
+        session: Session,
+        kernel: Kernel,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """Launch the marked twin with a buffer of ``session``."""
+        try:
+            return self.launch(self.plan, session, kernel, plain, args, kwargs)
+        except Exception as error:
+            if self.plan.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
+                error.add_note(BLOCKED)
+            raise
+
+    def launch(
+        self,
+        plan: Plan,
+        session: Session,
+        kernel: Kernel,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """Launch the twin that ``plan`` marks."""
+        label = kernel.__name__
+        twin = _twin(kernel, plan)
+        prof = _buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
+        if prof is None:
+            return plain(*args, **kwargs)
+        try:
+            made = twin.run(*args, **{**kwargs, PROF: prof})
+        except BaseException:
+            session.discard(prof)
+            raise
+        if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
+            by_hand.write(Path(plan.ttgir), scheduled.without_mark(made.asm["ttgir"]))
+        self.recorded[label] += 1
+        self.taken += int(prof.data.numel())
+        session.facts[f"marks in {label}"] = str(plan)
+        return made
+
+
+def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:
+    """Take a buffer; None where another thread has ended the session since it was found open."""
+    try:
+        return session.buffer(label, **options)
+    except UsageError:
+        if is_open(session):
+            raise
+        return None
+
+
+class Warm:
+    """A kernel compiled ahead with ``warmup``: the plain one, which is marked when launched."""
+
+    def __init__(
+        self, launcher: Launcher, kernel: Kernel, compiled: Untyped, kwargs: dict[str, object]
+    ) -> None:
+        self._launcher, self._kernel, self._compiled = launcher, kernel, compiled
+        # A compiled kernel is launched with all its arguments by position, and no options.
+        self._options = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in (*kernel.arg_names, "grid", "warmup")
+        }
+
+    def __getattr__(self, name: str) -> Untyped:
+        return getattr(self._compiled, name)
+
+    def __getitem__(self, grid: object) -> Callable[..., object]:
+        """Return what launches the kernel on ``grid``."""
+
+        def launch(*args: object, **kwargs: object) -> object:
+            if kwargs:  # a stream of its own
+                return self._compiled[grid](*args, **kwargs)
+            options = {**self._options, "grid": grid, "warmup": False}
+
+            def plain(*args: object, **_: object) -> object:
+                return self._compiled[grid](*args)
+
+            return self._launcher.run(self._kernel, plain, *args, **options)
+
+        return launch
+
+
+def _shape(
+    kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]
+) -> dict[str, object]:
+    """Return a launch's grid and warps, as ``prof.buffer`` takes them."""
+    grid = kwargs["grid"]
+    if callable(grid):
+        signature = inspect.signature(kernel.fn)
+        own = {name: value for name, value in kwargs.items() if name in signature.parameters}
+        bound = signature.bind_partial(*args, **own)
+        bound.apply_defaults()
+        grid = grid(bound.arguments)
+    warps = kwargs.get("num_warps", _TRITON_WARPS) if hasattr(kernel, "cache_key") else 1
+    return {"grid": grid, "num_warps": warps}
+
+
+def full_name(kernel: Kernel) -> str:
+    """Return a kernel's module and name: two kernels may share the name."""
+    python: Untyped = getattr(kernel, "fn", kernel)
+    return f"{python.__module__}.{python.__qualname__}"
+
+
+def _twin(kernel: Kernel, plan: Plan) -> Twin:
+    """Return the marked form of a kernel.
+
+    Raises:
+        KernelError: it can't be marked; also where Triton is not as ikp knows it.
+    """
+    try:
+        return kernel_twin(kernel, plan)
+    except IkpError:
+        raise
+    except Exception as error:
+        raise KernelError(
+            f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please report "
+            "it, with the version of Triton. Recording it by hand, with ikp.init, may work."
+        ) from error
+
+
+def _refused_for_marks(
+    error: Exception, kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]
+) -> bool:
+    """Return whether the compiler refused a marked kernel, and takes it without marks."""
+    import triton
+
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    compiling = any(frame.f_code is triton.compile.__code__ for frame in frames)
+    if not compiling or isinstance(error, IkpError):
+        return False  # ikp's own, or of the launch, or the interpreter's: the kernel itself ran
+    try:
+        kernel.run(*args, **{**kwargs, "warmup": True})
+    except Exception:  # noqa: BLE001 - so it is refused as it is
+        return False
+    return True
+
+
+def _capturing() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

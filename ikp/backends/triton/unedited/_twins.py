@@ -1,0 +1,324 @@
+"""The marked twin of a jitted function, for Triton's compiler and for its interpreter.
+
+A twin is a shallow copy of the function's object whose class differs in a few methods: it parses to
+the marked tree, finds the marks' verbs and the marked helpers among its names, and has a cache key
+of its own, made of the original's key and of the marked tree. So marked and plain code never meet
+in a compile cache, in memory or on disk, and nothing stale is reused: what the marks are is in the
+key by their text, and what they compile to by the spec in the buffer's argument. A marked kernel
+takes one parameter more.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import hashlib
+import inspect
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TypeGuard, TypeVar
+
+from ikp.backends.triton.unedited import _by_hand as by_hand
+from ikp.backends.triton.unedited import _expressions as expressions
+from ikp.backends.triton.unedited import _scheduled as scheduled
+from ikp.backends.triton.unedited import foreign
+from ikp.backends.triton.unedited._mark_nodes import PROF, VERBS
+from ikp.backends.triton.unedited._operations import scope_of
+from ikp.backends.triton.unedited._rewrite import Marked, Source, Twin, records_itself, rewrite
+from ikp.backends.triton.unedited.foreign import Kernel
+from ikp.errors import KernelError
+from ikp.probing import Untyped
+from ikp.unedited.plan import Plan
+
+_Kind = TypeVar("_Kind")
+
+_making = threading.Lock()
+"""A twin is known before it is whole: no other thread may find it then."""
+
+
+def kernel_twin(kernel: Kernel, plan: Plan) -> _Twin:
+    """Return the marked form of a jitted kernel, which takes the buffer as ``PROF``.
+
+    Raises:
+        KernelError: it calls ``ikp.init`` itself, it has no source, or the plan marks nothing.
+    """
+    with _making:
+        twin = _twin(kernel, plan, "kernel")
+    if plan.lines and not any(each.ikp_marked.chosen for each in _with_helpers(twin)):
+        source = _source(kernel)
+        raise KernelError(
+            f"lines {', '.join(map(str, plan.lines))} hold no statement of {source.name}, nor of "
+            f"what it calls: {source.name} is lines {source.first_line}-{source.last_line} of "
+            f"{source.path}. A statement is chosen if all its lines are."
+        )
+    return twin
+
+
+def check(kernel: Kernel) -> None:
+    """Refuse what can never be marked, before it is launched.
+
+    Raises:
+        KernelError: the kernel calls ``ikp.init`` itself, or has no source.
+    """
+    source = _source(kernel)
+    if records_itself(source):
+        raise KernelError(
+            f"{source.name} calls ikp.init itself: it records without being marked. Launch it as "
+            "it is, with prof.buffer(label)."
+        )
+
+
+def is_twin(function: object) -> TypeGuard[_Twin]:
+    """Return whether a jitted function is marked."""
+    return isinstance(function, _Twin)
+
+
+def marks(twin: _Twin) -> int:
+    """Return how many marks a twin and the helpers it calls have."""
+    return sum(each.ikp_marked.marks for each in _with_helpers(twin))
+
+
+def _with_helpers(twin: Twin) -> list[Twin]:
+    seen: dict[int, Twin] = {}
+    todo = [twin]
+    while todo:
+        each = todo.pop()
+        if id(each) not in seen:
+            seen[id(each)] = each
+            todo += each.ikp_marked.helpers.values()
+    return list(seen.values())
+
+
+class _Twin:
+    """What a marked function does otherwise than its original."""
+
+    ikp_original: Untyped
+    ikp_marked: Marked
+    ikp_twins: dict[object, _Twin]
+    hash: str | None
+    used_global_vals: dict[object, object]
+    _hash_lock: AbstractContextManager[bool]
+
+    __name__: str
+    signature: inspect.Signature
+    params: list[object]
+    arg_names: list[str]
+    device_caches: Mapping[object, object]
+    pre_run_hooks: Iterable[Callable[..., object]]
+    create_binder: Callable[[], object]
+    run: Callable[..., object]
+
+    def parse(self) -> ast.Module:
+        """Return the marked tree; the compiler leaves notes in it, so each time another."""
+        return copy.deepcopy(self.ikp_marked.tree)
+
+    def get_capture_scope(self) -> dict[str, object]:
+        """Return what names mean outside the function."""
+        return {
+            **self.ikp_original.get_capture_scope(),
+            **self.ikp_marked.helpers,
+            VERBS: expressions,
+        }
+
+    @property
+    def cache_key(self) -> str:
+        """Identify the marked code; Triton's caches take nothing else for it."""
+        with self._hash_lock:
+            if self.hash is None:
+                original = self.ikp_original
+                self.hash = f"recursion:{original.__name__}"  # as Triton does: helpers may recurse
+                tree = ast.dump(self.ikp_marked.tree, include_attributes=True)
+                helpers = [helper.cache_key for helper in self.ikp_marked.helpers.values()]
+                key = "\0".join([original.cache_key, tree, *helpers])
+                self.used_global_vals = original.used_global_vals
+                self.hash = hashlib.sha256(key.encode()).hexdigest()
+            return self.hash
+
+    def __hash__(self) -> int:
+        return hash(self.cache_key)
+
+
+class _InterpretedTwin(_Twin):
+    """The same for Triton's interpreter, which runs rewritten Python."""
+
+    rewriter: Untyped
+    ikp_function: Callable[..., object] | None
+
+    def rewrite(self) -> Callable[..., object]:
+        """Return the function to run."""
+        if self.ikp_function is None:
+            self.ikp_function = self.rewriter.rewrite_ast()
+        return self.ikp_function
+
+
+def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
+    twins: dict[object, _Twin] = function.__dict__.setdefault("ikp_twins", {})
+    file = by_hand.token(Path(plan.ttgir)) if plan.ttgir else ""
+    key = (_version(function), file, plan, role)
+    if key not in twins:
+        source = _source(function)
+        if role == "kernel":
+            check(function)
+        interpreted = not hasattr(function, "cache_key")
+        if interpreted and plan.level == "scheduled":
+            raise KernelError(
+                "level='scheduled' marks what Triton's compiler has scheduled, and the interpreter "
+                "compiles nothing: use level='source'."
+            )
+        twin = as_kind(function, _InterpretedTwin if interpreted else _Twin)
+        twin.ikp_original, twin.ikp_twins = function, {}
+        twins[key] = twin  # known before its helpers: they may call it
+        twin.ikp_marked = Marked(source.tree)
+        try:
+            twin.ikp_marked = rewrite(source, plan, role, functools.partial(_helper, plan))
+        except BaseException:
+            del twins[key]
+            raise
+        if plan.level == "scheduled":
+            scheduled.register()
+        if isinstance(twin, _InterpretedTwin):
+            _finish_interpreted(twin, role)
+        else:
+            _finish_compiled(twin, role)
+    return twins[key]
+
+
+def _helper(plan: Plan, function: Kernel, role: str) -> _Twin | None:
+    """Return the marked form of a function that a marked one calls; None to call it as it is."""
+    if getattr(function, "noinline", False) or getattr(function, "kwargs", {}).get("noinline"):
+        return None  # a function of its own in the machine code: no records in it
+    return _twin(function, plan, role)
+
+
+def _version(function: object) -> str:
+    """Identify what a jitted function and its helpers say now: their source can be replaced."""
+    return str(getattr(function, "cache_key", ""))
+
+
+def as_kind(value: object, kind: type[_Kind]) -> _Kind:
+    """Return a shallow copy of an object, of a class that has the methods of ``kind`` first."""
+    kinds: tuple[Untyped, Untyped] = kind, type(value)
+    made: _Kind = object.__new__(_class(*kinds))
+    made.__dict__.update(vars(value))
+    return made
+
+
+@functools.cache
+def _class(kind: Untyped, original: Untyped) -> type:
+    return type(f"{kind.__name__.strip('_')}{original.__name__}", (kind, original), {})
+
+
+def _source(function: Kernel) -> Source:
+    python = function.fn
+    try:
+        text = function.src if hasattr(function, "src") else _text(function)
+        first = _first_line(function)
+    except (OSError, TypeError, ValueError, AttributeError) as error:
+        raise KernelError(
+            f"the source of {python.__qualname__} is not available ({error}), and marks are put "
+            "into the source. Define the kernel in a file; or record it by hand, with ikp.init."
+        ) from error
+    tree = ast.parse(text)
+    name, path = python.__name__, python.__code__.co_filename
+    return Source(name, path, first, tree, scope_of(python))
+
+
+def _first_line(function: Kernel) -> int:
+    """Return the line of ``def`` in the file."""
+    lines, first = inspect.getsourcelines(function.fn) if _bare(function) else _kept(function)
+    for offset, line in enumerate(lines):
+        if line.strip().startswith("def "):
+            return int(first) + offset
+    return int(first)
+
+
+def _bare(function: object) -> bool:
+    return not hasattr(function, "raw_src")
+
+
+def _kept(function: Untyped) -> tuple[list[str], int]:
+    return function.raw_src, function.starting_line_number
+
+
+def _text(function: Untyped) -> str:
+    """Return an interpreted function's source from ``def`` on, as the interpreter takes it."""
+    lines, _ = inspect.getsourcelines(function.fn)
+    return foreign.source(function.rewriter, lines)
+
+
+def _finish_compiled(twin: _Twin, role: str) -> None:
+    twin.hash, twin.used_global_vals = None, {}
+    if role != "kernel":
+        return
+    parameter, twin.signature = _with_parameter(twin.signature)
+    twin.params = [*twin.params, foreign.parameter(len(twin.params), parameter)]
+    twin.arg_names = [*twin.arg_names, PROF]
+    twin.device_caches = defaultdict(twin.create_binder)
+    twin.pre_run_hooks = _Hooks(twin.pre_run_hooks)
+
+
+def _finish_interpreted(twin: _InterpretedTwin, role: str) -> None:
+    twin.ikp_function = None
+    twin.rewriter = as_kind(twin.rewriter, _Rewriter)
+    twin.rewriter.ikp_marked = twin.ikp_marked
+    if role == "kernel":
+        twin.arg_names = [*twin.arg_names, PROF]
+        twin.pre_run_hooks = _Hooks(twin.pre_run_hooks)
+
+
+def _with_parameter(signature: inspect.Signature) -> tuple[inspect.Parameter, inspect.Signature]:
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    by_name = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY} & kinds
+    kind = inspect.Parameter.KEYWORD_ONLY if by_name else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameter = inspect.Parameter(PROF, kind, default=None)
+    return parameter, signature.replace(parameters=[*signature.parameters.values(), parameter])
+
+
+class _Hooks:
+    """The original's hooks before a launch, which see the launch that the user wrote."""
+
+    def __init__(self, hooks: Iterable[Callable[..., object]]) -> None:
+        self._hooks = hooks  # the original's own list: it may grow
+
+    def __iter__(self) -> Iterator[Callable[..., object]]:
+        for hook in self._hooks:
+            yield functools.partial(_without_prof, hook)
+
+
+def _without_prof(hook: Callable[..., object], *args: object, **kwargs: object) -> object:
+    kwargs.pop(PROF, None)
+    return hook(*args, **kwargs)
+
+
+class _Rewriter:
+    """What Triton's rewriter of interpreted functions does otherwise for a marked one."""
+
+    ikp_marked: Marked
+    ast_transformer: ast.NodeTransformer
+    def_file_lineno: int
+
+    def _transform_ast(self, src: str) -> ast.Module:  # noqa: ARG002 - the marked tree is it
+        tree: ast.Module = self.ast_transformer.visit(copy.deepcopy(self.ikp_marked.tree))
+        ast.fix_missing_locations(tree)
+        return ast.increment_lineno(tree, self.def_file_lineno - 1)
+
+    def _compile_and_exec(self, transformed_ast: ast.Module) -> Callable[..., object]:
+        # The marks' names reach the function as those of a function around it: the module that it
+        # comes from stays as it is.
+        names = {**self.ikp_marked.helpers, VERBS: expressions}
+        around = super()._compile_and_exec(_enclosed(transformed_ast, list(names)))  # type: ignore[misc]
+        function: Callable[..., object] = around(**names)
+        return function
+
+
+def _enclosed(tree: ast.Module, names: list[str]) -> ast.Module:
+    """Return a module whose function of the same name returns the original one, given names."""
+    (function,) = tree.body
+    name = function.name  # type: ignore[attr-defined]
+    outer = ast.parse(f"def {name}({', '.join(names)}):\n return {name}")
+    outer.body[0].body.insert(0, function)  # type: ignore[attr-defined]
+    return outer

@@ -1,0 +1,172 @@
+"""Ranges, instants and arrows as lines of JSON, many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import PayloadType
+from ikp.core.args import ArgColumn
+from ikp.core.trace import Events as Table
+from ikp.core.trace import Trace
+from ikp.exporters.chrome._tracks import Threads, as_json
+from ikp.exporters.text import (
+    Part,
+    at_once,
+    integers,
+    join,
+    lay,
+    texts,
+    thousandths,
+    where,
+)
+from ikp.exporters.timeline.batches import ARROW, Arrows, Batch
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+
+class Events:
+    """Writes a trace's events, and gives threads to those that overlap others of their warp."""
+
+    def __init__(self, trace: Trace, threads: Threads, origin: int) -> None:
+        self._trace, self._threads, self._origin = trace, threads, origin
+        self._regions = texts([as_json(region.name) for region in trace.regions])
+        self._blocks = integers(trace.slots.block)
+        self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
+        self._arrows = Arrows.of(trace)
+        args = sum(len(as_json(name)) for name in trace.args)
+        self._rows = at_once(200 + self._regions.shape[1] + args)
+
+    def make(self, batch: Batch) -> Iterator[bytes]:
+        """Yield the lines of a batch, each warp's events in order of opening."""
+        for each in batch.new:
+            yield from self._threads.add(each)
+        uuids, thread = np.unique(batch.track, return_inverse=True)
+        heads = texts([b"%s," % self._threads.heads[uuid] for uuid in uuids.tolist()])
+        opening = np.argsort(batch.opens)
+        for begin in range(0, len(opening), self._rows):
+            rows = opening[begin : begin + self._rows]
+            events = Table(*(getattr(batch.events, name)[rows] for name in Table.__slots__))
+            head = heads[thread[rows]]
+            lines = self._lines(events, batch.ranges[rows], head, batch.rows[rows])
+            if self._arrows is None:
+                yield join(*lines)
+            else:
+                ends = (events.start_ns - self._origin, events.end_ns - self._origin)
+                yield _between(lay(*lines), _flows(self._arrows, batch.rows[rows], head, *ends))
+
+    def _lines(
+        self, events: Table, ranges: NDArray[np.bool_], heads: Part, rows: Rows
+    ) -> list[bytes | Part]:
+        slot = events.slot.astype(np.intp)
+        duration = events.end_ns - events.start_ns
+        cycles = self._cycles[self._trace.slots.launch[slot]]
+        told = (events.ticks != duration) | (ranges & cycles)  # else the duration says as much
+        args = [
+            ("cycles", ArgColumn(events.ticks, told & cycles)),
+            ("ticks", ArgColumn(events.ticks, told & ~cycles)),
+            *_payload(events),
+            *((name, column.take(rows)) for name, column in self._trace.args.items()),
+        ]
+        return [
+            *_field(ranges, b'{"ph":"X",'),
+            *_field(~ranges, b'{"ph":"i","s":"t",'),
+            heads,
+            b'"ts":',
+            thousandths(events.start_ns - self._origin),
+            *_field(ranges, b',"dur":', thousandths(duration)),
+            b',"name":',
+            self._regions[events.region],
+            b',"args":{"block":',
+            self._blocks[slot],
+            *(part for name, column in args for part in _argument(name, column)),
+            b"}},\n",
+        ]
+
+
+def _field(chosen: NDArray[np.bool_], *parts: bytes | Part) -> list[bytes | Part]:
+    """Return parts that only the chosen rows have."""
+    if chosen.all():
+        return list(parts)
+    return [where(chosen, part) for part in parts] if chosen.any() else []
+
+
+def _payload(events: Table) -> Iterator[tuple[str, ArgColumn]]:
+    """Yield the payloads of each type: a row has that of one."""
+    for kind in np.unique(events.payload_type).tolist():
+        chosen = events.payload_type == kind
+        bits = np.where(chosen, events.payload, np.uint32(0))
+        if kind == PayloadType.F32:
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                yield "payload", ArgColumn(bits.view(np.float32).astype(np.float64), chosen)
+        elif kind != PayloadType.NONE:
+            yield "payload", ArgColumn(bits.view("i4" if kind == PayloadType.I32 else "u4"), chosen)
+
+
+def _argument(name: str, column: ArgColumn) -> list[bytes | Part]:
+    values = column.values
+    if not column.given.any():
+        return []
+    if values.dtype.kind in "iu":
+        text = integers(values)
+    elif values.dtype.kind == "f":
+        text = texts([_real(value).encode() for value in values.tolist()])
+    else:
+        distinct, code = np.unique(values, return_inverse=True)
+        text = texts([as_json(value) for value in distinct.tolist()])[code]
+    return _field(column.given, b",%s:" % as_json(name), text)
+
+
+_MAX_DECIMALS: Final = 18
+"""Digits behind the point that Perfetto's JSON reader takes without overflowing."""
+
+
+def _real(value: float) -> str:
+    """Return a float as JSON; what JSON has no number for as a string."""
+    if not isfinite(value):
+        return f'"{value}"'
+    text = repr(value)
+    decimals = len(text) - 1 - text.find(".")
+    return text if "e" in text or decimals <= _MAX_DECIMALS else f"{value:.16e}"
+
+
+def _flows(
+    arrows: Arrows, rows: Rows, heads: Part, start: Ints, end: Ints
+) -> Iterator[tuple[Rows, Part]]:
+    """Yield lines for the arrows of the events in the given rows of the trace.
+
+    With the lines come the places of the events behind which they stand, and so bind to: to what is
+    open on the thread at that time. ``heads`` is what lines of each event begin with, ``start`` and
+    ``end`` count from the origin.
+    """
+    starting, ending = b'{"ph":"s",', b'{"ph":"f","bp":"e",'
+    for lists, phase, times in (
+        (arrows.leaving, starting, start),
+        (arrows.arriving, ending, start),
+        (arrows.late, ending, end),
+    ):
+        event, number = lists.take(rows)
+        place = lay(heads[event], b'"ts":', thousandths(times[event]))
+        late = lists is arrows.late
+        instant = (b'{"ph":"i","s":"t",', place, b',"name":"%s"},\n' % ARROW) if late else ()
+        flow = b',"name":"flow","cat":"flow","id":'
+        yield event, lay(*instant, phase, place, flow, integers(number), b"},\n")
+
+
+def _between(lines: Part, more: Iterator[tuple[Rows, Part]]) -> bytes:
+    """Return lines with further ones, each behind that for which it was made."""
+    streams = [(np.arange(len(lines)), lines), *more]
+    behind = np.concatenate([event for event, _ in streams])
+    place = np.empty(len(behind), np.intp)
+    place[np.argsort(behind, kind="stable")] = np.arange(len(behind))
+    out = np.zeros((len(behind), max(part.shape[1] for _, part in streams)), np.uint8)
+    at = 0
+    for event, part in streams:
+        out[place[at : at + len(event)], : part.shape[1]] = part
+        at += len(event)
+    return out.tobytes().translate(None, b"\0")

@@ -1,0 +1,76 @@
+"""Slices of warps that summed up what they did: each one's argument is a dict of the regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.trace import Trace
+from ikp.exporters.perfetto._packets import (
+    Clock,
+    FirstIds,
+    entry,
+    event_type,
+    integer,
+    packet,
+    typed,
+)
+from ikp.exporters.perfetto._schema import Annotation, Arg, Event, EventType
+from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, encoded_varint, tag, varints
+from ikp.exporters.timeline.sums import NAME, Sums
+from ikp.exporters.timeline.tracks import Layout
+
+Ints = NDArray[np.int64]
+
+AT_ONCE: Final = 4096
+"""Warps encoded together."""
+
+
+def sum_slices(
+    trace: Trace, sums: Sums, layout: Layout, clock: Clock, ids: FirstIds
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets of the slices."""
+    slots, first = sums.slices()
+    bounds = np.append(first, len(sums))
+    name = encoded_varint(ids.sums)
+    for low in range(0, len(slots), AT_ONCE):
+        high = min(low + AT_ONCE, len(slots))
+        entries = _entries(sums, ids.region_arg, slice(int(bounds[low]), int(bounds[high])))
+        groups = join_groups(entries, first[low:high] - first[low])
+        yield _encode(trace, layout, clock, slots[low:high], name, groups)
+
+
+def _encode(
+    trace: Trace, layout: Layout, clock: Clock, slot: Ints, name: bytes, sums: Column
+) -> NDArray[np.uint8]:
+    start, end = trace.slots.start_ns[slot], trace.slots.end_ns[slot]
+    track = (tag(Event.TRACK_UUID, VARINT), varints(layout.slot_track[slot]))
+    opening = packet(
+        clock.times(start),
+        integer(Arg.BLOCK, trace.slots.block[slot]),
+        message(
+            tag(Event.DEBUG_ANNOTATIONS, BYTES),
+            tag(Annotation.NAME_IID, VARINT) + bytes([Arg[NAME.upper()]]),
+            sums,
+        ),
+        event_type(EventType.SLICE_BEGIN),
+        tag(Event.NAME_IID, VARINT) + name,
+        *track,
+    )
+    closing = packet(clock.times(np.maximum(start, end)), event_type(EventType.SLICE_END), *track)
+    places = 2 * np.arange(len(slot))
+    return join((opening, places), (closing, places + 1))
+
+
+def _entries(sums: Sums, first_region: int, rows: slice) -> Message:
+    """Return an entry for each of some rows: a dict."""
+    return message(
+        tag(Annotation.DICT_ENTRIES, BYTES),
+        tag(Annotation.NAME_IID, VARINT),
+        varints(first_region + sums.region[rows]),
+        *(entry(Arg[name.upper()], *typed(one.take(rows))) for name, one in sums.facts.items()),
+    )

@@ -1,0 +1,173 @@
+"""Find the records in machine code: what stores them, and the clock reads of their ranges."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
+from ikp.inspection._flow import Flow
+from ikp.inspection._origins import Origins, Tracer
+from ikp.inspection._sass import Instruction
+from ikp.inspection._values import Origin, words
+
+_STORES = ("STG", "ST", "STS")
+_KINDS = frozenset(Kind)
+_ADDRESS = re.compile(r"^(?P<base>.*\[[^\]+]+)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
+_REACH = 32
+"""Instructions between the two stores of one record, at most: they stand side by side in PTX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One pair of clock reads that a record's words can come from, and what lies between."""
+
+    start: int  # index of the clock read; an instant's is its end
+    end: int
+    contents: tuple[int, ...]  # indices of the instructions on any path from start to end
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record in machine code."""
+
+    stores: tuple[int, ...]  # indices of the instructions: one, or two with a 64-bit clock
+    tag: int | None  # None: made at run time
+    spans: tuple[Span, ...]
+
+    @property
+    def store(self) -> int:
+        """Index of the store of its times."""
+        return self.stores[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is of ikp in one kernel."""
+
+    records: tuple[Record, ...]
+    clocks: tuple[int, ...]  # every clock read that is as wide as records have them
+    unresolved: tuple[int, ...]  # stores of an end of a range whose start was not found
+
+
+def find(flow: Flow) -> Found:
+    """Return the records of a kernel.
+
+    A record is a 16-byte store of {tag, start, end, payload} whose end word comes from a clock and
+    whose tag doesn't: that tells it from what init and finish write. Tag and start tell it from
+    any other such store. Of a 64-bit clock it is one of {start, end}, both from a clock, and
+    another of {tag, payload} behind it.
+    """
+    tracer = Tracer(flow)
+    records, unresolved, anchors = [], [], set[int]()
+    wide = False
+    for at, instruction in enumerate(flow.code.instructions):
+        if not _stores(instruction, "128"):
+            continue
+        start, _, end, _ = words(instruction.operands[1], 4)
+        stores: tuple[int, ...] = (at,)
+        tag = ""
+        if not _are_clocks(tracer, tracer.origins(at, (end,))):
+            continue
+        if not _are_clocks(tracer, tracer.origins(at, (start,))):
+            tag, start, *_ = words(instruction.operands[1], 4)
+        elif (rest := _rest(flow.code.instructions, at)) is not None:
+            stores, tag = (at, rest), words(flow.code.instructions[rest].operands[1], 2)[0]
+        tags = _tags(tracer, stores[-1], tag) if tag else set()
+        if not tags:
+            anchors |= _origins(tracer, at, (start, end))
+            continue
+        spans = _spans(tracer, tracer.origins(at, (end, start)))
+        if spans:
+            records.append(Record(stores, tags.pop() if len(tags) == 1 else None, spans))
+            wide |= len(stores) > 1
+        else:
+            unresolved.append(at)
+    return Found(tuple(records), _clocks(tracer, anchors, wide=wide), tuple(unresolved))
+
+
+def _stores(instruction: Instruction, bits: str) -> bool:
+    """Tell whether an instruction stores so many bits of registers."""
+    known = instruction.op in _STORES and bits in instruction.opcode.split(".")
+    return known and len(instruction.operands) > 1 and instruction.operands[1] != "RZ"
+
+
+def _rest(instructions: tuple[Instruction, ...], at: int) -> int | None:
+    """Return the store of the tag and payload that belong to the times that ``at`` stores."""
+    base, offset = _address(instructions[at])
+    near = range(max(0, at - _REACH), min(len(instructions), at + _REACH + 1))
+    beside = [
+        other
+        for other in near
+        if _stores(instructions[other], "64")
+        and _address(instructions[other]) == (base, offset + ALIGNMENT)
+    ]
+    return min(beside, key=lambda other: abs(other - at), default=None)
+
+
+def _address(instruction: Instruction) -> tuple[str, int]:
+    """Return what an instruction's address is made of, as text, and the number in it."""
+    found = _ADDRESS.match(instruction.operands[0])
+    return (found["base"], int(found["offset"] or "0", 16)) if found else ("", 0)
+
+
+def _are_clocks(tracer: Tracer, origins: Origins) -> bool:
+    made = [tracer.defined[at] for (at,) in origins.found if isinstance(at, int)]
+    return bool(made) and all(
+        any(d.origin is Origin.CLOCK for d in defined.values()) for defined in made
+    )
+
+
+def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
+    """Return the tags that a word can hold; None is one made at run time; empty: it is no tag."""
+    found: set[int | None] = set()
+    for (source,) in tracer.origins(at, (place,)).found:
+        made = tracer.defined[int(source)].values()
+        if any(d.origin is Origin.CLOCK for d in made):
+            return set()
+        constants = {d.value for d in made if d.origin is Origin.CONSTANT}
+        found |= constants or {None}
+    known = {tag for tag in found if tag is not None}
+    return found if all(tag >> KIND_SHIFT in _KINDS for tag in known) else set()
+
+
+def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
+    """Return the pairs of clock reads behind (end, start), with what lies between each."""
+    pairs: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    for places in origins.found:
+        end, start = map(int, places)
+        clocks = (
+            d.origin is Origin.CLOCK for at in (end, start) for d in tracer.defined[at].values()
+        )
+        if sum(clocks) == 2:
+            pairs[start, end] |= _contents(origins, places)
+    return tuple(
+        Span(start, end, tuple(sorted(contents)))
+        for (start, end), contents in sorted(pairs.items())
+    )
+
+
+def _contents(origins: Origins, places: tuple[int | str, ...]) -> set[int]:
+    """Return what runs while the start is read and the end is not."""
+    return {
+        before.at
+        for before, after in origins.way(places)
+        if isinstance(after.places[0], int) and isinstance(before.places[1], str)
+    }
+
+
+def _origins(tracer: Tracer, at: int, places: tuple[str, ...]) -> set[int]:
+    """Return the instructions that make the words in ``places``."""
+    return {int(made) for place in places for (made,) in tracer.origins(at, (place,)).found}
+
+
+def _clocks(tracer: Tracer, anchors: set[int], *, wide: bool) -> tuple[int, ...]:
+    """Return the clock reads of records: all of 64 bits but the anchors, or all of 32."""
+    return tuple(
+        at
+        for at, defined in enumerate(tracer.defined)
+        if len(defined) == 1 + wide
+        and not (wide and at in anchors)
+        and any(d.origin is Origin.CLOCK for d in defined.values())
+    )

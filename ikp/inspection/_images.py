@@ -1,0 +1,93 @@
+"""Compiled kernels, from objects, files and folders: machine code, and the PTX that it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ikp import registry
+from ikp.errors import InspectError, UsageError
+from ikp.inspection._tools import assemble
+from ikp.plugins import Image
+from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
+
+
+def images(kernel: Any) -> Iterator[Image]:
+    """Yield the images of a compiled kernel, or of a file or folder of them.
+
+    Raises:
+        UsageError: it is neither.
+        InspectError: it has no machine code, or there is no such file.
+    """
+    if isinstance(kernel, (str, PathLike)):
+        return _of_path(Path(kernel))
+    for backend in registry.imported():
+        found: Image | None = backend.image(kernel) if hasattr(backend, "image") else None
+        if found is not None:
+            return iter([found])
+    compiled = " or ".join(each.compiled for each in registry.languages() if each.compiled)
+    raise UsageError(
+        f"ikp.inspect takes a compiled kernel or a path, not {kernel!r}. A compiled kernel is what "
+        f"{compiled} returned."
+    )
+
+
+def _of_path(path: Path) -> Iterator[Image]:
+    if path.is_dir():
+        return _of_folder(path)
+    if not path.exists():
+        raise InspectError(f"no such file or directory: {path}.")
+    if path.suffix == ".ptx":
+        return iter([_of_ptx(path)])
+    if path.suffix == ".cubin":
+        return iter([_of_cubin(path)])
+    raise UsageError(f"{path} is neither a .cubin nor a .ptx file, nor a directory.")
+
+
+def _of_cubin(path: Path) -> Image:
+    ptx = path.with_suffix(".ptx")
+    return Image(path.read_bytes(), _text(ptx) if ptx.exists() else "", str(path))
+
+
+def _of_ptx(path: Path) -> Image:
+    if path.with_suffix(".cubin").exists():
+        return _of_cubin(path.with_suffix(".cubin"))
+    note = "assembled from PTX for this report: a program may assemble it with other options."
+    ptx = _text(path)
+    return Image(assemble(ptx, str(path)), ptx, str(path), (note,))
+
+
+def _of_folder(folder: Path) -> Iterator[Image]:
+    """Yield the images with ikp's records below a folder, the latest first.
+
+    Of kernels with one name for one GPU, as a cache has of every edit and every set of arguments,
+    only the latest.
+    """
+    seen: set[tuple[str, str]] = set()
+    for path in sorted(folder.rglob("*.ptx"), key=_time, reverse=True):
+        text = _text(path)
+        if STORE_MARK in text or WHOLE_MARK in text:
+            key = path.stem, _target(text)
+            if key not in seen:
+                seen.add(key)
+                yield _of_ptx(path)
+    if not seen:
+        raise InspectError(
+            f"no kernel below {folder} has ikp's records: no .ptx file there has their marks. For "
+            "Triton, the folder is its cache (TRITON_CACHE_DIR, or ~/.triton/cache); for CuTe, set "
+            "CUTE_DSL_KEEP=ptx,cubin and CUTE_DSL_DUMP_DIR."
+        )
+
+
+def _target(ptx: str) -> str:
+    return next((line for line in ptx.splitlines() if line.startswith(".target")), "")
+
+
+def _time(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

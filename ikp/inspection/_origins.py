@@ -1,0 +1,171 @@
+"""Follow a value back to the instructions that make it, on every path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from ikp.inspection._flow import Edge, Flow, inverse
+from ikp.inspection._sass import Instruction
+from ikp.inspection._values import Definition, Origin, constant, definitions
+
+Place = str | int
+"""Where a value lies ("R7"), or the index of the instruction that made it, once that is found."""
+
+_Facts = frozenset[str]
+"""Guards that are known to hold on a path: "P0", "!P1"."""
+
+_PREDICATE = re.compile(r"U?P\d")
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Right before instruction ``at``, on a path that ends at the traced instruction."""
+
+    at: int
+    places: tuple[Place, ...]
+    facts: _Facts
+
+    @property
+    def done(self) -> bool:
+        """Whether every value's origin is found."""
+        return all(isinstance(place, int) for place in self.places)
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Every way back that was found: the states, and what each leads to."""
+
+    states: dict[_State, list[_State]]
+    """State -> the states right after it, on the way to the traced instruction."""
+
+    @property
+    def found(self) -> set[tuple[Place, ...]]:
+        """For each way in which the values are made, the instructions that make them."""
+        return {state.places for state in self.states if state.done}
+
+    def way(self, places: tuple[Place, ...]) -> Iterator[tuple[_State, _State]]:
+        """Yield each step (before, after) of the paths from where ``places`` were all made."""
+        work = [state for state in self.states if state.places == places]
+        seen = set(work)
+        while work:
+            state = work.pop()
+            for after in self.states[state]:
+                yield state, after
+                if after not in seen:
+                    seen.add(after)
+                    work.append(after)
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """Traces values in one kernel."""
+
+    flow: Flow
+
+    def origins(self, at: int, places: tuple[str, ...]) -> Origins:
+        """Return where the values in ``places`` come from, as instruction ``at`` finds them.
+
+        A path that contradicts itself is left out: where code runs under a guard, a definition
+        under that guard is the one that counts.
+        """
+        telling = self._telling(places)
+        start = _State(at, places, _known(self._instructions[at].guard, telling))
+        states: dict[_State, list[_State]] = {start: []}
+        work = [start]
+        while work:
+            after = work.pop()
+            if after.done:
+                continue
+            for edge in self.flow.before[after.at]:
+                for state in self._step(after, edge, telling):
+                    if state not in states:
+                        states[state] = []
+                        work.append(state)
+                    states[state].append(after)
+        return Origins(states)
+
+    @cached_property
+    def _instructions(self) -> tuple[Instruction, ...]:
+        return self.flow.code.instructions
+
+    @cached_property
+    def defined(self) -> list[dict[str, Definition]]:
+        """What each instruction defines."""
+        return [definitions(instruction) for instruction in self._instructions]
+
+    @cached_property
+    def _definitions(self) -> dict[str, list[tuple[str, Definition]]]:
+        """For each place, every definition of it, with its guard."""
+        found: dict[str, list[tuple[str, Definition]]] = {}
+        for instruction, defined in zip(self._instructions, self.defined, strict=True):
+            for place, definition in defined.items():
+                found.setdefault(place, []).append((instruction.guard, definition))
+        return found
+
+    def _telling(self, places: Iterable[str]) -> frozenset[str]:
+        """Return the predicates that guard definitions of what the values can come from.
+
+        Facts about others would only multiply the states.
+        """
+        told: set[str] = set()
+        seen: set[str] = set()
+        work = list(places)
+        while work:
+            place = work.pop()
+            if place not in seen:
+                seen.add(place)
+                for guard, definition in self._definitions.get(place, ()):
+                    told |= {guard.lstrip("!")} if guard else set()
+                    work += definition.sources
+        return frozenset(told)
+
+    @cached_property
+    def _changed(self) -> list[_Facts]:
+        """The facts that end at each instruction: about any predicate among its operands."""
+        found = []
+        for instruction in self._instructions:
+            names = [p for o in instruction.operands for p in _PREDICATE.findall(o)]
+            found.append(frozenset(fact for p in names for fact in (p, f"!{p}")))
+        return found
+
+    def _step(self, after: _State, edge: Edge, telling: _Facts) -> Iterator[_State]:
+        """Yield the states before the instruction that ``edge`` comes from."""
+        at, facts = edge.source, after.facts
+        if inverse(edge.guard) in facts:
+            return
+        facts = (facts | _known(edge.guard, telling)) - self._changed[at]
+        guard = self._instructions[at].guard
+        defined = self.defined[at]
+        if not any(place in defined for place in after.places):
+            yield _State(at, after.places, facts)
+            return
+        if inverse(guard) not in facts:
+            with_guard = facts | _known(guard, telling)
+            for places in _before(after.places, defined, at):
+                yield _State(at, places, with_guard)
+        if guard and guard not in facts:
+            yield _State(at, after.places, facts | _known(inverse(guard), telling))
+
+
+def _known(guard: str, telling: _Facts) -> _Facts:
+    return frozenset([guard] if guard.lstrip("!") in telling else [])
+
+
+def _before(
+    places: tuple[Place, ...], defined: dict[str, Definition], at: int
+) -> list[tuple[Place, ...]]:
+    """Return where the values may have been before an instruction; several if it chooses."""
+    ways: list[tuple[Place, ...]] = [()]
+    for place in places:
+        definition = defined.get(place) if isinstance(place, str) else None
+        if definition is None:
+            options: list[Place] = [place]
+        elif definition.origin is Origin.COPY:
+            options = [at if constant(s) is not None else s for s in definition.sources]
+        else:
+            options = [at]
+        ways = [(*way, option) for way in ways for option in options]
+    return ways

@@ -1,0 +1,97 @@
+"""The lines of source code that a range stands around."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ikp.inspection._sass import Instruction, Line
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """Lines ``first`` to ``last`` of a file, and the calls in them where the file is there."""
+
+    file: str
+    first: int
+    last: int
+    calls: frozenset[str] = frozenset()  # dotted: "tl.load"
+
+    def __str__(self) -> str:
+        where = f"{Path(self.file).name}:{self.first}"
+        return where if self.first == self.last else f"{where}-{self.last}"
+
+    def holds(self, instruction: Instruction) -> bool:
+        """Whether an instruction comes from one of the lines."""
+        return any(
+            line.file == self.file and self.first <= line.number <= self.last
+            for line in instruction.lines[:1]
+        )
+
+
+def between(start: Instruction, end: Instruction) -> Source | None:
+    """Return the lines of a range, from where its clock reads stand; None if that isn't known.
+
+    A ``with`` statement's reads both stand at its first line: its body is looked up in the file. A
+    range that is opened in one function and closed in another has the line where it is opened.
+    """
+    if not start.lines or not end.lines:
+        return None
+    first, last = start.lines[0], end.lines[0]
+    if last.number < first.number or _function(first) != _function(last):
+        last = first
+    inside = _body(first.file, first.number) if first.number == last.number else None
+    numbers = inside or (first.number, last.number)
+    return Source(first.file, *numbers, calls=_calls(first.file, *numbers))
+
+
+def lines_of(instructions: list[Instruction]) -> str:
+    """Return ``"gemm.py:40-41"`` for the lines that instructions come from; "" if not known."""
+    numbers: dict[str, list[int]] = {}
+    for instruction in instructions:
+        for line in instruction.lines[:1]:
+            numbers.setdefault(line.file, []).append(line.number)
+    return ", ".join(str(Source(file, min(ns), max(ns))) for file, ns in numbers.items())
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None  # the code was compiled elsewhere, or has changed since
+
+
+def _function(line: Line) -> tuple[str, int]:
+    """Return the file of a line, and where the innermost function around it begins; 0 for none."""
+    tree = _tree(line.file)
+    starts = [
+        node.lineno
+        for node in (ast.walk(tree) if tree else ())
+        if isinstance(node, ast.FunctionDef)
+        and node.lineno <= line.number <= (node.end_lineno or node.lineno)
+    ]
+    return line.file, max(starts, default=0)
+
+
+def _body(file: str, line: int) -> tuple[int, int] | None:
+    """Return the lines of the ``with`` statement whose range is opened at ``line``."""
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.With) and any(
+            item.context_expr.lineno <= line <= (item.context_expr.end_lineno or 0)
+            for item in node.items
+        ):
+            return node.lineno, node.end_lineno or node.lineno
+    return None
+
+
+def _calls(file: str, first: int, last: int) -> frozenset[str]:
+    tree = _tree(file)
+    return frozenset(
+        ast.unparse(node.func)
+        for node in (ast.walk(tree) if tree else ())
+        if isinstance(node, ast.Call) and first <= node.lineno <= last
+    )

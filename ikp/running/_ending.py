@@ -1,0 +1,132 @@
+"""What ``ikp run`` says at the end: what was recorded, the ten largest ranges, what was lost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ikp.errors import IkpError
+from ikp.running import _choices as choices
+from ikp.running.startup.sitecustomize import NO_KERNEL, put, say, say_nothing_written
+
+if TYPE_CHECKING:
+    from ikp.profiling.profile import profile
+    from ikp.running._watched import Watched
+    from ikp.running.recording import Options
+    from ikp.trace import Trace
+
+_ROWS = 10
+MIB = 1 << 20
+_RECORD_CYCLES = {32: 53, 64: 68}
+"""The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
+
+
+def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
+    """Print everything that there is to say, on stderr: the program's stdout is its own."""
+    from ikp.terminal import next_line
+
+    path = Path(options.path)
+    for line in _launches(session, launcher, options):
+        say(line)
+    if not launcher.recorded:
+        if not launcher.plain:
+            say(NO_KERNEL)
+        say_nothing_written(options.path)
+        return
+    try:
+        trace: Trace = session.trace
+    except IkpError as error:
+        say(str(error))
+        return
+    _table(trace)
+    say(_recording(trace))
+    for line in _chosen_nothing(trace, options):
+        say(line)
+    if not wrote:
+        say_nothing_written(options.path)
+        return
+    say(f"wrote {path} ({path.stat().st_size / 1024:,.0f} KiB).")
+    put(next_line("ikp", "stats", path, why="every range"))
+    put(next_line("ikp", "view", path, why="the timeline, in your browser"))
+
+
+def _table(trace: Trace) -> None:
+    from ikp.analysis.stats import stats
+
+    table = stats(trace)
+    rows = sorted(table.rows, key=lambda row: -(row.total_ns or 0))
+    shown = replace(table, rows=tuple(rows[:_ROWS]), evidence=())
+    more = f"\n... and {len(rows) - _ROWS} more ranges" if len(rows) > _ROWS else ""
+    put(f"\n{str(shown).rstrip()}{more}\n")
+
+
+def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
+    """Say of which launches ``--blocks`` and ``--warps`` chose nothing, and what there is."""
+    from ikp.analysis.evidence import plural
+
+    chosen = choices.of_launch(options.blocks, options.warps)
+    lines: dict[str, None] = {}
+    for each in trace.launches:
+        blocks, warps = math.prod(each.grid), each.warps_per_block
+        if "blocks" in chosen and chosen["blocks"].start >= blocks:
+            text = f"names no block: its grid has {plural(blocks, 'block')}, counted from 0."
+            lines[f"{each.label}: --blocks {options.blocks} {text}"] = None
+        if "warps" in chosen and min(chosen["warps"]) >= warps:
+            text = f"names no warp: its blocks have {plural(warps, 'warp')}, counted from 0."
+            lines[f"{each.label}: --warps {options.warps} {text}"] = None
+    return list(lines)
+
+
+def _recording(trace: Trace) -> str:
+    """Say what was lost, and about how much of the kernels' time recording took."""
+    from ikp.analysis.evidence import plural
+
+    attempted = sum(launch.attempted for launch in trace.launches)
+    kept = sum(launch.kept for launch in trace.launches)
+    text = f"{plural(attempted, 'total' if len(trace.totals) else 'record')}, "
+    if kept == attempted:
+        text += "none dropped"
+    else:
+        needed = max(launch.needed_bytes for launch in trace.launches)
+        text += f"{attempted - kept:,} dropped: --buffer {-(-needed // MIB)} would hold them"
+    if len(trace.totals):
+        return f"{text}, of {int(trace.totals.count.sum()):,} ranges and instants."
+    cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
+    resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
+    if not cycles or not resident:
+        return text + "."
+    each = _RECORD_CYCLES[cycles[0].clock.bits]
+    spent = attempted * each * cycles[0].clock.ns_per_tick
+    share = min(1.0, spent / resident)
+    return (
+        f"{text}; writing them took at most about {100 * share:.1f} % of the warps' time "
+        f"({each} cycles each)."
+    )
+
+
+def _launches(session: profile, launcher: Watched, options: Options) -> list[str]:
+    """Say which launches were recorded, and why others were not."""
+    from ikp.unedited.plan import NOT_NAMED
+
+    others = [name for name, why in launcher.plain if why == NOT_NAMED]
+    named = [name for name, why in launcher.plain if why != NOT_NAMED]
+    names = dict.fromkeys([*launcher.recorded, *named])
+    if others and not names:
+        seen = ", ".join(sorted(others))
+        return [f"--kernel {options.kernel!r} fits none of the kernels launched: {seen}."]
+    lines = []
+    for name in names:
+        recorded = launcher.recorded[name]
+        plain = {why: n for (kernel, why), n in launcher.plain.items() if kernel == name}
+        total = recorded + sum(plain.values())
+        parts = [f"{name}: {recorded} of {total} launches recorded"]
+        parts += [f"{count} {why}" for why, count in plain.items()]
+        used = session.facts.get(f"marks in {name}", str(launcher.plan))
+        if used != str(launcher.plan):
+            parts.append(f"marked at {used}: the compiler refused marks in its source")
+        lines.append("; ".join(parts))
+    if launcher.recorded:
+        lines.append(f"marks: {launcher.plan}.")
+    return lines

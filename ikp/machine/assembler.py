@@ -1,0 +1,151 @@
+"""Runs of instructions that ikp inserts, as 128-bit words, and when each may issue.
+
+A GPU's code says itself when an instruction may issue: a word holds for how many cycles the next
+one is held back (its stall), and for which of six scoreboards it waits. ``assemble`` works these
+out for a run of instructions, from how long each takes; it knows nothing of the code around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+Resource: TypeAlias = tuple[str, int]
+"""A register: its file (``"R"``, ``"U"``, ``"P"``) and its number."""
+
+NEVER: Final = 0
+"""The time of an instruction that is done when it is done: a scoreboard tells."""
+PT: Final = 7
+"""The predicate that always holds."""
+
+_NO_SCOREBOARD = 7
+_CONTROL_AT = 105
+_GUARD = 0xF000
+_MOST_STALL = 15
+_PATIENT_STALL = 2
+"""Behind longer stalls, the warp offers its turn to others."""
+_SIGNAL_STALL = 2
+"""A scoreboard is taken one cycle after the instruction that takes it has issued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction, before it is known when it may issue.
+
+    ``low`` and ``high`` are the halves of its word, without control bits; its guard is as below.
+    """
+
+    low: int
+    high: int
+    reads: frozenset[Resource] = frozenset()
+    writes: frozenset[Resource] = frozenset()
+    time: int = 6  # cycles until what it writes can be read; NEVER: a scoreboard tells
+    keeps: bool = False  # it reads its registers some time after it has issued: a store
+    stall: int = 1  # at least
+    guard: int = PT
+    inverted: bool = False  # it runs where the guard is false
+    waits: int = 0  # a mask of scoreboards, beside those that its registers need
+    skips: int = 0  # a branch over so many of the next steps
+
+    def when(self, predicate: int, *, holds: bool = True) -> Step:
+        """Return the same instruction, run only by threads whose predicate is ``holds``."""
+        reads = self.reads | {("P", predicate)}
+        return replace(self, guard=predicate, inverted=not holds, reads=reads)
+
+    def after(self, scoreboards: int) -> Step:
+        """Return the same instruction, which first waits for a mask of scoreboards."""
+        return replace(self, waits=self.waits | scoreboards)
+
+
+NOP: Final = Step(0x7918, 0)
+
+
+def assemble(steps: Sequence[Step], scoreboard: int) -> list[int]:
+    """Return the words of a run of instructions.
+
+    When the run is over, what it wrote can be read. Stores may still have to read their registers:
+    what writes these next waits for the scoreboard.
+
+    Args:
+        steps: in the order in which they run.
+        scoreboard: one that nothing else in flight here holds.
+    """
+    ordered = _with_waits(steps, 1 << scoreboard)
+    stalls, pads = _times(ordered)
+    words: list[int] = []
+    starts: list[int] = []  # of each step, among the words
+    for pad in pads:
+        words += [_word(NOP, stall, scoreboard) for stall in pad]
+        starts.append(len(words))
+        words.append(0)
+    words.pop()  # behind the last step stands none
+    for at, (step, stall) in enumerate(zip(ordered, stalls, strict=True)):
+        distance = starts[at + 1 + step.skips] - starts[at] - 1 if step.skips else 0
+        words[starts[at]] = _word(_branching(step, distance), stall, scoreboard)
+    return words
+
+
+def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
+    """Add the waits for what is in flight; the last step leaves nothing unwritten behind."""
+    ordered: list[Step] = []
+    written: set[Resource] = set()
+    kept: set[Resource] = set()
+    for plain in steps:
+        needed = written & (plain.reads | plain.writes) or kept & plain.writes
+        step = plain.after(scoreboard) if needed or (plain.skips and written) else plain
+        if step.waits & scoreboard:
+            written, kept = set(), set()
+        if step.time == NEVER:
+            written |= step.writes
+        if step.keeps:
+            kept |= step.reads
+        ordered.append(step)
+    return [*ordered, NOP.after(scoreboard)] if written else ordered
+
+
+def _times(steps: Sequence[Step]) -> tuple[list[int], list[list[int]]]:
+    """Return each step's stall, and the stalls of the NOPs before each, and behind the last."""
+    now = 0
+    ready: dict[Resource, int] = {}
+    stalls: list[int] = []
+    pads: list[list[int]] = []
+    for step in steps:
+        # What both ways of a branch lead to must not depend on which was taken.
+        used = ready.keys() if step.skips else step.reads | step.writes
+        due = max((ready.get(resource, 0) for resource in used), default=0)
+        pads.append(_hold(stalls, due - now))
+        now = max(now, due)
+        signals = step.time == NEVER or step.keeps
+        stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
+        ready |= dict.fromkeys(step.writes, now + step.time)
+        now += stalls[-1]
+    pads.append(_hold(stalls, max(ready.values(), default=0) - now))
+    return stalls, pads
+
+
+def _hold(stalls: list[int], cycles: int) -> list[int]:
+    """Make the last step hold back the next one for more cycles; return what NOPs must, too."""
+    if cycles <= 0 or not stalls:
+        return []
+    room = min(cycles, _MOST_STALL - stalls[-1])
+    stalls[-1] += room
+    whole, rest = divmod(cycles - room, _MOST_STALL)
+    return [_MOST_STALL] * whole + [rest] * bool(rest)
+
+
+def _branching(step: Step, distance: int) -> Step:
+    """Return a branch over so many words; any other step as it is."""
+    if not step.skips:
+        return step
+    offset = 4 * distance  # in units of 4 bytes; a word has 16
+    return replace(step, low=step.low | (offset & 0xFF) << 16 | offset >> 8 << 34)
+
+
+def _word(step: Step, stall: int, scoreboard: int) -> int:
+    write = scoreboard if step.time == NEVER else _NO_SCOREBOARD
+    read = scoreboard if step.keeps else _NO_SCOREBOARD
+    patient = stall <= _PATIENT_STALL
+    control = stall | patient << 4 | write << 5 | read << 8 | step.waits << 11
+    guard = step.guard | step.inverted << 3
+    return control << _CONTROL_AT | step.high << 64 | step.low & ~_GUARD | guard << 12

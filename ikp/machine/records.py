@@ -1,0 +1,283 @@
+"""What a patched kernel runs beside its own instructions: entry, ranges, exit.
+
+The *cell* says where to record: 16 bytes of the module's constant memory, which the host writes
+before a launch. All zero, they say that nothing is recorded::
+
+    | address of the segment u64 | bytes of a slot u32 | slots u32 |
+
+Every warp keeps its cursor in two registers, for one thread: the others have one that is above
+every limit. What a warp has once is in uniform registers, of which a kernel never has too few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.core import abi
+from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.machine import forms
+from ikp.machine.assembler import Step
+
+CELL_BYTES: Final = 16
+STARTS: Final = 6
+"""Uniform registers from here on, in a frame, are free for starts that are kept."""
+UNIFORMS: Final = 16
+"""How many uniform registers a frame takes; those behind the starts are free after the entry."""
+SCRATCH: Final = 12
+"""The entry also uses the kernel's first registers, in which there is nothing yet."""
+
+_SLOT = abi.field_offsets(abi.SLOT_HEADER)
+_NOBODY = 0xFFFFFFFF  # the cursor of a thread that does not record
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a chip keeps what the entry reads: offsets in the constant bank 0."""
+
+    block: int = 0x0  # threads of a block: x, y, z
+    grid: int = 0xC  # blocks: x, y, z
+    grid_id: int = 0x30
+    descriptor: int = 0x208  # of global memory
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The registers that a patched kernel keeps for its records, and the scoreboard they use."""
+
+    cursor: int  # two, the first even: the address of the next record
+    quad: int  # four, the first a multiple of four: the record being made
+    address: int  # two, the first even
+    predicate: int
+    uniform: int  # sixteen, the first even
+    scoreboard: int
+    cell: int  # where the cell stands in the constant bank 3
+    warps: int | None = None  # of each block, in one dimension; None where it is not fixed
+    places: Places = Places()
+
+    @property
+    def descriptor(self) -> int:
+        """The uniform registers that say what global memory is."""
+        return self.uniform
+
+    @property
+    def limit(self) -> int:
+        """The uniform register with the end of the slot."""
+        return self.uniform + 2
+
+    @property
+    def slot(self) -> int:
+        """The uniform register with the slot's address."""
+        return self.uniform + 3
+
+    @property
+    def attempted(self) -> int:
+        """The uniform register that counts records, dropped ones included."""
+        return self.uniform + 4
+
+    @property
+    def first(self) -> int:
+        """The uniform register with the clock at the entry."""
+        return self.uniform + 5
+
+    @property
+    def busy(self) -> int:
+        """The mask of the scoreboard."""
+        return 1 << self.scoreboard
+
+
+def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
+    """Return what stands before a kernel's first instruction."""
+    f, u, p = forms, frame.uniform + 6, frame.places
+    thread, block, base, slot = 0, 4, 2, 6
+    lane, ok = 0, 1  # predicates, all of which are free here
+    grid, cell, sizes, grid_id = u, u + 2, u + 4, u + 6
+    steps = [
+        f.wide(frame.quad, f.GLOBAL_TIMER),
+        f.wide(frame.quad + 2, f.CLOCK),
+        *[f.special(block + axis, f.CTAID_X + axis) for axis in range(3)],
+        f.special(8, f.SM),
+        f.constant(frame.descriptor, 0, p.descriptor, pair=True),
+        f.constant(grid, 0, p.grid),
+        f.constant(grid + 1, 0, p.grid + 4),
+        f.constant(cell, 3, frame.cell, pair=True),
+        f.constant(sizes, 3, frame.cell + 8, pair=True),
+        f.constant(grid_id, 0, p.grid_id),
+        *_warp(frame, thread, u + 7),
+        f.multiply_add(block + 1, block + 2, grid + 1, block + 1),
+        f.multiply_add(block, block + 1, grid, block),
+        f.any_bit(lane, thread, 31),
+        f.shift_right(slot, thread, 5),
+        f.multiply_add(slot, block, u + 7, slot),
+        f.below(ok, slot, sizes + 1, unless=lane),
+        f.from_uniform(base, cell),
+        f.add(base, base, abi.LAUNCH_HEADER_BYTES),
+        f.multiply_add(frame.address, slot, sizes, base),
+        f.from_uniform(frame.address + 1, cell + 1),
+        f.from_uniform(frame.cursor + 1, cell + 1),
+        f.add(7, slot, 1),
+        f.multiply_add(7, 7, sizes, base),
+        f.to_uniform(frame.limit, 7),
+        f.to_uniform(frame.slot, frame.address),
+        f.to_uniform(frame.first, frame.quad + 2),
+        f.add(7, frame.address, abi.SLOT_HEADER_BYTES),
+        f.choose(frame.cursor, 7, _NOBODY, ok),
+        _put(frame, frame.address, _SLOT["init_ns"], frame.quad).when(ok),
+        f.from_uniform(9, grid_id),
+        f.immediate(10, SlotState.RUNNING),
+        f.immediate(11, 0),
+        f.to_uniform(frame.attempted, 11),
+        _put(frame, frame.address, _SLOT["sm"], 8).when(ok),
+    ]
+    return [*steps, *_launch_header(frame, language, u, base, slot, ok)]
+
+
+def start(frame: Frame) -> list[Step]:
+    """Return what begins a range that ends before another record is made."""
+    return [forms.clock(frame.quad + 1).after(frame.busy)]
+
+
+def end(frame: Frame, tag: int) -> list[Step]:
+    """Return what ends the range that ``start`` began."""
+    return [forms.clock(frame.quad + 2), *_record(frame, tag)]
+
+
+def keep_start(frame: Frame, uniform: int) -> list[Step]:
+    """Return what begins a range within which other records are made."""
+    return [
+        forms.clock(frame.quad + 1).after(frame.busy),
+        forms.to_uniform(uniform, frame.quad + 1),
+    ]
+
+
+def end_kept(frame: Frame, tag: int, uniform: int, *, again: bool = False) -> list[Step]:
+    """Return what ends the range whose start is kept; ``again``: where the next one begins."""
+    return [
+        forms.clock(frame.quad + 2).after(frame.busy),
+        forms.from_uniform(frame.quad + 1, uniform),
+        *([forms.to_uniform(uniform, frame.quad + 2)] if again else []),
+        *_record(frame, tag),
+    ]
+
+
+def leave(frame: Frame, tag: int | None = None) -> list[Step]:
+    """Return what stands before an EXIT; ``tag``: of the range that lasts since the entry."""
+    f, ok = forms, frame.predicate
+    clocks = [
+        f.wide(frame.quad, f.GLOBAL_TIMER).after(frame.busy),
+        f.wide(frame.quad + 2, f.CLOCK),
+        f.from_uniform(frame.address, frame.slot),
+        f.copy(frame.address + 1, frame.cursor + 1),
+        f.differs(ok, frame.cursor, _NOBODY),
+        _put(frame, frame.address, _SLOT["finish_ns"], frame.quad).when(ok),
+    ]
+    if tag is not None:
+        clocks += [f.from_uniform(frame.quad + 1, frame.first), *_record(frame, tag)]
+    return [
+        *clocks,
+        f.differs(ok, frame.cursor, _NOBODY),
+        f.from_uniform(frame.quad, frame.attempted).after(frame.busy),
+        f.immediate(frame.quad + 1, SlotState.FINISHED),
+        _put(frame, frame.address, _SLOT["attempted"], frame.quad, 1).when(ok),
+        _put(frame, frame.address, _SLOT["state"], frame.quad + 1, 1).when(ok),
+    ]
+
+
+def range_tag(region: int) -> int:
+    """Return the tag of a range."""
+    return abi.tag(Kind.RANGE, PayloadType.NONE, region)
+
+
+def _record(frame: Frame, tag: int) -> list[Step]:
+    """Store the record in the quad, if there is room, and count it in any case.
+
+    The cursor moves first: behind the store, it would have to wait until that has read it.
+    """
+    f, room = forms, frame.predicate
+    return [
+        f.below(room, frame.cursor, frame.limit),
+        f.immediate(frame.quad, tag),
+        f.add_uniform(frame.attempted, frame.attempted, 1),
+        f.add(frame.cursor, frame.cursor, abi.RECORD_BYTES).when(room),
+        _put(frame, frame.cursor, -abi.RECORD_BYTES, frame.quad).when(room),
+    ]
+
+
+def _warp(frame: Frame, thread: int, warps: int) -> list[Step]:
+    """Get a thread's number in its block, and, uniform, how many warps that has."""
+    f, u, p = forms, warps + 1, frame.places
+    if frame.warps is not None:
+        fixed = [f.immediate(7, frame.warps), f.to_uniform(warps, 7)]
+        return [f.special(thread, f.TID_X), *fixed]
+    y, z = 9, 10
+    return [
+        *[f.special(into, f.TID_X + axis) for axis, into in enumerate((thread, y, z))],
+        *[f.constant(into, 0, p.block + 4 * axis) for axis, into in enumerate((u, u + 1, warps))],
+        f.multiply_add(y, z, u + 1, y),
+        f.multiply_add(thread, y, u, thread),
+        f.multiply_uniform(warps, warps, u),
+        f.multiply_uniform(warps, warps, u + 1),
+        f.from_uniform(7, warps),
+        f.add(7, 7, 31),
+        f.shift_right(7, 7, 5),
+        f.to_uniform(warps, 7),
+    ]
+
+
+def _launch_header(
+    frame: Frame, language: Language, u: int, base: int, slot: int, ok: int
+) -> list[Step]:
+    """Let the launch's first warp write what the launch is."""
+    f, p, row = forms, frame.places, 8
+    sizes, grid_id, warps = u + 4, u + 6, u + 7
+    header = abi.field_offsets(abi.LAUNCH_HEADER)
+    here = {name: offset - abi.LAUNCH_HEADER_BYTES for name, offset in header.items()}
+
+    def put(name: str, words: int = 4) -> Step:
+        return _put(frame, base, here[name], row, words).when(ok)
+
+    body = [
+        f.from_uniform(base + 1, u + 3),
+        f.immediate(row, abi.MAGIC),
+        f.immediate(row + 1, abi.ABI_VERSION),
+        *_constants(row + 2, u, p.grid, 2),
+        put("magic"),
+        *_constants(row, u, p.grid + 8, 1),
+        *_constants(row + 1, u, p.block, 3),
+        put("grid_z"),
+        f.from_uniform(row, warps),
+        f.from_uniform(row + 1, sizes),
+        f.immediate(row + 2, ClockKind.CYCLES),
+        f.immediate(row + 3, OverflowMode.STOP),
+        put("warps_per_block"),
+        f.from_uniform(row, grid_id),
+        put("grid_id", 1),
+        f.immediate(row + 1, 1),
+        f.count_up(base, here["launches"], row + 1, frame.descriptor).when(ok),
+        f.immediate(row, language),
+        f.immediate(row + 1, 0),
+        put("language", 2),
+    ]
+    other, room = 2, 3
+    return [
+        f.differs(other, slot, 0),
+        f.below(room, slot, sizes + 1),
+        f.skip(len(body) + 1).when(other),
+        f.skip(len(body)).when(room, holds=False),
+        *body,
+    ]
+
+
+def _constants(into: int, uniform: int, offset: int, count: int) -> list[Step]:
+    """Copy words of the constant bank 0 to registers."""
+    steps = []
+    for number in range(count):
+        steps += [
+            forms.constant(uniform, 0, offset + 4 * number),
+            forms.from_uniform(into + number, uniform),
+        ]
+    return steps
+
+
+def _put(frame: Frame, address: int, offset: int, value: int, words: int = 4) -> Step:
+    return forms.store(address, offset, value, words, frame.descriptor)

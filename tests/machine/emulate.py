@@ -1,0 +1,239 @@
+"""An emulator of the instructions that ikp inserts: 32 threads, one warp after the other.
+
+It executes words, not what they were made from, and refuses a register that is read before it is
+there: by time, for what takes a known one, and by scoreboard, for what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+LANES = 32
+_ALL = np.ones(LANES, bool)
+_WORD = 0xFFFFFFFF
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 12, 0x2A4: 12, 0x899: 12}
+_TIMES |= {0x812: 13, 0xC0C: 13, 0x80C: 13}
+_USUAL = 5
+_SLOW = {0x919}
+_STORES = {0x986, 0x98E}
+
+
+class HazardError(Exception):
+    """An instruction reads what is not there yet, or writes what is still to be read."""
+
+
+def bits(word: int, first: int, count: int) -> int:
+    """Return some bits of a word."""
+    return word >> first & ((1 << count) - 1)
+
+
+@dataclass
+class Machine:
+    """The memory and the clock that all warps share."""
+
+    constants: dict[tuple[int, int], int]  # (bank, offset) -> 32 bits
+    memory: bytearray
+    base: int  # the memory's address
+    now: int = 1000
+    stores: int = 0
+
+    def put(self, address: int, words: Sequence[int]) -> None:
+        """Store words; outside of the memory is an error."""
+        at = address - self.base
+        assert at % (4 * len(words)) == 0, "not aligned"
+        assert 0 <= at <= len(self.memory) - 4 * len(words), "outside of the segment"
+        self.memory[at : at + 4 * len(words)] = np.array(words, "<u4").tobytes()
+        self.stores += 1
+
+
+@dataclass
+class Warp:
+    """The registers of 32 threads; ``special`` gives each special register, for each thread."""
+
+    machine: Machine
+    special: dict[int, np.ndarray]
+    r: np.ndarray = field(default_factory=lambda: np.full((256, LANES), 0xDEADBEEF, np.uint64))
+    u: list[int] = field(default_factory=lambda: [0xBADC0DE] * 63 + [0])
+    p: np.ndarray = field(default_factory=lambda: np.zeros((8, LANES), bool))
+    ready: dict[tuple[str, int], int] = field(default_factory=dict)
+    writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
+    reading: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.r[255] = 0
+        self.p[7] = True
+
+    def run(self, words: Sequence[int]) -> None:
+        """Execute words until they end, or an EXIT."""
+        at = 0
+        while at < len(words):
+            word = words[at]
+            self._wait(bits(word, 116, 6))
+            stall = bits(word, 105, 4)
+            at = self._execute(word, at)
+            self.machine.now += max(stall, 1)
+
+    def _wait(self, mask: int) -> None:
+        for pending in (self.writing, self.reading):
+            for resource, scoreboard in list(pending.items()):
+                if mask >> scoreboard & 1:
+                    del pending[resource]
+
+    def _execute(self, word: int, at: int) -> int:
+        opcode = bits(word, 0, 12)
+        guard = self.p[self._read("P", bits(word, 12, 3))].copy()
+        active = ~guard if bits(word, 15, 1) else guard
+        if opcode == 0x947:
+            assert active.all() or not active.any(), "a branch that divides the warp"
+            offset = bits(word, 34, 48) << 8 | bits(word, 16, 8)
+            offset -= (offset >> 55) << 56
+            assert offset % 4 == 0
+            return at + 1 + offset // 4 if active.all() else at + 1
+        if opcode == 0x94D:
+            assert active.all()
+            return 1 << 30
+        OPERATIONS[opcode](self, word, active)
+        return at + 1
+
+    def _read(self, file: str, number: int) -> int:
+        if (file, number) in self.writing:
+            raise HazardError(f"{file}{number} is in flight")
+        if self.ready.get((file, number), 0) > self.machine.now:
+            early = self.ready[file, number] - self.machine.now
+            raise HazardError(f"{file}{number} is read {early} cycles early")
+        return number
+
+    def reg(self, word: int, first: int) -> np.ndarray:
+        """Return the register that a field names."""
+        return self.r[self._read("R", bits(word, first, 8))]
+
+    def uniform(self, word: int, first: int) -> int:
+        """Return the uniform register that a field names."""
+        return self.u[self._read("U", bits(word, first, 6))]
+
+    def wrote(self, word: int, file: str, number: int) -> None:
+        """Note when a result is there."""
+        opcode = bits(word, 0, 12)
+        if (file, number) in self.reading:
+            raise HazardError(f"{file}{number} is still to be read")
+        if opcode in _SLOW:
+            self.writing[file, number] = bits(word, 110, 3)
+        self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
+
+    def set(self, word: int, value: object, active: np.ndarray, offset: int = 0) -> None:
+        """Set the register that bits 16 to 23 name."""
+        number = bits(word, 16, 8) + offset
+        if number < 255:
+            self.wrote(word, "R", number)
+            self.r[number] = np.where(active, np.asarray(value, np.uint64) & _WORD, self.r[number])
+
+    def set_uniform(self, word: int, value: int, offset: int = 0) -> None:
+        """Set the uniform register that bits 16 to 21 name."""
+        self.wrote(word, "U", bits(word, 16, 6) + offset)
+        self.u[bits(word, 16, 6) + offset] = int(value) & _WORD
+
+    def set_predicate(self, word: int, value: np.ndarray, active: np.ndarray) -> None:
+        """Set the predicate that bits 81 to 83 name."""
+        number = bits(word, 81, 3)
+        self.wrote(word, "P", number)
+        self.p[number] = np.where(active, value, self.p[number])
+
+
+def _clock(w: Warp, word: int, active: np.ndarray) -> None:
+    which = bits(word, 72, 8)
+    value = {0x50: w.machine.now, 0x52: 10**18 + 2 * w.machine.now}[which]
+    w.set(word, np.uint64(value & _WORD), active)
+    if bits(word, 80, 1):
+        w.set(word, np.uint64(value >> 32), active, 1)
+
+
+def _special(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.special[bits(word, 72, 8)], active)
+
+
+def _constant(w: Warp, word: int, active: np.ndarray) -> None:
+    bank, offset = bits(word, 54, 5), bits(word, 40, 14) * 4
+    w.set_uniform(word, w.machine.constants[bank, offset])
+    if bits(word, 72, 4) == 0xA:
+        w.set_uniform(word, w.machine.constants[bank, offset + 4], 1)
+
+
+def _store(w: Warp, word: int, active: np.ndarray) -> None:
+    count = {0x19: 1, 0x1B: 2, 0x1D: 4}[bits(word, 72, 8)]
+    low, high, value = bits(word, 24, 8), bits(word, 24, 8) + 1, bits(word, 32, 8)
+    offset = bits(word, 40, 24)
+    offset -= (offset >> 23) << 24
+    assert w.u[w._read("U", bits(word, 64, 6))] == w.machine.constants[0, 0x208]
+    registers = [low, high, *range(value, value + count)]
+    for number in registers:
+        w._read("R", number)
+        w.reading["R", number] = bits(word, 113, 3)
+    for lane in np.flatnonzero(active):
+        address = int(w.r[high][lane]) << 32 | int(w.r[low][lane])
+        w.machine.put(address + offset, [int(w.r[value + i][lane]) for i in range(count)])
+
+
+def _count_up(w: Warp, word: int, active: np.ndarray) -> None:
+    low, value = bits(word, 24, 8), bits(word, 32, 8)
+    offset = bits(word, 40, 24)
+    offset -= (offset >> 23) << 24
+    for number in (low, low + 1, value):
+        w.reading["R", w._read("R", number)] = bits(word, 113, 3)
+    for lane in np.flatnonzero(active):
+        at = (int(w.r[low + 1][lane]) << 32 | int(w.r[low][lane])) + offset - w.machine.base
+        old = int.from_bytes(w.machine.memory[at : at + 4], "little")
+        w.machine.memory[at : at + 4] = (old + int(w.r[value][lane])).to_bytes(4, "little")
+
+
+def _below(w: Warp, word: int, active: np.ndarray) -> None:
+    also = w.p[w._read("P", bits(word, 87, 3))]
+    also = ~also if bits(word, 90, 1) else also
+    w.set_predicate(word, (w.reg(word, 24) < w.uniform(word, 32)) & also, active)
+
+
+def _differs(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set_predicate(word, w.reg(word, 24) != bits(word, 32, 32), active)
+
+
+def _choose(w: Warp, word: int, active: np.ndarray) -> None:
+    chosen = w.p[w._read("P", bits(word, 87, 3))]
+    w.set(word, np.where(chosen, w.reg(word, 24), np.uint64(bits(word, 32, 32))), active)
+
+
+def _any_bit(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set_predicate(word, (w.reg(word, 24) & np.uint64(bits(word, 32, 32))) != 0, active)
+
+
+OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
+    0x918: lambda w, word, active: None,
+    0x805: _clock,
+    0x919: _special,
+    0xAB9: _constant,
+    0x424: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
+    0x224: lambda w, word, active: w.set(word, w.reg(word, 64), active),
+    0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
+    0x2CA: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
+    0x836: lambda w, word, active: w.set(
+        word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active
+    ),
+    0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
+    0xC24: lambda w, word, active: w.set(
+        word,
+        w.reg(word, 24) * np.uint64(w.uniform(word, 32)) + w.reg(word, 64),
+        active,
+    ),
+    0x2A4: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) * w.uniform(word, 32)),
+    0x819: lambda w, word, active: w.set(
+        word, w.reg(word, 64) >> np.uint64(bits(word, 32, 5)), active
+    ),
+    0x899: lambda w, word, active: w.set_uniform(word, w.uniform(word, 64) >> bits(word, 32, 5)),
+    0x812: _any_bit,
+    0xC0C: _below,
+    0x80C: _differs,
+    0x807: _choose,
+    0x986: _store,
+    0x98E: _count_up,
+}

@@ -1,0 +1,144 @@
+"""What the inserted instructions do, executed word by word, and read by the decoder."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikp.core import abi
+from ikp.core.abi import Kind, SlotState
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.losses import tells_loss
+from ikp.machine import records
+from ikp.machine.assembler import assemble
+from ikp.machine.records import Frame
+from tests.machine.emulate import LANES, HazardError, Machine, Warp
+
+pytestmark = pytest.mark.any_pins
+
+BASE = 0x7F42_1000_0000
+DESCRIPTOR = 0x1234
+OUTER, INNER, WHOLE = 7, 8, 9
+NAMES = {OUTER: "outer", INNER: "inner", WHOLE: "whole"}
+FRAME = Frame(
+    cursor=22, quad=24, address=20, predicate=3, uniform=40, scoreboard=5, cell=16, warps=None
+)
+
+
+def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
+    """Run a kernel of nothing but records; return the segment's bytes."""
+    warps = -(-math.prod(block) // LANES)
+    slots = math.prod(grid) * warps
+    slot_bytes = (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
+    places = frame.places
+    constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
+    constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
+    constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
+    constants |= {(0, places.descriptor + 4): 0}
+    cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0)
+    constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
+    machine = Machine(constants, bytearray(size), BASE)
+    code = [assemble(steps, frame.scoreboard) for steps in kernel(frame)]
+    before, begin, inside, finish, after = code
+    threads = np.arange(warps * LANES)
+    x, y, z = threads % block[0], threads // block[0] % block[1], threads // block[0] // block[1]
+    for number in range(math.prod(grid)):
+        at = (number % grid[0], number // grid[0] % grid[1], number // grid[0] // grid[1])
+        for warp in range(warps):
+            lanes = slice(warp * LANES, (warp + 1) * LANES)
+            special = dict(zip((0x21, 0x22, 0x23), (x[lanes], y[lanes], z[lanes]), strict=True))
+            special |= {0x25 + i: np.full(LANES, at[i]) for i in range(3)}
+            special[0x43] = np.full(LANES, number % 5)
+            running = Warp(machine, special)
+            running.run(before)
+            running.run(begin)
+            for _ in range(turns):
+                running.run(inside)
+            running.run(finish)
+            running.run(after)
+    return np.frombuffer(bytes(machine.memory), np.uint8), slot_bytes, slots
+
+
+def kernel(frame: Frame):
+    """An outer range whose start is kept, inner ones, and the range of the whole kernel."""
+    kept = frame.uniform + records.STARTS
+    return (
+        records.entry(frame),
+        records.keep_start(frame, kept),
+        [*records.start(frame), *records.end(frame, records.range_tag(INNER))],
+        records.end_kept(frame, records.range_tag(OUTER), kept),
+        records.leave(frame, records.range_tag(WHOLE)),
+    )
+
+
+def loaded(data):
+    return decode([Source(data=data, label="k", clock_rate_hz=5e8, regions=NAMES)])
+
+
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2))
+blocks = st.tuples(st.sampled_from([1, 7, 32, 48]), st.integers(1, 3), st.integers(1, 2))
+
+
+@given(grid=sizes, block=blocks, turns=st.integers(0, 3), room=st.integers(1, 6))
+def test_every_warp_leaves_its_records(grid, block, turns, room):
+    warps = math.prod(grid) * -(-math.prod(block) // LANES)
+    size = abi.segment_bytes(warps, room)
+    data, slot_bytes, slots = launch(FRAME, grid, block, size, turns)
+
+    heads = data[abi.LAUNCH_HEADER_BYTES :].reshape(slots, slot_bytes)
+    slot = heads[:, : abi.SLOT_HEADER_BYTES].copy().view(abi.SLOT_HEADER)[:, 0]
+    kept = heads[:, abi.SLOT_HEADER_BYTES :].copy().view(abi.RECORD)
+    assert (slot["state"] == SlotState.FINISHED).all()
+    assert (slot["attempted"] == turns + 2).all()
+    wanted = [INNER] * turns + [OUTER, WHOLE]
+    tags = [abi.tag(Kind.RANGE, 0, region) for region in wanted]
+    for row in kept:
+        assert row["tag"].tolist() == (tags + [0] * room)[:room]
+        assert (np.diff(row["end"][: min(room, len(tags))].astype(int)) >= 0).all()
+    assert (kept["start"] <= kept["end"]).all()
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "warps"), [((2, 2, 2), (40, 2, 1), None), ((3, 1, 1), (64, 1, 1), 2)]
+)
+def test_the_decoder_reads_what_they_leave(grid, block, warps):
+    frame = replace(FRAME, warps=warps)
+    slots = math.prod(grid) * -(-math.prod(block) // LANES)
+    data, _, _ = launch(frame, grid, block, abi.segment_bytes(slots, 8), 3)
+
+    trace = loaded(data)
+
+    (told,) = trace.launches
+    assert (told.grid, told.block) == (grid, block)
+    assert told.dropped == 0 and not [note for note in told.notes if tells_loss(note)]
+    names = [trace.regions[i].name for i in trace.events.region]
+    assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
+
+
+def test_a_kernel_whose_recording_is_off_touches_nothing():
+    data, *_ = launch(FRAME, (2, 1, 1), (64, 1, 1), abi.segment_bytes(4, 2), 1, enabled=False)
+    assert not data.any()
+
+
+def test_the_emulator_sees_what_issues_too_early():
+    words = assemble(records.entry(FRAME), FRAME.scoreboard)
+    hasty = [word & ~(0xF << 105) | 1 << 105 for word in words]
+    deaf = [word & ~(0x3F << 116) for word in words]
+    for broken in (hasty, deaf):
+        with pytest.raises(HazardError):
+            run_entry(broken)
+    run_entry(words)
+
+
+def run_entry(words):
+    """Execute an entry for one warp with nowhere to record."""
+    constants = {(bank, offset): 1 for bank in (0, 3) for offset in range(0, 0x300, 4)}
+    special = {number: np.zeros(LANES) for number in range(256)}
+    constants |= {(3, FRAME.cell + 12): 0}
+    Warp(Machine(constants, bytearray(1 << 12), BASE), special).run(words)

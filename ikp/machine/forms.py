@@ -77,10 +77,16 @@ def add(into: int, source: int, value: int) -> Step:
     return Step(low, 0, reads=_r(source), writes=_r(into))
 
 
-def add_uniform(into: int, source: int, value: int) -> Step:
-    """Add a constant to a uniform register."""
-    low = 0x7890 | into << 16 | source << 24 | (value & _WORD) << 32
-    return Step(low, 0x0FFFE03F, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
+def subtract_uniform(into: int, source: int, uniform: int) -> Step:
+    """Subtract a uniform register."""
+    low = 0x7C10 | into << 16 | source << 24 | uniform << 32 | _MINUS
+    return Step(low, 0x0FFFE0FF, reads=_r(source) | _u(uniform), writes=_r(into))
+
+
+def sum_of(into: int, source: int, other: int) -> Step:
+    """Add two registers."""
+    low = 0x7210 | into << 16 | source << 24 | other << 32
+    return Step(low, 0x07FFE0FF, reads=_r(source) | _r(other), writes=_r(into))
 
 
 def multiply_add(into: int, factor: int, uniform: int, addend: int) -> Step:
@@ -167,6 +173,7 @@ def skip(steps: int) -> Step:
 
 _WORD = 0xFFFFFFFF
 _OFFSET = 0xFFFFFF
+_MINUS = 1 << 63
 
 
 def _constant(bank: int, offset: int) -> int:

@@ -19,11 +19,11 @@ from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, S
 from ikp.machine import forms
 from ikp.machine.assembler import Step
 
+CELL: Final = "ikp_buffer"
+"""The symbol of the cell."""
 CELL_BYTES: Final = 16
-STARTS: Final = 6
-"""Uniform registers from here on, in a frame, are free for starts that are kept."""
 UNIFORMS: Final = 16
-"""How many uniform registers a frame takes; those behind the starts are free after the entry."""
+"""How many uniform registers a frame takes; the entry needs more of them than the rest."""
 SCRATCH: Final = 12
 """The entry also uses the kernel's first registers, in which there is nothing yet."""
 
@@ -71,8 +71,8 @@ class Frame:
         return self.uniform + 3
 
     @property
-    def attempted(self) -> int:
-        """The uniform register that counts records, dropped ones included."""
+    def high(self) -> int:
+        """The uniform register with the upper half of every address in the segment."""
         return self.uniform + 4
 
     @property
@@ -126,7 +126,7 @@ def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
         f.from_uniform(9, grid_id),
         f.immediate(10, SlotState.RUNNING),
         f.immediate(11, 0),
-        f.to_uniform(frame.attempted, 11),
+        f.to_uniform(frame.high, frame.cursor + 1),
         _put(frame, frame.address, _SLOT["sm"], 8).when(ok),
     ]
     return [*steps, *_launch_header(frame, language, u, base, slot, ok)]
@@ -142,44 +142,46 @@ def end(frame: Frame, tag: int) -> list[Step]:
     return [forms.clock(frame.quad + 2), *_record(frame, tag)]
 
 
-def keep_start(frame: Frame, uniform: int) -> list[Step]:
+def keep_start(register: int) -> list[Step]:
     """Return what begins a range within which other records are made."""
-    return [
-        forms.clock(frame.quad + 1).after(frame.busy),
-        forms.to_uniform(uniform, frame.quad + 1),
-    ]
+    return [forms.clock(register)]
 
 
-def end_kept(frame: Frame, tag: int, uniform: int, *, again: bool = False) -> list[Step]:
+def end_kept(frame: Frame, tag: int, register: int, *, again: bool = False) -> list[Step]:
     """Return what ends the range whose start is kept; ``again``: where the next one begins."""
     return [
         forms.clock(frame.quad + 2).after(frame.busy),
-        forms.from_uniform(frame.quad + 1, uniform),
-        *([forms.to_uniform(uniform, frame.quad + 2)] if again else []),
+        forms.copy(frame.quad + 1, register),
+        *([forms.copy(register, frame.quad + 2)] if again else []),
         *_record(frame, tag),
     ]
 
 
 def leave(frame: Frame, tag: int | None = None) -> list[Step]:
     """Return what stands before an EXIT; ``tag``: of the range that lasts since the entry."""
-    f, ok = forms, frame.predicate
-    clocks = [
-        f.wide(frame.quad, f.GLOBAL_TIMER).after(frame.busy),
-        f.wide(frame.quad + 2, f.CLOCK),
-        f.from_uniform(frame.address, frame.slot),
-        f.copy(frame.address + 1, frame.cursor + 1),
+    f, ok, quad = forms, frame.predicate, frame.quad
+    here = (frame.address, frame.address + 1)
+    steps = [
+        f.wide(quad, f.GLOBAL_TIMER).after(frame.busy),
+        f.wide(quad + 2, f.CLOCK),
+        f.from_uniform(here[0], frame.slot),
+        f.from_uniform(here[1], frame.high),
         f.differs(ok, frame.cursor, _NOBODY),
-        _put(frame, frame.address, _SLOT["finish_ns"], frame.quad).when(ok),
+        _put(frame, here[0], _SLOT["finish_ns"], quad).when(ok),
     ]
     if tag is not None:
-        clocks += [f.from_uniform(frame.quad + 1, frame.first), *_record(frame, tag)]
+        steps += [f.from_uniform(quad + 1, frame.first), *_record(frame, tag)]
     return [
-        *clocks,
+        *steps,
+        f.subtract_uniform(quad, frame.cursor, frame.slot).after(frame.busy),
+        f.add(quad, quad, -abi.SLOT_HEADER_BYTES),
+        f.shift_right(quad, quad, abi.RECORD_BYTES.bit_length() - 1),
+        f.subtract_uniform(quad + 1, frame.cursor + 1, frame.high),
+        f.sum_of(quad, quad, quad + 1),
+        f.immediate(quad + 1, SlotState.FINISHED),
         f.differs(ok, frame.cursor, _NOBODY),
-        f.from_uniform(frame.quad, frame.attempted).after(frame.busy),
-        f.immediate(frame.quad + 1, SlotState.FINISHED),
-        _put(frame, frame.address, _SLOT["attempted"], frame.quad, 1).when(ok),
-        _put(frame, frame.address, _SLOT["state"], frame.quad + 1, 1).when(ok),
+        _put(frame, here[0], _SLOT["attempted"], quad, 1).when(ok),
+        _put(frame, here[0], _SLOT["state"], quad + 1, 1).when(ok),
     ]
 
 
@@ -189,16 +191,17 @@ def range_tag(region: int) -> int:
 
 
 def _record(frame: Frame, tag: int) -> list[Step]:
-    """Store the record in the quad, if there is room, and count it in any case.
+    """Store the record in the quad if there is room.
 
-    The cursor moves first: behind the store, it would have to wait until that has read it.
+    The cursor moves first: behind the store, it would have to wait until that has read it. Where
+    the slot is full, no address is needed any more: its upper half counts what is dropped.
     """
     f, room = forms, frame.predicate
     return [
         f.below(room, frame.cursor, frame.limit),
         f.immediate(frame.quad, tag),
-        f.add_uniform(frame.attempted, frame.attempted, 1),
         f.add(frame.cursor, frame.cursor, abi.RECORD_BYTES).when(room),
+        f.add(frame.cursor + 1, frame.cursor + 1, 1).when(room, holds=False),
         _put(frame, frame.cursor, -abi.RECORD_BYTES, frame.quad).when(room),
     ]
 

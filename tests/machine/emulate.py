@@ -14,7 +14,7 @@ import numpy as np
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 12, 0x2A4: 12, 0x899: 12}
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12}
 _TIMES |= {0x812: 13, 0xC0C: 13, 0x80C: 13}
 _USUAL = 5
 _SLOW = {0x919}
@@ -219,7 +219,10 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x836: lambda w, word, active: w.set(
         word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active
     ),
-    0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
+    0x210: lambda w, word, active: w.set(word, w.reg(word, 24) + w.reg(word, 32), active),
+    0xC10: lambda w, word, active: w.set(
+        word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active
+    ),
     0xC24: lambda w, word, active: w.set(
         word,
         w.reg(word, 24) * np.uint64(w.uniform(word, 32)) + w.reg(word, 64),

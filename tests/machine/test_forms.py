@@ -32,7 +32,8 @@ FORMS = {
     rf"IMAD\.U32 {R}, RZ, RZ, {U}": f.from_uniform,
     rf"R2UR {U}, {R}": f.to_uniform,
     rf"VIADD {R}, {R}, {HEX}": f.add,
-    rf"UIADD3 {U}, {U}, {HEX}, URZ": f.add_uniform,
+    rf"IADD3 {R}, {R}, -{U}, RZ": f.subtract_uniform,
+    rf"IADD3 {R}, {R}, {R}, RZ": f.sum_of,
     rf"IMAD {R}, {R}, {U}, {R}": f.multiply_add,
     rf"UIMAD {U}, {U}, {U}, URZ": f.multiply_uniform,
     rf"SHF\.R\.U32\.HI {R}, RZ, {HEX}, {R}": lambda a, bits, b: f.shift_right(a, b, bits),
@@ -81,7 +82,7 @@ LOOP:
  ld.global.u32 r26, [d0+16]; add.u32 r27, r27, r26;
  mov.u32 r28, %clock;
  @p3 st.global.v4.u32 [d5+-32], {r24, r25, r28, r27};
- add.u32 r24, r24, 1; add.u32 r12, r12, 16;
+ add.u32 r24, r24, 1; sub.u32 r27, r27, r21; add.u32 r12, r12, 16;
  setp.ne.u32 p4, r12, 0x12345; @p4 st.global.u32 [d0+8], r24;
  setp.lt.u32 p5, r24, r0; @p5 bra LOOP;
  @p2 red.global.add.u32 [d5+52], r27;
@@ -113,6 +114,15 @@ L:
  ret;
 }
 """
+CLOCKS = """
+.visible .entry k(.param .u64 p, .param .u32 n)
+{
+ .reg .u64 a; .reg .u32 s, e;
+ ld.param.u64 a, [p];
+ mov.u32 s, %clock; mov.u32 e, %clock; sub.u32 e, e, s; st.global.u32 [a], e;
+ ret;
+}
+"""
 MATRIX = """
 .visible .entry k(.param .u64 p, .param .u32 n)
 {
@@ -130,7 +140,7 @@ MATRIX = """
 
 @pytest.fixture(scope="module")
 def instructions():
-    return [one for ptx in (KERNEL, LOOPS, MATRIX) for one in assembled(ptx, "sm_90a")]
+    return [one for ptx in (KERNEL, LOOPS, CLOCKS, MATRIX) for one in assembled(ptx, "sm_90a")]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.partition(" ")[0].replace("\\", ""))

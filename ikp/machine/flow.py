@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.inspection._sass import Code, Instruction
+from ikp.machine.sass import Code, Instruction
 
 _JUMPS = ("BRA", "JMP", "BRX", "BRXU", "JMX", "JMXU")
 _ENDS = ("EXIT", "RET", "KILL")

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.machine.flow import Edge, Flow, inverse
+from ikp.machine.flow import Edge, Flow
+from ikp.machine.jumps import inverse
 from ikp.machine.sass import Instruction
 from ikp.machine.values import Definition, Origin, constant, definitions
 

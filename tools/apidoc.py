@@ -28,8 +28,8 @@ RESULTS = {
 """What users meet through a trace, but never construct."""
 INSPECTED = {
     "ikp.inspection.report": ("Report", "Kernel", "CodeRange", "Copy", "Group", "Finding"),
-    "ikp.inspection._opcodes": ("Work",),
-    "ikp.inspection._sass": ("Instruction",),
+    "ikp.machine.opcodes": ("Work",),
+    "ikp.machine.sass": ("Instruction",),
     "ikp.inspection._source": ("Source",),
 }
 """What ``ikp.inspect`` returns."""

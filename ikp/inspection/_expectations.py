@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ikp.inspection._opcodes import IDLE, Work, opcodes, work_of
-from ikp.inspection._sass import Instruction
 from ikp.inspection.report import CodeRange, Finding, Group
+from ikp.machine.opcodes import IDLE, Work, opcodes, work_of
+from ikp.machine.sass import Instruction
 
 
 @dataclass(frozen=True, slots=True)

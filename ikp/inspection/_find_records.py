@@ -7,10 +7,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
-from ikp.inspection._flow import Flow
 from ikp.inspection._origins import Origins, Tracer
-from ikp.inspection._sass import Instruction
-from ikp.inspection._values import Origin, words
+from ikp.machine.flow import Flow
+from ikp.machine.sass import Instruction
+from ikp.machine.values import Origin, words
 
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)

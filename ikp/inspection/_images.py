@@ -9,7 +9,7 @@ from typing import Any
 
 from ikp import registry
 from ikp.errors import InspectError, UsageError
-from ikp.inspection._tools import assemble
+from ikp.machine.tools import assemble
 from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ikp.inspection._sass import Instruction, Line
+from ikp.machine.sass import Instruction, Line
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -14,14 +14,14 @@ from ikp.inspection import _expectations as expectations
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection import _source as source
 from ikp.inspection._find_records import Found, Record, find
-from ikp.inspection._flow import Flow
 from ikp.inspection._images import images
-from ikp.inspection._opcodes import IDLE, Work, work_of
-from ikp.inspection._places import Places
 from ikp.inspection._ptx_names import Marks
-from ikp.inspection._sass import Code, Instruction, parse
-from ikp.inspection._tools import disassemble
+from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
+from ikp.machine.flow import Flow
+from ikp.machine.opcodes import IDLE, Work, work_of
+from ikp.machine.sass import Code, Instruction, parse
+from ikp.machine.tools import disassemble
 from ikp.patterns import dotted
 from ikp.plugins import Image
 

@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.inspection import _sass as sass
 from ikp.inspection import inspector
 from ikp.inspection._images import Image
-from ikp.inspection._tools import disassemble
 from ikp.inspection.report import Kernel
+from ikp.machine import sass
+from ikp.machine.tools import disassemble
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import Code, compile_kernel, spec

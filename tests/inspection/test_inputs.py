@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 import ikp
-from ikp.inspection import _tools as tools
-from ikp.inspection._opcodes import Work
 from ikp.inspection.report import Kernel
+from ikp.machine import tools
+from ikp.machine.opcodes import Work
 from tests.backends.sass import Code, compile_kernel, spec
 from tests.inspection.compiled import OUT_AND_N, code, kernel
 from tests.kernels import control

@@ -17,8 +17,8 @@ import triton
 from ikp.backends.triton.passes._instructions import parse
 from ikp.backends.triton.passes._statements import Kind, joined, statements
 from ikp.backends.triton.passes.schedule import HANDFUL
-from ikp.inspection._opcodes import IDLE, Work, work_of
 from ikp.inspection.report import Copy, Kernel
+from ikp.machine.opcodes import IDLE, Work, work_of
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon
 from tests.backends.sass import Code, compile_kernel, spec

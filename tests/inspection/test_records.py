@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ikp.inspection._find_records import Found, find
-from ikp.inspection._flow import Flow
+from ikp.machine.flow import Flow
 from tests.inspection.compiled import CASES, code, kernel, machine_code
 from tests.inspection.ptx_oracle import ptx_lines, stores
 

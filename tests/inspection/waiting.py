@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ikp.inspection._flow import Flow
-from ikp.inspection._opcodes import Work, work_of
-from ikp.inspection._sass import Instruction
-from ikp.inspection._values import definitions
 from ikp.inspection.report import Kernel
+from ikp.machine.flow import Flow
+from ikp.machine.opcodes import Work, work_of
+from ikp.machine.sass import Instruction
+from ikp.machine.values import definitions
 from tests.inspection.compiled import machine_code
 
 LATE = (Work.LOAD, Work.ATOMIC, Work.SHARED, Work.TMEM, Work.SHUFFLE, Work.LOCAL)

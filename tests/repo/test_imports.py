@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "targets": ("core",),
     "registry": (),
     "unedited": ("core",),
+    "machine": ("core",),
     "verbs": ("core", "targets", "registry"),
     "plugins": ("core", "targets", "registry", "verbs", "unedited"),
     "session": ("core", "registry", "plugins"),
@@ -50,7 +51,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
-    "inspection": ("core", "targets", "registry", "plugins"),
+    "inspection": ("core", "machine", "targets", "registry", "plugins"),
     "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (

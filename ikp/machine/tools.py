@@ -39,15 +39,33 @@ def _places(spec: object) -> list[str]:
 
 
 def disassemble(cubin: bytes) -> str:
-    """Return ``nvdisasm``'s text of a cubin, with source lines.
+    """Return ``nvdisasm``'s text of a cubin, with words and source lines.
 
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
     """
+    return texts(cubin, life_ranges=False)[0]
+
+
+def texts(cubin: bytes, *, life_ranges: bool = True) -> tuple[str, str]:
+    """Return what ``disassemble`` does, and the same code beside life ranges.
+
+    They exclude each other in ``nvdisasm``, so it runs twice, at once. It prints no life ranges of
+    files that are of another version than its own: then the second text is empty.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the file.
+    """
+    options = [["-hex", "-gi"], ["-plr", "-lrm", "narrow"]][: 1 + life_ranges]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        return _run([tool("nvdisasm"), "-c", "-gi", path], "nvdisasm can't read this machine code")
+        started = [_started([tool("nvdisasm"), "-c", *each, path]) for each in options]
+        results = [(process.communicate(), process.returncode) for process in started]
+    (code, said), failed = results[0]
+    if failed:
+        raise _refused(tool("nvdisasm"), "nvdisasm can't read this machine code", said, failed)
+    return code, "".join(out for (out, _), failed in results[1:] if not failed)
 
 
 def assemble(ptx: str, origin: str) -> bytes:
@@ -78,9 +96,18 @@ def _assembler() -> Path:
         return tool("ptxas")
 
 
-def _run(command: list[str | Path], what: str) -> str:
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if ran.returncode:
-        said = (ran.stderr.strip() or f"exit code {ran.returncode}")[:2000]
-        raise InspectError(f"{what}. {command[0]} said: {said}")
-    return ran.stdout
+def _run(command: list[str | Path], what: str) -> None:
+    process = _started(command)
+    _, said = process.communicate()
+    if process.returncode:
+        raise _refused(command[0], what, said, process.returncode)
+
+
+def _started(command: list[str | Path]) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)  # noqa: S603
+
+
+def _refused(program: str | Path, what: str, said: str, code: int) -> InspectError:
+    reason = (said.strip() or f"exit code {code}")[:2000]
+    return InspectError(f"{what}. {program} said: {reason}")

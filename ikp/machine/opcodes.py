@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 
-from ikp.inspection._sass import Instruction
-from ikp.inspection._values import Origin, definitions
+from ikp.machine.sass import Instruction
+from ikp.machine.values import Origin, definitions
 
 
 class Work(Enum):

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.inspection._flow import Flow, Loop
-from ikp.inspection._opcodes import Work, work_of
 from ikp.inspection._source import lines_of
 from ikp.inspection.report import Group
+from ikp.machine.flow import Flow, Loop
+from ikp.machine.opcodes import Work, work_of
 
 
 @dataclass(frozen=True)

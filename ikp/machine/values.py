@@ -13,7 +13,7 @@ import struct
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ikp.inspection._sass import Instruction
+from ikp.machine.sass import Instruction
 
 
 class Origin(Enum):

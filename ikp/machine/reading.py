@@ -1,0 +1,19 @@
+"""From the bytes of a cubin to its functions, with all that the disassembler says of them."""
+
+from __future__ import annotations
+
+from ikp.machine import ranges, tools
+from ikp.machine.flow import Flow
+from ikp.machine.liveness import Liveness
+from ikp.machine.sass import parse
+
+
+def read(cubin: bytes) -> list[Liveness]:
+    """Return the functions of a cubin: code, control flow and what is live.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the file.
+    """
+    code, beside = tools.texts(cubin)
+    printed = ranges.read(beside)
+    return [Liveness(Flow(each), printed.get(each.name)) for each in parse(code)]

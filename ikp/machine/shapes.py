@@ -1,0 +1,191 @@
+"""How many registers an opcode's operands are wide.
+
+Where a width isn't known for sure, an instruction is taken to read more and to define less than it
+may: then what is said to be free is free. Tests compare this with nvdisasm's life ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The widths of an opcode's operands, in registers."""
+
+    target: int  # of the first register operand: what it surely defines; 0 where it is a source
+    most: int  # what it may write there
+    sources: tuple[int, ...] = (1,)  # of the sources in their order; the last one for all others
+    uniform: int = 1  # of uniform registers among the sources, at least
+    targets: int = 1  # how many registers it may name as targets
+    predicates: bool = False  # whether it defines predicates and no register
+
+    def source(self, at: int, count: int) -> int:
+        """Return the width of one of ``count`` sources; the first may be missing."""
+        at += max(len(self.sources) - count, 0)
+        return self.sources[min(at, len(self.sources) - 1)]
+
+
+_WIDE_PARTS = re.compile(r"\.(64|U64|S64|F64|B64|WIDE|TRANS64|64H)\b")
+_WIDER_PARTS = re.compile(r"\.(128|256)\b")
+_COLUMNS = re.compile(r"\.64x(\d+)x\d+\.(F16|F32|S32|BF16|\w+)")
+_REPEATS = re.compile(r"\.x(\d+)\b")
+
+
+def known(opcode: str) -> bool:
+    """Whether the table knows how an opcode reads and writes."""
+    return shape(opcode) is not _UNKNOWN
+
+
+@cache
+def shape(opcode: str) -> Shape:
+    """Return the widths for an opcode with its modifiers."""
+    op = opcode.partition(".")[0]
+    maker = _MAKERS.get(op) or next((make for end, make in _ENDS.items() if op.endswith(end)), None)
+    return maker(opcode) if maker else _UNKNOWN
+
+
+_UNKNOWN = Shape(0, 0)
+
+
+def _width(opcode: str) -> int:
+    if found := _WIDER_PARTS.search(opcode):
+        return int(found[1]) // 32
+    return 2 if _WIDE_PARTS.search(opcode) else 1
+
+
+def _multiply(opcode: str) -> Shape:
+    """Wide products add a pair; so do the high halves of products."""
+    wide = ".WIDE" in opcode
+    pair = 2 if wide or ".HI" in opcode else 1
+    return Shape(2 if wide else 1, 2 if wide else 1, (1, 1, pair), 1 if pair == 1 else 2)
+
+
+def _clock(opcode: str) -> Shape:
+    width = 1 if ".32" in opcode else 2
+    return Shape(width, width)
+
+
+def _converted(opcode: str) -> Shape:
+    """A conversion names the type that it makes and the one that it takes, and 64 bits of either
+    may be left out: it defines one register for sure, and two where it says so.
+    """
+    wide = 2 if "64" in opcode else 1
+    return Shape(1, wide, (wide,), wide)
+
+
+def _atomic(opcode: str) -> Shape:
+    width = _width(opcode)
+    if opcode.startswith("ATOMS") or ".EXCH" in opcode or ".CAS" in opcode:
+        return Shape(width, width, (width,))
+    return Shape(width, max(width, 4), (4,))  # vectors aren't told apart: four, at most
+
+
+def _matrices(opcode: str) -> Shape:
+    """LDSM and STSM: one register for each matrix."""
+    found = re.search(r"\.([24])\b", opcode)
+    width = int(found[1]) if found else 1
+    return Shape(width, width) if opcode.startswith("LD") else Shape(0, 0, (width,))
+
+
+def _tensor_memory(opcode: str) -> Shape:
+    """LDTM, STTM: a shape, repeated; no more than four registers each time."""
+    found = _REPEATS.search(opcode)
+    times = int(found[1]) if found else 1
+    most = min(4 * times, 128)
+    return Shape(1, most) if opcode.startswith("LD") else Shape(0, 0, (most,))
+
+
+def _warpgroup(opcode: str) -> Shape:
+    """A warpgroup's product: 64 x N numbers among 128 threads, and 4 registers of a left side."""
+    found = _COLUMNS.search(opcode)
+    if not found:
+        return _UNKNOWN
+    width = int(found[1]) // (4 if found[2] in ("F16", "BF16") else 2)
+    return Shape(width, width, (4, width))
+
+
+def _matrix(opcode: str) -> Shape:
+    """A warp's product: what is not in the table reads and writes at most eight registers."""
+    if opcode.startswith("HMMA") and re.search(r"\.(16816|1688|1684)\.F32", opcode):
+        return Shape(4, 4, (4, 2, 4))
+    if opcode.startswith("HMMA") and re.search(r"\.(16816|1688)\.F16", opcode):
+        return Shape(2, 2, (4, 2, 2))
+    if opcode.startswith(("IMMA", "QMMA")) and re.search(r"\.(16816|16832)\.", opcode):
+        return Shape(4 if ".F16" not in opcode else 2, 4, (4, 2, 4))
+    return Shape(1, 8, (8,))
+
+
+def _plain(opcode: str) -> Shape:
+    """One register each; two where the opcode says 64 bits, and of those one for sure: a shift of
+    64 bits writes one register, an addition two.
+    """
+    wide = min(_width(opcode), 2)
+    return Shape(1, wide, (wide,), wide)
+
+
+def _sink(opcode: str) -> Shape:
+    """What defines nothing: stores, barriers, jumps."""
+    return Shape(0, 0, (max(_width(opcode), 1),), 8 if opcode.startswith("U") else 1)
+
+
+def _load(opcode: str) -> Shape:
+    width = _width(opcode)
+    if ".ENL2" in opcode:  # two targets of half the width
+        return Shape(width // 2, width // 2, (width,), targets=2)
+    return Shape(width, width, (width,))
+
+
+def _test(opcode: str) -> Shape:
+    """What defines predicates and no register."""
+    wide = 2 if opcode.startswith("D") else min(_width(opcode), 2)
+    return Shape(0, 0, (wide,), wide, predicates=True)
+
+
+def _pairs(_: str) -> Shape:
+    return Shape(2, 2, (2,), 2)
+
+
+def _indirect(_: str) -> Shape:
+    return Shape(0, 0, (2,))
+
+
+def _reduction(_: str) -> Shape:
+    return Shape(0, 0, (4,))
+
+
+_ENDS: dict[str, Callable[[str], Shape]] = {
+    "SETP": _test,
+    "SETP2": _test,
+    "GMMA": _warpgroup,
+    "MMA": _matrix,
+}
+_NAMES: dict[Callable[[str], Shape], str] = {
+    _sink: "ACQBULK ARRIVES BAR BPT BRA BREAK BSSY BSYNC CCTL CCTLL CCTLT CGAERRBAR DEPBAR "
+    "ENDCOLLECTIVE ERRBAR EXIT FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP PREEXIT RTT "
+    "SETCTAID ST STAS STG STL STS UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG UTCBAR "
+    "UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF UTMAREDG "
+    "UTMASTG WARPGROUP WARPGROUPSET WARPSYNC YIELD UVIRTCOUNT PMTRIG",
+    _load: "LD LDG LDS LDL LDC LDCU ULDC LDGMC",
+    _test: "PLOP3 UPLOP3 R2P UR2UP FCHK",
+    _pairs: "DADD DMUL DFMA DMNMX FADD2 FMUL2 FFMA2 LEPC GETLMEMBASE",
+    _plain: "BMSK BREV F2FP FADD FADD32I FFMA FFMA32I FLO FMNMX FMNMX3 FMUL FMUL32I FSEL FSET "
+    "FSWZADD HADD2 HADD2_32I HFMA2 HFMA2_32I HMNMX2 HMUL2 HMUL2_32I HSET2 I2FP IABS IADD IADD3 "
+    "IADD32I IMNMX LEA LOP LOP3 LOP32I MOV MOV32I MOVM P2R POPC PRMT R2UR S2R S2UR SEL SGXT SHF "
+    "SHL SHR SHFL VOTE VOTEU VABSDIFF VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 IDP IDP4A "
+    "REDUX CREDUX MATCH ELECT UP2UR UCLEA B2R CS2UR QSPC BMOV I2IP F2IP R2B UTCATOMSWS ISCADD "
+    "SYNCS ISET UBMSK UBREV UF2FP UFADD UFFMA UFMNMX UFMUL UFSEL UFSET UFLO UIABS UIADD3 UIMNMX "
+    "ULEA ULOP ULOP3 ULOP32I UMOV UPOPC UPRMT USEL USGXT USHF USHL USHR UVIADD UVIMNMX UI2FP",
+    _converted: "F2F F2I I2F I2I FRND MUFU UI2F UFRND",
+    _multiply: "IMAD UIMAD IMUL",
+    _clock: "CS2R",
+    _indirect: "RET BRX BRXU JMX JMXU CALL",
+    _reduction: "RED REDG REDAS",
+    _atomic: "ATOM ATOMG ATOMS",
+    _matrices: "LDSM STSM",
+    _tensor_memory: "LDTM STTM",
+}
+_MAKERS = {op: make for make, ops in _NAMES.items() for op in ops.split()}

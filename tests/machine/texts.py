@@ -1,0 +1,29 @@
+"""Machine code as nvdisasm writes it, from lines that a test gives."""
+
+from __future__ import annotations
+
+from ikp.machine.sass import Code, Instruction, parse
+
+HEAD = """\t.target\tsm_90a
+
+//--------------------- .text.k --------------------------
+k:
+.text.k:
+"""
+
+
+def sass(*lines: str) -> Code:
+    """Return code from lines like ``"@P0 BRA `(.L_x_1)"``; one ending in a colon is a label."""
+    text, address = HEAD, 0
+    for line in lines:
+        if line.endswith(":") or line.startswith("//"):
+            text += f"{line}\n"
+        else:
+            text += f"        /*{address:04x}*/                   {line} ;\n"
+            address += 16
+    (code,) = parse(text)
+    return code
+
+
+def one(text: str) -> Instruction:
+    return sass(text).instructions[0]

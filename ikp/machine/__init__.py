@@ -1,0 +1,1 @@
+"""Finished machine code: read, changed and written back; knows no language."""

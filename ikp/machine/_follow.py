@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 import numpy as np
 
 from ikp.errors import PatchError
 from ikp.machine import attributes
+from ikp.machine._lines import follow_lines
+from ikp.machine._unwinding import follow_frames
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.elf import Elf, Kind, Section
 from ikp.machine.instruction import BYTES
 from ikp.machine.shift import Shift
 
+_PLACES_IN_DEBUGGING = (".debug_loc", ".debug_ranges", ".debug_aranges", ".nv_debug_info_reg_sass")
 _ADDRESS = 2  # a relocation's kind: the whole address, 8 bytes
 _SECTION_SYMBOL = 3
 
 
-def follow(cubin: Cubin, kernel: Kernel, to: Shift, size: int) -> None:
-    """Let everything beside the code itself follow it.
+def follow(
+    cubin: Cubin, kernel: Kernel, to: Shift, size: int, displaced: Collection[int] | None = None
+) -> None:
+    """Let everything beside the code itself follow it; the code has so many bytes now.
+
+    ``displaced`` are the places of the only instructions that moved, where that is known.
 
     Raises:
         PatchError: something is not known.
     """
     elf = cubin.elf
+    if displaced is None:
+        _refuse_debugging(elf, kernel)
+    follow_lines(elf, kernel, to)
+    follow_frames(elf, kernel, to, size)
     _follow_relocations(elf, kernel, to)
     _follow_symbols(elf, kernel, to, size)
     info = elf.find(f".nv.info.{kernel.name}")
     if info is not None:
-        attributes.move(kernel.attributes, to.moved, kernel.name)
+        attributes.move(kernel.attributes, to.moved, kernel.name, displaced)
         info.data = attributes.write(kernel.attributes)
+
+
+def _refuse_debugging(elf: Elf, kernel: Kernel) -> None:
+    for name in _PLACES_IN_DEBUGGING:
+        if (section := elf.find(name)) is not None and section.data:
+            raise PatchError(
+                f"{kernel.name} was compiled for a debugger (-G): its {name} names places in the "
+                "code in ways that are not known here. Compile it without -G; -lineinfo is fine."
+            )
 
 
 def _follow_symbols(elf: Elf, kernel: Kernel, to: Shift, size: int) -> None:

@@ -7,7 +7,7 @@ what NVIDIA's compilers write and its disassembler prints. Any other attribute i
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -54,7 +54,8 @@ class Attribute:
     @property
     def words(self) -> list[int]:
         """The value of a sized one, as 32-bit numbers."""
-        return [each for (each,) in struct.iter_unpack("<I", self.data)]
+        whole = len(self.data) // 4 * 4
+        return [each for (each,) in struct.iter_unpack("<I", self.data[:whole])]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ HOLDS_NONE = frozenset(
         0x66,  # nameless in the disassembler; 3 wherever it was seen
     }
 )
-"""Attributes with a size that hold no place. One without has at most 16 bits: too few for a place."""
+"""Those with a size that hold no place. One without has at most 16 bits, too few for a place."""
 
 _LEFT_ALONE = HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
 
@@ -154,8 +155,15 @@ def write(attributes: list[Attribute]) -> bytes:
     return bytes(out)
 
 
-def move(attributes: list[Attribute], new: Callable[[int], int], kernel: str) -> None:
+def move(
+    attributes: list[Attribute],
+    new: Callable[[int], int],
+    kernel: str,
+    displaced: Collection[int] | None = None,
+) -> None:
     """Give each place in the code its new value, by ``new``; branch targets are left alone.
+
+    ``displaced`` are the only places that got another value, where that is known.
 
     Raises:
         PatchError: an attribute is not known.
@@ -164,6 +172,8 @@ def move(attributes: list[Attribute], new: Callable[[int], int], kernel: str) ->
         if (places := HOLDS_PLACES.get(each.code)) is not None:
             each.value = _moved(each, places, new, kernel)
         elif each.format == Format.SIZED and each.code not in _LEFT_ALONE:
+            if displaced is not None and not set(displaced) & set(each.words):
+                continue
             raise PatchError(
                 f"{kernel} has the attribute {each.code:#04x} in .nv.info, "
                 f"{REFUSED.get(each.code, 'which is not known here')}: moving its instructions "

@@ -61,7 +61,7 @@ class Section:
 
 @dataclass(eq=False)
 class Segment:
-    """A program header: what is loaded together. ``only`` is a new one's single section."""
+    """A program header: what is loaded together; ``first`` and ``last`` are sections put there."""
 
     kind: int
     flags: int
@@ -71,7 +71,8 @@ class Segment:
     file_size: int
     memory_size: int
     align: int
-    only: Section | None = None
+    first: Section | None = None
+    last: Section | None = None
 
 
 @dataclass
@@ -138,8 +139,12 @@ class Elf:
 
     def symbol_names(self) -> list[str]:
         """Return the symbols' names."""
-        table = self.sections[self._symtab().link].data
+        table = self.symbol_texts().data
         return [text_at(table, int(at)) for at in self.symbols()["name"]]
+
+    def symbol_texts(self) -> Section:
+        """Return the section that holds the symbols' names."""
+        return self.sections[self._symtab().link]
 
     def relocations(self) -> Iterator[tuple[Section, np.ndarray]]:
         """Yield each table of relocations and a copy of what it holds."""
@@ -290,13 +295,14 @@ class _Layout:
         )
 
     def _segment(self, each: Segment) -> bytes:
-        if each.only is not None:
-            offset, size = self.of[id(each.only)].new, len(each.only.data)
-            memory = size
+        first, last = each.first, each.last
+        offset = self.of[id(first)].new if first is not None else self.start(each.offset)
+        if last is not None:
+            end = self.of[id(last)].new + len(last.data)
         else:
-            offset = self.start(each.offset)
-            size = self.end(each.offset + each.file_size) - offset if each.file_size else 0
-            memory = size + each.memory_size - each.file_size
+            end = self.end(each.offset + each.file_size) if each.file_size else offset
+        size = end - offset
+        memory = size + each.memory_size - each.file_size
         return _SEGMENT.pack(
             each.kind, each.flags, offset, each.virtual, each.physical, size, memory, each.align
         )

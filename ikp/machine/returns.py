@@ -1,7 +1,7 @@
 """Where calls inside a kernel's code return to: an address that a MOV puts into a register.
 
 A called function ends in a RET.REL, which goes to that address, counted from the start of the code.
-The MOV stands a few instructions before the call, and its value is the address after the call: so it
+The MOV stands a few instructions before the call; its value is the address after the call: so it
 was in all 1,808 calls of kernels from libraries. A CALL.REL needs none if it goes to a place in the
 same function, which compilers use as a jump out of a loop, or to a function that never returns.
 """

@@ -11,6 +11,7 @@ from ikp.errors import PatchError
 from ikp.machine._follow import follow
 from ikp.machine._tables import move_tables
 from ikp.machine.cubin import Cubin, Kernel
+from ikp.machine.encodings import BRA, BRA_UNIFORM, CALL_REL, Places, branches, places
 from ikp.machine.instruction import (
     BYTES,
     PADDING,
@@ -23,7 +24,6 @@ from ikp.machine.instruction import (
     rows,
     set_distances,
 )
-from ikp.machine.opcodes import BRA, BRA_UNIFORM, CALL_REL, Places, branches, places
 from ikp.machine.returns import return_moves
 from ikp.machine.shift import Before, Shift, shift, spread
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.machine.cubin import Kernel
+from ikp.machine.encodings import MOVE, Places
 from ikp.machine.instruction import BYTES, Field, Numbers, Words, distances, opcodes
-from ikp.machine.opcodes import MOVE, Places
 
 _REACH = 32
 """How many instructions before its call the MOV may stand; 9 was the most that was seen."""

@@ -15,6 +15,7 @@ from ikp.errors import PatchError
 from ikp.machine._follow import follow
 from ikp.machine.attributes import Code, indirect_branches
 from ikp.machine.cubin import Cubin, Kernel
+from ikp.machine.encodings import branches, names_place
 from ikp.machine.instruction import (
     BYTES,
     PADDING,
@@ -26,7 +27,6 @@ from ikp.machine.instruction import (
     opcodes,
     rows,
 )
-from ikp.machine.opcodes import branches, names_place
 from ikp.machine.shift import Before, Shift
 
 _LINE = 8  # instructions: a kernel's code is a multiple of 128 bytes

@@ -48,6 +48,10 @@ class InspectError(IkpError):
     """Machine code that can't be read, or that holds no records."""
 
 
+class PatchError(IkpError):
+    """Machine code that is not known well enough to be changed."""
+
+
 class PluginError(IkpError):
     """A backend or exporter that is missing, broken, or written for another interface."""
 

@@ -1,0 +1,31 @@
+"""Numbers of any length, seven bits to a byte, as DWARF stores them."""
+
+from __future__ import annotations
+
+
+def unsigned(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """Return a number and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def end(data: bytes | bytearray, at: int) -> int:
+    """Return where a number ends, signed or not."""
+    while data[at] >= 0x80:
+        at += 1
+    return at + 1
+
+
+def encoded(value: int) -> bytes:
+    """Return a number without sign."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

@@ -1,0 +1,48 @@
+"""Tables of places that indirect branches (BRX) go through: they follow the code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikp.errors import PatchError
+from ikp.machine.attributes import Attribute, Code, indirect_branches
+from ikp.machine.cubin import Kernel
+from ikp.machine.elf import Elf
+from ikp.machine.shift import Shift
+
+
+def move_tables(elf: Elf, kernel: Kernel, to: Shift) -> None:
+    """Give each place in a kernel's jump tables its new value.
+
+    The compiler lists the targets of each indirect branch in an attribute. Where the kernel's bank
+    2 of constants holds those places and nothing else, it is the table.
+
+    Raises:
+        PatchError: the table holds something else too.
+    """
+    targets: set[int] = set()
+    for each in kernel.attributes:
+        if each.code == Code.INDIRECT_BRANCH_TARGETS:
+            for table in indirect_branches(each):
+                targets.update(table.targets)
+            each.value = _moved(each, to)
+    bank = elf.find(f".nv.constant2.{kernel.name}")
+    if not targets:
+        return
+    words = np.frombuffer(bank.data if bank is not None else b"", np.uint32)
+    if bank is None or set(words.tolist()) != targets:
+        raise PatchError(
+            f"{kernel.name} has an indirect branch, and where its table of targets stands is not "
+            "known: its constants hold other values too. Reach the added code by trampolines, "
+            "which move nothing."
+        )
+    new = {place: to.landed(place) for place in targets}
+    bank.data = np.array([new[place] for place in words.tolist()], np.uint32).tobytes()
+
+
+def _moved(attribute: Attribute, to: Shift) -> bytes:
+    words: list[int] = []
+    for table in indirect_branches(attribute):
+        new = [to.landed(place) for place in table.targets]
+        words += [to.moved(table.branch), 0, len(new), *new]
+    return np.array(words, np.uint32).tobytes()

@@ -17,12 +17,12 @@ from typing import Final
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
 from ikp.machine import forms
-from ikp.machine.assembler import Step
+from ikp.machine.assembler import NOP, Step
 
 CELL: Final = "ikp_buffer"
 """The symbol of the cell."""
 CELL_BYTES: Final = 16
-UNIFORMS: Final = 16
+UNIFORMS: Final = 18
 """How many uniform registers a frame takes; the entry needs more of them than the rest."""
 SCRATCH: Final = 12
 """The entry also uses the kernel's first registers, in which there is nothing yet."""
@@ -49,7 +49,7 @@ class Frame:
     quad: int  # four, the first a multiple of four: the record being made
     address: int  # two, the first even
     predicate: int
-    uniform: int  # sixteen, the first even
+    uniform: int  # eighteen, the first even
     scoreboard: int
     cell: int  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
@@ -81,6 +81,16 @@ class Frame:
         return self.uniform + 5
 
     @property
+    def sm(self) -> int:
+        """The uniform register with the number of the SM."""
+        return self.uniform + 6
+
+    @property
+    def grid_id(self) -> int:
+        """The uniform register that identifies the launch."""
+        return self.uniform + 7
+
+    @property
     def busy(self) -> int:
         """The mask of the scoreboard."""
         return 1 << self.scoreboard
@@ -88,10 +98,10 @@ class Frame:
 
 def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
     """Return what stands before a kernel's first instruction."""
-    f, u, p = forms, frame.uniform + 6, frame.places
+    f, u, p = forms, frame.uniform + 8, frame.places
     thread, block, base, slot = 0, 4, 2, 6
     lane, ok = 0, 1  # predicates, all of which are free here
-    grid, cell, sizes, grid_id = u, u + 2, u + 4, u + 6
+    grid, cell, sizes = u, u + 2, u + 4
     steps = [
         f.wide(frame.quad, f.GLOBAL_TIMER),
         f.wide(frame.quad + 2, f.CLOCK),
@@ -102,13 +112,13 @@ def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
         f.constant(grid + 1, 0, p.grid + 4),
         f.constant(cell, 3, frame.cell, pair=True),
         f.constant(sizes, 3, frame.cell + 8, pair=True),
-        f.constant(grid_id, 0, p.grid_id),
-        *_warp(frame, thread, u + 7),
+        f.constant(frame.grid_id, 0, p.grid_id),
+        *_warp(frame, thread, u + 6),
         f.multiply_add(block + 1, block + 2, grid + 1, block + 1),
         f.multiply_add(block, block + 1, grid, block),
         f.any_bit(lane, thread, 31),
         f.shift_right(slot, thread, 5),
-        f.multiply_add(slot, block, u + 7, slot),
+        f.multiply_add(slot, block, u + 6, slot),
         f.below(ok, slot, sizes + 1, unless=lane),
         f.from_uniform(base, cell),
         f.add(base, base, abi.LAUNCH_HEADER_BYTES),
@@ -123,11 +133,8 @@ def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
         f.add(7, frame.address, abi.SLOT_HEADER_BYTES),
         f.choose(frame.cursor, 7, _NOBODY, ok),
         _put(frame, frame.address, _SLOT["init_ns"], frame.quad).when(ok),
-        f.from_uniform(9, grid_id),
-        f.immediate(10, SlotState.RUNNING),
-        f.immediate(11, 0),
         f.to_uniform(frame.high, frame.cursor + 1),
-        _put(frame, frame.address, _SLOT["sm"], 8).when(ok),
+        f.to_uniform(frame.sm, 8),
     ]
     return [*steps, *_launch_header(frame, language, u, base, slot, ok)]
 
@@ -171,17 +178,21 @@ def leave(frame: Frame, tag: int | None = None) -> list[Step]:
     ]
     if tag is not None:
         steps += [f.from_uniform(quad + 1, frame.first), *_record(frame, tag)]
+    count = frame.cursor
     return [
         *steps,
-        f.subtract_uniform(quad, frame.cursor, frame.slot).after(frame.busy),
-        f.add(quad, quad, -abi.SLOT_HEADER_BYTES),
-        f.shift_right(quad, quad, abi.RECORD_BYTES.bit_length() - 1),
-        f.subtract_uniform(quad + 1, frame.cursor + 1, frame.high),
-        f.sum_of(quad, quad, quad + 1),
-        f.immediate(quad + 1, SlotState.FINISHED),
         f.differs(ok, frame.cursor, _NOBODY),
-        _put(frame, here[0], _SLOT["attempted"], quad, 1).when(ok),
-        _put(frame, here[0], _SLOT["state"], quad + 1, 1).when(ok),
+        f.subtract_uniform(count, frame.cursor, frame.slot).after(frame.busy),
+        f.add(count, count, -abi.SLOT_HEADER_BYTES),
+        f.shift_right(count, count, abi.RECORD_BYTES.bit_length() - 1),
+        f.subtract_uniform(count + 1, frame.cursor + 1, frame.high),
+        f.sum_of(count, count, count + 1),
+        f.from_uniform(quad, frame.sm),
+        f.from_uniform(quad + 1, frame.grid_id),
+        f.immediate(quad + 2, SlotState.FINISHED),
+        f.immediate(quad + 3, 0),
+        _put(frame, here[0], _SLOT["attempted"], count, 1).when(ok),
+        _put(frame, here[0], _SLOT["sm"], quad).when(ok),
     ]
 
 
@@ -232,7 +243,7 @@ def _launch_header(
 ) -> list[Step]:
     """Let the launch's first warp write what the launch is."""
     f, p, row = forms, frame.places, 8
-    sizes, grid_id, warps = u + 4, u + 6, u + 7
+    sizes, warps = u + 4, u + 6
     header = abi.field_offsets(abi.LAUNCH_HEADER)
     here = {name: offset - abi.LAUNCH_HEADER_BYTES for name, offset in header.items()}
 
@@ -253,13 +264,14 @@ def _launch_header(
         f.immediate(row + 2, ClockKind.CYCLES),
         f.immediate(row + 3, OverflowMode.STOP),
         put("warps_per_block"),
-        f.from_uniform(row, grid_id),
+        f.from_uniform(row, frame.grid_id),
         put("grid_id", 1),
         f.immediate(row + 1, 1),
         f.count_up(base, here["launches"], row + 1, frame.descriptor).when(ok),
         f.immediate(row, language),
         f.immediate(row + 1, 0),
         put("language", 2),
+        NOP.after(frame.busy),  # the kernel may use these registers at once
     ]
     other, room = 2, 3
     return [

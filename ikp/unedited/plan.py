@@ -11,7 +11,7 @@ from ikp.errors import UsageError
 
 DETAILS = ("kernel", "loops", "ops")
 """Each marks what the ones before it mark, and more."""
-_LEVELS = ("source", "scheduled")
+_LEVELS = ("source", "scheduled", "machine")
 
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where it was asked for others."""

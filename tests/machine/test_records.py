@@ -30,6 +30,9 @@ FRAME = Frame(
     cursor=22, quad=24, address=20, predicate=3, uniform=40, scoreboard=5, cell=16, warps=None
 )
 
+OURS = {("R", number) for number in (20, 21, 22, 23, 24, 25, 26, 27)}
+"""The registers that the kernel itself never uses."""
+
 
 def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
     """Run a kernel of nothing but records; return the segment's bytes."""
@@ -57,6 +60,7 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
             special[0x43] = np.full(LANES, number % 5)
             running = Warp(machine, special)
             running.run(before)
+            assert set(running.reading) <= OURS, "the kernel may overwrite what is still to be read"
             running.run(begin)
             for _ in range(turns):
                 running.run(inside)

@@ -19,6 +19,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.backends.triton.unedited.foreign import Kernel
+from ikp.core.abi import Language
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -145,8 +146,10 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the twin that ``plan`` marks."""
+        """Launch the twin that ``plan`` marks, or the kernel itself with records in its code."""
         label = kernel.__name__
+        if plan.level == "machine":
+            return self._launch_patched(plan, session, label, plain, args, kwargs)
         twin = _twin(kernel, plan)
         prof = _buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
@@ -162,6 +165,30 @@ class Launcher:
         self.taken += int(prof.data.numel())
         session.facts[f"marks in {label}"] = str(plan)
         return made
+
+    def _launch_patched(
+        self,
+        plan: Plan,
+        session: Session,
+        label: str,
+        plain: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
+        """Launch the kernel as it is, with records in its machine code."""
+        from ikp.backends.triton.unedited import _patched as patched
+
+        def buffer(grid: tuple[int, int, int], warps: int) -> Any:
+            shape = {"grid": grid, "num_warps": warps}
+            prof = _buffer(session, label, {**shape, **self.buffer})
+            if prof is not None:
+                self.recorded[label] += 1
+                self.taken += int(prof.data.numel())
+                session.facts[f"marks in {label}"] = str(plan)
+            return prof
+
+        with patched.recorded(patched.Launch(plan, Language.TRITON, buffer)):
+            return plain(*args, **kwargs)
 
 
 def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:

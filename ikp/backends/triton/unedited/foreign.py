@@ -83,7 +83,20 @@ TRIALS = Feature(
 )
 """How autotuners try kernels."""
 
-TRITON = Foreign("Triton", "triton", ("3.6", "3.9"), (COMPILED, INTERPRETED, TRIALS))
+_COMPILER = "triton.compiler.compiler"
+_RUN = Private(_COMPILER, "CompiledKernel.run")
+_DRIVER = Private("triton.runtime.driver", "driver.active")
+LAUNCHES = Feature(
+    (
+        _RUN,
+        *_own(_COMPILER, "CompiledKernel", "asm", "name", "metadata", "function"),
+        _DRIVER,
+    ),
+    "Kernels can't be recorded in their machine code (level='machine').",
+)
+"""How compiled kernels are loaded and launched."""
+
+TRITON = Foreign("Triton", "triton", ("3.6", "3.9"), (COMPILED, INTERPRETED, TRIALS, LAUNCHES))
 
 GENERATED = Feature(
     (
@@ -99,6 +112,26 @@ GENERATED = Feature(
 """The kernels that torch.compile generates and launches by itself."""
 
 TORCH = Foreign("torch", "torch", ("2.10", "2.15"), (GENERATED,))
+
+
+def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untyped]) -> None:
+    """Have ``around(compiled, launch)`` say what launches a compiled kernel, from now on."""
+    launch: Untyped = _RUN.find()
+
+    def run(self: Untyped) -> Untyped:
+        return around(self, launch.fget(self))
+
+    Private(_COMPILER, "CompiledKernel").find().run = property(run)
+
+
+def load(compiled: Untyped, cubin: bytes) -> tuple[int, int]:
+    """Load machine code as that of a compiled kernel is loaded; return module and function."""
+    active = _DRIVER.find()
+    device = active.get_current_device()
+    module, function, *_ = active.utils.load_binary(
+        compiled.name, cubin, compiled.metadata.shared, device
+    )
+    return module, function
 
 
 def fits(kernel: object) -> bool:

@@ -1,4 +1,4 @@
-"""What code that is put into a kernel may use: registers and scoreboards that nobody needs there."""
+"""What code that is put into a kernel may use: what nobody needs there."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Room:
                 that it names.
         """
         rows = list(places)
-        free = self.free[rows].all(axis=0)
+        free: NDArray[np.bool_] = np.all(self.free[rows], axis=0, keepdims=True)[0]
         limit = self.highest + 1 if registers is None else registers
         own = free[R.columns][:limit]
-        taken = self.flight.taken[rows].any(axis=0)
+        taken: NDArray[np.bool_] = np.any(self.flight.taken[rows], axis=0, keepdims=True)[0]
         return Spare(
             _numbers(own),
             _runs(own, 2),

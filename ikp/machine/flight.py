@@ -39,8 +39,8 @@ class Flight:
         of ``resources``.
         """
         mask = _TAKEN - 1
-        sets = [0] * len(self._states)
-        for at, state in enumerate(self._states):
+        sets = [0] * len(self.states)
+        for at, state in enumerate(self.states):
             late = 0
             for each in state:
                 late |= each
@@ -50,7 +50,7 @@ class Flight:
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
         """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
-        taken = [[bool(each & _TAKEN) for each in state[:SCOREBOARDS]] for state in self._states]
+        taken = [[bool(each & _TAKEN) for each in state[:SCOREBOARDS]] for state in self.states]
         return np.array(taken, dtype=np.bool_).reshape(-1, SCOREBOARDS)
 
     @cached_property
@@ -96,7 +96,7 @@ class Flight:
         return steps
 
     @cached_property
-    def _states(self) -> list[State]:
+    def states(self) -> list[State]:
         """What is under way before each instruction, its own waits not yet done."""
         return under_way(self.liveness.flow, self._steps)
 

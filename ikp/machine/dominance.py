@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ikp.machine.graph import Ways
+
 
 @dataclass(frozen=True)
 class Dominance:
@@ -20,9 +22,7 @@ class Dominance:
         return self.entered[above] <= self.entered[below] and self.left[below] <= self.left[above]
 
 
-def dominance(
-    order: Sequence[int], before: Sequence[Sequence[int]] | dict[int, list[int]]
-) -> Dominance:
+def dominance(order: Sequence[int], before: Ways) -> Dominance:
     """Return the dominance among blocks.
 
     Args:
@@ -37,9 +37,7 @@ def dominance(
     return _walked(order[0], below)
 
 
-def _parents(
-    order: Sequence[int], before: Sequence[Sequence[int]] | dict[int, list[int]]
-) -> dict[int, int]:
+def _parents(order: Sequence[int], before: Ways) -> dict[int, int]:
     number = {block: n for n, block in enumerate(order)}
     parents = {order[0]: order[0]}
 

@@ -104,7 +104,11 @@ class Graph:
         }
 
 
-def depth_first(after: list[list[int]], start: int) -> list[int]:
+Ways = list[list[int]] | dict[int, list[int]]
+"""Block -> blocks."""
+
+
+def depth_first(after: Ways, start: int) -> list[int]:
     """Return what can be reached in postorder."""
     seen: set[int] = set()
     order: list[int] = []

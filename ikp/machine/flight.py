@@ -1,0 +1,122 @@
+"""What is still under way: registers that a late instruction has yet to write, or yet to read.
+
+A register may be dead and yet not be free: a load that nobody needs still writes it, a store that
+was issued still reads it. Such an instruction takes a scoreboard, and whoever waits for that one
+ends it. A warpgroup's product takes none: its registers are its own until the wait for all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.machine.control import NONE, SCOREBOARDS
+from ikp.machine.liveness import Liveness
+from ikp.machine.resources import BITS, table
+from ikp.machine.underway import PRODUCTS, State, Step, awaited, under_way
+
+_TAKEN = 1 << BITS
+"""Marks a scoreboard that is taken, whichever registers it is taken for."""
+_COUNTED = re.compile(r"SB(\d)")
+_PIPELINE = 16
+"""Cycles after which an instruction that takes no scoreboard has written, with a margin."""
+
+
+@dataclass(frozen=True)
+class Flight:
+    """What is under way before each instruction of one kernel."""
+
+    liveness: Liveness
+
+    @cached_property
+    def table(self) -> NDArray[np.bool_]:
+        """Whether to overwrite a register is unsafe: rows of instructions, a column for each bit
+        of ``resources``.
+        """
+        mask = _TAKEN - 1
+        sets = [0] * len(self.states)
+        for at, state in enumerate(self.states):
+            late = 0
+            for each in state:
+                late |= each
+            sets[at] = late & mask
+        return table([late | soon for late, soon in zip(sets, self._recent, strict=True)])
+
+    @cached_property
+    def taken(self) -> NDArray[np.bool_]:
+        """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
+        taken = [[bool(each & _TAKEN) for each in state[:SCOREBOARDS]] for state in self.states]
+        return np.array(taken, dtype=np.bool_).reshape(-1, SCOREBOARDS)
+
+    @cached_property
+    def used(self) -> frozenset[int]:
+        """The scoreboards that the kernel takes or waits for anywhere."""
+        controls = self.liveness.flow.code.controls
+        boards = {*controls.writes.tolist(), *controls.reads.tolist()} - {NONE}
+        waited = int(np.bitwise_or.reduce(controls.waits, initial=0))
+        boards |= {board for board in range(SCOREBOARDS) if waited >> board & 1}
+        return frozenset(boards | self.counted)
+
+    @cached_property
+    def counted(self) -> frozenset[int]:
+        """The scoreboards that some wait counts down: whoever else takes one miscounts it."""
+        found = (
+            _COUNTED.search(i.rest)
+            for i in self.liveness.flow.code.instructions
+            if i.opcode.startswith("DEPBAR")
+        )
+        return frozenset(int(each[1]) for each in found if each)
+
+    @cached_property
+    def _steps(self) -> dict[int, Step]:
+        code, effects = self.liveness.flow.code, self.liveness.effects
+        controls = code.controls
+        writes, reads, waits = (
+            each.tolist() for each in (controls.writes, controls.reads, controls.waits)
+        )
+        steps: dict[int, Step] = {}
+        for at, instruction in enumerate(code.instructions):
+            opcode = instruction.opcode
+            ends, takes = waits[at], list[tuple[int, int]]()
+            if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
+                ends |= awaited(opcode, instruction.rest)
+            elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
+                takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
+            if writes[at] != NONE:
+                takes.append((writes[at], effects[at].writes | _TAKEN))
+            if reads[at] != NONE:
+                takes.append((reads[at], effects[at].reads | _TAKEN))
+            if ends or takes:
+                steps[at] = Step(ends, takes)
+        return steps
+
+    @cached_property
+    def states(self) -> list[State]:
+        """What is under way before each instruction, its own waits not yet done."""
+        return under_way(self.liveness.flow, self._steps)
+
+    @property
+    def _recent(self) -> Iterator[int]:
+        """Yield what the last few instructions before each one write, whoever needs it.
+
+        In the order of the code: a jump takes longer than that.
+        """
+        effects = self.liveness.effects
+        stalls = self.liveness.flow.code.controls.stalls.tolist()
+        window: list[tuple[int, int]] = []  # (cycle, what was written)
+        cycle = 0
+        for effect, stall in zip(effects, stalls, strict=True):
+            while window and cycle - window[0][0] >= _PIPELINE:
+                window.pop(0)
+            recent = 0
+            for _, written in window:
+                recent |= written
+            yield recent
+            if effect.writes:
+                window.append((cycle, effect.writes))
+            cycle += max(stall, 1)

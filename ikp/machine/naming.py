@@ -1,0 +1,101 @@
+"""What places are called: what is done there, for which variable, at which line of whose code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from ikp.machine.sass import Line
+
+_ASSIGNED = re.compile(r"^\s*(?:[\w:<>]+[\s*&]+)*([A-Za-z_]\w*(?:\s*,\s*\w+)*)\s*(?::[^=]*)?=(?!=)")
+_LOADS = re.compile(r"\bload|\bldg|\bgather|\*|\[")
+_DEFINED = re.compile(r"^(\s*)def\s+(\w+)")
+_LIBRARY = re.compile(r"/(?:triton|cutlass)/(?:.*/)?(?:language|standard|base_dsl|cute)[/.]")
+_FAR = 8
+"""Lines that a statement may begin above the one that an instruction comes from."""
+
+
+def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
+    """Return ``"cp.async x8 @matmul.py:93"``: what, and where the instructions come from.
+
+    Args:
+        what: what they do.
+        chains: their lines, the innermost function first.
+        note: added where the lines are not the instructions' own.
+    """
+    known = [chain for chain in chains if chain]
+    if not known:
+        return what
+    chain = known[0]
+    lines = [_shown(each) for each in known]
+    name = Path(lines[0].file).name
+    numbers = sorted({line.number for line in lines if line.file == lines[0].file})
+    where = "+".join(map(str, numbers[:3])) + ("+..." if len(numbers) > 3 else "")
+    return f"{what} @{name}:{where}{_calls(chain)}{note}"
+
+
+def variable(chains: Iterable[tuple[Line, ...]]) -> str:
+    """Return the name that loads are assigned to, ``"b_g"``; several by ``" and "``; "" for none.
+
+    It is read from the source: where that is not there, or is no assignment, nothing is known.
+    """
+    names: list[str] = []
+    for chain in chains:
+        name = _target(_shown(chain)) if chain else ""
+        if not name:
+            return ""
+        if name not in names:
+            names.append(name)
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _shown(chain: Sequence[Line]) -> Line:
+    """Return the innermost line that is not the language's own library."""
+    return next((line for line in chain if not _LIBRARY.search(line.file)), chain[0])
+
+
+def _calls(chain: Sequence[Line]) -> str:
+    """Return ``" softened() < attention()"`` for code of a helper."""
+    own = [line for line in chain if not _LIBRARY.search(line.file)]
+    if len(own) < 2:
+        return ""
+    functions = [_function(line) for line in own]
+    return " " + " < ".join(functions) if all(functions) else ""
+
+
+def _target(line: Line) -> str:
+    text = _text(line.file)
+    for number in range(line.number, max(line.number - _FAR, 0), -1):
+        if number > len(text):
+            return ""
+        statement = text[number - 1]
+        found = _ASSIGNED.match(statement)
+        whole = " ".join(text[number - 1 : line.number])
+        if found and _LOADS.search(whole[found.end() :]):
+            return found[1] if whole.count("(") - whole.count(")") >= 0 else ""
+        if statement.count(")") <= statement.count("("):
+            return ""  # the statement begins here, or above without a parenthesis
+    return ""
+
+
+def _function(line: Line) -> str:
+    """Return ``"name()"`` of the function around a line of Python."""
+    text = _text(line.file)
+    if not 0 < line.number <= len(text):
+        return ""
+    indent = len(text[line.number - 1]) - len(text[line.number - 1].lstrip())
+    for statement in text[line.number - 1 :: -1]:
+        found = _DEFINED.match(statement)
+        if found and len(found[1]) < max(indent, 1):
+            return f"{found[2]}()"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _text(file: str) -> tuple[str, ...]:
+    try:
+        return tuple(Path(file).read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError):
+        return ()  # the code was compiled elsewhere

@@ -1,0 +1,239 @@
+"""Where time goes in a kernel, as stretches of its machine code that a record can be put around.
+
+Every stretch is entered at its start and left at its end, on every path (``regions``), and two of
+them are nested or apart: so their records are, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+from ikp.machine import naming
+from ikp.machine.anchors import Anchor, anchor
+from ikp.machine.flow import Flow
+from ikp.machine.groups import Group, groups
+from ikp.machine.loops import after_spinning, iteration, loop_ends, waiting
+from ikp.machine.ptx_lines import load_lines, product_lines
+from ikp.machine.regions import Point, Regions
+from ikp.machine.sass import Line
+from ikp.machine.waits import LoadWait, load_waits
+
+
+class Level(IntEnum):
+    """How much is marked. Each level marks all that the ones before it do."""
+
+    KERNEL = 0
+    LOOPS = 1
+    WAITS = 2
+    OPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stretch of code, and what it is."""
+
+    kind: str  # "kernel", "loop", "iteration", "load wait", or an anchor's value
+    level: Level
+    name: str  # "wait for b_g @chunk.py:417"
+    start: Point
+    end: Point | None  # None for the kernel: it ends at every exit
+    holds: tuple[int, ...]  # the instructions that it is about
+    lines: tuple[Line, ...] = ()  # where they come from
+    waits: int = 0  # scoreboards, a bit each: the end waits for them before it reads the clock
+    note: str = ""  # where the lines are not the instructions' own: whose they are
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of one kernel.
+
+    Args:
+        flow: the kernel.
+        ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
+    """
+
+    flow: Flow
+    ptx: str = ""
+    regions: Regions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Share what is known of the control flow."""
+        object.__setattr__(self, "regions", Regions(self.flow))
+
+    def at(self, level: Level) -> list[Place]:
+        """Return what is marked at a level, in the order of the starts, outer places first."""
+        return [place for place in self.all if place.level <= level]
+
+    @cached_property
+    def all(self) -> list[Place]:
+        """All places that hold."""
+        return [place for place, why in self._judged if not why]
+
+    @cached_property
+    def refused(self) -> list[tuple[Place, str]]:
+        """Places that can't be marked, and why."""
+        return [(place, why) for place, why in self._judged if why]
+
+    @cached_property
+    def _judged(self) -> list[tuple[Place, str]]:
+        found = [(place, self._why_not(place)) for place in self._candidates()]
+        found.sort(key=lambda item: _order(item[0]))
+        return _nested(found)
+
+    def _why_not(self, place: Place) -> str:
+        return self.regions.why_not(place.start, place.end) if place.end else ""
+
+    def _candidates(self) -> Iterator[Place]:
+        yield Place("kernel", Level.KERNEL, self.flow.code.name, Point(0), None, ())
+        spinning = set[int]()
+        for header in self.flow.bodies:
+            wait = waiting(self.flow, header)
+            spinning |= set(wait)
+            yield from self._loop(header, wait)
+        yield from self._load_waits()
+        for group in groups(self.flow, [wait.at for wait in self._waits]):
+            if not spinning.issuperset(group.members):
+                yield self._group(group)
+
+    def _loop(self, header: int, wait: tuple[int, ...]) -> Iterator[Place]:
+        """Yield a loop and its iteration; a loop that only waits is a wait."""
+        ends = loop_ends(self.flow, header)
+        lines = self._loop_lines(header)
+        if ends and wait:
+            yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait)
+        elif ends:
+            name = naming.title("loop", [lines])
+            yield Place("loop", Level.LOOPS, name, *ends, (), lines[:1])
+        turn = iteration(self.flow, header, self.regions)
+        if turn and not wait:
+            yield Place("iteration", Level.LOOPS, "iteration", *turn, (), lines[:1])
+
+    def _loop_lines(self, header: int) -> tuple[Line, ...]:
+        """Return the line of a loop: the jump back has it."""
+        body = self.flow.bodies[header]
+        blocks = self.flow.graph.blocks
+        jumps = [blocks[b].end - 1 for b in self.flow.graph.before[header] if b in body]
+        return self.flow.code.instructions[max(jumps)].lines
+
+    @cached_property
+    def _waits(self) -> list[LoadWait]:
+        return load_waits(self.flow)
+
+    def _load_waits(self) -> Iterator[Place]:
+        for wait in self._waits:
+            chains = [self._lines(at) for at in wait.loads]
+            what = f"wait for {naming.variable(chains) or 'load'}"
+            yield Place(
+                "load wait",
+                Level.WAITS,
+                naming.title(what, chains),
+                Point(wait.at),
+                Point(wait.at),
+                (wait.at,),
+                _first(chains),
+                wait.mask,
+            )
+
+    def _group(self, group: Group) -> Place:
+        level, end = Level.OPS if group.issued else Level.WAITS, group.end
+        if group.kind is Anchor.MBARRIER_WAIT:
+            end = after_spinning(self.flow, group.members[-1], self.regions)
+        return self._place(group.kind.value, level, group.start, end, group.members, group.title)
+
+    def _place(
+        self,
+        kind: str,
+        level: Level,
+        start: Point,
+        end: Point,
+        members: Sequence[int],
+        title: str = "",
+    ) -> Place:
+        chains, note = self._chains(members)
+        name = naming.title(title or kind, chains, f" ({note})" if note else "")
+        return Place(kind, level, name, start, end, tuple(members), _first(chains), note=note)
+
+    def _chains(self, members: Sequence[int]) -> tuple[list[tuple[Line, ...]], str]:
+        """Return the lines of instructions, and whose they are if not their own."""
+        instructions = self.flow.code.instructions
+        if not any("GMMA" in instructions[at].opcode for at in members):
+            return [self._lines(at) for at in members], ""
+        known = [self._products.get(at, ()) for at in members]
+        if all(known):
+            return known, ""
+        wait = next((i for i in instructions[members[-1] :] if _awaits_product(i.opcode)), None)
+        return ([wait.lines], "line of its wait") if wait else ([], "line not known")
+
+    def _lines(self, at: int) -> tuple[Line, ...]:
+        """Return an instruction's lines, a load's as the PTX has them."""
+        lines = self.flow.code.instructions[at].lines
+        if lines and anchor(self.flow.code.instructions[at].opcode) is Anchor.LOAD:
+            return (self._loads.get(lines[0], lines[0]), *lines[1:])
+        return lines
+
+    @cached_property
+    def _loads(self) -> dict[Line, Line]:
+        return load_lines(self.flow.code, self.ptx)
+
+    @cached_property
+    def _products(self) -> dict[int, tuple[Line, ...]]:
+        return product_lines(self.flow.code, self.ptx)
+
+
+def marks(places: Sequence[Place]) -> list[tuple[Point, Place, bool]]:
+    """Return (where, which, whether it opens) of all places but kernels, in the order of the code.
+
+    At one point: what ends there, inner places first; what begins and ends there; what begins
+    there, outer places first.
+    """
+    keyed = []
+    for number, place in enumerate(sorted(places, key=_order)):
+        if place.end is not None:
+            inside = place.start == place.end
+            keyed.append(((place.start, 1 if inside else 2, number, 0), place, True))
+            keyed.append(
+                ((place.end, 1 if inside else 0, number if inside else -number, 1), place, False)
+            )
+    keyed.sort(key=lambda item: item[0])
+    return [(key[0], place, opens) for key, place, opens in keyed]
+
+
+def _awaits_product(opcode: str) -> bool:
+    return opcode.startswith("WARPGROUP.DEPBAR")
+
+
+def _first(chains: Sequence[tuple[Line, ...]]) -> tuple[Line, ...]:
+    return tuple(dict.fromkeys(chain[0] for chain in chains if chain))
+
+
+def _order(place: Place) -> tuple[Point, int, int]:
+    """Outer places come first: those that end later."""
+    end = place.end or Point(1 << 40)
+    return place.start, -(2 * end.index + end.after), place.level
+
+
+def _nested(judged: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
+    """Refuse what would overlap another place without being in it, or hold it."""
+    open_places: list[Place] = []
+    found: list[tuple[Place, str]] = []
+    for place, why in judged:
+        while open_places and _ends_before(open_places[-1], place.start):
+            open_places.pop()
+        around = open_places[-1] if open_places else None
+        crossing = around and not why and _crosses(around, place)
+        verdict = f"it overlaps {around.name}" if around and crossing else why
+        if not verdict:
+            open_places.append(place)
+        found.append((place, verdict))
+    return found
+
+
+def _ends_before(place: Place, point: Point) -> bool:
+    return place.end is not None and place.end <= point
+
+
+def _crosses(outer: Place, inner: Place) -> bool:
+    return bool(outer.end and inner.end and inner.end > outer.end)

@@ -1,0 +1,149 @@
+"""Which two places of a kernel hold a stretch between them: entered at one, left at the other.
+
+Both lie in the same loops; whoever comes to the end has passed the start since that loop's turn
+began; whoever passes the start comes to the end before the turn is over. So on every path the two
+alternate, and stretches whose code is nested are nested in time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ikp.machine.dominance import Dominance, dominance
+from ikp.machine.flow import Flow
+from ikp.machine.graph import depth_first
+
+_OUT = -1
+"""Stands for all that a turn of a loop, or the kernel, ends with."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """A place for code: before an instruction, on every way there; or after one.
+
+    After a jump is where control falls through: who jumps to what follows does not pass there.
+    """
+
+    index: int
+    after: bool = False
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Stretches of one kernel."""
+
+    flow: Flow
+
+    def why_not(self, start: Point, end: Point) -> str:
+        """Return why two points hold no stretch between them; "" if they do."""
+        first, last = self.block(start), self.block(end)
+        if first is None or last is None:
+            return "control never goes that way"
+        if first == last and start > end:
+            return "its end comes before its start"
+        return self._unfit({first, last}) or self._apart(first, last)
+
+    def _unfit(self, blocks: set[int]) -> str:
+        if blocks & self.irregular:
+            return "it lies in a loop with several entries"
+        return "threads of one warp may be apart there" if blocks & self.divergent else ""
+
+    def _apart(self, first: int, last: int) -> str:
+        """Return why two blocks don't alternate."""
+        loop = self.loop(first)
+        if loop != self.loop(last):
+            return "its end is in another loop than its start"
+        if not self.flow.dominance.holds(first, last):
+            return "its end can be reached without its start"
+        if first != last and not self._leaving(loop).holds(last, first):
+            return "it can be left without its end"
+        return ""
+
+    def block(self, point: Point) -> int | None:
+        """Return the block that a point lies in; None where control never comes."""
+        graph = self.flow.graph
+        block: int | None = graph.block(point.index)
+        if point.after and point.index in graph.jumps.leaving:
+            block = graph.falls.get(point.index)
+        return block if block in self.flow.dominance.entered else None
+
+    def loop(self, block: int) -> int | None:
+        """Return the first block of the innermost loop around a block."""
+        return self._loops.get(block)
+
+    @cached_property
+    def _loops(self) -> dict[int, int]:
+        outer_first = self.flow.bodies.items()
+        return {block: header for header, body in outer_first for block in body}
+
+    def parent(self, header: int) -> int | None:
+        """Return the first block of the loop around a loop."""
+        around = [
+            (len(body), other)
+            for other, body in self.flow.bodies.items()
+            if other != header and header in body
+        ]
+        return min(around)[1] if around else None
+
+    def _leaving(self, loop: int | None) -> Dominance:
+        """Return which blocks every way out of a turn of a loop passes; None for the kernel."""
+        if loop not in self._known:
+            self._known[loop] = self._found(loop)
+        return self._known[loop]
+
+    @cached_property
+    def _known(self) -> dict[int | None, Dominance]:
+        return {}
+
+    def _found(self, loop: int | None) -> Dominance:
+        graph = self.flow.graph
+        inside = self.flow.bodies[loop] if loop is not None else frozenset(graph.order)
+        after = {
+            block: [to if to in inside and to != loop else _OUT for to in graph.after[block]]
+            + ([_OUT] if block in graph.leaves else [])
+            for block in inside
+        }
+        before: dict[int, list[int]] = {block: [] for block in (*inside, _OUT)}
+        for block, tos in after.items():
+            for to in tos:
+                before[to].append(block)
+        return dominance(depth_first(before, _OUT)[::-1], after)
+
+    @cached_property
+    def irregular(self) -> set[int]:
+        """Blocks in cycles that are no natural loops."""
+        graph, number = self.flow.graph, {b: n for n, b in enumerate(self.flow.graph.order)}
+        found: set[int] = set()
+        for block in graph.order:
+            for to in graph.after[block]:
+                if number[to] <= number[block] and not self.flow.dominance.holds(to, block):
+                    ahead = set(depth_first(graph.after, to))
+                    back = set(depth_first(graph.before, block))
+                    found |= ahead & back
+        return found
+
+    @cached_property
+    def divergent(self) -> set[int]:
+        """Blocks between where threads may part (BSSY) and where they have met again (BSYNC)."""
+        graph, code = self.flow.graph, self.flow.code
+        syncs = [(at, i.operands[:1]) for at, i in enumerate(code.instructions) if i.op == "BSYNC"]
+        found: set[int] = set()
+        for at, instruction in enumerate(code.instructions):
+            if instruction.op == "BSSY":
+                name = instruction.operands[:1]
+                met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
+                last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
+                found |= self._until(graph.block(at), met, last)
+        return found
+
+    def _until(self, start: int, met: set[int], last: set[int]) -> set[int]:
+        """Return the blocks after one, up to ``met`` and with ``last``."""
+        seen: set[int] = set()
+        work = list(self.flow.graph.after[start])
+        while work:
+            block = work.pop()
+            if block not in seen and block not in met:
+                seen.add(block)
+                work += () if block in last else self.flow.graph.after[block]
+        return seen

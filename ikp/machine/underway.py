@@ -1,0 +1,81 @@
+"""What may be under way at each instruction: taken by one instruction, ended by another's wait."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ikp.machine.control import SCOREBOARDS
+from ikp.machine.flow import Flow
+from ikp.machine.liveness import with_calls
+
+PRODUCTS = SCOREBOARDS
+"""The place of warpgroups' products, after those of the scoreboards."""
+
+State = tuple[int, ...]
+"""For each scoreboard, and for products: what is under way, as bits."""
+
+NOTHING: State = (0,) * (SCOREBOARDS + 1)
+_BOARD = re.compile(r"SB(\d)")
+_ALL = re.compile(r"\{([\d,]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an instruction changes."""
+
+    ends: int  # the places that it waits for, a bit each
+    takes: list[tuple[int, int]]  # (place, bits) that are under way from then on
+
+    def __call__(self, state: State) -> State:
+        """Return the state after it."""
+        now = list(state)
+        if self.ends:
+            now = [0 if self.ends >> place & 1 else each for place, each in enumerate(now)]
+        for place, bits in self.takes:
+            now[place] |= bits
+        return tuple(now)
+
+
+def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
+    """Return what may be under way before each instruction, its own waits not yet done."""
+    states: list[State] = [NOTHING] * len(flow.code.instructions)
+    for block, state in zip(flow.graph.blocks, _entering(flow, steps), strict=True):
+        now = state
+        for at in range(block.first, block.end):
+            states[at] = now
+            if step := steps.get(at):
+                now = step(now)
+    return states
+
+
+def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
+    """Return what may be under way where each block begins, on any way there."""
+    after, blocks = with_calls(flow), flow.graph.blocks
+    inside = [[steps[at] for at in range(b.first, b.end) if at in steps] for b in blocks]
+    entering = [NOTHING] * len(blocks)
+    work = list(range(len(blocks)))[::-1]
+    while work:
+        block = work.pop()
+        now = entering[block]
+        for step in inside[block]:
+            now = step(now)
+        for to in after[block]:
+            merged = tuple([a | b for a, b in zip(entering[to], now, strict=True)])
+            if merged != entering[to]:
+                entering[to] = merged
+                work.append(to)
+    return entering
+
+
+def awaited(opcode: str, rest: str) -> int:
+    """Return the places that a counting wait ends, a bit each: one down to zero ends all."""
+    if listed := _ALL.search(rest):
+        return sum({1 << int(board) for board in listed[1].split(",")})
+    _, _, left = rest.partition(",")
+    if left.strip() not in ("0x0", ""):
+        return 0
+    if opcode.startswith("WARPGROUP"):
+        return 1 << PRODUCTS
+    found = _BOARD.search(rest)
+    return 1 << int(found[1]) if found else 0

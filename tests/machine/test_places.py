@@ -1,0 +1,216 @@
+"""Where time goes in a kernel: what is found, its names, and that it holds on every path."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ikp.machine.flow import Flow
+from ikp.machine.places import Level, Place, Places, marks
+from ikp.machine.regions import Point, Regions
+from tests.machine import kernels
+from tests.machine.compiled import CASES, code, machine
+from tests.machine.texts import sass
+
+SOURCE = Path(kernels.__file__).read_text().splitlines()
+
+
+@cache
+def places(name: str) -> Places:
+    return Places(machine(name).flow, code(name).ptx)
+
+
+def told(found: list[Place]) -> list[str]:
+    """Return the names, with the source's text in place of its line numbers."""
+    return [re.sub(r"@kernels\.py:(\d+)", lambda m: f"@ {_text(m[1])}", p.name) for p in found]
+
+
+def _text(number: str) -> str:
+    return SOURCE[int(number) - 1].strip().partition("(")[0]
+
+
+def in_loop(name: str, level: Level = Level.OPS) -> list[str]:
+    """Return what the first loop's turn holds."""
+    found = places(name).at(level)
+    turn = next(place for place in found if place.kind == "iteration")
+    assert turn.end
+    return told([p for p in found if p is not turn and turn.start <= p.start < turn.end])
+
+
+@pytest.mark.compiled
+def test_a_pipelined_product() -> None:
+    assert in_loop("matmul") == [
+        "cp.async wait @ x = tl.load",
+        "barrier @ x = tl.load",
+        "wgmma x4 @ acc = tl.dot",
+        "wgmma wait @ left += BK",
+        "barrier @ left += BK",
+        "cp.async x4 @ x = tl.load",
+        "cp.async x4 @ y = tl.load",
+    ]
+    assert told(places("matmul").at(Level.LOOPS)) == [
+        "matmul",
+        "loop @ for _ in range",
+        "iteration",
+    ]
+
+
+@pytest.mark.compiled
+def test_a_product_whose_operands_come_by_tma() -> None:
+    assert in_loop("matmul TMA", Level.WAITS)[0] == "mbarrier wait @ for k in range"
+    assert [name for name in in_loop("matmul TMA") if "TMA" in name] == [
+        "TMA load @ x = left.load",
+        "TMA load @ y = right.load",
+    ]
+
+
+@pytest.mark.compiled
+def test_attention() -> None:
+    assert in_loop("attention") == [
+        "cp.async wait @ keys = tl.load",
+        "barrier @ keys = tl.load",
+        "wgmma x8 @ scores = tl.dot",
+        "wgmma wait @ weights, factor, top, total = softened",
+        "wgmma x8 @ acc = tl.dot",
+        "barrier @ keys = tl.load",
+        "cp.async x4 @ keys = tl.load",
+        "cp.async x4 @ values = tl.load",
+    ]
+
+
+@pytest.mark.compiled
+def test_a_norm_waits_for_its_loads_by_name() -> None:
+    second = [p for p in places("rms_norm").at(Level.WAITS) if p.kind == "load wait"][-3:]
+    assert [re.sub(" @.*", "", place.name) for place in second] == [
+        "wait for row", "wait for gain", "wait for gain",
+    ]  # fmt: skip
+    assert all(place.waits and place.start == place.end for place in second)
+
+
+@pytest.mark.compiled
+def test_a_load_that_waits_for_a_load() -> None:
+    names = in_loop("gathered", Level.WAITS)
+    assert names[0] == "wait for page @ page = tl.load"
+    assert names[-1] == "wait for load @ total += tl.load"
+
+
+@pytest.mark.compiled
+def test_without_ptx_the_lines_of_products_are_those_of_their_wait() -> None:
+    found = Places(machine("matmul").flow).all
+    (product,) = (place for place in found if place.kind == "product")
+    assert product.name.endswith("(line of its wait)") and product.note
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", CASES)
+def test_stretches_alternate_and_nest_on_every_path(name: str) -> None:
+    found = places(name).all
+    assert len(found) > 5
+    alternates(machine(name).flow, found)
+    walk(machine(name).flow, found, random.Random(name))
+
+
+def alternates(flow: Flow, found: list[Place]) -> None:
+    """Go through every (instruction, open or not) that any path comes to, for each place."""
+    leaving, count = flow.graph.jumps.leaving, len(flow.code.instructions)
+    for place in found:
+        if place.end is None or place.start == place.end:
+            continue
+        seen: set[tuple[int, bool]] = set()
+        work = [(0, False)]
+        while work:
+            at, inside = work.pop()
+            if (at, inside) in seen:
+                continue
+            seen.add((at, inside))
+            inside = passed(place, Point(at), inside)
+            ways = [to for to, _ in leaving.get(at, ((at + 1, ""),)) if to < count]
+            if flow.graph.jumps.ends(at):
+                assert not inside, f"{place.name} is open where the kernel ends"
+            for to in ways:
+                falls = to == at + 1
+                work.append((to, passed(place, Point(at, after=True), inside) if falls else inside))
+
+
+def passed(place: Place, point: Point, inside: bool) -> bool:
+    if point == place.end:
+        assert inside, f"the end of {place.name} comes without its start"
+        inside = False
+    if point == place.start:
+        assert not inside, f"the start of {place.name} comes twice"
+        inside = True
+    return inside
+
+
+def walk(flow: Flow, found: list[Place], chance: random.Random) -> None:
+    """Walk at random: what was opened last is closed first."""
+    here: dict[Point, list[tuple[Place, bool]]] = {}
+    for point, place, opens in marks(found):
+        here.setdefault(point, []).append((place, opens))
+    at, stack = 0, list[Place]()
+    for _ in range(5000):
+        turn(here.get(Point(at), []), stack)
+        ways = flow.graph.jumps.leaving.get(at, [(at + 1, "")])
+        if not ways or at + 1 >= len(flow.code.instructions):
+            at, stack = 0, []
+            continue
+        to = chance.choice(ways)[0]
+        if to == at + 1:
+            turn(here.get(Point(at, after=True), []), stack)
+        at = to
+
+
+def turn(events: list[tuple[Place, bool]], stack: list[Place]) -> None:
+    for place, opens in events:
+        if opens:
+            stack.append(place)
+        else:
+            assert stack.pop() is place
+
+
+@pytest.mark.any_pins
+@pytest.mark.parametrize(
+    ("lines", "start", "end", "why"),
+    [
+        (("NOP", "NOP", "EXIT"), Point(0), Point(1, after=True), ""),
+        (("NOP", "NOP", "EXIT"), Point(1), Point(0), "its end comes before its start"),
+        (("@P0 BRA `(.L_x_1)", "NOP", ".L_x_1:", "NOP", "EXIT"), Point(1), Point(2),
+         "its end can be reached without its start"),
+        (("@P0 BRA `(.L_x_1)", "NOP", ".L_x_1:", "NOP", "EXIT"), Point(0), Point(1),
+         "it can be left without its end"),
+        (("@P0 BRA `(.L_x_1)", "NOP", ".L_x_1:", "NOP", "EXIT"), Point(0), Point(2), ""),
+        (("NOP", "@P0 EXIT", "NOP", "EXIT"), Point(0), Point(2), "it can be left without its end"),
+        (("NOP", ".L_x_1:", "NOP", "@P0 BRA `(.L_x_1)", "EXIT"), Point(0), Point(1),
+         "its end is in another loop than its start"),
+        (("NOP", ".L_x_1:", "NOP", "@P0 BRA `(.L_x_1)", "EXIT"), Point(0),
+         Point(2, after=True), ""),
+        ((".L_x_1:", "NOP", "@P1 BRA `(.L_x_1)", "NOP", "@P0 BRA `(.L_x_1)", "EXIT"),
+         Point(0), Point(3), "it can be left without its end"),
+        (("BSSY B0, `(.L_x_1)", "@P0 BRA `(.L_x_2)", "NOP", ".L_x_2:", "BSYNC B0", ".L_x_1:",
+          "EXIT"),
+         Point(2), Point(2, after=True), "threads of one warp may be apart there"),
+        (("@P0 BRA `(.L_x_2)", ".L_x_1:", "NOP", ".L_x_2:", "NOP", "@P1 BRA `(.L_x_1)", "EXIT"),
+         Point(2), Point(2, after=True), "it lies in a loop with several entries"),
+    ],
+)  # fmt: skip
+def test_what_holds_a_stretch(lines: tuple[str, ...], start: Point, end: Point, why: str) -> None:
+    assert Regions(Flow(sass(*lines))).why_not(start, end) == why
+
+
+@pytest.mark.any_pins
+def test_a_loop_that_only_waits_is_a_wait() -> None:
+    flow = Flow(sass("NOP", ".L_x_1:", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R2], R3",
+                     "@!P0 BRA `(.L_x_1)", "EXIT"))  # fmt: skip
+    kinds = [(p.kind, p.start, p.end) for p in Places(flow).all]
+    assert kinds[1:] == [("mbarrier wait", Point(0, after=True), Point(2, after=True))]
+
+
+@pytest.mark.any_pins
+def test_places_that_cross_are_refused() -> None:
+    """A kernel's own marks can't: these are made to."""
+    flow = Flow(sass("LDG.E R4, desc[UR4][R2.64]", "LDG.E R5, desc[UR4][R2.64]", "EXIT"))
+    assert [p.name for p in Places(flow).all] == ["k", "load x2"]

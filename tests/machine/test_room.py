@@ -1,0 +1,171 @@
+"""What is free: dead, nothing under way to or from it, and scoreboards that nobody holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ikp.machine.flow import Flow
+from ikp.machine.liveness import Liveness, clobbers
+from ikp.machine.resources import R, bit, names
+from ikp.machine.room import Room
+from ikp.machine.sass import Code, parse
+from tests.machine.compiled import CASES, machine
+from tests.machine.texts import HEAD
+
+
+def controlled(*lines: tuple[str, int | None, int | None, int]) -> Code:
+    """Return code from (text, write scoreboard, read scoreboard, wait mask)."""
+    text, address = HEAD, 0
+    for line, writes, reads, waits in lines:
+        if line.endswith(":"):
+            text += f"{line}\n"
+            continue
+        fields = (7 if writes is None else writes, 7 if reads is None else reads)
+        high = 15 << 41 | fields[0] << 46 | fields[1] << 49 | waits << 52
+        text += f"        /*{address:04x}*/   {line} ;   /* 0x{0:016x} */\n"
+        text += f"                    /* 0x{high:016x} */\n"
+        address += 16
+    (code,) = parse(text)
+    return code
+
+
+def room(*lines: tuple[str, int | None, int | None, int]) -> Room:
+    return Room(Liveness(Flow(controlled(*lines))))
+
+
+def late(made: Room) -> list[list[str]]:
+    """Return what is unsafe before each instruction, though nobody may need it."""
+    table = made.flight.table
+    return [names(sum(1 << int(n) for n in np.flatnonzero(row))) for row in table]
+
+
+@pytest.mark.any_pins
+def test_a_load_that_nobody_needs_still_writes_its_register() -> None:
+    made = room(
+        ("LDG.E R4, desc[UR4][R2.64]", 2, None, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 4),
+        ("NOP", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    assert [("R4" in each) for each in late(made)] == [False, *[True] * 4, False, False]
+    assert not clobbers(made.liveness.flow, 1, bit("R4"))
+    assert 4 not in made.at(3).registers and 4 in made.at(5).registers
+    assert made.at(3).scoreboards == (0, 1, 3, 4, 5) and 2 in made.at(5).scoreboards
+    assert made.unused_scoreboards == (0, 1, 3, 4, 5)
+
+
+@pytest.mark.any_pins
+def test_a_store_that_was_issued_still_reads_its_registers() -> None:
+    made = room(
+        ("STG.E.64 desc[UR4][R2.64], R6", None, 1, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 2),
+        ("EXIT", None, None, 0),
+    )
+    assert {"R2", "R3", "R6", "R7"} <= set(late(made)[1])
+    assert late(made)[3] == []
+
+
+@pytest.mark.any_pins
+def test_what_a_loop_leaves_under_way_is_so_at_its_top() -> None:
+    made = room(
+        ("MOV R9, R9", None, None, 0),
+        (".L_x_1:", None, None, 0),
+        ("NOP", None, None, 0),
+        ("LDG.E R4, desc[UR4][R2.64]", 0, None, 0),
+        ("@P0 BRA `(.L_x_1)", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    assert "R4" in late(made)[1]
+    assert "R4" not in late(made)[0]
+
+
+@pytest.mark.any_pins
+def test_a_products_registers_are_its_own_until_all_are_waited_for() -> None:
+    product = "HGMMA.64x8x16.F32 R24, R4, gdesc[UR8], R24, gsb0"
+    made = room(
+        (product, None, None, 0),
+        ("WARPGROUP.DEPBAR.LE gsb0, 0x1", None, None, 0),
+        ("NOP", None, None, 0),
+        ("WARPGROUP.DEPBAR.LE gsb0, 0x0", None, None, 0),
+        ("NOP", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    own = {"R4", "R5", "R6", "R7", "R24", "R25", "R26", "R27"}
+    assert [own <= set(each) for each in late(made)] == [False, True, True, True, False, False]
+
+
+@pytest.mark.any_pins
+def test_a_scoreboard_that_is_counted_is_never_to_be_shared() -> None:
+    made = room(
+        ("LDGDEPBAR", 0, None, 0),
+        ("DEPBAR.LE SB0, 0x2", None, None, 0),
+        ("DEPBAR.LE SB0, 0x0", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    assert made.flight.counted == {0}
+    assert made.flight.taken[:, 0].tolist() == [False, True, True, False]
+    assert 0 not in made.at(3).scoreboards
+
+
+@pytest.mark.any_pins
+def test_what_was_just_written_may_not_be_there_yet() -> None:
+    """The pair's high half is dead, and yet it comes a few cycles after the instruction."""
+    made = room(
+        ("IMAD.WIDE R4, R2, R3, R6", None, None, 0),
+        ("MOV R8, R4", None, None, 0),
+        ("NOP", None, None, 0),
+        ("STS [R9], R8", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    assert 5 not in made.at(1).registers and 5 in made.at(3).registers
+
+
+@pytest.mark.any_pins
+def test_pairs_and_quads_are_aligned() -> None:
+    made = room(("STS [R3], R9", None, None, 0), ("EXIT", None, None, 0))
+    spare = made.through([0], registers=13)
+    assert spare.registers == (0, 2, 4, 5, 6, 7, 8, 10, 11, 12)
+    assert (spare.pairs, spare.quads) == ((4, 6, 10), (4,))
+    assert made.through([0]).registers == (0, 2, 4, 5, 6, 7, 8)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_free_is_dead_and_not_under_way(name: str) -> None:
+    found = Room(machine(name))
+    assert not (found.free & found.liveness.table).any()
+    assert not (found.free & found.flight.table).any()
+    assert found.free[:, R.columns][:, : found.highest + 1].any()
+
+
+@pytest.mark.compiled
+def test_a_pipelined_loop_counts_the_scoreboard_of_its_copies() -> None:
+    assert Room(machine("matmul")).flight.counted == {0}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", CASES)
+def test_whoever_reads_a_loads_result_has_waited_for_it(name: str) -> None:
+    """So what the control bits say of who waits for whom is what the operands need."""
+    flow, effects = machine(name).flow, machine(name).effects
+    states = Room(machine(name)).flight.states
+    waits = flow.code.controls.waits.tolist()
+    for at, effect in enumerate(effects):
+        ready = [0 if waits[at] >> board & 1 else each for board, each in enumerate(states[at][:6])]
+        for board, each in enumerate(ready):
+            loads = each & effect.reads & ~found_as_source(machine(name), board)
+            assert not loads, (flow.code.instructions[at].text, names(loads))
+
+
+def found_as_source(found: Liveness, board: int) -> int:
+    """Return what instructions that take a scoreboard for reading read: reading twice is fine."""
+    reads = found.flow.code.controls.reads.tolist()
+    sources = 0
+    for at, effect in enumerate(found.effects):
+        sources |= effect.reads if reads[at] == board else 0
+    return sources

@@ -61,7 +61,7 @@ class Step:
 NOP: Final = Step(0x7918, 0)
 
 
-def assemble(steps: Sequence[Step], scoreboard: int) -> list[int]:
+def assemble(steps: Sequence[Step], scoreboard: int, settled: str = "RUP") -> list[int]:
     """Return the words of a run of instructions.
 
     When the run is over, what it wrote can be read. Stores may still have to read their registers:
@@ -70,9 +70,10 @@ def assemble(steps: Sequence[Step], scoreboard: int) -> list[int]:
     Args:
         steps: in the order in which they run.
         scoreboard: one that nothing else in flight here holds.
+        settled: the files of which that is so; nobody reads what is in the others so soon.
     """
     ordered = _with_waits(steps, 1 << scoreboard)
-    stalls, pads = _times(ordered)
+    stalls, pads = _times(ordered, settled)
     words: list[int] = []
     starts: list[int] = []  # of each step, among the words
     for pad in pads:
@@ -104,7 +105,7 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
     return [*ordered, NOP.after(scoreboard)] if written else ordered
 
 
-def _times(steps: Sequence[Step]) -> tuple[list[int], list[list[int]]]:
+def _times(steps: Sequence[Step], settled: str) -> tuple[list[int], list[list[int]]]:
     """Return each step's stall, and the stalls of the NOPs before each, and behind the last."""
     now = 0
     ready: dict[Resource, int] = {}
@@ -120,7 +121,8 @@ def _times(steps: Sequence[Step]) -> tuple[list[int], list[list[int]]]:
         stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
         ready |= dict.fromkeys(step.writes, now + step.time)
         now += stalls[-1]
-    pads.append(_hold(stalls, max(ready.values(), default=0) - now))
+    last = max((cycle for (file, _), cycle in ready.items() if file in settled), default=0)
+    pads.append(_hold(stalls, last - now))
     return stalls, pads
 
 

@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Final, TypeAlias
+from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, records
-from ikp.machine.assembler import Step, assemble
+from ikp.machine import records
 from ikp.machine.attributes import Code as Attribute
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.insert import OnEdge, insert
-from ikp.machine.liveness import Liveness
+from ikp.machine.insert import insert
+from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.records import CELL, CELL_BYTES, Frame
-from ikp.machine.resources import UR, R
-from ikp.machine.sass import Instruction
-from ikp.machine.shift import Before
-from ikp.machine.spots import Loop, Spot, Way, loops
+from ikp.machine.resources import UR
+from ikp.machine.room import Room
+from ikp.machine.weave import Weaver
 
-DETAILS: Final = ("kernel", "loops")
+DETAILS: Final = {level.name.lower(): level for level in Level}
+"""How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
+
+_SM = 90
 _RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
+_PORTION = 8
+"""Registers are handed out to threads in portions."""
+_ENOUGH = 32
+"""With so many registers for each thread, an SM holds as many threads as it can."""
+_ON_AN_SM = 65536
 _LANES = 32
+_MOST_UNIFORM = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
     """A patched cubin, and what is recorded in it.
 
-    ``warps`` is how many a block has. ``notes`` say what is not recorded, and what that costs.
+    ``warps`` is how many a block has. ``notes`` say what is not recorded, and what the rest costs.
     """
 
     cubin: bytes
@@ -51,14 +57,20 @@ class Patch:
 
 
 def patch(
-    cubin: bytes, name: str, *, detail: str = "loops", language: Language = Language.OTHER
+    cubin: bytes,
+    name: str,
+    *,
+    detail: str = "loops",
+    ptx: str = "",
+    language: Language = Language.OTHER,
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
     Args:
         cubin: the file that the compiler wrote.
         name: the kernel.
-        detail: "kernel" records how long it runs, "loops" also each loop and iteration.
+        detail: one of ``DETAILS``.
+        ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
 
     Raises:
@@ -72,190 +84,87 @@ def patch(
     code = next((each for each in read(cubin) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    plan = _planned(code, detail)
-    frame, count = _frame(kernel, code, plan)
-    frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES), warps=_warps(kernel))
-    if frame.warps is None:
-        raise PatchError(f"{name} doesn't say how many threads a block has (.reqntid).")
-    before = kernel.registers
+    room, before = Room(code), kernel.registers
+    frame, count = _frame(kernel, room)
+    frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
+    places = Places(code.flow, ptx)
+    weaver = Weaver(room, frame, count - _RESERVED, _named(places.at(DETAILS[detail])))
+    added = weaver.woven(name, language)
     if count > before:
         set_registers(file, name, count)
-    added, edges = _written(plan, frame, code, kernel, language)
-    insert(file, name, added, edges)
-    return Patch(file.write(), tuple(plan.names), frame.warps, (before, count), tuple(plan.notes))
+    insert(file, name, added)
+    notes = [*_occupancy(name, frame, before, count), *weaver.notes]
+    return Patch(file.write(), tuple(weaver.names), frame.warps or 0, (before, count), tuple(notes))
 
 
-_SM = 90
-
-_Action: TypeAlias = tuple[int, str, int, int]
-"""What is done at a spot: its rank there, "begin", "end" or "again", a register, a region."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What is recorded where. Registers go by their number among those that are kept."""
-
-    names: list[str]
-    actions: dict[Spot, list[_Action]] = field(default_factory=dict)
-    kept: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, spots: Iterable[Spot], *action: object) -> None:
-        for spot in spots:
-            self.actions.setdefault(spot, []).append(action)  # type: ignore[arg-type]
+def _named(places: list[Place]) -> list[Place]:
+    """Return places with names that tell iterations of one loop from those of another."""
+    return [
+        replace(each, name=f"iteration @{PurePath(line.file).name}:{line.number}")
+        if each.kind == "iteration" and (line := next(iter(each.lines), None))
+        else each
+        for each in places
+    ]
 
 
-def _planned(code: Liveness, detail: str) -> _Plan:
-    plan = _Plan([code.flow.code.name])
-    for loop in loops(code.flow) if detail != "kernel" else ():
-        if isinstance(loop, str):
-            plan.notes.append(f"{loop} is not recorded: no record can stand where it is entered.")
-        else:
-            _add_loop(plan, code, loop)
-    return plan
-
-
-def _add_loop(plan: _Plan, code: Liveness, loop: Loop) -> None:
-    where = _where(code, loop.last)
-    whole, turn = f"loop{where}", f"iteration{where}"
-    plan.names += [whole, turn]
-    first, second = 2 * loop.depth, 2 * loop.depth + 1
-    plan.kept = max(plan.kept, second + 1)
-    out, on = -loop.depth, 1000 + loop.depth
-    plan.add(loop.breaks, out, "end", second, region_id(turn))
-    plan.add((*loop.breaks, *loop.leaves), out, "end", first, region_id(whole))
-    plan.add(loop.turns, 500, "again", second, region_id(turn))
-    plan.add(loop.entries, on, "begin", first, second)
-
-
-def _where(code: Liveness, at: int) -> str:
-    lines = code.flow.code.instructions[at].lines
-    return f" @{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
-
-
-def _frame(kernel: Kernel, code: Liveness, plan: _Plan) -> tuple[Frame, int]:
-    """Return the registers for the records, and how many a thread then has."""
-    first = -(-(kernel.registers - _RESERVED) // 4) * 4
-    cursor, kept = first + 4, first + 6
-    last = kept + max(plan.kept, 2)
-    if last > R.count - _RESERVED:
+def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
+    """Return the registers that are kept for records, and how many a thread then has."""
+    cursor = _unused_pair(room)
+    count = max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH)
+    count = min(-(-count // _PORTION) * _PORTION, _most(kernel))
+    if cursor + 2 + _RESERVED > count:
         raise PatchError(
             f"{kernel.name} has {kernel.registers} registers for each thread: there are none left "
             "for records."
         )
-    uniform = -(-(_highest(code.used, UR.first, UR.count) + 1) // 2) * 2
+    uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
     if uniform + records.UNIFORMS > _MOST_UNIFORM:
         raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
-    frame = Frame(cursor, first, kept, 0, uniform, _scoreboard(code, plan), 0)
-    return frame, last + _RESERVED
+    return Frame(cursor, uniform, 0, _warps(kernel)), count
 
 
-_MOST_UNIFORM = 63
+def _unused_pair(room: Room) -> int:
+    """Return the first of two registers that the kernel never uses."""
+    used = room.liveness.used
+    return next(pair for pair in range(2, 256, 2) if not used >> pair & 3)
 
 
-def _highest(members: int, first: int, count: int) -> int:
-    return (members >> first & (1 << count) - 1).bit_length() - 1
+def _most(kernel: Kernel) -> int:
+    """Return how many registers each thread of a kernel can have."""
+    threads = (_warps(kernel) or 0) * _LANES
+    return min(255, _ON_AN_SM // threads // _PORTION * _PORTION) if threads else 255
 
 
-def _scoreboard(code: Liveness, plan: _Plan) -> int:
-    """Return the scoreboard that is held at the fewest of the records' places."""
-    flying = in_flight(code)
-    places = [spot.at for spot in plan.actions] or [0]
-    held = [sum(flying[at] >> board & 1 for at in places) for board in range(6)]
-    best = min(range(6), key=held.__getitem__)
-    if held[best]:
-        plan.notes.append(
-            f"{held[best]} of {len(places)} records wait for what the kernel has in flight."
-        )
-    return best
+def _highest_uniform(room: Room) -> int:
+    return (room.liveness.used >> UR.first & (1 << UR.count) - 1).bit_length() - 1
 
 
-def in_flight(code: Liveness) -> list[int]:
-    """Return the scoreboards that may be held before each instruction, as masks."""
-    controls, graph = code.flow.code.controls, code.flow.graph
-    taken = [
-        (1 << int(w) if w < 6 else 0) | (1 << int(r) if r < 6 else 0)
-        for w, r in zip(controls.writes, controls.reads, strict=True)
-    ]
-    waits = [int(mask) for mask in controls.waits]
-    entering = [0] * len(graph.blocks)
-    before = [0] * len(taken)
-    work = list(graph.order)
-    while work:
-        number = work.pop(0)
-        now = entering[number]
-        block = graph.blocks[number]
-        for at in range(block.first, block.end):
-            before[at] = now
-            now = now & ~waits[at] | taken[at]
-        for to in graph.after[number]:
-            if now & ~entering[to]:
-                entering[to] |= now
-                work.append(to)
-    return before
-
-
-def _warps(kernel: Kernel) -> int | None:
+def _warps(kernel: Kernel) -> int:
     for each in kernel.attributes:
         if each.code == Attribute.REQNTID:
             x, y, z = each.words
-            return -(-x // _LANES) if y == z == 1 else None
-    return None
+            if y == z == 1:
+                return -(-x // _LANES)
+    raise PatchError(
+        f"{kernel.name} doesn't say how many threads a block has (.reqntid), or has them in more "
+        "than one dimension."
+    )
 
 
-def _written(
-    plan: _Plan, frame: Frame, code: Liveness, kernel: Kernel, language: Language
-) -> tuple[list[Before], list[OnEdge]]:
-    """Return the words of all records."""
-    added = [Before(0, tuple(assemble(records.entry(frame, language), frame.scoreboard)), True)]
-    edges = []
-    for spot, actions in plan.actions.items():
-        at = _landing(code, spot)
-        words = _words(replace(frame, predicate=_predicate(code, at)), sorted(actions))
-        if spot.way is Way.TAKEN:
-            edges.append(OnEdge(spot.at, words))
-        else:
-            added.append(Before(spot.at, words, spot.way is Way.FALLEN))
-    for at, instruction in enumerate(code.flow.code.instructions):
-        if instruction.op == "EXIT" and not instruction.never_runs:
-            here = replace(frame, predicate=_predicate(code, at))
-            steps = records.leave(here, records.range_tag(region_id(plan.names[0])))
-            steps = [*_unless_staying(instruction, len(steps)), *steps]
-            added.append(Before(at, tuple(assemble(steps, frame.scoreboard))))
-    return added, edges
-
-
-def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:
-    """Have threads that an EXIT lets go on skip so many steps."""
-    guard = leaving.guard
-    if not guard:
+def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
+    """Tell where more registers leave room for fewer blocks."""
+    was, becomes = (_blocks(count, frame.warps or 1) for count in (before, now))
+    if was == becomes:
         return []
-    if guard.lstrip("!")[0] != "P":
-        raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
-    return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!"))]
+    return [
+        f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
+        f"{becomes} blocks, not {was}, as far as registers go."
+    ]
 
 
-def _landing(code: Liveness, spot: Spot) -> int:
-    """Return the instruction that runs behind what stands at a spot."""
-    if spot.way is not Way.TAKEN:
-        return spot.at
-    return next(to for to in code.flow.after[spot.at] if to != spot.at + 1)
+def _blocks(registers: int, warps: int) -> int:
+    each = -(-registers // _PORTION) * _PORTION * _LANES * warps
+    return min(_ON_AN_SM // each, 64 // warps)
 
 
-def _predicate(code: Liveness, at: int) -> int:
-    free = [number for number, live in enumerate(code.predicates[at]) if not live]
-    if not free:
-        raise PatchError(f"no predicate is free at instruction {at}.")
-    return free[-1]
-
-
-def _words(frame: Frame, actions: Sequence[_Action]) -> tuple[int, ...]:
-    steps: list[Step] = []
-    for _, what, register, other in actions:
-        kept = frame.address + register
-        if what == "begin":
-            steps += [*records.keep_start(kept), forms.copy(frame.address + other, kept)]
-        else:
-            tag = records.range_tag(other)
-            steps += records.end_kept(frame, tag, kept, again=what == "again")
-    return tuple(assemble(steps, frame.scoreboard))
+__all__ = ["DETAILS", "Patch", "patch", "region_id"]

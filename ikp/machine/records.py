@@ -43,14 +43,10 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The registers that a patched kernel keeps for its records, and the scoreboard they use."""
+    """The registers that a patched kernel keeps for its records from its entry on."""
 
     cursor: int  # two, the first even: the address of the next record
-    quad: int  # four, the first a multiple of four: the record being made
-    address: int  # two, the first even
-    predicate: int
     uniform: int  # eighteen, the first even
-    scoreboard: int
     cell: int  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     places: Places = Places()
@@ -90,21 +86,46 @@ class Frame:
         """The uniform register that identifies the launch."""
         return self.uniform + 7
 
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """What is free at one place, and used there alone.
+
+    A record is stored at once if its words are in a row: ``first`` a multiple of four, ``last`` two
+    behind it. Entries and exits need such a row, with a fourth register behind it.
+    """
+
+    first: int  # two registers, the first even: a record's tag and start
+    last: int  # a record's end
+    predicate: int
+    scoreboard: int
+    address: int = 0  # two registers, the first even: at entries and exits
+
+    @property
+    def in_a_row(self) -> bool:
+        """Whether one store can take a whole record."""
+        return self.first % 4 == 0 and self.last == self.first + 2
+
+    @property
+    def quad(self) -> int:
+        """Four registers in a row, at entries and exits."""
+        return self.first
+
     @property
     def busy(self) -> int:
-        """The mask of the scoreboard."""
+        """The mask of the scoreboard, which is held until stores have read their registers."""
         return 1 << self.scoreboard
 
 
-def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
+def entry(frame: Frame, scratch: Scratch, language: Language = Language.OTHER) -> list[Step]:
     """Return what stands before a kernel's first instruction."""
     f, u, p = forms, frame.uniform + 8, frame.places
     thread, block, base, slot = 0, 4, 2, 6
     lane, ok = 0, 1  # predicates, all of which are free here
     grid, cell, sizes = u, u + 2, u + 4
     steps = [
-        f.wide(frame.quad, f.GLOBAL_TIMER),
-        f.wide(frame.quad + 2, f.CLOCK),
+        f.wide(scratch.quad, f.GLOBAL_TIMER),
+        f.wide(scratch.quad + 2, f.CLOCK),
         *[f.special(block + axis, f.CTAID_X + axis) for axis in range(3)],
         f.special(8, f.SM),
         f.constant(frame.descriptor, 0, p.descriptor, pair=True),
@@ -122,54 +143,44 @@ def entry(frame: Frame, language: Language = Language.OTHER) -> list[Step]:
         f.below(ok, slot, sizes + 1, unless=lane),
         f.from_uniform(base, cell),
         f.add(base, base, abi.LAUNCH_HEADER_BYTES),
-        f.multiply_add(frame.address, slot, sizes, base),
-        f.from_uniform(frame.address + 1, cell + 1),
+        f.multiply_add(scratch.address, slot, sizes, base),
+        f.from_uniform(scratch.address + 1, cell + 1),
         f.from_uniform(frame.cursor + 1, cell + 1),
         f.add(7, slot, 1),
         f.multiply_add(7, 7, sizes, base),
         f.to_uniform(frame.limit, 7),
-        f.to_uniform(frame.slot, frame.address),
-        f.to_uniform(frame.first, frame.quad + 2),
-        f.add(7, frame.address, abi.SLOT_HEADER_BYTES),
+        f.to_uniform(frame.slot, scratch.address),
+        f.to_uniform(frame.first, scratch.quad + 2),
+        f.add(7, scratch.address, abi.SLOT_HEADER_BYTES),
         f.choose(frame.cursor, 7, _NOBODY, ok),
-        _put(frame, frame.address, _SLOT["init_ns"], frame.quad).when(ok),
+        _put(frame, scratch.address, _SLOT["init_ns"], scratch.quad).when(ok),
         f.to_uniform(frame.high, frame.cursor + 1),
         f.to_uniform(frame.sm, 8),
     ]
-    return [*steps, *_launch_header(frame, language, u, base, slot, ok)]
+    return [*steps, *_launch_header(frame, scratch, language, u, base, slot, ok)]
 
 
-def start(frame: Frame) -> list[Step]:
-    """Return what begins a range that ends before another record is made."""
-    return [forms.clock(frame.quad + 1).after(frame.busy)]
-
-
-def end(frame: Frame, tag: int) -> list[Step]:
-    """Return what ends the range that ``start`` began."""
-    return [forms.clock(frame.quad + 2), *_record(frame, tag)]
-
-
-def keep_start(register: int) -> list[Step]:
-    """Return what begins a range within which other records are made."""
+def start(register: int) -> list[Step]:
+    """Return what begins a range: the clock is read into a register, to be kept or stored."""
     return [forms.clock(register)]
 
 
-def end_kept(frame: Frame, tag: int, register: int, *, again: bool = False) -> list[Step]:
-    """Return what ends the range whose start is kept; ``again``: where the next one begins."""
-    return [
-        forms.clock(frame.quad + 2).after(frame.busy),
-        forms.copy(frame.quad + 1, register),
-        *([forms.copy(register, frame.quad + 2)] if again else []),
-        *_record(frame, tag),
-    ]
+def keep(uniform: int, register: int) -> list[Step]:
+    """Return what keeps a start in a uniform register."""
+    return [forms.to_uniform(uniform, register)]
 
 
-def leave(frame: Frame, tag: int | None = None) -> list[Step]:
+def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> list[Step]:
+    """Return what ends a range; ``kept``: the uniform register with its start, if it is not in place."""
+    return [forms.clock(scratch.last), *_record(frame, scratch, tag, kept)]
+
+
+def leave(frame: Frame, scratch: Scratch, tag: int | None = None) -> list[Step]:
     """Return what stands before an EXIT; ``tag``: of the range that lasts since the entry."""
-    f, ok, quad = forms, frame.predicate, frame.quad
-    here = (frame.address, frame.address + 1)
+    f, ok, quad = forms, scratch.predicate, scratch.quad
+    here = (scratch.address, scratch.address + 1)
     steps = [
-        f.wide(quad, f.GLOBAL_TIMER).after(frame.busy),
+        f.wide(quad, f.GLOBAL_TIMER),
         f.wide(quad + 2, f.CLOCK),
         f.from_uniform(here[0], frame.slot),
         f.from_uniform(here[1], frame.high),
@@ -177,12 +188,12 @@ def leave(frame: Frame, tag: int | None = None) -> list[Step]:
         _put(frame, here[0], _SLOT["finish_ns"], quad).when(ok),
     ]
     if tag is not None:
-        steps += [f.from_uniform(quad + 1, frame.first), *_record(frame, tag)]
+        steps += _record(frame, scratch, tag, frame.first)
     count = frame.cursor
     return [
         *steps,
         f.differs(ok, frame.cursor, _NOBODY),
-        f.subtract_uniform(count, frame.cursor, frame.slot).after(frame.busy),
+        f.subtract_uniform(count, frame.cursor, frame.slot).after(scratch.busy),
         f.add(count, count, -abi.SLOT_HEADER_BYTES),
         f.shift_right(count, count, abi.RECORD_BYTES.bit_length() - 1),
         f.subtract_uniform(count + 1, frame.cursor + 1, frame.high),
@@ -201,19 +212,29 @@ def range_tag(region: int) -> int:
     return abi.tag(Kind.RANGE, PayloadType.NONE, region)
 
 
-def _record(frame: Frame, tag: int) -> list[Step]:
-    """Store the record in the quad if there is room.
+def _record(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
+    """Store the record if there is room.
 
     The cursor moves first: behind the store, it would have to wait until that has read it. Where
-    the slot is full, no address is needed any more: its upper half counts what is dropped.
+    the slot is full, no address is needed any more: its upper half counts what is dropped. What is
+    kept is read last: a range may be so short that its start is only just on its way.
     """
-    f, room = forms, frame.predicate
+    f, first, room = forms, scratch.first, scratch.predicate
+    back = -abi.RECORD_BYTES
+    if scratch.in_a_row:  # nobody reads what is stored as the payload
+        stores = [_put(frame, frame.cursor, back, first)]
+    else:
+        stores = [
+            _put(frame, frame.cursor, back, first, 2),
+            _put(frame, frame.cursor, back + 8, scratch.last, 1),
+        ]
     return [
         f.below(room, frame.cursor, frame.limit),
-        f.immediate(frame.quad, tag),
+        f.immediate(first, tag),
         f.add(frame.cursor, frame.cursor, abi.RECORD_BYTES).when(room),
         f.add(frame.cursor + 1, frame.cursor + 1, 1).when(room, holds=False),
-        _put(frame, frame.cursor, -abi.RECORD_BYTES, frame.quad).when(room),
+        *([] if kept is None else [f.from_uniform(first + 1, kept)]),
+        *[store.when(room) for store in stores],
     ]
 
 
@@ -239,7 +260,7 @@ def _warp(frame: Frame, thread: int, warps: int) -> list[Step]:
 
 
 def _launch_header(
-    frame: Frame, language: Language, u: int, base: int, slot: int, ok: int
+    frame: Frame, scratch: Scratch, language: Language, u: int, base: int, slot: int, ok: int
 ) -> list[Step]:
     """Let the launch's first warp write what the launch is."""
     f, p, row = forms, frame.places, 8
@@ -271,7 +292,7 @@ def _launch_header(
         f.immediate(row, language),
         f.immediate(row + 1, 0),
         put("language", 2),
-        NOP.after(frame.busy),  # the kernel may use these registers at once
+        NOP.after(scratch.busy),  # the kernel may use these registers at once
     ]
     other, room = 2, 3
     return [

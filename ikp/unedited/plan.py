@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from ikp.errors import UsageError
 
-DETAILS = ("kernel", "loops", "ops")
+DETAILS = ("kernel", "loops", "waits", "ops")
 """Each marks what the ones before it mark, and more."""
 _LEVELS = ("source", "scheduled", "machine")
 

@@ -16,8 +16,8 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.machine import records
-from ikp.machine.assembler import assemble
-from ikp.machine.records import Frame
+from ikp.machine.assembler import NOP, assemble
+from ikp.machine.records import Frame, Scratch
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -26,9 +26,10 @@ BASE = 0x7F42_1000_0000
 DESCRIPTOR = 0x1234
 OUTER, INNER, WHOLE = 7, 8, 9
 NAMES = {OUTER: "outer", INNER: "inner", WHOLE: "whole"}
-FRAME = Frame(
-    cursor=22, quad=24, address=20, predicate=3, uniform=40, scoreboard=5, cell=16, warps=None
-)
+FRAME = Frame(cursor=22, uniform=40, cell=16)
+SCRATCH = Scratch(first=24, last=26, predicate=3, scoreboard=5, address=20)
+APART = Scratch(first=14, last=17, predicate=3, scoreboard=5)
+KEPT = FRAME.uniform + records.UNIFORMS
 
 OURS = {("R", number) for number in (20, 21, 22, 23, 24, 25, 26, 27)}
 """The registers that the kernel itself never uses."""
@@ -47,7 +48,7 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0)
     constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
     machine = Machine(constants, bytearray(size), BASE)
-    code = [assemble(steps, frame.scoreboard) for steps in kernel(frame)]
+    code = [assemble(steps, SCRATCH.scoreboard) for steps in kernel(frame)]
     before, begin, inside, finish, after = code
     threads = np.arange(warps * LANES)
     x, y, z = threads % block[0], threads // block[0] % block[1], threads // block[0] // block[1]
@@ -71,13 +72,17 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
 
 def kernel(frame: Frame):
     """An outer range whose start is kept, inner ones, and the range of the whole kernel."""
-    kept = 18
+    wait = NOP.after(SCRATCH.busy)
     return (
-        records.entry(frame),
-        records.keep_start(kept),
-        [*records.start(frame), *records.end(frame, records.range_tag(INNER))],
-        records.end_kept(frame, records.range_tag(OUTER), kept),
-        records.leave(frame, records.range_tag(WHOLE)),
+        records.entry(frame, SCRATCH),
+        [wait, *records.start(18), *records.keep(KEPT, 18)],
+        [
+            wait,
+            *records.start(SCRATCH.quad + 1),
+            *records.end(frame, SCRATCH, records.range_tag(INNER)),
+        ],
+        [wait, *records.end(frame, APART, records.range_tag(OUTER), KEPT)],
+        [wait, *records.leave(frame, SCRATCH, records.range_tag(WHOLE))],
     )
 
 
@@ -131,7 +136,7 @@ def test_a_kernel_whose_recording_is_off_touches_nothing():
 
 
 def test_the_emulator_sees_what_issues_too_early():
-    words = assemble(records.entry(FRAME), FRAME.scoreboard)
+    words = assemble(records.entry(FRAME, SCRATCH), SCRATCH.scoreboard)
     hasty = [word & ~(0xF << 105) | 1 << 105 for word in words]
     deaf = [word & ~(0x3F << 116) for word in words]
     for broken in (hasty, deaf):

@@ -200,6 +200,7 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
         bytes(compiled.asm["cubin"]),
         compiled.name,
         detail=launch.plan.detail,
+        ptx=str(compiled.asm.get("ptx", "")),
         language=launch.language,
     )
     for name in made.names:

@@ -121,7 +121,7 @@ class Places:
     """The instructions of a kernel that name a place, and where they hold it."""
 
     jumps: tuple[tuple[Field, Numbers], ...]  # to the place where branches land
-    joins: tuple[tuple[Field, Numbers], ...]  # to where threads that fall through come
+    joins: tuple[tuple[Field, Numbers], ...]  # to where threads fall through or return to
     bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
     calls: Numbers
     returns: Numbers
@@ -146,8 +146,12 @@ def places(words: Words, sm: int, kernel: str) -> Places:
     jumps = np.flatnonzero((found == BRA) | (found == BRA_UNIFORM) | (found == CALL_REL))
     based = np.flatnonzero((found == BRX) | (found == BRX_UNIFORM) | relative)
     return Places(
-        jumps=((far, jumps), (AFTER_REGISTER, np.flatnonzero(found == LEPC))),
-        joins=((HALF, np.flatnonzero(found == BSSY)), (far, np.flatnonzero(collective))),
+        jumps=((far, jumps),),
+        joins=(
+            (HALF, np.flatnonzero(found == BSSY)),
+            (far, np.flatnonzero(collective)),
+            (AFTER_REGISTER, np.flatnonzero(found == LEPC)),
+        ),
         bases=((far, based),),
         calls=calls,
         returns=np.flatnonzero(relative),

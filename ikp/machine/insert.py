@@ -11,7 +11,7 @@ from ikp.errors import PatchError
 from ikp.machine._follow import follow
 from ikp.machine._tables import move_tables
 from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.encodings import BRA, BRA_UNIFORM, CALL_REL, Places, branches, places
+from ikp.machine.encodings import BRA, BRA_UNIFORM, Places, branches, places
 from ikp.machine.instruction import (
     BYTES,
     PADDING,
@@ -68,8 +68,6 @@ def insert(cubin: Cubin, name: str, added: Sequence[Before], edges: Sequence[OnE
 def _aim(cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: Places, to: Shift) -> None:
     """Give each instruction that names a place the new distance to it."""
     linked = _relocated(cubin, kernel)
-    after_call = np.zeros(len(old) + 1, bool)
-    after_call[1:] = opcodes(old) == CALL_REL
     for field, at in found.jumps:
         _aim_some(kernel, old, out, field, at[~linked[at]], to, to.land)
     for field, at in found.joins:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.machine import attributes
-from ikp.machine._lines import follow_lines
+from ikp.machine._line_tables import follow_lines
 from ikp.machine._unwinding import follow_frames
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.elf import Elf, Kind, Section

@@ -19,6 +19,7 @@ PTX = """\
 .target TARGET
 .address_size 64
 .extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
+.file 1 "kernels.py"
 .global .align 1 .b8 text[4] = {104, 105, 10, 0};
 .func (.reg .b32 out) mix (.reg .b32 a, .reg .b32 b) {
  .reg .pred p;
@@ -32,11 +33,13 @@ MORE:
 }
 .visible .entry loop(.param .u64 p, .param .u32 n) {
  .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .f32 %f<4>; .reg .pred %p<4>;
+ .loc 1 3 0
  ld.param.u64 %rd0,[p]; ld.param.u32 %r0,[n];
  mov.u32 %r1, %tid.x;
  mul.wide.u32 %rd1, %r1, 4; add.u64 %rd0, %rd0, %rd1;
  mov.f32 %f0, 0f00000000;
 L:
+ .loc 1 5 0
  ld.global.f32 %f1,[%rd0];
  bar.sync 0;
  setp.lt.f32 %p0,%f1,0f3f800000;
@@ -44,19 +47,23 @@ L:
  sqrt.rn.f32 %f1,%f1;
  div.rn.f32 %f1,%f1,%f0;
 ELSE:
+ .loc 1 7 0
  add.f32 %f0,%f0,%f1;
  add.u32 %r1,%r1,1;
  setp.lt.u32 %p1,%r1,%r0;
  @%p1 bra L;
+ .loc 1 400 0
  st.global.f32 [%rd0],%f0;
  ret;
 }
 .visible .entry divides(.param .u64 p, .param .u64 n) {
  .reg .b64 %rd<6>; .reg .b32 %r<4>; .reg .pred %q;
  ld.param.u64 %rd0,[p]; ld.param.u64 %rd1,[n];
+ .loc 1 20 0
  ld.global.u64 %rd2,[%rd0];
  setp.eq.u64 %q, %rd2, 7;
  @%q bra SKIP;
+ .loc 1 22 0
  div.u64 %rd3,%rd2,%rd1;
  rem.s64 %rd4,%rd3,%rd2;
  st.global.u64 [%rd0],%rd4;

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ikp.inspection import _sass as sass
 from ikp.inspection._tools import disassemble
-from ikp.machine.instruction import BYTES
-from ikp.machine.shift import Shift
+from ikp.machine.instruction import BYTES, NOP
+from ikp.machine.shift import Before, Shift
 
 LABEL = re.compile(r"`\(([^)]+)\)")
 NUMBER = re.compile(r"-?0x[0-9a-f]+$")
@@ -69,3 +69,26 @@ def _called_next(old: list[Read], at: int) -> int | None:
     near = range(at + 1, min(at + 32, len(old)))
     calls = (call for call in near if "CALL.REL" in old[call].text)
     return next((call for call in calls if int(found[0], 16) == (call + 1) * BYTES), None)
+
+
+def everywhere(words: int, count: int = 1) -> list[Before]:
+    """Return NOPs after every instruction."""
+    return [Before(index, (NOP,) * count) for index in range(1, words + 1)]
+
+
+def assert_reads_back(plain: bytes, new: bytes, to: dict[str, Shift], added: str = "NOP") -> None:
+    """The plain text plus exactly what was added, branches and source lines included."""
+    before, after = codes(plain), codes(new)
+    assert before.keys() == after.keys()
+    for name, code in before.items():
+        old, now = read(code), read(after[name])
+        if name not in to:
+            assert now == old
+            continue
+        expected = moved(old, to[name])
+        for at, each in enumerate(now):
+            if at in expected:
+                assert each == expected[at], f"{name}: {at}"
+            else:
+                assert each.text == added, f"{name}: {at}"
+        assert len(now) >= to[name].count and len(now) % 8 == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,17 +14,13 @@ from ikp.machine.insert import OnEdge, insert
 from ikp.machine.instruction import BYTES, NOP, Control, distances, number, opcodes, rows
 from ikp.machine.shift import Before, Shift
 from tests.machine import model
-from tests.machine.module import CHIPS, KERNELS, corpus, cubin
-from tests.machine.reading import codes, moved, read
+from tests.machine.module import CHIPS, KERNELS, cubin
+from tests.machine.reading import assert_reads_back, codes, everywhere, read
 
 pytestmark = pytest.mark.compiled
 
 UNMOVED = {("sm_80", "prints")}
 """Kernels that are refused: there, a call's return address is computed from LEPC."""
-
-
-def everywhere(words: int, count: int = 1) -> list[Before]:
-    return [Before(index, (NOP,) * count) for index in range(1, words + 1)]
 
 
 def changed(chip: str, count: int = 1) -> tuple[Cubin, dict[str, Shift]]:
@@ -39,28 +33,12 @@ def changed(chip: str, count: int = 1) -> tuple[Cubin, dict[str, Shift]]:
     }
 
 
-def assert_reads_back(plain: bytes, new: bytes, to: dict[str, Shift], added: str = "NOP") -> None:
-    """The plain text plus exactly what was added, branches and source lines included."""
-    before, after = codes(plain), codes(new)
-    assert before.keys() == after.keys()
-    for name, code in before.items():
-        old, now = read(code), read(after[name])
-        if name not in to:
-            assert now == old
-            continue
-        expected = moved(old, to[name])
-        for at, each in enumerate(now):
-            if at in expected:
-                assert each == expected[at], f"{name}: {at}"
-            else:
-                assert each.text == added, f"{name}: {at}"
-        assert len(now) >= to[name].count and len(now) % 8 == 0
-
-
 @pytest.mark.parametrize("chip", CHIPS)
 def test_after_every_instruction(chip: str) -> None:
     made, to = changed(chip)
     assert_reads_back(cubin(chip), made.write(), to)
+    lines = {line.number for each in codes(cubin(chip))["loop"].instructions for line in each.lines}
+    assert lines >= {3, 5, 7, 400}  # that source lines follow is part of what was compared
 
 
 def test_every_control_word_stays() -> None:
@@ -198,15 +176,3 @@ def test_a_call_without_its_return_address_is_refused() -> None:
     made.kernel("calls").text.data = words.tobytes()
     with pytest.raises(PatchError, match="address to return to"):
         insert(made, "calls", [Before(1, (NOP,))])
-
-
-@pytest.mark.parametrize("path", corpus(), ids=lambda path: path.stem)
-def test_cubins_of_libraries(path: Path) -> None:
-    plain = path.read_bytes()
-    made, to = Cubin.read(plain), {}
-    try:
-        for name, kernel in made.kernels.items():
-            to[name] = insert(made, name, everywhere(len(kernel.words)))
-    except PatchError as refusal:
-        pytest.skip(str(refusal))
-    assert_reads_back(plain, made.write(), to)

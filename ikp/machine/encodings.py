@@ -125,6 +125,7 @@ class Places:
     bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
     calls: Numbers
     returns: Numbers
+    indirect: Numbers  # branches to what a register holds
 
 
 def branches(sm: int) -> Field:
@@ -144,7 +145,7 @@ def places(words: Words, sm: int, kernel: str) -> Places:
     relative = (found == RET) & ((words[:, 1] & _ABSOLUTE) == 0)
     calls = np.flatnonzero(found == CALL_REL)
     jumps = np.flatnonzero((found == BRA) | (found == BRA_UNIFORM) | (found == CALL_REL))
-    based = np.flatnonzero((found == BRX) | (found == BRX_UNIFORM) | relative)
+    indirect = (found == BRX) | (found == BRX_UNIFORM)
     return Places(
         jumps=((far, jumps),),
         joins=(
@@ -152,9 +153,10 @@ def places(words: Words, sm: int, kernel: str) -> Places:
             (far, np.flatnonzero(collective)),
             (AFTER_REGISTER, np.flatnonzero(found == LEPC)),
         ),
-        bases=((far, based),),
+        bases=((far, np.flatnonzero(indirect | relative)),),
         calls=calls,
         returns=np.flatnonzero(relative),
+        indirect=np.flatnonzero(indirect),
     )
 
 

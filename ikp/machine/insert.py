@@ -53,7 +53,7 @@ def insert(cubin: Cubin, name: str, added: Sequence[Before], edges: Sequence[OnE
     to, ordered = shift(len(words), added)
     found = places(words, cubin.sm, name)
     moves = return_moves(words, found, kernel, far)
-    move_tables(cubin.elf, kernel, to)
+    move_tables(cubin.elf, kernel, found.indirect.tolist(), to)
     out = spread(words, to, ordered)
     _aim(cubin, kernel, words, out, found, to)
     _set_values(

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
+from ikp.machine.attributes import Code
 from ikp.machine.cubin import Cubin
 from ikp.machine.encodings import branches
 from ikp.machine.insert import OnEdge, insert
@@ -176,3 +177,19 @@ def test_a_call_without_its_return_address_is_refused() -> None:
     made.kernel("calls").text.data = words.tobytes()
     with pytest.raises(PatchError, match="address to return to"):
         insert(made, "calls", [Before(1, (NOP,))])
+
+
+def test_a_jump_table_that_is_not_known_is_refused() -> None:
+    made = Cubin.read(cubin())
+    bank = made.elf.find(".nv.constant2.chooses")
+    assert bank is not None
+    bank.data += bytes(4)
+    with pytest.raises(PatchError, match="where its table of targets stands is not known"):
+        insert(made, "chooses", [Before(1, (NOP,))])
+    made = Cubin.read(cubin())
+    kernel = made.kernel("chooses")
+    kernel.attributes = [
+        each for each in kernel.attributes if each.code != Code.INDIRECT_BRANCH_TARGETS
+    ]
+    with pytest.raises(PatchError, match="doesn't list it"):
+        insert(made, "chooses", [Before(1, (NOP,))])

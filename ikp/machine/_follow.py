@@ -1,4 +1,8 @@
-"""What else names places in a kernel's code: symbols, relocations, attributes, debug tables."""
+"""What else names places in a kernel's code: symbols, relocations, attributes, debug tables.
+
+On Blackwell, a cubin holds the kernel a second time, in a form ("Mercury") that the driver finishes
+for other chips of the family; those sections describe that form and are left as they are.
+"""
 
 from __future__ import annotations
 

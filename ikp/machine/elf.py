@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _INFO_LINK = 0x40  # of a section's flags: its info is a section's index
-_SPECIAL = 0xFF00  # from here on, a section's index means something else
+_LARGEST_ALIGN = 4096
 _COUNTS_AT = 56  # of the header: the number of segments; 4 bytes on, that of sections
 
 SYMBOL = np.dtype(
@@ -183,6 +183,8 @@ def _section(data: bytes, raw: tuple[int, ...], names: bytes) -> Section:
     stored = 0 if kind in (0, Kind.NOBITS) else size
     if offset + stored > len(data):
         raise ValueError("a section ends behind the file's end")
+    if align > _LARGEST_ALIGN:
+        raise ValueError(f"a section is to be aligned to {align} bytes")
     content = data[offset : offset + stored]
     name = text_at(names, name_at)
     return Section(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import Code
+from ikp.machine.attributes import Attribute, Code, Format
 from ikp.machine.cubin import Cubin
 from ikp.machine.encodings import branches
 from ikp.machine.insert import OnEdge, insert
@@ -193,3 +195,27 @@ def test_a_jump_table_that_is_not_known_is_refused() -> None:
     ]
     with pytest.raises(PatchError, match="doesn't list it"):
         insert(made, "chooses", [Before(1, (NOP,))])
+
+
+def test_what_is_refused_leaves_the_cubin_as_it_was() -> None:
+    made = Cubin.read(cubin())
+    kernel = made.kernel("chooses")
+    kernel.attributes.append(Attribute(Format.SIZED, 0x2E, bytes(8)))
+    with pytest.raises(PatchError, match="0x2e"):
+        insert(made, "chooses", [Before(1, (NOP,))])
+    assert made.write() == cubin()
+    with pytest.raises(PatchError, match="128 bits"):
+        insert(made, "loop", [Before(1, (1 << 128,))])
+    with pytest.raises(PatchError, match="no number"):
+        insert(made, "loop", [Before(1, (-1,))])
+
+
+@given(st.sampled_from(CHIPS), st.integers(0, 1 << 30), st.integers(0, 255))
+def test_damage_is_told(chip: str, at: int, byte: int) -> None:
+    data = bytearray(cubin(chip))
+    data[at % len(data)] = byte
+    with suppress(PatchError):
+        made = Cubin.read(bytes(data))
+        for name in made.kernels:
+            insert(made, name, [Before(1, (NOP,))])
+        made.write()

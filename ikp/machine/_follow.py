@@ -22,7 +22,6 @@ from ikp.machine.shift import Shift
 
 _PLACES_IN_DEBUGGING = (".debug_loc", ".debug_ranges", ".debug_aranges", ".nv_debug_info_reg_sass")
 _ADDRESS = 2  # a relocation's kind: the whole address, 8 bytes
-_SECTION_SYMBOL = 3
 
 
 def follow(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from ikp.machine.encodings import branches, places
-from ikp.machine.instruction import BYTES, PADDING, Words, distances, number, opcodes
+from ikp.machine.encodings import places
+from ikp.machine.instruction import BYTES, PADDING, Words, distances, number
 from ikp.machine.shift import Before
 
 Node = tuple[int, int | None]
@@ -70,9 +68,3 @@ def expected(words: Words, sm: int, added: Sequence[Before], size: int) -> list[
             target = (land if index in jumps else first)[target]
         numbered.append((word, target))
     return numbered + [(PADDING, None)] * (size - len(numbered))
-
-
-def targets(words: Words, sm: int) -> np.ndarray:
-    """Return where the plain branches of a kernel lead, as numbers of instructions."""
-    at = np.flatnonzero(np.isin(opcodes(words), (0x947, 0x547)))
-    return at + 1 + distances(words[at], branches(sm)) // BYTES

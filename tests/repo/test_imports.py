@@ -24,6 +24,7 @@ EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors",),
     "targets": ("core",),
+    "machine": ("core",),
     "registry": (),
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),
@@ -36,12 +37,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
     ),
-    "backends": ("core",),
+    "backends": ("core", "machine"),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
+        "machine",
     ),
-    "backends.gluon": ("core", "plugins", "verbs", "backends.triton"),
-    "backends.cute": ("core", "targets", "plugins", "verbs", "backends"),
+    "backends.gluon": ("core", "plugins", "verbs", "backends.triton", "machine"),
+    "backends.cute": ("core", "targets", "plugins", "verbs", "backends", "machine"),
     "exporters.protobuf": (),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),
@@ -50,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
-    "inspection": ("core", "targets", "registry", "plugins"),
+    "inspection": ("core", "targets", "registry", "plugins", "machine"),
     "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (

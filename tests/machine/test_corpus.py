@@ -11,7 +11,7 @@ from ikp.machine.cubin import Cubin
 from ikp.machine.elf import Elf
 from ikp.machine.insert import insert
 from tests.machine.module import corpus
-from tests.machine.reading import assert_reads_back, everywhere
+from tests.machine.readback import assert_reads_back, everywhere
 
 pytestmark = [
     pytest.mark.compiled,

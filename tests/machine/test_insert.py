@@ -18,7 +18,7 @@ from ikp.machine.instruction import BYTES, NOP, Control, distances, number, opco
 from ikp.machine.shift import Before, Shift
 from tests.machine import model
 from tests.machine.module import CHIPS, KERNELS, cubin
-from tests.machine.reading import assert_reads_back, codes, everywhere, read
+from tests.machine.readback import assert_reads_back, codes, everywhere, read
 
 pytestmark = pytest.mark.compiled
 

@@ -12,7 +12,7 @@ from ikp.machine.instruction import BYTES, NOP, opcodes
 from ikp.machine.shift import Before
 from ikp.machine.trampoline import trampoline
 from tests.machine.module import CHIPS, KERNELS, cubin
-from tests.machine.reading import codes, read
+from tests.machine.readback import codes, read
 
 pytestmark = pytest.mark.compiled
 

@@ -7,9 +7,9 @@ import pytest
 from ikp.errors import PatchError
 from ikp.machine.cubin import Cubin
 from ikp.machine.elf import Elf, Section
-from ikp.machine.resources import add_constant, set_registers
+from ikp.machine.capacity import add_constant, set_registers
 from tests.machine.module import CHIPS, PTX, cubin
-from tests.machine.reading import codes, read
+from tests.machine.readback import codes, read
 
 pytestmark = pytest.mark.compiled
 

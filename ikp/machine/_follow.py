@@ -1,4 +1,8 @@
-"""What else names places in a kernel's code: symbols, relocations, attributes, debug tables."""
+"""What else names places in a kernel's code: symbols, relocations, attributes, debug tables.
+
+On Blackwell, a cubin holds the kernel a second time, in a form ("Mercury") that the driver finishes
+for other chips of the family; those sections describe that form and are left as they are.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.machine import attributes
-from ikp.machine._lines import follow_lines
+from ikp.machine._line_tables import follow_lines
 from ikp.machine._unwinding import follow_frames
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.elf import Elf, Kind, Section
@@ -18,7 +22,6 @@ from ikp.machine.shift import Shift
 
 _PLACES_IN_DEBUGGING = (".debug_loc", ".debug_ranges", ".debug_aranges", ".nv_debug_info_reg_sass")
 _ADDRESS = 2  # a relocation's kind: the whole address, 8 bytes
-_SECTION_SYMBOL = 3
 
 
 def follow(

@@ -18,7 +18,9 @@ _AROUND = 0xFFFFFFFF
 _COMMON = 0xFFFFFFFFFFFFFFFF  # what an entry describes that several others share
 _CODE_UNIT = 4  # bytes that a step in the code counts; CUDA's compilers know no other
 _STEPS = {0x02: "<B", 0x03: "<H", 0x04: "<I"}
+_WITH_BLOCK = (0x0F, 0x10, 0x16)
 _OPERANDS = {
+    **dict(zip(_WITH_BLOCK, (0, 1, 1), strict=True)),
     **dict.fromkeys((0x06, 0x07, 0x08, 0x0D, 0x0E, 0x13), 1),
     **dict.fromkeys((0x05, 0x09, 0x0C, 0x11, 0x12, 0x14, 0x15), 2),
     **dict.fromkeys((0x00, 0x0A, 0x0B), 0),
@@ -55,10 +57,10 @@ def _descriptions(data: bytes, kernel: Kernel) -> Iterator[tuple[int, int]]:
         stop = at + 12 + length
         if mark != _MARK or stop > len(data):
             raise _unknown(kernel)
-        if common != _COMMON:
-            if data[common + 21 : common + 23] != bytes([0, _CODE_UNIT]):
-                raise _unknown(kernel)
+        if common != _COMMON:  # what it shares isn't looked up: linkers leave those numbers wrong
             yield at + _LONG.size, stop
+        elif data[at + 21 : at + 23] != bytes([0, _CODE_UNIT]):
+            raise _unknown(kernel)
         at = stop
 
 
@@ -132,4 +134,7 @@ def _operation_end(data: bytes | bytearray, at: int) -> int:
     at += 1
     for _ in range(_OPERANDS[op]):
         at = _leb.end(data, at)
+    if op in _WITH_BLOCK:
+        size, at = _leb.unsigned(data, at)
+        at += size
     return at

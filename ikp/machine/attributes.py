@@ -60,10 +60,14 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Places:
-    """How an attribute holds places in the code: entries of so many bytes, a place at ``at``."""
+    """How an attribute holds places in the code: entries of so many bytes, a place at ``at``.
+
+    Where entries are of several kinds, only those that begin with ``kind`` are known.
+    """
 
     entry: int
     at: int = 0
+    kind: int | None = None
 
 
 HOLDS_PLACES = {
@@ -77,7 +81,7 @@ HOLDS_PLACES = {
     0x44: Places(8),  # UNUSED_LOAD_BYTE_OFFSET
     0x46: Places(4),  # SYSCALL_OFFSETS
     0x47: Places(4),  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
-    0x55: Places(8, 4),  # ANNOTATIONS
+    0x55: Places(8, 4, kind=1),  # ANNOTATIONS: of loads and stores of spilled registers
 }
 
 HOLDS_NONE = frozenset(
@@ -185,11 +189,13 @@ def move(
 def _moved(
     attribute: Attribute, places: Places, new: Callable[[int], int], kernel: str
 ) -> int | bytes:
-    if len(attribute.data) % places.entry:
+    kinds = {attribute.data[at : at + 4] for at in range(0, len(attribute.data), places.entry)}
+    known = places.kind is None or kinds <= {struct.pack("<I", places.kind)}
+    if len(attribute.data) % places.entry or not known:
         raise PatchError(
-            f"The attribute {attribute.code:#04x} of {kernel} has {len(attribute.data)} bytes, not "
-            f"a multiple of {places.entry}: it is not the form that is known here. Leave this "
-            "kernel out."
+            f"The attribute {attribute.code:#04x} of {kernel} has {len(attribute.data)} bytes that "
+            f"are not the entries of {places.entry} bytes each that are known here. Reach the "
+            "added code by trampolines, which move nothing, or leave this kernel out."
         )
     out = bytearray(attribute.data)
     for at in range(places.at, len(out), places.entry):

@@ -102,33 +102,36 @@ def _grow(elf: Elf, bank: Section, more: bytes) -> None:
 
 
 def _new_bank(elf: Elf) -> Section:
-    """Make the bank as ptxas does: before the code, loaded by itself where each bank is.
+    """Make the bank as ptxas does: before the code, and loaded with other banks that stand there.
 
     Its entry in the table of sections is the last, so that no other's number changes.
     """
     code = next(each for each in elf.segments if each.kind == _LOAD and each.flags & _RUN)
-    names = elf.sections[elf.names]
-    name_at = elf.add_text(names, _USER_BANK)
-    bank = Section(
-        *(_USER_BANK, name_at, Kind.PROGBITS, _ALLOCATED, 0, code.offset, 0, 0, 0, _ALIGN, 0)
-    )
+    host = next((each for each in elf.segments if _holds_banks(elf, each, code)), None)
+    name_at = elf.add_text(elf.sections[elf.names], _USER_BANK)
+    before = (host or code).offset
+    bank = Section(*(_USER_BANK, name_at, Kind.PROGBITS, _ALLOCATED, 0, before, 0, 0, 0, _ALIGN, 0))
     elf.sections.append(bank)
-    if _holds_banks(elf, code):
-        code.first = bank
+    if host is not None:
+        host.first = bank
     else:
-        made = Segment(_LOAD, _READ, code.offset, 0, 0, 0, 0, code.align, bank, bank)
+        made = Segment(_LOAD, _READ, before, 0, 0, 0, 0, code.align, bank, bank)
         elf.segments.insert(elf.segments.index(code), made)
     _add_symbol(elf, _USER_BANK, _SECTION_SYMBOL, len(elf.sections) - 1, 0, 0)
     return bank
 
 
-def _holds_banks(elf: Elf, segment: Segment) -> bool:
-    """Whether constants are loaded together with the code, as up to sm_89."""
+def _holds_banks(elf: Elf, segment: Segment, code: Segment) -> bool:
+    """Whether a segment loads constants, not behind the code."""
     end = segment.offset + segment.file_size
-    return any(
-        each.name.startswith(".nv.constant") and segment.offset <= each.offset < end
-        for each in elf.sections
-        if each.room
+    return (
+        segment.kind == _LOAD
+        and segment.offset <= code.offset
+        and any(
+            each.name.startswith(".nv.constant") and segment.offset <= each.offset < end
+            for each in elf.sections
+            if each.room
+        )
     )
 
 

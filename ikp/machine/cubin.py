@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -82,7 +83,13 @@ class Cubin:
         elf = Elf.read(data)
         _check(elf)
         sm = elf.flags & 0xFF if elf.abi == 7 else elf.flags >> 8 & 0xFFFF
-        return cls(elf, sm, _suffix(elf), {each.name: each for each in _kernels(elf)})
+        try:
+            return cls(elf, sm, _suffix(elf), {each.name: each for each in _kernels(elf)})
+        except (struct.error, ValueError, LookupError) as error:
+            raise PatchError(
+                f"This cubin is damaged: what it says of its kernels can't be read ({error}). "
+                "Compile it again."
+            ) from error
 
     @property
     def arch(self) -> str:

@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _INFO_LINK = 0x40  # of a section's flags: its info is a section's index
-_SPECIAL = 0xFF00  # from here on, a section's index means something else
+_LARGEST_ALIGN = 4096
 _COUNTS_AT = 56  # of the header: the number of segments; 4 bytes on, that of sections
 
 SYMBOL = np.dtype(
@@ -183,6 +183,8 @@ def _section(data: bytes, raw: tuple[int, ...], names: bytes) -> Section:
     stored = 0 if kind in (0, Kind.NOBITS) else size
     if offset + stored > len(data):
         raise ValueError("a section ends behind the file's end")
+    if align > _LARGEST_ALIGN:
+        raise ValueError(f"a section is to be aligned to {align} bytes")
     content = data[offset : offset + stored]
     name = text_at(names, name_at)
     return Section(
@@ -219,17 +221,22 @@ class _Layout:
         self._place()
 
     def _chunks(self) -> list[_Chunk]:
-        """Return the parts in their order; sections that share their bytes share a part."""
-        shared: dict[tuple[int, int], _Chunk] = {}
+        """Return the parts in their order; sections that share equal bytes share a part."""
+        shared: dict[tuple[int, int, bytes], _Chunk] = {}
+        taken: set[tuple[int, int]] = set()
         made = [self.head, *(each for each in self.tables if each.data)]
-        for section in self.elf.sections:
-            if section.data or section.room:
-                chunk = _Chunk(section.offset, section.room, section.align, section.data)
-                if section.room and (twin := shared.get((section.offset, section.room))):
-                    chunk = _joined(twin, section)
-                else:
-                    made.append(chunk)
-                shared[section.offset, section.room] = self.of[id(section)] = chunk
+        for each in self.elf.sections:
+            if not each.data and not each.room:
+                continue
+            place = each.offset, each.room
+            if (chunk := shared.get((*place, each.data))) is None:
+                room = 0 if place in taken else each.room  # of two that differ now, one moves out
+                chunk = _Chunk(each.offset, room, each.align, each.data)
+                made.append(chunk)
+                shared[(*place, each.data)] = chunk
+                taken |= {place} if each.room else set()
+            chunk.align = max(chunk.align, each.align)
+            self.of[id(each)] = chunk
         made.sort(key=lambda chunk: (chunk.offset, chunk.room))
         return made
 
@@ -310,13 +317,3 @@ class _Layout:
 
 def _count(original: bytes, beyond: int) -> int:
     return int(struct.unpack_from("<H", original, _COUNTS_AT + beyond)[0])
-
-
-def _joined(twin: _Chunk, section: Section) -> _Chunk:
-    if twin.data != section.data:
-        raise PatchError(
-            f"{section.name} shares its bytes with another section, and only one of the two was "
-            "changed: what that means is not known. Leave this kernel out."
-        )
-    twin.align = max(twin.align, section.align)
-    return twin

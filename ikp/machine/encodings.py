@@ -121,10 +121,11 @@ class Places:
     """The instructions of a kernel that name a place, and where they hold it."""
 
     jumps: tuple[tuple[Field, Numbers], ...]  # to the place where branches land
-    joins: tuple[tuple[Field, Numbers], ...]  # to where threads that fall through come
+    joins: tuple[tuple[Field, Numbers], ...]  # to where threads fall through or return to
     bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
     calls: Numbers
     returns: Numbers
+    indirect: Numbers  # branches to what a register holds
 
 
 def branches(sm: int) -> Field:
@@ -144,13 +145,18 @@ def places(words: Words, sm: int, kernel: str) -> Places:
     relative = (found == RET) & ((words[:, 1] & _ABSOLUTE) == 0)
     calls = np.flatnonzero(found == CALL_REL)
     jumps = np.flatnonzero((found == BRA) | (found == BRA_UNIFORM) | (found == CALL_REL))
-    based = np.flatnonzero((found == BRX) | (found == BRX_UNIFORM) | relative)
+    indirect = (found == BRX) | (found == BRX_UNIFORM)
     return Places(
-        jumps=((far, jumps), (AFTER_REGISTER, np.flatnonzero(found == LEPC))),
-        joins=((HALF, np.flatnonzero(found == BSSY)), (far, np.flatnonzero(collective))),
-        bases=((far, based),),
+        jumps=((far, jumps),),
+        joins=(
+            (HALF, np.flatnonzero(found == BSSY)),
+            (far, np.flatnonzero(collective)),
+            (AFTER_REGISTER, np.flatnonzero(found == LEPC)),
+        ),
+        bases=((far, np.flatnonzero(indirect | relative)),),
         calls=calls,
         returns=np.flatnonzero(relative),
+        indirect=np.flatnonzero(indirect),
     )
 
 

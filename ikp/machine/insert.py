@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ikp.errors import PatchError
+from ikp.machine._attempt import attempt
 from ikp.machine._follow import follow
 from ikp.machine._tables import move_tables
 from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.encodings import BRA, BRA_UNIFORM, CALL_REL, Places, branches, places
+from ikp.machine.encodings import BRA, BRA_UNIFORM, Places, branches, places
 from ikp.machine.instruction import (
     BYTES,
     PADDING,
@@ -25,7 +26,7 @@ from ikp.machine.instruction import (
     set_distances,
 )
 from ikp.machine.returns import return_moves
-from ikp.machine.shift import Before, Shift, shift, spread
+from ikp.machine.shift import Before, Shift, check, shift, spread
 
 _LINE = 8  # instructions: a kernel's code is a multiple of 128 bytes
 _LOW = np.uint64(0xFFFFFFFF)
@@ -49,16 +50,22 @@ def insert(cubin: Cubin, name: str, added: Sequence[Before], edges: Sequence[OnE
         PatchError: something in the kernel is not known well enough to move it.
     """
     kernel = cubin.kernel(name)
+    with attempt(cubin, kernel):
+        return _insert(cubin, kernel, added, edges)
+
+
+def _insert(
+    cubin: Cubin, kernel: Kernel, added: Sequence[Before], edges: Sequence[OnEdge]
+) -> Shift:
     words, far = kernel.words, branches(cubin.sm)
     to, ordered = shift(len(words), added)
-    found = places(words, cubin.sm, name)
+    found = places(words, cubin.sm, kernel.name)
     moves = return_moves(words, found, kernel, far)
-    move_tables(cubin.elf, kernel, to)
+    move_tables(cubin.elf, kernel, found.indirect.tolist(), to)
     out = spread(words, to, ordered)
     _aim(cubin, kernel, words, out, found, to)
-    _set_values(
-        out, to.new[moves], [to.begun(int(words[each, 0] >> np.uint64(32))) for each in moves]
-    )
+    returns = (words[moves, 0] >> np.uint64(32)).tolist()
+    _set_values(out, to.new[moves], [to.begun(each) for each in returns])
     out = np.concatenate([out, _appended(out, to, edges, far, len(words))])
     kernel.text.data = out.tobytes()
     follow(cubin, kernel, to, len(out) * BYTES)
@@ -68,8 +75,6 @@ def insert(cubin: Cubin, name: str, added: Sequence[Before], edges: Sequence[OnE
 def _aim(cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: Places, to: Shift) -> None:
     """Give each instruction that names a place the new distance to it."""
     linked = _relocated(cubin, kernel)
-    after_call = np.zeros(len(old) + 1, bool)
-    after_call[1:] = opcodes(old) == CALL_REL
     for field, at in found.jumps:
         _aim_some(kernel, old, out, field, at[~linked[at]], to, to.land)
     for field, at in found.joins:
@@ -127,6 +132,7 @@ def _appended(out: Words, to: Shift, edges: Sequence[OnEdge], far: Field, count:
     """Return what goes behind the code: what edges lead over, and padding to a multiple."""
     more: list[int] = []
     for edge in edges:
+        check(edge.words)
         place = int(to.new[_checked(out, to, edge.branch, count)])
         here = to.count + len(more)
         target = place + 1 + int(distances(out[place : place + 1], far)[0]) // BYTES

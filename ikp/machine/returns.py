@@ -1,9 +1,12 @@
 """Where calls inside a kernel's code return to: an address that a MOV puts into a register.
 
 A called function ends in a RET.REL, which goes to that address, counted from the start of the code.
-The MOV stands a few instructions before the call; its value is the address after the call: so it
-was in all 1,808 calls of kernels from libraries. A CALL.REL needs none if it goes to a place in the
-same function, which compilers use as a jump out of a loop, or to a function that never returns.
+The value of the MOV is the address after the call, and it stands before the call: so it was for
+1,808 calls of kernels from libraries, 9 instructions before at most, and later for a few that were
+60. A function that is called from one place alone may set it itself; such a kernel is refused.
+
+A CALL.REL needs none if it goes to a place in the same function, which compilers use as a jump out
+of a loop.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from ikp.machine.cubin import Kernel
 from ikp.machine.encodings import MOVE, Places
 from ikp.machine.instruction import BYTES, Field, Numbers, Words, distances, opcodes
 
-_REACH = 32
-"""How many instructions before its call the MOV may stand; 9 was the most that was seen."""
+_BEFORE_CALL = 128
+"""How many instructions before its call the MOV may stand."""
 
 
 def return_moves(words: Words, found: Places, kernel: Kernel, far: Field) -> Numbers:
@@ -27,33 +30,26 @@ def return_moves(words: Words, found: Places, kernel: Kernel, far: Field) -> Num
     """
     if not len(found.calls):
         return np.zeros(0, np.int64)
-    codes, values = opcodes(words), words[:, 0] >> np.uint64(32)
+    moves = np.flatnonzero(opcodes(words) == MOVE)
+    values = (words[moves, 0] >> np.uint64(32)).astype(np.int64)
     targets = (found.calls + 1) * BYTES + distances(words[found.calls], far)
     made = []
     for call, target in zip(found.calls.tolist(), targets.tolist(), strict=True):
-        first = max(0, call - _REACH)
-        near = slice(first, call)
-        fits = (codes[near] == MOVE) & (values[near] == (call + 1) * BYTES)
-        moves = first + np.flatnonzero(fits)
-        if len(moves) != 1 and not (
-            len(moves) == 0 and _jumps(kernel, call * BYTES, target, found.returns)
-        ):
+        fitting = moves[values == (call + 1) * BYTES]
+        near = fitting[(fitting < call) & (fitting >= call - _BEFORE_CALL)].tolist()
+        if len(near) != 1 and (near or not _jumps(kernel, call * BYTES, target)):
             raise PatchError(
-                f"{kernel.name} calls a function at byte {call * BYTES:#x} of its code, and "
-                f"{len(moves)} instructions before it could set the address to return to: which "
-                "one would have to change is not known. Reach the added code by trampolines, "
-                "which move nothing."
+                f"{kernel.name} calls a function at byte {call * BYTES:#x} of its code, and which "
+                "instruction sets the address to return to is not known. Reach the added code by "
+                "trampolines, which move nothing."
             )
-        made += moves.tolist()
+        made += near
     return np.array(made, np.int64)
 
 
-def _jumps(kernel: Kernel, place: int, target: int, returns: Numbers) -> bool:
-    """Whether a call stays in its function, or goes to one that never returns."""
-    start, end = _function(kernel, target)
-    if start == _function(kernel, place)[0]:
-        return target != 0
-    return not any(start <= each * BYTES < end for each in returns.tolist())
+def _jumps(kernel: Kernel, place: int, target: int) -> bool:
+    """Whether a call goes to a place in the same function, which is no function's start."""
+    return target != 0 and _function(kernel, target) == _function(kernel, place)
 
 
 def _function(kernel: Kernel, place: int) -> tuple[int, int]:

@@ -61,6 +61,27 @@ class Shift:
         return int(table[index]) * BYTES + within
 
 
+def in_order(added: Sequence[Before]) -> list[Before]:
+    """Return what is added in the order in which it stands.
+
+    Raises:
+        PatchError: one holds what is no instruction.
+    """
+    for each in added:
+        check(each.words)
+    return sorted(added, key=lambda each: (each.index, not each.skipped))
+
+
+def check(words: Sequence[int]) -> None:
+    """Refuse what is no instruction.
+
+    Raises:
+        PatchError: one is no number of 128 bits.
+    """
+    if any(not 0 <= word < 1 << 128 for word in words):
+        raise PatchError("An added instruction is no number of 128 bits. Pass one for each.")
+
+
 def shift(count: int, added: Sequence[Before]) -> tuple[Shift, list[Before]]:
     """Return where so many instructions go, and what is added in the order in which it stands.
 
@@ -69,7 +90,7 @@ def shift(count: int, added: Sequence[Before]) -> tuple[Shift, list[Before]]:
     Raises:
         PatchError: one is to stand before an instruction that there isn't.
     """
-    ordered = sorted(added, key=lambda each: (each.index, not each.skipped))
+    ordered = in_order(added)
     if ordered and (ordered[0].index < 0 or ordered[-1].index > count):
         raise PatchError(
             f"Instructions are to be put before number {ordered[-1].index} (or "

@@ -12,6 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from ikp.errors import PatchError
+from ikp.machine._attempt import attempt
 from ikp.machine._follow import follow
 from ikp.machine.attributes import Code, indirect_branches
 from ikp.machine.cubin import Cubin, Kernel
@@ -27,7 +28,7 @@ from ikp.machine.instruction import (
     opcodes,
     rows,
 )
-from ikp.machine.shift import Before, Shift
+from ikp.machine.shift import Before, Shift, in_order
 
 _LINE = 8  # instructions: a kernel's code is a multiple of 128 bytes
 
@@ -42,9 +43,14 @@ def trampoline(cubin: Cubin, name: str, added: Sequence[Before]) -> Shift:
         PatchError: an instruction can't stand elsewhere, or something about it is not known.
     """
     kernel = cubin.kernel(name)
+    with attempt(cubin, kernel):
+        return _trampoline(cubin, kernel, added)
+
+
+def _trampoline(cubin: Cubin, kernel: Kernel, added: Sequence[Before]) -> Shift:
     words, far = kernel.words, branches(cubin.sm)
     count, new, more = len(words), np.arange(len(words) + 1), list[int]()
-    ordered = sorted(added, key=lambda each: (each.index, not each.skipped))
+    ordered = in_order(added)
     out = words.copy()
     for index, group in groupby(ordered, key=lambda each: each.index):
         here, those = count + len(more), list(group)

@@ -24,9 +24,9 @@ EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors",),
     "targets": ("core",),
+    "machine": ("core",),
     "registry": (),
     "unedited": ("core",),
-    "machine": ("core",),
     "verbs": ("core", "targets", "registry"),
     "plugins": ("core", "targets", "registry", "verbs", "unedited"),
     "session": ("core", "registry", "plugins"),
@@ -37,12 +37,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
     ),
-    "backends": ("core",),
+    "backends": ("core", "machine"),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
+        "machine",
     ),
-    "backends.gluon": ("core", "plugins", "verbs", "backends.triton"),
-    "backends.cute": ("core", "targets", "plugins", "verbs", "backends"),
+    "backends.gluon": ("core", "plugins", "verbs", "backends.triton", "machine"),
+    "backends.cute": ("core", "targets", "plugins", "verbs", "backends", "machine"),
     "exporters.protobuf": (),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),

@@ -1,0 +1,94 @@
+"""Machine code before and after it was changed, as NVIDIA's disassembler reads both."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from ikp.inspection import _sass as sass
+from ikp.inspection._tools import disassemble
+from ikp.machine.instruction import BYTES, NOP
+from ikp.machine.shift import Before, Shift
+
+LABEL = re.compile(r"`\(([^)]+)\)")
+NUMBER = re.compile(r"-?0x[0-9a-f]+$")
+JOINS = ("BSSY", "WARPSYNC", "LEPC")
+"""What names a place that threads fall through or return to."""
+
+
+class Read(NamedTuple):
+    """An instruction as it reads, but for the names of its targets."""
+
+    text: str
+    targets: tuple[int, ...]  # numbers of instructions
+    lines: tuple[sass.Line, ...]
+
+
+@cache
+def codes(cubin: bytes) -> dict[str, sass.Code]:
+    """Disassemble a cubin."""
+    return {each.name: each for each in sass.parse(disassemble(cubin))}
+
+
+def read(code: sass.Code) -> list[Read]:
+    """Return each instruction, its targets resolved."""
+    made = []
+    for each in code.instructions:
+        targets = LABEL.findall(", ".join(each.operands))
+        text = LABEL.sub("target", each.text)
+        if each.op in ("BRX", "BRXU"):  # counts from the code's start, whatever it stands
+            assert int(NUMBER.findall(text)[0], 16) == -(each.address + BYTES)
+            text = NUMBER.sub("start", text)
+        numbers = tuple(code.labels[name] for name in targets)
+        made.append(Read(text, numbers, each.lines))
+    return made
+
+
+def moved(old: list[Read], to: Shift) -> dict[int, Read]:
+    """Return what each old instruction must read as, by its new number."""
+    return {int(to.new[at]): _moved(old, at, to) for at in range(len(old))}
+
+
+def _moved(old: list[Read], at: int, to: Shift) -> Read:
+    each = old[at]
+    joins = each.text.removeprefix("@").split(" ", each.text[0] == "@")[-1].startswith(JOINS)
+    new = tuple(
+        int((to.start if joins else to.land)[target]) * (target > 0) for target in each.targets
+    )
+    text, call = each.text, _called_next(old, at)
+    if call is not None:
+        text = NUMBER.sub(f"{int(to.start[call + 1]) * BYTES:#x}", text)
+    return Read(text, new, each.lines)
+
+
+def _called_next(old: list[Read], at: int) -> int | None:
+    """Return the call whose address to return to an instruction sets."""
+    if "MOV R" not in old[at].text or not (found := NUMBER.findall(old[at].text)):
+        return None
+    near = range(at + 1, min(at + 32, len(old)))
+    calls = (call for call in near if "CALL.REL" in old[call].text)
+    return next((call for call in calls if int(found[0], 16) == (call + 1) * BYTES), None)
+
+
+def everywhere(words: int, count: int = 1) -> list[Before]:
+    """Return NOPs after every instruction."""
+    return [Before(index, (NOP,) * count) for index in range(1, words + 1)]
+
+
+def assert_reads_back(plain: bytes, new: bytes, to: dict[str, Shift], added: str = "NOP") -> None:
+    """The plain text plus exactly what was added, branches and source lines included."""
+    before, after = codes(plain), codes(new)
+    assert before.keys() == after.keys()
+    for name, code in before.items():
+        old, now = read(code), read(after[name])
+        if name not in to:
+            assert now == old
+            continue
+        expected = moved(old, to[name])
+        for at, each in enumerate(now):
+            if at in expected:
+                assert each == expected[at], f"{name}: {at}"
+            else:
+                assert each.text == added, f"{name}: {at}"
+        assert len(now) >= to[name].count and len(now) % 8 == 0

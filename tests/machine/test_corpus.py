@@ -1,0 +1,37 @@
+"""Cubins of libraries, in a folder that IKP_CORPUS names: machine code that nobody here wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ikp.errors import PatchError
+from ikp.machine.cubin import Cubin
+from ikp.machine.elf import Elf
+from ikp.machine.insert import insert
+from tests.machine.module import corpus
+from tests.machine.readback import assert_reads_back, everywhere
+
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.skipif(not corpus(), reason="IKP_CORPUS names no folder of cubins"),
+]
+PATHS = corpus() or [Path("none")]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_written_back_byte_for_byte(path: Path) -> None:
+    assert Elf.read(path.read_bytes()).write() == path.read_bytes()
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_nop_after_every_instruction_reads_back(path: Path) -> None:
+    plain = path.read_bytes()
+    made, to = Cubin.read(plain), {}
+    try:
+        for name, kernel in made.kernels.items():
+            to[name] = insert(made, name, everywhere(len(kernel.words)))
+    except PatchError as refusal:
+        pytest.skip(str(refusal))
+    assert_reads_back(plain, made.write(), to)

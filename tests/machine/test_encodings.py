@@ -1,0 +1,60 @@
+"""Which instructions name a place: asked of NVIDIA's disassembler, about all that are met."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ikp.inspection._tools import tool
+from ikp.machine.cubin import Cubin
+from ikp.machine.encodings import NARROW, WIDE, branches, names_place
+from ikp.machine.instruction import NOP, Words, opcodes, rows
+from tests.machine.module import corpus, cubin
+
+pytestmark = pytest.mark.compiled
+
+SHOWN_AS_STORED = (0x949, 0x958)
+"""BRX: the disassembler prints the distance itself, not where it leads."""
+
+
+def printed(words: Words, chip: int) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "raw"
+        raw.write_bytes(words.tobytes())
+        command = [tool("nvdisasm"), "-b", f"SM{chip}{'a' * (chip >= 90)}", raw]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", text)
+
+
+def different(cubins: list[bytes], chip: int) -> Words:
+    """Return an instruction of each opcode."""
+    found: dict[int, Words] = {}
+    for each in map(Cubin.read, cubins):
+        for kernel in each.kernels.values() if each.sm == chip else ():
+            codes, at = np.unique(opcodes(kernel.words), return_index=True)
+            found.update(zip(codes.tolist(), kernel.words[at], strict=True))
+    return np.array(list(found.values()), np.uint64).reshape(-1, 2)
+
+
+@pytest.mark.parametrize("chip", [80, 90, 100])
+def test_the_disassembler_prints_what_names_no_place_the_same_anywhere(chip: int) -> None:
+    own = {80: "sm_80", 90: "sm_90a", 100: "sm_100a"}[chip]
+    words = different([cubin(own), *(path.read_bytes() for path in corpus())], chip)
+    ahead = rows([NOP] * 64)
+    here = printed(words, chip)
+    there = printed(np.concatenate([ahead, words]), chip)[len(ahead) :]
+    assert len(here) == len(words) > 30
+    depend = {int(code) for code, a, b in zip(opcodes(words), here, there, strict=True) if a != b}
+    named = {int(code) for code in opcodes(words) if names_place(int(code))}
+    assert depend <= named
+    assert {0x944, 0x945, 0x947} <= depend
+
+
+def test_branches_are_longer_from_hopper_on() -> None:
+    assert [branches(sm) for sm in (75, 80, 89)] == [NARROW] * 3
+    assert [branches(sm) for sm in (90, 100, 120)] == [WIDE] * 3

@@ -112,8 +112,8 @@ def _awaited(flow: Flow, wait: int) -> str:
     if "{" in instructions[wait].rest:
         return "wait for all"
     for at in range(wait - 1, -1, -1):
-        if instructions[at].op == "LDGDEPBAR":
+        if instructions[at].opcode == "LDGDEPBAR":
             return "cp.async wait"
-        if instructions[at].op == "UTMACMDFLUSH":
+        if instructions[at].opcode == "UTMACMDFLUSH":
             return "TMA store wait"
     return "copy wait"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.flow import Flow
-from ikp.machine.regions import Point, Regions
+from ikp.machine.stretches import Point, Regions
 
 _SPIN = 12
 """Instructions that a loop has at most that only waits."""

@@ -9,7 +9,7 @@ from functools import cache
 from ikp.machine.operands import Form, Kind, operand
 from ikp.machine.resources import EVERYTHING, UR
 from ikp.machine.sass import Instruction, split
-from ikp.machine.shapes import Shape, known, shape
+from ikp.machine.widths import Shape, known, shape
 
 _INDIRECT = ("RET", "BRX", "BRXU", "JMX", "JMXU", "CALL")
 

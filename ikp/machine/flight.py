@@ -39,19 +39,23 @@ class Flight:
         of ``resources``.
         """
         mask = _TAKEN - 1
-        sets = [0] * len(self.states)
-        for at, state in enumerate(self.states):
-            late = 0
-            for each in state:
-                late |= each
-            sets[at] = late & mask
+        known: dict[State, int] = {}  # it changes with few instructions
+        sets = []
+        for state in self.states:
+            if state not in known:
+                late = 0
+                for each in state:
+                    late |= each
+                known[state] = late & mask
+            sets.append(known[state])
         return table([late | soon for late, soon in zip(sets, self._recent, strict=True)])
 
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
         """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
-        taken = [[bool(each & _TAKEN) for each in state[:SCOREBOARDS]] for state in self.states]
-        return np.array(taken, dtype=np.bool_).reshape(-1, SCOREBOARDS)
+        known = {state: [bool(e & _TAKEN) for e in state[:-1]] for state in set(self.states)}
+        rows = [known[state] for state in self.states]
+        return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
 
     @cached_property
     def used(self) -> frozenset[int]:

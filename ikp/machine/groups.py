@@ -8,8 +8,8 @@ from itertools import groupby
 
 from ikp.machine.anchors import ISSUED, Anchor, anchor
 from ikp.machine.flow import Flow
-from ikp.machine.regions import Point
 from ikp.machine.sass import Line
+from ikp.machine.stretches import Point
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
     """
     found: list[Group] = []
     waits = set(cuts)
-    for block in flow.graph.blocks:
+    for number in sorted(flow.dominance.entered):
+        block = flow.graph.blocks[number]
         members: list[tuple[int, Anchor]] = []
         for at in range(block.first, block.end):
             kind = anchor(flow.code.instructions[at].opcode)
@@ -112,8 +113,8 @@ def _awaited(flow: Flow, wait: int) -> str:
     if "{" in instructions[wait].rest:
         return "wait for all"
     for at in range(wait - 1, -1, -1):
-        if instructions[at].op == "LDGDEPBAR":
+        if instructions[at].opcode == "LDGDEPBAR":
             return "cp.async wait"
-        if instructions[at].op == "UTMACMDFLUSH":
+        if instructions[at].opcode == "UTMACMDFLUSH":
             return "TMA store wait"
     return "copy wait"

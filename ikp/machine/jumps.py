@@ -32,8 +32,16 @@ class Jumps:
 
     @cached_property
     def calls(self) -> dict[int, list[int]]:
-        """Call -> where the functions that it may call begin. A call goes on to the next one."""
-        return {at: self._targets(i) for at, i in self._notable if i.op == "CALL"}
+        """Call -> where the function begins that it names; nothing for one that isn't here.
+
+        A call goes on to the next instruction.
+        """
+        labels = self.code.labels
+        return {
+            at: [labels[name] for name in i.targets if name in labels]
+            for at, i in self._notable
+            if i.op == "CALL"
+        }
 
     @cached_property
     def returns(self) -> list[int]:

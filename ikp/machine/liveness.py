@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.machine.effects import Effects, effects
 from ikp.machine.flow import Flow
-from ikp.machine.ranges import Ranges
+from ikp.machine.life_ranges import Ranges
 from ikp.machine.resources import EVERYTHING, UP, UR, P, R, bit, table
 from ikp.machine.sass import Code
 

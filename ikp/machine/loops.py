@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.flow import Flow
-from ikp.machine.regions import Point, Regions
+from ikp.machine.stretches import Point, Regions
 
 _SPIN = 12
 """Instructions that a loop has at most that only waits."""
@@ -68,10 +68,12 @@ def waiting(flow: Flow, header: int) -> tuple[int, ...]:
     """Return the instructions of a loop that test a barrier, if it does nothing but that."""
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
     body = [at for block in blocks for at in range(block.first, block.end)]
+    if len(body) > _SPIN:
+        return ()
     kinds = {at: anchor(flow.code.instructions[at].opcode) for at in body}
     tests = tuple(sorted(at for at, kind in kinds.items() if kind is Anchor.MBARRIER_WAIT))
     others = {kind for kind in kinds.values() if kind} - {Anchor.MBARRIER_WAIT}
-    return tests if tests and not others and len(body) <= _SPIN else ()
+    return tests if tests and not others else ()
 
 
 def after_spinning(flow: Flow, test: int, regions: Regions) -> Point:

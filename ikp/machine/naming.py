@@ -66,17 +66,17 @@ def _calls(chain: Sequence[Line]) -> str:
 
 
 def _target(line: Line) -> str:
+    """Return what the statement at a line assigns a load to; it may begin some lines above."""
     text = _text(line.file)
-    for number in range(line.number, max(line.number - _FAR, 0), -1):
-        if number > len(text):
-            return ""
-        statement = text[number - 1]
-        found = _ASSIGNED.match(statement)
-        whole = " ".join(text[number - 1 : line.number])
-        if found and _LOADS.search(whole[found.end() :]):
-            return found[1] if whole.count("(") - whole.count(")") >= 0 else ""
-        if statement.count(")") <= statement.count("("):
-            return ""  # the statement begins here, or above without a parenthesis
+    if line.number > len(text):
+        return ""
+    for first in range(line.number - 1, max(line.number - 1 - _FAR, -1), -1):
+        found = _ASSIGNED.match(text[first])
+        before = " ".join(text[first : line.number - 1])
+        if found and (first == line.number - 1 or before.count("(") > before.count(")")):
+            value = " ".join(text[first : line.number])[found.end() :]
+            if _LOADS.search(value):
+                return found[1]
     return ""
 
 

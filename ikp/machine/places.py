@@ -1,6 +1,6 @@
 """Where time goes in a kernel, as stretches of its machine code that a record can be put around.
 
-Every stretch is entered at its start and left at its end, on every path (``regions``), and two of
+Every stretch is entered at its start and left at its end, on every path (``stretches``), and two of
 them are nested or apart: so their records are, too.
 """
 
@@ -17,8 +17,8 @@ from ikp.machine.flow import Flow
 from ikp.machine.groups import Group, groups
 from ikp.machine.loops import after_spinning, iteration, loop_ends, waiting
 from ikp.machine.ptx_lines import load_lines, product_lines
-from ikp.machine.regions import Point, Regions
 from ikp.machine.sass import Line
+from ikp.machine.stretches import Point, Regions
 from ikp.machine.waits import LoadWait, load_waits
 
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from ikp.machine.sass import Code, Line
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
-_PART = re.compile(
-    r"\.loc\s+(?P<file>\d+)\s+(?P<line>\d+)|//\s(?P<mark>begin|end) inline asm"
-    r"|\b(?P<op>wgmma\.mma_async|ld\.global)|(?P<other>\.(?:entry|func)\b)"
-)
+_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_FUNCTION = re.compile(r"\.(entry|func)\b")
+_PRODUCT, _LOAD = "wgmma.mma_async", "ld.global"
 
 _Found = tuple[str, Line | None, Line | None]
 """An operation, its line as it is given, and as it is."""
@@ -25,7 +24,9 @@ _Found = tuple[str, Line | None, Line | None]
 def product_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
     """Return the line of each product, by its index; nothing where the two don't match."""
     products = [at for at, i in enumerate(code.instructions) if "GMMA" in i.op]
-    lines = [right for op, _, right in _operations(ptx, code.name) if op.startswith("wgmma")]
+    if not products:
+        return {}
+    lines = [right for op, _, right in _operations(ptx, code.name) if op == _PRODUCT]
     if len(lines) != len(products):
         return {}
     pairs = zip(products, lines, strict=True)
@@ -36,7 +37,7 @@ def load_lines(code: Code, ptx: str) -> dict[Line, Line]:
     """Return wrong lines of loads -> right ones; those alone that can be told apart."""
     found: dict[Line, set[Line]] = {}
     for op, given, right in _operations(ptx, code.name):
-        if op.startswith("ld") and given and right:
+        if op == _LOAD and given and right:
             found.setdefault(given, set()).add(right)
     return {given: rights.pop() for given, rights in found.items() if len(rights) == 1}
 
@@ -46,13 +47,13 @@ def _operations(ptx: str, kernel: str) -> Iterator[_Found]:
     entry = re.search(rf"\.entry\s+{re.escape(kernel)}\b", ptx)
     given = right = None
     inside = False
-    for part in _PART.finditer(ptx, entry.end() if entry else 0):
-        if part["other"]:
-            return
-        if part["mark"]:
-            inside = part["mark"] == "begin"
-        elif part["op"]:
-            yield part["op"], given, right
-        else:
-            given = Line(files.get(int(part["file"]), ""), int(part["line"]))
+    for line in ptx[entry.end() if entry else 0 :].split("\n"):
+        if found := _LOC.match(line):
+            given = Line(files.get(int(found[1]), ""), int(found[2]))
             right = right if inside else given
+        elif _PRODUCT in line or _LOAD in line:
+            yield _PRODUCT if _PRODUCT in line else _LOAD, given, right
+        elif "inline asm" in line:
+            inside = "begin" in line
+        elif _FUNCTION.search(line):
+            return

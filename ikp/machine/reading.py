@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ikp.machine import ranges, tools
+from ikp.machine import life_ranges, tools
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import Liveness
 from ikp.machine.sass import parse
@@ -15,5 +15,5 @@ def read(cubin: bytes) -> list[Liveness]:
         InspectError: there is no disassembler, or it refuses the file.
     """
     code, beside = tools.texts(cubin)
-    printed = ranges.read(beside)
+    printed = life_ranges.read(beside)
     return [Liveness(Flow(each), printed.get(each.name)) for each in parse(code)]

@@ -45,7 +45,7 @@ def _steps(flow: Flow, loads: list[int]) -> dict[int, Step]:
     steps = {}
     for at, mask in enumerate(controls.waits.tolist()):
         instruction = code.instructions[at]
-        counted = instruction.op == "DEPBAR"
+        counted = instruction.opcode.startswith("DEPBAR")
         ends = mask | (awaited(instruction.opcode, instruction.rest) if counted else 0)
         if ends or at in takes:
             steps[at] = Step(ends, takes.get(at, []))

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from ikp.machine import ranges
+from ikp.machine import life_ranges
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import Liveness, clobbers
 from ikp.machine.resources import EVERYTHING, R, bit, names
@@ -74,7 +74,7 @@ k:                            // |                     |       |      |       |
         /*0010*/    EXIT ;    // |   1  :              |       | 1 v  |       |
         /*0020*/    NOP ;
 """
-    made = ranges.read(text)["k"]
+    made = life_ranges.read(text)["k"]
     assert [np.flatnonzero(row).tolist() for row in made] == [
         [bit("R4"), bit("R6"), bit("P1"), bit("UP0")],
         [bit("R1"), bit("UR0")],
@@ -90,7 +90,7 @@ def test_columns_that_are_not_understood_are_no_answer(columns: str) -> None:
                               // |   # {columns}  |
         /*0000*/    MOV R1 ;  // |   1  ^  : v         |
 """
-    assert ranges.read(text) == {}
+    assert life_ranges.read(text) == {}
 
 
 HOPPER = [name for name in CASES if "sm_80" not in name]

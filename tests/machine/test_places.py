@@ -11,7 +11,7 @@ import pytest
 
 from ikp.machine.flow import Flow
 from ikp.machine.places import Level, Place, Places, marks
-from ikp.machine.regions import Point, Regions
+from ikp.machine.stretches import Point, Regions
 from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine
 from tests.machine.texts import sass

@@ -16,6 +16,7 @@ SHARED = {
     "events": "ranges and instants in a format",
     "evidence": "what a reader must know before trusting a trace",
     "first_look": "what a viewer shows first",
+    "flight": "what was issued and has not come back",
     "flows": "arrows from one event to another",
     "foreign": "undocumented names of another package",
     "image": "a compiled kernel's machine code",

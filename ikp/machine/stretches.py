@@ -127,9 +127,10 @@ class Regions:
     def divergent(self) -> set[int]:
         """Blocks between where threads may part (BSSY) and where they have met again (BSYNC)."""
         graph, code = self.flow.graph, self.flow.code
-        syncs = [(at, i.operands[:1]) for at, i in enumerate(code.instructions) if i.op == "BSYNC"]
+        notable = [(at, i) for at, i in enumerate(code.instructions) if i.opcode.startswith("BS")]
+        syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
         found: set[int] = set()
-        for at, instruction in enumerate(code.instructions):
+        for at, instruction in notable:
             if instruction.op == "BSSY":
                 name = instruction.operands[:1]
                 met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ikp.machine.resources import BITS, FILES, File
 
-_SECTION = re.compile(r"^//-+ \.text\.(\S+) +-+$", re.MULTILINE)
+_SECTION = re.compile(r"-* \.text\.(\S+) +-+$")
 _HEAD = re.compile(r"// \|(.*#.*)\|\s*$", re.MULTILINE)
 _TITLES = re.compile(r"// \|(.*GPR.*)\|\s*$", re.MULTILINE)
 _NAMES = {"GPR": "R", "PRED": "P", "UGPR": "UR", "UPRED": "UP"}
@@ -33,9 +33,14 @@ each bit of ``resources``."""
 
 def read(text: str) -> dict[str, Ranges]:
     """Return the life ranges of each function; those that are not understood are left out."""
-    parts = _SECTION.split(text)[1:]
-    found = {name: _function(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}
-    return {name: ranges for name, ranges in found.items() if ranges is not None}
+    found = {}
+    for part in f"\n{text}".split("\n//-")[1:]:
+        head, _, body = part.partition("\n")
+        section = _SECTION.match(head)
+        ranges = _function(body) if section else None
+        if section and ranges is not None:
+            found[section[1]] = ranges
+    return found
 
 
 def _function(body: str) -> Ranges | None:

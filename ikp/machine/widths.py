@@ -111,7 +111,8 @@ def _warpgroup(opcode: str) -> Shape:
 def _matrix(opcode: str) -> Shape:
     """A warp's product: what is not in the table reads and writes at most eight registers."""
     if opcode.startswith("HMMA") and re.search(r"\.(16816|1688|1684)\.F32", opcode):
-        return Shape(4, 4, (4, 2, 4))
+        small = ".1688." in opcode and ".TF32" not in opcode
+        return Shape(4, 4, (2, 1, 4) if small else (4, 2, 4))
     if opcode.startswith("HMMA") and re.search(r"\.(16816|1688)\.F16", opcode):
         return Shape(2, 2, (4, 2, 2))
     if opcode.startswith(("IMMA", "QMMA")) and re.search(r"\.(16816|16832)\.", opcode):

@@ -1,0 +1,100 @@
+"""Small kernels through the assembler, and lines that only PTX has right."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.machine.places import Places
+from ikp.machine.ptx_lines import load_lines, product_lines
+from ikp.machine.sass import Line
+from tests.machine.compiled import assembled
+from tests.machine.test_places import alternates
+from tests.machine.texts import sass
+
+START = """
+    .reg .b64 %a, %b; .reg .b32 %t, %n, %v, %w; .reg .pred %p, %q; .reg .f32 %f, %g;
+    .shared .align 8 .b64 bar;
+    ld.param.u64 %a, [p];
+    mov.u32 %t, %tid.x;
+    mul.wide.u32 %b, %t, 4;
+    add.u64 %a, %a, %b;
+"""
+SPIN = """
+    mov.u32 %n, bar;
+    wait: mbarrier.try_wait.parity.shared.b64 %p, [%n], 0;
+    @%p bra done;
+    bra wait;
+    done: st.global.b32 [%a], %t;
+    ret;
+"""
+APART = """
+    ld.global.b32 %v, [%a];
+    setp.lt.s32 %p, %v, 100;
+    @!%p bra over;
+    inside: ld.global.b32 %w, [%a + 8];
+    add.s32 %v, %v, %w;
+    setp.gt.s32 %q, %w, 7;
+    @%q bra inside;
+    over: bar.sync 0;
+    st.global.b32 [%a], %v;
+    ret;
+"""
+
+
+@pytest.mark.compiled
+def test_a_wait_for_a_barrier_in_shared_memory_is_its_loop() -> None:
+    flow = assembled(START + SPIN).flow
+    found = Places(flow).all
+    (wait,) = (place for place in found if place.kind == "mbarrier wait")
+    inside = [i.op for i in flow.code.instructions[wait.start.index : wait.end.index + 1]]  # type: ignore[union-attr]
+    assert "SYNCS" in inside
+    alternates(flow, found)
+
+
+@pytest.mark.compiled
+def test_where_threads_may_be_apart_nothing_is_marked() -> None:
+    found = Places(assembled(START + APART).flow)
+    loads = [place for place in found.all if place.kind in ("load", "load wait")]
+    assert [place.kind for place in loads] == ["load", "load wait"]
+    assert {why for _, why in found.refused} == {"threads of one warp may be apart there"}
+    assert [place.kind for place in found.all][-2:] == ["barrier", "store"]
+
+
+PTX = """\
+.file 1 "/x/k.py"
+.visible .entry other() { .loc 1 1 1
+\twgmma.mma_async.sync {};
+}
+.visible .entry k(
+)
+{
+\t.loc\t1 93 16
+\t// begin inline asm
+\t.loc\t1 93 16
+\tmov.u32 %r7, 0x0;
+\t.loc\t1 94 16
+\t@%p1 ld.global.b32 { %r7 }, [ %rd10 + 0 ];
+\t// end inline asm
+\t.loc\t1 97 16
+\twgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%r143}, %rd19, %rd20;
+\tld.global.b32 %r8, [ %rd10 + 0 ];
+}
+"""
+CODE = sass("HGMMA.64x8x16.F32 R24, gdesc[UR4], R24, gsb0", "EXIT")
+
+
+@pytest.mark.any_pins
+def test_the_kth_product_has_the_line_of_the_kth_in_the_ptx() -> None:
+    assert product_lines(CODE, PTX) == {0: (Line("/x/k.py", 97),)}
+    assert product_lines(CODE, PTX.replace("wgmma", "other")) == {}
+    assert product_lines(sass("EXIT"), PTX) == {}
+
+
+@pytest.mark.any_pins
+def test_a_load_in_inline_assembly_has_the_line_before_it() -> None:
+    assert load_lines(CODE, PTX) == {
+        Line("/x/k.py", 94): Line("/x/k.py", 93),
+        Line("/x/k.py", 97): Line("/x/k.py", 97),
+    }
+    both = PTX.replace(".loc\t1 97", ".loc\t1 94")
+    assert load_lines(CODE, both) == {}, "it can't be told which of the two is meant"

@@ -18,7 +18,7 @@ from ikp.machine import forms, records
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.places import Place, marks
 from ikp.machine.records import Frame, Scratch
-from ikp.machine.regions import Point
+from ikp.machine.stretches import Point
 from ikp.machine.resources import span
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction

@@ -112,7 +112,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
 
     from ikp.backends.argument import Argument
     from ikp.core import abi
-    from ikp.core.spec import Spec
+    from ikp.core.segment import Spec
     from ikp.session.revision import revision
 
     check(driver.cuInit(0))

@@ -33,9 +33,7 @@ from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, load, names
 if TYPE_CHECKING:
     from ikp.core import abi
     from ikp.core.regions import checked_name, merge, region_id
-    from ikp.core.segment import Segment
-    from ikp.core.selection import Selection
-    from ikp.core.spec import Spec
+    from ikp.core.segment import Segment, Selection, Spec
     from ikp.core.trace import Trace
     from ikp.targets import ptx, ptx_slot, ptx_totals
     from ikp.unedited.plan import Plan
@@ -124,9 +122,7 @@ _MODULES = {
 }
 _HOMES = {
     "ikp.core.regions": "checked_name merge region_id",
-    "ikp.core.segment": "Segment",
-    "ikp.core.selection": "Selection",
-    "ikp.core.spec": "Spec",
+    "ikp.core.segment": "Segment Selection Spec",
     "ikp.core.trace": "Trace",
     "ikp.unedited.plan": "Plan",
     "ikp.verbs.dsl": (

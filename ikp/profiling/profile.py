@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
-from ikp.core.selection import select
+from ikp.core.segment import select
 from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
 from ikp.session.memory import Room

@@ -8,8 +8,7 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.decoding.launch_header import Source
-from ikp.core.segment import Segment, Tensor
-from ikp.core.selection import WORDS_AT, Selection
+from ikp.core.segment import WORDS_AT, Segment, Selection, Tensor
 from ikp.errors import BufferError, UsageError
 
 

@@ -12,9 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.segment import Tensor
-from ikp.core.selection import MAX_WARPS, Selection
-from ikp.core.spec import Spec
+from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
 from ikp.errors import BufferError, UsageError
 
 CHUNK_BYTES = 64 << 20

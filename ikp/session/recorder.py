@@ -16,8 +16,7 @@ from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source, read_launch_header
-from ikp.core.segment import Segment, Tensor
-from ikp.core.selection import EVERYTHING, Selection
+from ikp.core.segment import EVERYTHING, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.session._handed import hand_out

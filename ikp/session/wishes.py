@@ -9,8 +9,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import merge
-from ikp.core.selection import EVERYTHING, Selection
-from ikp.core.spec import Spec
+from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import PluginError, UsageError
 from ikp.session.device import checked_device, free_bytes
 from ikp.session.memory import DEFAULT_BYTES, Room, inferred

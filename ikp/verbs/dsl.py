@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from ikp.core import abi
 from ikp.core.abi import Kind, OverflowMode, PayloadType
 from ikp.core.regions import checked_id
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.verbs.names import intern
 

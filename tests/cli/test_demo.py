@@ -90,7 +90,7 @@ def test_the_kernel_compiles_for_gpus_with_all_its_regions(capability):
     from ikp.backends.triton import TritonBackend
     from ikp.backends.triton._hooks import names_in_code
     from ikp.cli.demo_kernel import attention
-    from ikp.core.spec import Spec
+    from ikp.core.segment import Spec
 
     TritonBackend()  # hooks into the compiler, as opening a session does
     constants = {"TILES": 16, "BLOCK": demo.BLOCK, "DIM": demo.DIM}

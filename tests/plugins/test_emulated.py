@@ -13,7 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.core.trace import Trace
 from tests.machines.ptx_machine import Dim
 from tests.plugins.kernels import MODES, NEEDS_NVCC, SOURCE, Modules, emulate

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from tests.plugins.kernels import ARCHS, MODES, NEEDS_NVCC, SOURCE, disassemble, repeated
 
 

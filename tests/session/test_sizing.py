@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import ikp
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.selection import EVERYTHING, select
-from ikp.core.spec import Spec
+from ikp.core.segment import EVERYTHING, Spec, select
 from ikp.errors import UsageError
 from ikp.session import memory
 from ikp.session.memory import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of

@@ -19,7 +19,7 @@ from ikp.backends.cute import foreign
 from ikp.backends.cute._context import Context, context, kind_of
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter

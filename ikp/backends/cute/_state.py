@@ -10,7 +10,7 @@ import weakref
 from dataclasses import dataclass, field
 
 from ikp.backends.cute import foreign
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.targets.ptx_totals import Counter

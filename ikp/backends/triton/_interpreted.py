@@ -19,7 +19,7 @@ from ikp.backends.triton import _structure as structure
 from ikp.backends.triton import foreign
 from ikp.backends.triton._interpreted_slot import Program
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import IkpWarning, KernelError
 from ikp.verbs.caller import place
 from ikp.verbs.dsl import (

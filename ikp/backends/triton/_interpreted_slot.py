@@ -14,8 +14,7 @@ import numpy as np
 from ikp.backends.triton import foreign
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, SlotState
-from ikp.core.selection import EVERYTHING, Selection
-from ikp.core.spec import Spec
+from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.verbs.dsl import DslValue, not_a_buffer
 
 _interpreter = foreign.running()

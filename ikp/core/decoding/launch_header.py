@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
-from ikp.core.selection import EVERYTHING, MAX_WARPS, Selection
+from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection
 from ikp.errors import DecodeError
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import Asm, Record
 

@@ -9,7 +9,7 @@ from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
 from ikp.backends.triton.amd._marks import SHIFT, WARP
 from ikp.core import abi
 from ikp.core.abi import Language, Option, OverflowMode, SlotState
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 
 NS_PER_TICK = 10
 """``s_memrealtime`` counts at 100 MHz."""

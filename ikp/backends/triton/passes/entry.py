@@ -27,7 +27,7 @@ from ikp.backends.triton.passes._statements import (
     mark_of,
     statements,
 )
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import END_MARK, WHOLE_MARK
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block

@@ -18,7 +18,7 @@ import re
 from pathlib import Path
 
 from ikp.backends.triton.unedited._ttgir_lines import Range, instant
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError, UsageError
 
 HEADER = "// ikp: made from the IR "

@@ -113,7 +113,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     from ikp.backends.argument import Argument
     from ikp.core import abi
     from ikp.core.segment import Spec
-    from ikp.session.revision import revision
+    from ikp.session.wishes import revision
 
     check(driver.cuInit(0))
     device = check(driver.cuDeviceGet(0))

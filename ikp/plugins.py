@@ -27,7 +27,7 @@ from ikp.errors import (
     RegionError,
     UsageError,
 )
-from ikp.paths import path_text
+from ikp.paths import checked_target, path_text, probe
 from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, load, names
 
 if TYPE_CHECKING:
@@ -247,6 +247,18 @@ SUFFIXES = {
 are known when it is loaded, and only then asked for; it can't take one of these."""
 
 
+def check_target(path: str | PathLike[str], force: bool) -> None:
+    """Refuse a path that can't be written, before the work is done that should end there.
+
+    Imports what writing to it will take, where its exporter says what that is.
+
+    Raises:
+        ExportError: no exporter has its suffix, or no file can be written there.
+    """
+    getattr(exporter_for_path(path), "prepare", lambda: None)()
+    probe(checked_target(path, force))
+
+
 def exporter_for_path(path: str | PathLike[str]) -> Exporter:
     """Return the exporter whose suffix the path has.
 
@@ -257,25 +269,12 @@ def exporter_for_path(path: str | PathLike[str]) -> Exporter:
     registered = names(EXPORTERS)
     for plugin, suffixes in SUFFIXES.items():
         if name.endswith(suffixes) and plugin in registered:
-            return _own(name, plugin)
+            try:
+                exporter: Exporter = load(EXPORTERS, plugin)
+            except PluginError as error:
+                raise ExportError(f"{name!r} can't be written: {error}") from error
+            return exporter
     return _asked(name, [plugin for plugin in registered if plugin not in SUFFIXES])
-
-
-def prepare(path: str | PathLike[str]) -> None:
-    """Import what writing to ``path`` will take, where its exporter says what that is.
-
-    Raises:
-        ExportError: no exporter has its suffix.
-    """
-    getattr(exporter_for_path(path), "prepare", lambda: None)()
-
-
-def _own(name: str, plugin: str) -> Exporter:
-    try:
-        exporter: Exporter = load(EXPORTERS, plugin)
-    except PluginError as error:
-        raise ExportError(f"{name!r} can't be written: {error}") from error
-    return exporter
 
 
 def _asked(name: str, plugins: list[str]) -> Exporter:

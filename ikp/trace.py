@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ikp import plugins
 from ikp.core import trace as core
 from ikp.errors import ExportError
-from ikp.paths import checked_target, probe
 
 if TYPE_CHECKING:
     import pandas
@@ -89,7 +88,7 @@ class Trace(core.Trace):
                 only if its attribute ``totals`` is true.
         """
         exporter = plugins.exporter_for_path(path)
-        if len(self.totals) and not getattr(exporter, "totals", False):
+        if not getattr(exporter, "totals", False) and len(self.totals):
             raise ExportError(
                 f"{path} can't hold totals: the exporter for its suffix writes events alone. Save "
                 "a .pftrace, .hatchet, .json, .csv or .parquet, or record a timeline."
@@ -133,9 +132,3 @@ def load(path: str | PathLike[str]) -> Trace:
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
     return as_trace(read(path))
-
-
-def check_target(path: str | PathLike[str], force: bool) -> None:
-    """Refuse a path that can't be written, before the work is done that should end there."""
-    plugins.prepare(path)
-    probe(checked_target(path, force))

@@ -132,7 +132,7 @@ def _cuda(wish: Any) -> str:
 def _key(options: dict[str, Any], blocks: int, warps: int) -> str:
     import torch
 
-    from ikp.session.revision import revision
+    from ikp.session.wishes import revision
 
     name = torch.cuda.get_device_name(torch.device(options["device"]))
     how = " ".join(f"{key}={value}" for key, value in options.items())

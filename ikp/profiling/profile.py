@@ -15,6 +15,7 @@ from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import select
 from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
+from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
 from ikp.session.wishes import Wishes
@@ -161,8 +162,9 @@ class profile(Life):
         recording = self._now("prof.buffer")
         if not self._records(recording):
             return None
+        rank = current_rank()
         chosen, room = select(warps, blocks, granularity), Room(size, grid, num_warps)
-        return recording.buffer(Asked(label, table, chosen, room, device, backend, enabled))
+        return recording.buffer(Asked(label, table, chosen, room, device, backend, enabled, rank))
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""

@@ -1,4 +1,4 @@
-"""Device memory for segments: how much, and where from."""
+"""Device memory for segments: on which device, how much and where from, and what comes back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,57 @@ from typing import Any, Final
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
+from ikp.core.decoding.launch_header import Source
+from ikp.core.segment import MAX_WARPS, WORDS_AT, Segment, Selection, Spec, Tensor
 from ikp.errors import BufferError, UsageError
 
 CHUNK_BYTES = 64 << 20
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
+
+
+def checked_device(wish: Any) -> Any:
+    """Return the torch device that a buffer is to be on.
+
+    Raises:
+        UsageError: it is no device.
+        BufferError: no kernel records there, or a CUDA graph is being captured.
+    """
+    import torch
+
+    try:
+        device = torch.device(wish)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(
+            f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
+        ) from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise BufferError(
+                f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
+                "run kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
+                "triton."
+            )
+        if torch.cuda.is_current_stream_capturing():
+            raise BufferError(
+                "prof.buffer was called while a CUDA graph is being captured: take the buffer "
+                "before the capture and pass it in."
+            )
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+    elif device.type != "cpu":
+        raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
+    return device
+
+
+def device_facts(device: Any) -> tuple[str, float]:
+    """Return the device's name and advertised clock in Hz (0 where unknown)."""
+    if device.type == "cpu":
+        return "CPU", 0.0
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
 
 
 class Arena:
@@ -40,11 +85,11 @@ class Arena:
             UsageError: the size can't be that of a segment.
             BufferError: the device has too little memory left.
         """
-        smallest = abi.LAUNCH_HEADER_BYTES + abi.min_slot_bytes(abi.OverflowMode.WRAP)
-        if not hasattr(nbytes, "__index__") or not smallest <= nbytes <= abi.MAX_SEGMENT_BYTES:
+        least, most = abi.MIN_SEGMENT_BYTES, abi.MAX_SEGMENT_BYTES
+        if not hasattr(nbytes, "__index__") or not least <= nbytes <= most:
             raise UsageError(
-                f"a buffer of {nbytes!r} bytes can't be used: the size is {smallest} to "
-                f"{abi.MAX_SEGMENT_BYTES} bytes. The default fits most kernels; leave size out, or "
+                f"a buffer of {nbytes!r} bytes can't be used: the size is {least} to "
+                f"{most} bytes. The default fits most kernels; leave size out, or "
                 f"let ikp.capture find it."
             )
         nbytes = -(-index(nbytes) // abi.ALIGNMENT) * abi.ALIGNMENT
@@ -114,25 +159,26 @@ class Room:
     grid: Any = None
     num_warps: Any = None
 
-    def slots(self, selection: Selection) -> int:
-        """Return how many warps will record; 0 where nothing is known of the launch.
+    def nbytes(self, spec: Spec, chosen: Selection, device: Any, default: Any) -> Any:
+        """Return the size as it was given, here or as the default; else what suits the launch.
 
         Raises:
-            UsageError: what is known can't be used.
+            UsageError: what is known of the launch can't be used.
         """
-        if self.grid is None and self.num_warps is None:
-            return 0
-        return slots_of(self.grid, self.num_warps, selection)
+        unknown = self.grid is None and self.num_warps is None
+        slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
+        size = default if self.size is None else self.size
+        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
 
 
 def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
-    """Return the size in bytes of a buffer for a launch that has so many ``slots``.
+    """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
 
     ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
     more than the default is wanted: the answer takes its time, and there may be many launches.
     """
     mode = "totals" if spec.totals else "timeline"
-    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock)
+    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
     if wanted <= DEFAULT_BYTES[mode]:
         return DEFAULT_BYTES[mode]
     free = free_bytes()
@@ -168,3 +214,62 @@ def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
 
 def _is_count(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0
+
+
+def free_bytes(device: Any) -> int | None:
+    """Return how much memory a GPU has left; None for the host."""
+    if device.type == "cpu":
+        return None
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def write_selection(data: Tensor, selection: Selection) -> None:
+    """Write which warps and blocks record to the launch header, before any kernel reads it."""
+    import torch
+
+    words = torch.from_numpy(selection.words().view(np.uint8))
+    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
+    if data.is_cuda:
+        torch.cuda.current_stream(data.device).synchronize()
+
+
+def gpus_of(segments: list[Segment]) -> set[str]:
+    """Return the GPUs on which the segments lie."""
+    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
+
+
+def wait(segments: list[Segment]) -> None:
+    """Wait for everything queued on the segments' devices."""
+    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def written(segment: Segment) -> bool:
+    """Return whether a kernel has begun to record into the segment."""
+    header = segment.data[:WORDS_AT].cpu().numpy()
+    return bool(header.any())
+
+
+def read_back(segment: Segment) -> Source:
+    """Copy what the kernel wrote to the host."""
+    data = segment.data
+    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
+    host = data.cpu().numpy() if head.any() else head
+    return Source(
+        label=segment.label,
+        data=host,
+        device=segment.device_name,
+        backend=segment.backend,
+        clock_rate_hz=segment.clock_rate_hz,
+        regions=segment.regions,
+        selected=segment.spec.select,
+        totals=segment.spec.totals,
+        selection=segment.selection if segment.spec.select else None,
+        clock=segment.spec.clock,
+        overflow=segment.spec.overflow,
+        rank=segment.rank,
+    )

@@ -6,24 +6,32 @@ import platform
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source, read_launch_header
+from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, Segment, Selection, Tensor
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError
-from ikp.session._handed import hand_out
+from ikp.errors import DecodeError, IkpWarning
 from ikp.session.current import Opening, closed
-from ikp.session.device import device_facts, read_back, wait, write_selection, written
-from ikp.session.memory import Arena, Room
-from ikp.session.ranks import current_rank
+from ikp.session.memory import (
+    Arena,
+    Room,
+    device_facts,
+    read_back,
+    wait,
+    write_selection,
+    written,
+)
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -39,6 +47,7 @@ class Asked:
     device: Any = None
     backend: str | None = None
     enabled: bool = True
+    rank: int | None = None  # of this process now
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +68,7 @@ class Recording:
     def __init__(self, opening: Opening, wishes: Wishes) -> None:
         self.opening = opening
         self.wishes = wishes
-        self._silent: set[str] = set()  # labels of buffers that nobody wrote to
+        self.unheard: list[str] = []  # which buffers nobody wrote to, as of the last reading
         self._lock = threading.Lock()
         self._taken: list[_Taken] = []
         self._arenas: dict[Any, Arena] = {}
@@ -77,43 +86,39 @@ class Recording:
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        wishes, selection = self.wishes, asked.selection
-        backend = wishes.chosen_backend(asked.backend)
-        device = wishes.device(asked.device, backend)
-        spec = wishes.spec(device, selection)
+        wishes, chosen = self.wishes, asked.selection
+        settled = wishes.settle(asked.backend, asked.device, chosen)
+        device, spec = settled.device, settled.spec
         name, rate = device_facts(device)
-
-        def described(data: Tensor) -> Segment:
-            return Segment(
+        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size)
+        with self._lock:
+            segment = Segment(
                 label=asked.label,
-                data=data,
+                data=self._arenas.setdefault(device, Arena(device)).take(nbytes),
                 spec=spec,
-                backend=backend,
+                backend=settled.name,
                 device_name=name,
                 clock_rate_hz=rate,
                 regions=asked.regions,
-                selection=selection,
+                selection=chosen,
                 enabled=asked.enabled,
-                rank=current_rank(),
+                rank=asked.rank,
             )
-
-        nbytes = wishes.size(spec, device, selection, asked.room)
-        segment = self._take(device, nbytes, described)
-        prof = wishes.backend(backend).argument(segment)
+            handed = self._hand_out(segment)
+        prof = settled.backend.argument(replace(segment, data=handed))
         if prof is None:  # the language has said why
-            self.forget(segment.data)
+            self.forget(handed)
         return prof
 
-    def _take(self, device: Any, nbytes: Any, describe: Callable[[Tensor], Segment]) -> Segment:
-        """Return a segment of zeroed memory, as a kernel may have it."""
-        with self._lock:
-            arena = self._arenas.setdefault(device, Arena(device))
-            segment = describe(arena.take(nbytes))
-            if segment.spec.select:
-                write_selection(segment.data, segment.selection)
-            handed = hand_out(segment.data, segment.label, self.opening, recording=segment.enabled)
-            self._taken.append(_Taken(segment, weakref.ref(handed)))
-        return replace(segment, data=handed)
+    def _hand_out(self, segment: Segment) -> Tensor:
+        """Return a segment's memory as a tensor that notices when a kernel takes its address."""
+        if segment.spec.select:
+            write_selection(segment.data, segment.selection)
+        handed = segment.data.as_subclass(_kind())
+        recording = segment.enabled  # else nothing in it is ever read
+        handed.ikp_notice = _Notice(segment, self.opening) if recording else None
+        self._taken.append(_Taken(segment, weakref.ref(handed)))
+        return handed
 
     def forget(self, handed: Tensor) -> None:
         """Leave out the segment whose kernel never ran."""
@@ -152,7 +157,7 @@ class Recording:
         """
         began = time.perf_counter()
         sources, broken = self._sources()
-        names = self.wishes.names()
+        names = merge([each.names() for each in tuple(self.wishes.backends.values())])
         copied = time.perf_counter()
         trace = decode(sources, names, {**provenance(self.segments), **facts})
         costs = {
@@ -161,18 +166,9 @@ class Recording:
         }
         return replace(trace, provenance={**trace.provenance, **costs}), broken
 
-    def unheard(self) -> list[str]:
-        """Say which buffers no kernel wrote to, as of the last time they were read."""
-        labels = ", ".join(map(repr, sorted(self._silent)))
-        text = (
-            f"nothing was recorded for {labels}: the kernel never ran, or it has no "
-            "ikp.init(prof) with this buffer."
-        )
-        return [text] if labels else []
-
     def _sources(self) -> tuple[list[Source], DecodeError | None]:
         taken, sources, broken = tuple(self._taken), [], None
-        self._silent = set()
+        silent = set()
         wait([each.segment for each in taken])
         for each in taken:
             source = read_back(each.segment)
@@ -183,8 +179,82 @@ class Recording:
                 continue
             sources.append(source)
             if each.segment.enabled and not launched and not each.heard:
-                self._silent.add(source.label)
+                silent.add(source.label)
+        labels = ", ".join(map(repr, sorted(silent)))
+        text = (
+            f"nothing was recorded for {labels}: the kernel never ran, or it has no "
+            "ikp.init(prof) with this buffer."
+        )
+        self.unheard = [text] if labels else []
         return sources, broken
+
+
+_pinned: dict[int, Tensor] = {}
+"""Memory that kernels may write to at any time from now on, by address: never freed."""
+
+
+class _Notice:
+    """Tells a launch that nobody will read what it records.
+
+    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    """
+
+    def __init__(self, segment: Segment, opening: Opening) -> None:
+        self._data, self._label, self._opening = segment.data, segment.label, opening
+        self._told = False
+
+    def taken(self) -> None:
+        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        over = not (self._opening.lasts and self._opening.here)
+        if over or _capturing(self._data):  # a graph launches without asking for the address
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if over and not self._told:
+            self._told = True
+            warnings.warn(self._why(), IkpWarning, stacklevel=4)
+
+    def _why(self) -> str:
+        if not self._opening.here:
+            return (
+                f"a kernel is launched with the buffer {self._label!r} of the process that this "
+                "one was forked from, which can't see what is recorded here: it is lost. Open a "
+                "session in this process, with a path of its own."
+            )
+        return (
+            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
+            "it records is lost. Take a buffer for each launch, inside the session."
+        )
+
+
+def _capturing(data: Tensor) -> bool:
+    import torch
+
+    return bool(data.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@cache
+def _kind() -> Any:
+    """Return the class of what kernels are handed: torch is loaded late."""
+    import torch
+
+    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        """Like any tensor; what is made of it is a plain one."""
+
+        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
+        ikp_notice: _Notice | None
+
+        def data_ptr(self) -> int:
+            """Return the address, as compiled kernels take it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return int(super().data_ptr())
+
+        def untyped_storage(self) -> Any:
+            """Return the memory, as Triton's interpreter takes it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return super().untyped_storage()
+
+    return Handed
 
 
 @contextmanager

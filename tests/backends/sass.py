@@ -21,7 +21,7 @@ from triton.compiler import ASTSource, CompiledKernel
 from ikp.backends.triton import TritonBackend
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Spec
-from ikp.session.revision import revision
+from ikp.session.wishes import revision
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CAPABILITIES = (80, 90, 100)

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
         constant_region,
         describe_context,
         init_twice,
+        intern,
+        known,
         never_closed,
         no_init,
         not_a_buffer,
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
         placed,
     )
     from ikp.verbs.inline_ptx import PtxRecorder
-    from ikp.verbs.names import intern, known
     from ikp.verbs.off import Off
 
 __all__ = [
@@ -127,11 +128,10 @@ _HOMES = {
     "ikp.unedited.plan": "Plan",
     "ikp.verbs.dsl": (
         "Dsl OpenRange Payload Place Region Unrecorded constant_payload constant_region "
-        "describe_context init_twice never_closed no_init not_a_buffer not_a_payload not_a_region "
-        "placed"
+        "describe_context init_twice intern known never_closed no_init not_a_buffer not_a_payload "
+        "not_a_region placed"
     ),
     "ikp.verbs.inline_ptx": "PtxRecorder",
-    "ikp.verbs.names": "intern known",
     "ikp.verbs.off": "Off",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

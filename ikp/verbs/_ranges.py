@@ -1,21 +1,120 @@
-"""What several verbs do with ranges: open them, close them, compare their regions."""
+"""What several verbs do: find their language, resolve their arguments, open ranges and close them.
+
+Which language's code calls a verb? Each that the program has imported is asked in turn: ``import
+ikp`` does in a kernel of any language, so a verb has to find its own by how it is called. What the
+sign is, each language's backend knows (docs/decisions/0008, 0026); nothing that the program has not
+imported is loaded to ask.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from ikp import registry
+from ikp.core.abi import OverflowMode
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
-from ikp.verbs.dsl import (
-    Dsl,
-    OpenRange,
-    Payload,
-    Region,
-    Unrecorded,
-    find_place,
-    find_region,
-    stored_at,
-)
+from ikp.verbs.dsl import Dsl, DslValue, OpenRange, Payload, Place, Region, Unrecorded
+from ikp.verbs.off import Off
+
+
+def tracing(semantic: Any, verb: str) -> Dsl:
+    """Return the adapter of the language whose code calls a verb.
+
+    Args:
+        semantic: what the caller handed the verb beside its arguments, as Triton and Gluon do.
+        verb: its name.
+
+    Raises:
+        KernelError: none of them does.
+    """
+    guess: Dsl | None = None
+    for backend in registry.imported():
+        found: Dsl | None = backend.adapter(semantic, verb)
+        if found is not None and not isinstance(found, Off):
+            return found
+        guess = guess or found  # one that can't be recorded, and may be none of that language
+    if guess is None:
+        raise _outside(verb)
+    return guess
+
+
+def _outside(verb: str) -> KernelError:
+    *most, last = dict.fromkeys(each.mark for each in registry.languages() if each.mark)
+    broken = "".join(f" Not loaded: {text}" for text in registry.broken())
+    return KernelError(
+        f"ikp.{verb} is called outside a kernel. Call it in a function marked {', '.join(most)} or "
+        f"{last}, while that kernel is launched.{broken}"
+    )
+
+
+def find_region(dsl: Dsl, value: object, verb: str) -> Region:
+    """Return the region that a verb's argument names.
+
+    Raises:
+        KernelError: it names none; or its number is known only at run time, and totals are kept.
+    """
+    region = dsl.region(value, verb)
+    if region.runtime is not None and dsl.recording(verb) and dsl.spec().totals:
+        raise KernelError(
+            f"ikp.{verb} gives a region's number that is known only at run time, but the session "
+            "keeps totals (mode='totals'): those are summed up in registers, which code names when "
+            "it is compiled. Use a name or a constant, or record a timeline."
+        )
+    return region
+
+
+def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | None:
+    """Return when and where a verb stores its record, as it was given; None where it never does.
+
+    Raises:
+        KernelError: an argument can't be used, the slot is a ring, or totals are kept.
+    """
+    if where is None and index is None:
+        return Place()
+    where, index = dsl.plain(where), dsl.plain(index)
+    if where is not None and not dsl.is_condition(where):
+        raise KernelError(
+            f"the where of ikp.{verb} must be one boolean or integer, not {where!r}. Reduce a "
+            "block to a scalar first."
+        )
+    if index is not None and not dsl.is_index(index):
+        raise KernelError(
+            f"the index of ikp.{verb} must be one integer of at most 32 bits, 0 or more, not "
+            f"{index!r}."
+        )
+    if index is not None and dsl.recording(verb):
+        _check_takes_index(dsl.spec(), verb)
+    if isinstance(where, (bool, int)):
+        return Place(None, index) if where else None
+    return Place(where, index)
+
+
+def _check_takes_index(spec: Spec, verb: str) -> None:
+    if spec.totals:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps totals (mode='totals'): there is no "
+            "record to put anywhere. Leave the index out, or record a timeline."
+        )
+    if spec.overflow is OverflowMode.WRAP:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "
+            "ring, where an index means nothing. Use overflow='stop', or leave the index out."
+        )
+
+
+def stored_at(dsl: Dsl, place: Place | None, opened: DslValue = None) -> Place:
+    """Return a place as 32-bit values; ``opened`` is that of a token, which is one more condition.
+
+    A range that is never stored is stored where 0 holds: so its end is in the code, as its start.
+    """
+    if place is None:
+        return Place(0)
+    where = None if place.where is None else dsl.condition(place.where)
+    if opened is not None:
+        where = opened if where is None else dsl.both(where, opened)
+    return Place(where, None if place.index is None else dsl.index(place.index))
 
 
 def open_ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
@@ -62,15 +161,12 @@ def make_token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
     return dsl.context((opened,))
 
 
-def close_range(
-    dsl: Dsl, opened: OpenRange, payload: Any, where_index: tuple[Any, Any], verb: str
-) -> None:
-    """Record a range that ends here.
+def close_range(dsl: Dsl, opened: OpenRange, payload: Any, place: Place | None, verb: str) -> None:
+    """Record a range that ends here, at the place that ``find_place`` returned.
 
     Raises:
         KernelError: an argument can't be used.
     """
-    place = find_place(dsl, *where_index, verb)
     replaced = dsl.plain(payload) is not None
     given = dsl.payload(payload, verb) if replaced else None
     if not dsl.recording(verb):

@@ -14,15 +14,18 @@ from typing import Any, TypeVar
 from ikp.errors import KernelError
 from ikp.verbs._ranges import (
     close_range,
+    find_place,
+    find_region,
     make_token,
     open_range,
     open_ranges,
     opened_region,
     same_region,
     shown,
+    stored_at,
+    tracing,
 )
-from ikp.verbs._tracing import tracing
-from ikp.verbs.dsl import OpenRange, find_place, find_region, stored_at
+from ikp.verbs.dsl import OpenRange, Place
 from ikp.verbs.off import Off
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
@@ -112,7 +115,7 @@ def end(
             f"ranges close in reverse order. Use ikp.start_async and ikp.end_async for ranges that "
             f"overlap."
         )
-    close_range(dsl, ranges[-1], payload, (where, index), "end")
+    close_range(dsl, ranges[-1], payload, find_place(dsl, where, index, "end"), "end")
     return dsl.context(ranges[:-1])
 
 
@@ -229,7 +232,8 @@ def end_async(
             "ikp.end_async takes (ctx, token): the token that ikp.start_async returned."
         )
     open_ranges(dsl, ctx, "end_async")
-    close_range(dsl, opened[0], payload, (where, index), "end_async")
+    place = find_place(dsl, where, index, "end_async")
+    close_range(dsl, opened[0], payload, place, "end_async")
     return ctx
 
 
@@ -312,13 +316,14 @@ class range:
         _semantic: Any = None,
     ) -> None:
         self._dsl = tracing(_semantic, "range")
-        self._region, self._payload, self._place = region, payload, (where, index)
+        self._region, self._payload, self._where, self._index = region, payload, where, index
         self._opened: OpenRange | None = None
+        self._place: Place | None = None
 
     def __enter__(self) -> None:
         self._dsl.check_source("range", ())
         # What is never recorded is not opened either, and told all the same where it is wrong.
-        place = find_place(self._dsl, *self._place, "range")
+        place = self._place = find_place(self._dsl, self._where, self._index, "range")
         opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
         self._opened = None if place is None else opened
 

@@ -15,7 +15,7 @@ from stevedore import ExtensionManager
 import ikp
 from ikp import plugins, registry
 from ikp.errors import KernelError, PluginError
-from ikp.verbs._tracing import tracing
+from ikp.verbs._ranges import tracing
 from ikp.verbs.off import Off
 
 BACKEND = """

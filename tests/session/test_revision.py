@@ -20,7 +20,6 @@ SHAPES_CODE = [
     "verbs/dsl.py",
     "verbs/inline_ptx.py",
     "verbs/intrinsics.py",
-    "verbs/names.py",
     "unedited/plan.py",
     "backends/gluon/__init__.py",
     "backends/triton/adapter.py",

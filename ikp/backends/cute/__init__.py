@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ikp.core.segment import Segment
 from ikp.errors import UsageError
 from ikp.plugins import Image, Language
-from ikp.verbs import names
+from ikp.verbs.dsl import known
 
 if TYPE_CHECKING:
     from ikp.backends.argument import Argument
@@ -87,4 +87,4 @@ class CuteBackend:
 
     def names(self) -> dict[int, str]:
         """Return the regions of the kernels traced in this process."""
-        return names.known()
+        return known()

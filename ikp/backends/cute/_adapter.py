@@ -23,7 +23,7 @@ from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter
-from ikp.verbs.caller import calling, place
+from ikp.verbs.caller import calling, formatted, place
 from ikp.verbs.dsl import (
     DslValue,
     OpenRange,
@@ -39,7 +39,6 @@ from ikp.verbs.dsl import (
     signed,
 )
 from ikp.verbs.inline_ptx import PtxRecorder, comment
-from ikp.verbs.syntax import formatted
 
 
 class Traced(PtxRecorder):

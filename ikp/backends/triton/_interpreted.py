@@ -18,10 +18,10 @@ import triton.language as tl
 from ikp.backends.triton import _structure as structure
 from ikp.backends.triton import foreign
 from ikp.backends.triton._interpreted_slot import Program
+from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.segment import Spec
 from ikp.errors import IkpWarning, KernelError
-from ikp.verbs.caller import place
 from ikp.verbs.dsl import (
     DslValue,
     OpenRange,
@@ -37,7 +37,6 @@ from ikp.verbs.dsl import (
     no_init,
     not_a_payload,
     not_a_region,
-    placed,
 )
 from ikp.verbs.inline_ptx import counter
 
@@ -53,9 +52,8 @@ class Context(tuple[OpenRange, ...]):
 class _Interpreted:
     """The ``Dsl`` of the program that the interpreter runs now."""
 
-    def __init__(self) -> None:
-        self._running: Program | None = None
-        self._told: set[str] = set()  # what was told of this launch
+    _running: Program | None = None
+    _told: frozenset[str] = frozenset()  # what was told of this launch
 
     def init(self, prof: DslValue) -> None:
         """Open the slot of this program."""
@@ -63,7 +61,7 @@ class _Interpreted:
             raise init_twice()
         self._running = Program(prof)
         if not any(self._running.identity):  # the first of a launch
-            self._told = set()
+            self._told = frozenset()
 
     def recording(self, verb: str) -> bool:
         """Return whether this program records."""
@@ -125,22 +123,22 @@ class _Interpreted:
                     "ctx = ikp.start(ctx, name), and ctx = ikp.end(ctx, name) before the return."
                 )
             return
-        here, at = structure.level(), place()
+        here = structure.standing()
         for each in ranges[-1:] if verb == "end" else ranges:
             start = each.start
-            if start.level != here if verb == "end" else start.opened_again(here):
+            if start.at.level != here.level if verb == "end" else start.opened_again(here):
                 raise KernelError(
-                    f"ikp.{verb} at {at} gets {describe_context(ranges)}: {each.region!r} was "
-                    f"opened at {start.place}, in another iteration or branch."
+                    f"ikp.{verb} at {here.place} gets {describe_context(ranges)}: "
+                    f"{each.region!r} was opened at {start.at.place}, in another iteration or "
+                    "branch."
                 )
 
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         region = self.plain(region)
         start = _Start(time.perf_counter_ns())
-        start.level, start.place, start.calls = structure.level(), place(), structure.calls()
-        text = never_closed(repr(region), start.place)
-        start.dropped = partial(self._tell, _interpreter.grid_idx, text)
+        start.at = structure.standing()
+        start.dropped = partial(self._tell, _interpreter.grid_idx, repr(region), start.at.place)
         return OpenRange(region, start, self.plain(payload))
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
@@ -197,14 +195,16 @@ class _Interpreted:
         if program.spec.totals:
             program.add(counter(region, kind).tag, end - start & 0xFFFFFFFF)
             return
-        tag = region.fixed_tag(placed(kind, place), payload.type) or 0
+        kind = kind if place.index is None else abi.PLACED[kind]
+        tag = abi.tag(kind, payload.type, region.number or 0)
         program.store(tag, (start, end), payload.value, place.index)
 
-    def _tell(self, program: DslValue, text: str) -> None:
+    def _tell(self, program: DslValue, region: str, place: str) -> None:
         if program is not _interpreter.grid_idx or not structure.running():
             return  # it raised, and what it left behind is dropped later
+        text = never_closed(region, place)
         if text not in self._told:  # by another program of the launch
-            self._told.add(text)
+            self._told |= {text}
             warnings.warn(text, IkpWarning, stacklevel=2)
 
     def _program(self, verb: str) -> Program:
@@ -225,15 +225,12 @@ class _Start(int):
     A kernel that raised has more to tell than that its ranges are open.
     """
 
-    level: structure.Level = ()
-    place: str = ""
-    calls: tuple[tuple[str, int], ...] = ()
+    at = structure.Standing()
     dropped: Callable[[], None] | None = None
 
-    def opened_again(self, level: structure.Level) -> bool:
+    def opened_again(self, here: structure.Standing) -> bool:
         """Return whether a later round of a loop, in which the range is open, opens it there."""
-        same = (level, structure.calls()) == (self.level, self.calls)
-        return same and structure.loops(level) and not structure.copied()
+        return here == self.at and structure.loops(here.level) and not structure.copied()
 
     def __del__(self) -> None:
         if self.dropped is not None:

@@ -43,19 +43,20 @@ class Program:
         raw = (ctypes.c_uint8 * (abi.LAUNCH_HEADER_BYTES + size)).from_address(address)
         self.memory = np.ctypeslib.as_array(raw)
         chosen = Selection.of(self._launch()[0]) if spec.select else EVERYTHING
-        blocks = chosen.count_blocks(grid[0] * grid[1] * grid[2])
-        slot_bytes = size // max(1, blocks) & -abi.ALIGNMENT
         block = index[0] + grid[0] * (index[1] + grid[1] * index[2])
+        blocks, rank = chosen.count_blocks(grid[0] * grid[1] * grid[2]), chosen.rank(block)
+        if not len(chosen.chosen_warps(1)):
+            rank = None
+        slot_bytes = size // max(1, blocks) & -abi.ALIGNMENT
+        # The host's clock, as wide as the one that was asked for.
+        clock = ClockKind.HOST64 if spec.clock.bits > abi.WORD_BITS else ClockKind.HOST
+        enough = slot_bytes >= abi.min_slot_bytes(spec.overflow, clock)
+        capacity = abi.slot_capacity(slot_bytes, spec.overflow, clock)
         if block == 0:
-            self._write_launch(spec, grid, slot_bytes)
-        rank = chosen.rank(block)
-        if rank is None or not len(chosen.chosen_warps(1)):
+            self._write_launch(spec, clock, grid, slot_bytes)
+        if rank is None or not enough:
             return
-        clock = _clock(spec)
-        if slot_bytes < abi.min_slot_bytes(spec.overflow, clock):
-            return
-        self.spec, self.clock = spec, clock
-        self.capacity = abi.slot_capacity(slot_bytes, spec.overflow, clock)
+        self.spec, self.clock, self.capacity = spec, clock, capacity
         self.offset = abi.LAUNCH_HEADER_BYTES + rank * slot_bytes
         header = self._header()
         header[:] = 0
@@ -63,12 +64,14 @@ class Program:
         header["init_ns"], header["init_clock"] = _anchor()
         self.finish()
 
-    def _write_launch(self, spec: Spec, grid: tuple[int, int, int], slot_bytes: int) -> None:
+    def _write_launch(
+        self, spec: Spec, clock: ClockKind, grid: tuple[int, int, int], slot_bytes: int
+    ) -> None:
         header = self._launch()
         header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
         header["grid"], header["block"] = grid, (1, 1, 1)
         header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
-        header["clock"], header["overflow"] = _clock(spec), spec.overflow
+        header["clock"], header["overflow"] = clock, spec.overflow
         header["language"] = Language.TRITON
         header["options"] = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
         header["launches"] += 1
@@ -114,11 +117,6 @@ class Program:
             header = self._header()
             header["finish_ns"], header["finish_clock"] = _anchor()
             header["attempted"], header["state"] = self.attempted, SlotState.FINISHED
-
-
-def _clock(spec: Spec) -> ClockKind:
-    """Return the host's clock, as wide as the one that was asked for."""
-    return ClockKind.HOST64 if spec.clock.bits > abi.WORD_BITS else ClockKind.HOST
 
 
 def _anchor() -> tuple[int, int]:

@@ -16,7 +16,7 @@ from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import Kind, OverflowMode, PayloadType, tag
 from ikp.core.regions import region_id
 from ikp.targets import ptx, ptx_slot
-from ikp.verbs import names
+from ikp.verbs import dsl as names
 from tests.backends.cute import kernels, persistent
 from tests.backends.cute.compiling import (
     DEFAULT,

@@ -21,9 +21,8 @@ from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.targets import ptx
-from ikp.verbs.dsl import Region
+from ikp.verbs.dsl import Region, intern
 from ikp.verbs.inline_ptx import comment
-from ikp.verbs.names import intern
 
 MARK = "// ikp.scheduled"
 

@@ -17,7 +17,7 @@ from typing import Any
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source, read_launch_header
+from ikp.core.decoding.launch_header import Source, read_layout
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, Segment, Selection, Tensor
 from ikp.core.trace import Trace
@@ -173,7 +173,7 @@ class Recording:
         for each in taken:
             source = read_back(each.segment)
             try:
-                launched = read_launch_header(source) is not None
+                launched = read_layout(source) is not None
             except DecodeError as error:
                 broken = error
                 continue

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from ikp import plugins
+from ikp import registry
 from ikp.core import trace as core
 from ikp.errors import ExportError
 
@@ -87,7 +87,7 @@ class Trace(core.Trace):
                 path can't be written, or the trace has totals, which a plugin's exporter writes
                 only if its attribute ``totals`` is true.
         """
-        exporter = plugins.exporter_for_path(path)
+        exporter = registry.exporter_for_path(path)
         if not getattr(exporter, "totals", False) and len(self.totals):
             raise ExportError(
                 f"{path} can't hold totals: the exporter for its suffix writes events alone. Save "
@@ -122,7 +122,7 @@ def load(path: str | PathLike[str]) -> Trace:
     Raises:
         ExportError: there is no such file, its format can't be read back, or it is not a trace.
     """
-    exporter = plugins.exporter_for_path(path)
+    exporter = registry.exporter_for_path(path)
     read = getattr(exporter, "read", None)
     if read is None:
         raise ExportError(

@@ -55,7 +55,7 @@ def command(out: Path | None, force: bool) -> None:
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
     if out is not None:
-        from ikp.plugins import check_target
+        from ikp.registry import check_target
 
         check_target(out, force)
     if not enabled():

@@ -17,11 +17,10 @@ from ikp.core.overhead import Overhead
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
 from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, UsageError
-from ikp.plugins import check_target
+from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
-from ikp.session.memory import gpus_of
-from ikp.session.recorder import Recording
+from ikp.session.recorder import Recording, gpus_of
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace, as_trace
 

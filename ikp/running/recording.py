@@ -75,7 +75,7 @@ class Options:
         path = Path(self.path)
         default = self.force and path.suffix == ".pftrace"
         if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-            from ikp.plugins import check_target
+            from ikp.registry import check_target
 
             check_target(path, self.force)
 

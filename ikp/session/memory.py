@@ -1,20 +1,22 @@
-"""Device memory for segments: on which device, how much and where from, and what comes back."""
+"""Device memory for segments: on which device, how much, where from, and how it is handed out."""
 
 from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from operator import index
 from typing import Any, Final
 
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.decoding.launch_header import Source
-from ikp.core.segment import MAX_WARPS, WORDS_AT, Segment, Selection, Spec, Tensor
-from ikp.errors import BufferError, UsageError
+from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
+from ikp.errors import BufferError, IkpWarning, UsageError
+from ikp.session.current import Opening
 
 CHUNK_BYTES = 64 << 20
 WINDOW = 1 << 32
@@ -225,51 +227,82 @@ def free_bytes(device: Any) -> int | None:
     return int(torch.cuda.mem_get_info(device)[0])
 
 
-def write_selection(data: Tensor, selection: Selection) -> None:
-    """Write which warps and blocks record to the launch header, before any kernel reads it."""
+_pinned: dict[int, Tensor] = {}
+"""Memory that kernels may write to at any time from now on, by address: never freed."""
+
+
+def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
+    """Return ``data`` as a tensor that notices when a kernel takes its address.
+
+    Args:
+        data: the memory of one segment.
+        label: what the buffer is called.
+        opening: the opening of the session that reads it; None where no kernel records into it.
+    """
+    handed = data.as_subclass(_kind())
+    handed.ikp_notice = None if opening is None else _Notice(data, label, opening)
+    return handed
+
+
+class _Notice:
+    """Tells a launch that nobody will read what it records.
+
+    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    """
+
+    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
+        self._data, self._label, self._opening = data, label, opening
+        self._told = False
+
+    def taken(self) -> None:
+        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        over = not (self._opening.lasts and self._opening.here)
+        if over or _capturing(self._data):  # a graph launches without asking for the address
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if over and not self._told:
+            self._told = True
+            warnings.warn(self._why(), IkpWarning, stacklevel=4)
+
+    def _why(self) -> str:
+        if not self._opening.here:
+            return (
+                f"a kernel is launched with the buffer {self._label!r} of the process that this "
+                "one was forked from, which can't see what is recorded here: it is lost. Open a "
+                "session in this process, with a path of its own."
+            )
+        return (
+            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
+            "it records is lost. Take a buffer for each launch, inside the session."
+        )
+
+
+def _capturing(data: Tensor) -> bool:
     import torch
 
-    words = torch.from_numpy(selection.words().view(np.uint8))
-    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
-    if data.is_cuda:
-        torch.cuda.current_stream(data.device).synchronize()
+    return bool(data.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def gpus_of(segments: list[Segment]) -> set[str]:
-    """Return the GPUs on which the segments lie."""
-    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
+@cache
+def _kind() -> Any:
+    """Return the class of what kernels are handed: torch is loaded late."""
+    import torch
 
+    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        """Like any tensor; what is made of it is a plain one."""
 
-def wait(segments: list[Segment]) -> None:
-    """Wait for everything queued on the segments' devices."""
-    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
-        import torch
+        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
+        ikp_notice: _Notice | None
 
-        torch.cuda.synchronize(device)
+        def data_ptr(self) -> int:
+            """Return the address, as compiled kernels take it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return int(super().data_ptr())
 
+        def untyped_storage(self) -> Any:
+            """Return the memory, as Triton's interpreter takes it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return super().untyped_storage()
 
-def written(segment: Segment) -> bool:
-    """Return whether a kernel has begun to record into the segment."""
-    header = segment.data[:WORDS_AT].cpu().numpy()
-    return bool(header.any())
-
-
-def read_back(segment: Segment) -> Source:
-    """Copy what the kernel wrote to the host."""
-    data = segment.data
-    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
-    host = data.cpu().numpy() if head.any() else head
-    return Source(
-        label=segment.label,
-        data=host,
-        device=segment.device_name,
-        backend=segment.backend,
-        clock_rate_hz=segment.clock_rate_hz,
-        regions=segment.regions,
-        selected=segment.spec.select,
-        totals=segment.spec.totals,
-        selection=segment.selection if segment.spec.select else None,
-        clock=segment.spec.clock,
-        overflow=segment.spec.overflow,
-        rank=segment.rank,
-    )
+    return Handed

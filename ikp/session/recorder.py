@@ -6,32 +6,24 @@ import platform
 import sys
 import threading
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
+
+import numpy as np
 
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source, read_layout
 from ikp.core.regions import merge
-from ikp.core.segment import EVERYTHING, Segment, Selection, Tensor
+from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError, IkpWarning
+from ikp.errors import DecodeError
 from ikp.session.current import Opening, closed
-from ikp.session.memory import (
-    Arena,
-    Room,
-    device_facts,
-    read_back,
-    wait,
-    write_selection,
-    written,
-)
+from ikp.session.memory import Arena, Room, device_facts, hand_out
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -104,21 +96,14 @@ class Recording:
                 enabled=asked.enabled,
                 rank=asked.rank,
             )
-            handed = self._hand_out(segment)
+            if spec.select:
+                write_selection(segment.data, chosen)
+            handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
+            self._taken.append(_Taken(segment, weakref.ref(handed)))
         prof = settled.backend.argument(replace(segment, data=handed))
         if prof is None:  # the language has said why
             self.forget(handed)
         return prof
-
-    def _hand_out(self, segment: Segment) -> Tensor:
-        """Return a segment's memory as a tensor that notices when a kernel takes its address."""
-        if segment.spec.select:
-            write_selection(segment.data, segment.selection)
-        handed = segment.data.as_subclass(_kind())
-        recording = segment.enabled  # else nothing in it is ever read
-        handed.ikp_notice = _Notice(segment, self.opening) if recording else None
-        self._taken.append(_Taken(segment, weakref.ref(handed)))
-        return handed
 
     def forget(self, handed: Tensor) -> None:
         """Leave out the segment whose kernel never ran."""
@@ -156,19 +141,9 @@ class Recording:
             The trace, and what is wrong with the rest.
         """
         began = time.perf_counter()
-        sources, broken = self._sources()
-        names = merge([each.names() for each in tuple(self.wishes.backends.values())])
-        copied = time.perf_counter()
-        trace = decode(sources, names, {**provenance(self.segments), **facts})
-        costs = {
-            "copied_out_s": f"{copied - began:.4f}",
-            "decoded_s": f"{time.perf_counter() - copied:.4f}",
-        }
-        return replace(trace, provenance={**trace.provenance, **costs}), broken
-
-    def _sources(self) -> tuple[list[Source], DecodeError | None]:
-        taken, sources, broken = tuple(self._taken), [], None
+        sources, broken = [], None
         silent = set()
+        taken = tuple(self._taken)
         wait([each.segment for each in taken])
         for each in taken:
             source = read_back(each.segment)
@@ -180,81 +155,23 @@ class Recording:
             sources.append(source)
             if each.segment.enabled and not launched and not each.heard:
                 silent.add(source.label)
-        labels = ", ".join(map(repr, sorted(silent)))
-        text = (
-            f"nothing was recorded for {labels}: the kernel never ran, or it has no "
-            "ikp.init(prof) with this buffer."
-        )
-        self.unheard = [text] if labels else []
-        return sources, broken
+        self.unheard = _not_heard(silent)
+        names = merge([each.names() for each in tuple(self.wishes.backends.values())])
+        copied = time.perf_counter()
+        trace = decode(sources, names, {**provenance(self.segments), **facts})
+        costs = {
+            "copied_out_s": f"{copied - began:.4f}",
+            "decoded_s": f"{time.perf_counter() - copied:.4f}",
+        }
+        return replace(trace, provenance={**trace.provenance, **costs}), broken
 
 
-_pinned: dict[int, Tensor] = {}
-"""Memory that kernels may write to at any time from now on, by address: never freed."""
-
-
-class _Notice:
-    """Tells a launch that nobody will read what it records.
-
-    Every language asks a tensor for its address when it launches, so it is there that this is told.
-    """
-
-    def __init__(self, segment: Segment, opening: Opening) -> None:
-        self._data, self._label, self._opening = segment.data, segment.label, opening
-        self._told = False
-
-    def taken(self) -> None:
-        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
-        over = not (self._opening.lasts and self._opening.here)
-        if over or _capturing(self._data):  # a graph launches without asking for the address
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
-        if over and not self._told:
-            self._told = True
-            warnings.warn(self._why(), IkpWarning, stacklevel=4)
-
-    def _why(self) -> str:
-        if not self._opening.here:
-            return (
-                f"a kernel is launched with the buffer {self._label!r} of the process that this "
-                "one was forked from, which can't see what is recorded here: it is lost. Open a "
-                "session in this process, with a path of its own."
-            )
-        return (
-            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
-            "it records is lost. Take a buffer for each launch, inside the session."
-        )
-
-
-def _capturing(data: Tensor) -> bool:
-    import torch
-
-    return bool(data.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-@cache
-def _kind() -> Any:
-    """Return the class of what kernels are handed: torch is loaded late."""
-    import torch
-
-    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
-        """Like any tensor; what is made of it is a plain one."""
-
-        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
-        ikp_notice: _Notice | None
-
-        def data_ptr(self) -> int:
-            """Return the address, as compiled kernels take it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return int(super().data_ptr())
-
-        def untyped_storage(self) -> Any:
-            """Return the memory, as Triton's interpreter takes it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return super().untyped_storage()
-
-    return Handed
+def _not_heard(labels: Collection[str]) -> list[str]:
+    text = (
+        f"nothing was recorded for {', '.join(map(repr, sorted(labels)))}: the kernel never ran, "
+        "or it has no ikp.init(prof) with this buffer."
+    )
+    return [text] if labels else []
 
 
 @contextmanager
@@ -286,3 +203,53 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return facts
+
+
+def write_selection(data: Tensor, selection: Selection) -> None:
+    """Write which warps and blocks record to the launch header, before any kernel reads it."""
+    import torch
+
+    words = torch.from_numpy(selection.words().view(np.uint8))
+    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
+    if data.is_cuda:
+        torch.cuda.current_stream(data.device).synchronize()
+
+
+def gpus_of(segments: list[Segment]) -> set[str]:
+    """Return the GPUs on which the segments lie."""
+    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
+
+
+def wait(segments: list[Segment]) -> None:
+    """Wait for everything queued on the segments' devices."""
+    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def written(segment: Segment) -> bool:
+    """Return whether a kernel has begun to record into the segment."""
+    header = segment.data[:WORDS_AT].cpu().numpy()
+    return bool(header.any())
+
+
+def read_back(segment: Segment) -> Source:
+    """Copy what the kernel wrote to the host."""
+    data = segment.data
+    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
+    host = data.cpu().numpy() if head.any() else head
+    return Source(
+        label=segment.label,
+        data=host,
+        device=segment.device_name,
+        backend=segment.backend,
+        clock_rate_hz=segment.clock_rate_hz,
+        regions=segment.regions,
+        selected=segment.spec.select,
+        totals=segment.spec.totals,
+        selection=segment.selection if segment.spec.select else None,
+        clock=segment.spec.clock,
+        overflow=segment.spec.overflow,
+        rank=segment.rank,
+    )

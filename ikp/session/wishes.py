@@ -14,7 +14,7 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Overhead
 from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import PluginError, UsageError
-from ikp.plugins import BACKENDS, Backend, load
+from ikp.plugins import Backend
 from ikp.session.memory import DEFAULT_BYTES, checked_device
 from ikp.session.options import CLOCKS, OVERFLOWS
 
@@ -58,7 +58,7 @@ class Wishes:
         if name is None:
             name = self._backend = _installed_backend()
         if name not in self.backends:
-            self.backends[name] = load(BACKENDS, name)
+            self.backends[name] = registry.load(registry.BACKENDS, name)
         wish = self._device if device is None else device
         found = checked_device(self.backends[name].device_type() if wish is None else wish)
         if found.type == "cpu" and self.deduct:
@@ -103,7 +103,7 @@ def _installed_backend() -> str:
             return name
     installs: dict[str, list[str]] = {}
     for name, kind in own.items():
-        pip = registry.remedy_for(BACKENDS, name, packages[name])
+        pip = registry.remedy_for(registry.BACKENDS, name, packages[name])
         installs.setdefault(pip or "", []).extend(each.name for each in kind.languages)
     remedies = (f"{pip} ({' and '.join(languages)})" for pip, languages in installs.items())
     raise PluginError(f"no kernel language is installed. Do: {' or '.join(remedies)}.")

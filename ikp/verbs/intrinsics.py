@@ -7,12 +7,11 @@ One function per verb, for all languages; what differs is in each language's ``D
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ikp.errors import KernelError
-from ikp.verbs._ranges import (
+from ikp.verbs.off import Off
+from ikp.verbs.ranges import (
     close_range,
     find_place,
     find_region,
@@ -25,8 +24,6 @@ from ikp.verbs._ranges import (
     stored_at,
     tracing,
 )
-from ikp.verbs.dsl import OpenRange, Place
-from ikp.verbs.off import Off
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
@@ -288,53 +285,3 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
     if recording:
         dsl.finish()
     return ctx
-
-
-class range:
-    """A range as a context manager: ``with ikp.range("load", k): ...``.
-
-    Args:
-        region: name known at compile time, or a scalar integer named on the host.
-        payload: one number of at most 32 bits, read when the range opens.
-        where: record only where this scalar is true, such as ``k % 8 == 0``; left out, always.
-        index: where in the warp's slot to put the record, as an integer; left out, after the last.
-            Two records with one index overwrite each other.
-
-    Raises:
-        KernelError: no ``init`` came before, or an argument can't be used.
-    """
-
-    __triton_builtin__ = True
-
-    def __init__(
-        self,
-        region: Any,
-        payload: Any = None,
-        *,
-        where: Any = None,
-        index: Any = None,
-        _semantic: Any = None,
-    ) -> None:
-        self._dsl = tracing(_semantic, "range")
-        self._region, self._payload, self._where, self._index = region, payload, where, index
-        self._opened: OpenRange | None = None
-        self._place: Place | None = None
-
-    def __enter__(self) -> None:
-        self._dsl.check_source("range", ())
-        # What is never recorded is not opened either, and told all the same where it is wrong.
-        place = self._place = find_place(self._dsl, self._where, self._index, "range")
-        opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
-        self._opened = None if place is None else opened
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._opened is None:
-            return
-        # What the kernel raised matters more than what closing its range may have to say.
-        with suppress(KernelError) if error is not None else nullcontext():
-            close_range(self._dsl, self._opened, None, self._place, "range")

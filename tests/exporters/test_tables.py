@@ -27,7 +27,8 @@ from ikp.core.trace import Trace
 from ikp.errors import ExportError, PluginError
 from ikp.exporters.csv_file import CsvExporter
 from ikp.exporters.parquet_file import ParquetExporter
-from ikp.plugins import EXPORTERS, exporter_for_path, load
+from ikp.plugins import EXPORTERS, load
+from ikp.registry import exporter_for_path
 from tests.exporters.perfetto.examples import nothing, warp
 from tests.strategies import traces_with_args
 

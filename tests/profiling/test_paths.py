@@ -14,7 +14,7 @@ import ikp
 from ikp.cli.main import cli
 from ikp.cli.run import _of_rank
 from ikp.errors import ExportError
-from ikp.plugins import check_target
+from ikp.registry import check_target
 from tests.exporters.perfetto.examples import warp
 from tests.host import Host, work
 

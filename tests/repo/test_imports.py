@@ -52,9 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.parquet_file": EVERY_FORMAT,
     "inspection": ("core", "targets", "registry", "plugins"),
     "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
-    "running": (
-        *("core", "registry", "plugins", "session", "profiling", "unedited", "analysis", "trace"),
-    ),
+    "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
         *("exporters", "inspection", "viewer", "running", "trace"),

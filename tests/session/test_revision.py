@@ -20,6 +20,7 @@ SHAPES_CODE = [
     "verbs/dsl.py",
     "verbs/inline_ptx.py",
     "verbs/intrinsics.py",
+    "verbs/ranges.py",
     "unedited/plan.py",
     "backends/gluon/__init__.py",
     "backends/triton/adapter.py",

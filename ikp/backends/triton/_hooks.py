@@ -92,9 +92,16 @@ def install() -> None:
         if not getattr(previous, "is_ikp", False):
             foreign.set_stages_hook(_StagesHook(previous))
     if TRITON.has(AUTOTUNING):
-        original = foreign.trial()
-        if not hasattr(original, "is_ikp"):
-            foreign.set_trial(_bare(original))
+        trial = foreign.trial()
+        if not hasattr(trial, "is_ikp"):
+
+            @functools.wraps(trial)
+            def bare(self: object, /, *args: object, **kwargs: object) -> object:
+                off = {name: _off(value) for name, value in kwargs.items()}
+                return trial(self, *map(_off, args), **off)
+
+            bare.is_ikp = True  # type: ignore[attr-defined]
+            foreign.set_trial(bare)
 
 
 def marks(options: object) -> None:
@@ -194,18 +201,6 @@ def _names_in(path: Path) -> dict[int, str]:
         return names_in_code(path.read_text())
     except FileNotFoundError:  # the cache folder was emptied meanwhile; the trace shows ids
         return {}
-
-
-def _bare(trial: Callable[..., object]) -> Callable[..., object]:
-    """Return the method that runs a configuration, with recording off."""
-
-    @functools.wraps(trial)
-    def bench(self: object, /, *args: object, **kwargs: object) -> object:
-        off = {name: _off(value) for name, value in kwargs.items()}
-        return trial(self, *map(_off, args), **off)
-
-    bench.is_ikp = True  # type: ignore[attr-defined]
-    return bench
 
 
 def _off(value: object) -> object:

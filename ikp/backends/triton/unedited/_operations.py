@@ -96,7 +96,7 @@ def is_jitted(value: object) -> TypeGuard[Kernel]:
 
 def is_verb(value: object) -> bool:
     """Return whether an object is one of ikp's own verbs."""
-    return str(getattr(value, "__module__", "")) == "ikp.verbs.intrinsics"
+    return getattr(value, "__module__", "") in ("ikp.verbs.intrinsics", "ikp.verbs.ranges")
 
 
 def scope_of(function: FunctionType) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
@@ -111,11 +111,6 @@ class Trace(core.Trace):
         return to_pandas(self)
 
 
-def as_trace(columns: core.Trace) -> Trace:
-    """Return the trace with these columns, as a user is to have it."""
-    return Trace(*(getattr(columns, each.name) for each in fields(core.Trace)))
-
-
 def load(path: str | PathLike[str]) -> Trace:
     """Return the trace in a file that ``ikp`` wrote.
 
@@ -131,4 +126,5 @@ def load(path: str | PathLike[str]) -> Trace:
         )
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
-    return as_trace(read(path))
+    columns: core.Trace = read(path)
+    return columns.of_class(Trace)

@@ -169,6 +169,8 @@ _DTYPES: dict[str, Any] = {
 }
 
 
+AnyTrace = TypeVar("AnyTrace", bound="Trace")
+"""A trace of whatever class it is given in: what makes one of another keeps that."""
 _Table = TypeVar("_Table", Slots, Events, Totals)
 
 
@@ -213,9 +215,9 @@ class Trace:
         """The payload of each event as a number; NaN where there is none."""
         return payload_values(self.events.payload, self.events.payload_type)
 
-
-AnyTrace = TypeVar("AnyTrace", bound=Trace)
-"""A trace of whatever class it is given in: what makes one of another keeps that."""
+    def of_class(self, kind: type[AnyTrace]) -> AnyTrace:
+        """Return the trace with these columns in another class, such as ``ikp.Trace``."""
+        return kind(*(getattr(self, each.name) for each in fields(Trace)))
 
 
 def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:

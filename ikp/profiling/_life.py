@@ -22,7 +22,7 @@ from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
 from ikp.session.recorder import Recording, gpus_of
 from ikp.session.wishes import Wishes
-from ikp.trace import Trace, as_trace
+from ikp.trace import Trace
 
 
 class Recorded(Recording):
@@ -45,10 +45,12 @@ class Recorded(Recording):
         columns, broken = self.read(facts)
         if self.wishes.deduct:
             columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
-        trace = as_trace(columns)
+        trace = columns.of_class(Trace)
         if last:
             self.final = trace
-            self.release()
+            with self._lock:  # give the memory back: what was recorded in it has been read
+                self._taken.clear()
+                self._arenas.clear()
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:

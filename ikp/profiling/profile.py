@@ -19,7 +19,7 @@ from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
 from ikp.session.wishes import Wishes
-from ikp.trace import Trace, as_trace
+from ikp.trace import Trace
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -183,7 +183,7 @@ class profile(Life):
         """
         recording = self._open_recording() or next(iter(self._ended), None)
         if recording is None:
-            return as_trace(decode([], {}, provenance([])))
+            return decode([], {}, provenance([])).of_class(Trace)
         if recording.final is not None and not recording.opening.lasts:
             return recording.final
         check_here(recording, "prof.trace")

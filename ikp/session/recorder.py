@@ -125,12 +125,6 @@ class Recording:
                     write_selection(each.segment.data, each.segment.selection)
             wait(self.segments)
 
-    def release(self) -> None:
-        """Give the memory back: what was recorded in it has been read."""
-        with self._lock:
-            self._taken.clear()
-            self._arenas.clear()
-
     def read(self, facts: Mapping[str, str]) -> tuple[Trace, DecodeError | None]:
         """Wait for all kernels and decode what is sound of what they wrote.
 
@@ -155,7 +149,7 @@ class Recording:
             sources.append(source)
             if each.segment.enabled and not launched and not each.heard:
                 silent.add(source.label)
-        self.unheard = _not_heard(silent)
+        self.unheard = [_not_heard(silent)] if silent else []
         names = merge([each.names() for each in tuple(self.wishes.backends.values())])
         copied = time.perf_counter()
         trace = decode(sources, names, {**provenance(self.segments), **facts})
@@ -166,12 +160,11 @@ class Recording:
         return replace(trace, provenance={**trace.provenance, **costs}), broken
 
 
-def _not_heard(labels: Collection[str]) -> list[str]:
-    text = (
+def _not_heard(labels: Collection[str]) -> str:
+    return (
         f"nothing was recorded for {', '.join(map(repr, sorted(labels)))}: the kernel never ran, "
         "or it has no ikp.init(prof) with this buffer."
     )
-    return [text] if labels else []
 
 
 @contextmanager

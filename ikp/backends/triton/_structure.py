@@ -12,7 +12,7 @@ others are settled when the kernel is compiled. What can't be found in a source 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,6 +51,25 @@ def standing() -> Standing:
         if not file.startswith(_TRITON):
             level = (*_blocks(frame), *level)
     return Standing(level, "{}:{}".format(*calls[0]) if calls else "", tuple(calls))
+
+
+class Start(int):
+    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
+
+    Python drops a kernel's variables when it returns, and a token's when another takes its place.
+    A kernel that raised has more to tell than that its ranges are open.
+    """
+
+    at = Standing()
+    dropped: Callable[[], None] | None = None
+
+    def opened_again(self, here: Standing) -> bool:
+        """Return whether a later round of a loop, in which the range is open, opens it there."""
+        return here == self.at and loops(here.level) and not copied()
+
+    def __del__(self) -> None:
+        if self.dropped is not None:
+            self.dropped()
 
 
 def running() -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import OverflowMode, Rows, SlotState
+from ikp.core.abi import OverflowMode, SlotState
 from ikp.core.decoding._records import Kept, kept_records, used_slots
 from ikp.core.decoding._times import NOMINAL_HZ, Timeline
 from ikp.core.decoding.launch_header import Layout, Source, read_layout
@@ -76,11 +76,9 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
     if layout is None:
         return None
     notes = list(layout.notes)
-    heads, ids = used_slots(source, layout, notes)
-    finished = heads["state"] == SlotState.FINISHED
-    kept = kept_records(source, layout, heads, ids, notes)
-    timeline, slots, events, totals = _columns(source, layout, heads, ids, kept)
+    kept, timeline, slots, events, totals = _columns(source, layout, notes)
     clock_notes = timeline.notes(advertised=source.clock_rate_hz > 0)
+    finished = slots["finished"]
     needed = needed_bytes(layout, kept.reached, finished)
     note_losses(notes, source, layout, kept, finished, needed)
     launch = Launch(
@@ -109,14 +107,16 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
 
 
 def _columns(
-    source: Source, layout: Layout, heads: Rows, ids: NDArray[np.int64], kept: Kept
-) -> tuple[Timeline, _Columns, _Columns, _Columns]:
-    """Return the columns of slots, events and totals, and on which timeline they lie.
+    source: Source, layout: Layout, notes: list[str]
+) -> tuple[Kept, Timeline, _Columns, _Columns, _Columns]:
+    """Return what the slots hold, on which timeline, and the columns of slots, events and totals.
 
     ``region`` and ``role`` hold ids. A launch that kept totals has no events, and one that kept
     events no columns of totals.
     """
+    heads, ids = used_slots(source, layout, notes)
     finished = heads["state"] == SlotState.FINISHED
+    kept = kept_records(source, layout, heads, ids, notes)
     warps = max(1, len(layout.warps))
     block = layout.chosen.chosen_blocks(ids // warps)
     timeline = Timeline(layout.clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
@@ -152,7 +152,7 @@ def _columns(
         "payload_type": tag >> abi.PAYLOAD_SHIFT & 3,
         "payload": records["payload"],
     }
-    return timeline, slots, events, totals
+    return kept, timeline, slots, events, totals
 
 
 def _index_regions(

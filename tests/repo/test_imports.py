@@ -250,7 +250,7 @@ def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
         "ikp.exporters.protobuf.split"
     }
     assert rooms <= parsed().keys()
-    loaded = modules_loaded_by("import ikp.exporters.perfetto")
+    loaded = modules_loaded_by("import ikp.exporters.perfetto._writer")
     assert "ikp.exporters.perfetto._events" in loaded and not loaded & rooms
 
 
@@ -295,5 +295,5 @@ def test_a_session_loads_the_exporter_of_its_path_and_no_other(
         env={**os.environ, "TRITON_INTERPRET": interpreted},
     )
     loaded = set(ran.stdout.rpartition("LOADED")[2].split())
-    assert {"ikp.exporters.perfetto._events", "ikp.backends.triton._hooks"} <= loaded
+    assert {"ikp.exporters.perfetto._writer", "ikp.backends.triton._hooks"} <= loaded
     assert [one for one in loaded if any(within(one, each) for each in NOT_FOR_A_SESSION)] == []

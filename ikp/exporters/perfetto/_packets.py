@@ -120,8 +120,8 @@ def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray
 
     They also carry what is known of each warp.
     """
-    for part in blocks.parts(_AT_ONCE):
-        yield _encode(trace, part, clock)
+    for low in range(0, len(blocks.block), _AT_ONCE):
+        yield _encode(trace, blocks.part(low, low + _AT_ONCE), clock)
 
 
 def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
@@ -141,7 +141,7 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
         *track,
         name,
     )
-    places = 2 * np.arange(len(blocks))
+    places = 2 * np.arange(len(blocks.block))
     return join((opening, places), (closing, places + 1))
 
 

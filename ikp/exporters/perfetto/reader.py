@@ -1,4 +1,4 @@
-"""Rebuilds the trace from a file that :mod:`ikp.exporters.perfetto` wrote."""
+"""Rebuilds the trace from a file that :mod:`ikp.exporters.perfetto._writer` wrote."""
 
 from __future__ import annotations
 

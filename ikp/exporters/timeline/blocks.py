@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,11 +35,8 @@ class Blocks:
     first: Ints
     slots: Ints
 
-    def __len__(self) -> int:
-        return len(self.launch)
-
     def part(self, low: int, high: int) -> Blocks:
-        """Return the blocks from ``low`` up to ``high``."""
+        """Return the blocks from ``low`` up to ``high``, or to the last."""
         bounds = np.append(self.first, len(self.slots))[low : high + 1]
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
         return replace(
@@ -49,11 +45,6 @@ class Blocks:
             first=bounds[:-1] - bounds[0],
             slots=self.slots[bounds[0] : bounds[-1]],
         )
-
-    def parts(self, most: int) -> Iterator[Blocks]:
-        """Yield all blocks, so many at a time."""
-        for low in range(0, len(self), most):
-            yield self.part(low, min(low + most, len(self)))
 
     def of_launch(self, launch: int) -> Blocks:
         """Return the blocks of one launch."""

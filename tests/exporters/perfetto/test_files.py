@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ikp.exporters.perfetto as writer
 from ikp.errors import ExportError
 from ikp.exporters.files import replacing
 from ikp.exporters.perfetto import PerfettoExporter
+from ikp.exporters.perfetto import _writer as writer
 from ikp.exporters.perfetto._events import EventColumns
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 

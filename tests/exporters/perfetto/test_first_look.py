@@ -96,7 +96,7 @@ def test_names_are_matched_as_they_are(label: str, tmp_path: Path) -> None:
 
 
 def test_ranges_are_not_read_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ikp.exporters.perfetto.EVENTS_AT_ONCE", 2)
+    monkeypatch.setattr("ikp.exporters.perfetto._writer.EVENTS_AT_ONCE", 2)
     found = head(many(["gemm"] * 3), tmp_path)
     assert len(found.events) == 1
     assert [one.row for one in shown(found)] == [f"gemm #{i}" for i in range(3)]

@@ -126,5 +126,4 @@ def load(path: str | PathLike[str]) -> Trace:
         )
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
-    columns: core.Trace = read(path)
-    return columns.of_class(Trace)
+    return core.of_class(Trace, read(path))

@@ -215,9 +215,10 @@ class Trace:
         """The payload of each event as a number; NaN where there is none."""
         return payload_values(self.events.payload, self.events.payload_type)
 
-    def of_class(self, kind: type[AnyTrace]) -> AnyTrace:
-        """Return the trace with these columns in another class, such as ``ikp.Trace``."""
-        return kind(*(getattr(self, each.name) for each in fields(Trace)))
+
+def of_class(kind: type[AnyTrace], columns: Trace) -> AnyTrace:
+    """Return a trace in another class, such as ``ikp.Trace``."""
+    return kind(*(getattr(columns, each.name) for each in fields(Trace)))
 
 
 def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from ikp.core.overhead import Overhead
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
+from ikp.core.trace import of_class
 from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, UsageError
 from ikp.registry import check_target
 from ikp.session import current
@@ -45,7 +46,7 @@ class Recorded(Recording):
         columns, broken = self.read(facts)
         if self.wishes.deduct:
             columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
-        trace = columns.of_class(Trace)
+        trace = of_class(Trace, columns)
         if last:
             self.final = trace
             with self._lock:  # give the memory back: what was recorded in it has been read

@@ -13,6 +13,7 @@ from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
 from ikp.core.segment import select
+from ikp.core.trace import of_class
 from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
 from ikp.session.current import current_rank
@@ -183,7 +184,7 @@ class profile(Life):
         """
         recording = self._open_recording() or next(iter(self._ended), None)
         if recording is None:
-            return decode([], {}, provenance([])).of_class(Trace)
+            return of_class(Trace, decode([], {}, provenance([])))
         if recording.final is not None and not recording.opening.lasts:
             return recording.final
         check_here(recording, "prof.trace")

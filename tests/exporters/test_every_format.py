@@ -16,6 +16,7 @@ import ikp
 from ikp import plugins
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.decode import decode
+from ikp.core.trace import of_class
 from ikp.trace import Trace
 from tests.exporters.perfetto.examples import assert_same
 from tests.segments import Launch, Record, Segment, Sm, Warp, nbytes
@@ -34,7 +35,7 @@ def trace(records: list[Record], **options: Any) -> Trace:
     launch = Launch(warps, grid=(2, 1, 1), overflow=options.pop("overflow", OverflowMode.STOP))
     segment = Segment(nbytes(launch.slots, options.pop("room", 16)))
     segment.run(launch)
-    return decode([segment.source()]).of_class(Trace)
+    return of_class(Trace, decode([segment.source()]))
 
 
 def numbered(spans: list[tuple[int, int | None]]) -> list[Record]:

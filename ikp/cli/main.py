@@ -17,7 +17,7 @@ from ikp.version import __version__
 COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "calibrate", "plugins")
 """In the order of a first visit. ``ikp.cli.<name>`` holds a click command called ``command``."""
 
-HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
+_HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
 
 You put one line around a piece of a Triton kernel and run it; ikp turns what the warps recorded
 into a Perfetto trace and a table of numbers.
@@ -89,10 +89,10 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.showwarning = usual
 
 
-@click.group(cls=_LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="ikp %(version)s")
 def cli() -> None:
-    """Hold the subcommands; ``HELP`` is what users read."""
+    """Hold the subcommands; ``_HELP`` is what users read."""
 
 
 def main() -> None:

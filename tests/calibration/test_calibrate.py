@@ -115,13 +115,13 @@ def test_with_ikp_off_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -
 def test_the_kernels_record_what_is_measured(
     clock: str, overflow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(it, "RANGES", 8)
+    monkeypatch.setattr(it, "_RANGES", 8)
     options = {**OPTIONS, "clock": clock, "overflow": overflow, "device": "cpu"}
     trace, settings = it.run(options, blocks=2)
     assert f"clock={clock} overflow={overflow}" in settings
     assert trace.dropped == 0
     assert [launch.label for launch in trace.launches] == [
-        program.label for program in PROGRAMS * it.LAUNCHES
+        program.label for program in PROGRAMS * it._LAUNCHES
     ]
     found = figures(trace, clock=clock)
     for figure in (found.empty_range, found.range_alone):

@@ -36,7 +36,7 @@ class Program:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The compile-time arguments of ``ikp.calibration.kernels.records``."""
+        """The compile-time arguments of ``ikp.calibration._kernels.records``."""
         works = self.kind != ALONE
         pieces = MANY if works else self.count
         return {

@@ -94,7 +94,7 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
     """Run the kernels in a session with ``options``; return what was recorded, and how."""
     import torch
 
-    from ikp.calibration.kernels import records
+    from ikp.calibration._kernels import records
 
     if not current.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")

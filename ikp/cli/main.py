@@ -15,7 +15,7 @@ from ikp.errors import IkpError, IkpWarning
 from ikp.version import __version__
 
 COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "calibrate", "plugins")
-"""In the order of a first visit. ``ikp.cli.<name>`` holds a click command called ``command``."""
+"""In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
 
 _HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
 
@@ -57,7 +57,7 @@ class _LazyGroup(click.Group):
         """Import the subcommand's module and return its command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"ikp.cli.{cmd_name}").command
+        command: click.Command = import_module(f"ikp.cli._{cmd_name}").command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

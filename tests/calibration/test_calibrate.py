@@ -132,7 +132,7 @@ def test_the_kernels_record_what_is_measured(
 @pytest.mark.parametrize("clock", ["CYCLES", "CYCLES64"])
 def test_the_kernels_hold_their_records_and_the_same_work(clock: str) -> None:
     from ikp.calibration._figures import ALONE, MANY, ROOTS
-    from ikp.calibration.kernels import records
+    from ikp.calibration._kernels import records
     from ikp.core.abi import ClockKind
     from ikp.targets.ptx import CLOCK_MARK, STORE_MARK
     from tests.backends.sass import LOCAL_MEMORY, compile_kernel, spec

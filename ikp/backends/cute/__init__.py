@@ -52,7 +52,7 @@ class CuteBackend:
         """Return the adapter of the kernel that is traced; a guess where CuTe has changed."""
         if semantic is not None:
             return None
-        from ikp.backends.cute import foreign
+        from ikp.backends.cute import _foreign as foreign
 
         return _running(verb) if foreign.recording() else _off()
 
@@ -81,7 +81,7 @@ class CuteBackend:
     def argument(self, segment: Segment) -> Argument | None:
         """Return the ``prof`` argument for one launch that records into ``segment``."""
         from ikp.backends.argument import argument
-        from ikp.backends.cute import foreign
+        from ikp.backends.cute import _foreign as foreign
 
         return argument(segment) if foreign.recording() else None
 

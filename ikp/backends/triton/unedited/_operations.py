@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import TypeGuard
 
-from ikp.backends.triton.unedited.foreign import Kernel
+from ikp.backends.triton.unedited._foreign import Kernel
 
 _LIBRARIES = ("triton.", "torch._inductor.")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.gpu import interpreted
-from ikp.cli.reading import next_command
+from ikp.cli._gpu import interpreted
+from ikp.cli._reading import next_command
 from ikp.errors import UsageError
 from ikp.session.current import KILL_SWITCH, enabled
 from ikp.terminal import printable
@@ -77,7 +77,7 @@ def _profile_attention(path: Path, size: _Size) -> Trace:
     import torch
 
     import ikp
-    from ikp.cli.demo_kernel import attention
+    from ikp.cli._demo_kernel import attention
 
     torch.manual_seed(0)
     shape = (3, size.heads, size.tiles * BLOCK, DIM)
@@ -131,7 +131,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor)
 
 
 def _report(trace: Trace, path: Path) -> None:
-    from ikp.cli import demo_kernel
+    from ikp.cli import _demo_kernel as demo_kernel
 
     trace.print_stats()
     size = path.stat().st_size / 1024

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.plugins import aligned
+from ikp.cli._plugins import aligned
 from ikp.session.options import CLOCKS
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from importlib import metadata
 import click
 
 from ikp import registry
-from ikp.cli import gpu
-from ikp.cli.plugins import Check, Plugin, aligned, check, registered
-from ikp.cli.reading import next_command
+from ikp.cli import _gpu as gpu
+from ikp.cli._plugins import Check, Plugin, aligned, check, registered
+from ikp.cli._reading import next_command
 from ikp.errors import PluginError
 from ikp.terminal import message
 from ikp.version import __version__

@@ -92,8 +92,8 @@ def plan(
     """Return a plan, with its options checked.
 
     Args:
-        detail: one of ``DETAILS``; None is "loops", or "kernel" where lines are chosen.
-        lines: what ``Lines.parse`` takes, one or several.
+        detail: "kernel", "loops" or "ops"; None is "loops", or "kernel" where lines are chosen.
+        lines: such as "88", "88-96" or "file.py:88-96", one or several.
         level: "source" or "scheduled".
 
     Raises:

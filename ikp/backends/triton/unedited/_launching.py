@@ -26,13 +26,13 @@ from ikp.session.current import Session, is_open
 from ikp.unedited.plan import Plan
 
 _CAPTURED = "captured in a CUDA graph"
-_TUNING = "tried out by an autotuner"
-_BLOCKED = (
+TUNING = "tried out by an autotuner"
+BLOCKED = (
     "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
     "with marks in it (warp_specialize=True, pipelining on Blackwell). Mark it after those passes: "
     "level='scheduled'."
 )
-_NOT_CHOSEN = "not among the chosen launches"
+NOT_CHOSEN = "not among the chosen launches"
 _TRITON_WARPS = 4
 """Warps of a block where a launch says nothing; Triton's interpreter has one."""
 
@@ -113,12 +113,12 @@ class Launcher:
     def reason_for_plain(self, kernel: Kernel) -> str | None:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
-            return _TUNING
+            return TUNING
         if _capturing():
             return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
-        return None if number in self.launches else _NOT_CHOSEN
+        return None if number in self.launches else NOT_CHOSEN
 
     def record(
         self,
@@ -133,7 +133,7 @@ class Launcher:
             return self.launch(self.plan, session, kernel, plain, args, kwargs)
         except Exception as error:
             if self.plan.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
-                error.add_note(_BLOCKED)
+                error.add_note(BLOCKED)
             raise
 
     def launch(

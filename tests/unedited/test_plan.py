@@ -12,16 +12,16 @@ pytestmark = pytest.mark.any_pins
 @pytest.mark.parametrize(
     ("lines", "path", "meant"),
     [
-        ("88", "/home/me/kernels.py", True),
-        ("kernels.py:88", "/home/me/kernels.py", True),
-        ("./kernels.py:88", "/home/me/kernels.py", True),
-        ("me/kernels.py:88", "/home/me/kernels.py", True),
-        ("/home/me/kernels.py:88", "/home/me/kernels.py", True),
-        ("kernels.py:88", "/home/me/more_kernels.py", False),
-        ("me/kernels.py:88", "/home/she_and_me/kernels.py", False),
+        ("88", "/src/me/kernels.py", True),
+        ("kernels.py:88", "/src/me/kernels.py", True),
+        ("./kernels.py:88", "/src/me/kernels.py", True),
+        ("me/kernels.py:88", "/src/me/kernels.py", True),
+        ("/src/me/kernels.py:88", "/src/me/kernels.py", True),
+        ("kernels.py:88", "/src/me/more_kernels.py", False),
+        ("me/kernels.py:88", "/src/she_and_me/kernels.py", False),
         ("me/kernels.py:88", "kernels.py", False),
-        ("kernels.py:88", "/home/kernels.py/other.py", False),
-        ("/me/kernels.py:88", "/home/me/kernels.py", False),
+        ("kernels.py:88", "/src/kernels.py/other.py", False),
+        ("/me/kernels.py:88", "/src/me/kernels.py", False),
     ],
 )
 def test_lines_are_of_files_whose_path_ends_in_the_given_parts(

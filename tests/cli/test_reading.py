@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.cli.reading import next_command, read_trace
+from ikp.cli._reading import next_command, read_trace
 from ikp.errors import ExportError
 
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 import ikp
+from ikp.cli._run import _of_rank
 from ikp.cli.main import cli
-from ikp.cli.run import _of_rank
 from ikp.running._choices import blocks, warps
 from tests.repo.tree import ROOT
 from tests.trace_processor import check_trace

@@ -10,7 +10,7 @@ import pytest
 from stevedore import ExtensionManager
 
 from ikp import plugins, registry
-from ikp.cli.plugins import check, registered
+from ikp.cli._plugins import check, registered
 from ikp.errors import PluginError
 from ikp.plugins import BACKENDS, EXPORTERS, INTERFACE
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import ikp
+from ikp.cli._run import _of_rank
 from ikp.cli.main import cli
-from ikp.cli.run import _of_rank
 from ikp.errors import ExportError
 from ikp.registry import check_target
 from tests.exporters.perfetto.examples import warp

@@ -50,6 +50,7 @@ def test_a_size_is_the_default_or_what_bounds_leave_of_more(
 def test_of_little_memory_an_eighth_is_taken_but_the_default_always() -> None:
     assert inferred(SPEC, 1 << 20, lambda: 400 << 20) == 50 << 20
     assert inferred(SPEC, 1 << 20, lambda: 80 << 20) == DEFAULT_BYTES["timeline"]
+    assert inferred(SPEC, 1 << 20, lambda: 0) == DEFAULT_BYTES["timeline"]
     assert inferred(SPEC, 1 << 20, lambda: None) == MOST_BYTES
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ikp.verbs.off import Off
 
 
-def running(verb: str) -> Dsl | None:
+def _running(verb: str) -> Dsl | None:
     """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
     from ikp.backends.cute import _state as state
     from ikp.backends.cute._adapter import Traced
@@ -26,7 +26,7 @@ def running(verb: str) -> Dsl | None:
     return Traced(verb) if state.tracing() else None
 
 
-def off() -> Off:
+def _off() -> Off:
     """Return the adapter of what may be a CuTe kernel, where nobody knows what CuTe traces."""
     from ikp.backends.cute._context import Context
     from ikp.verbs.off import Off
@@ -52,9 +52,9 @@ class CuteBackend:
         """Return the adapter of the kernel that is traced; a guess where CuTe has changed."""
         if semantic is not None:
             return None
-        from ikp.backends.cute import foreign
+        from ikp.backends.cute import _foreign as foreign
 
-        return running(verb) if foreign.recording() else off()
+        return _running(verb) if foreign.recording() else _off()
 
     @staticmethod
     def image(kernel: Any) -> Image | None:
@@ -81,7 +81,7 @@ class CuteBackend:
     def argument(self, segment: Segment) -> Argument | None:
         """Return the ``prof`` argument for one launch that records into ``segment``."""
         from ikp.backends.argument import argument
-        from ikp.backends.cute import foreign
+        from ikp.backends.cute import _foreign as foreign
 
         return argument(segment) if foreign.recording() else None
 

@@ -14,8 +14,8 @@ from cutlass import Float32, Int32, Int64, Uint32
 
 from ikp.backends.argument import Argument
 from ikp.backends.cute import _calls as calls
+from ikp.backends.cute import _foreign as foreign
 from ikp.backends.cute import _state as state
-from ikp.backends.cute import foreign
 from ikp.backends.cute._context import Context, context, kind_of
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, field
 
-from ikp.backends.cute import foreign
+from ikp.backends.cute import _foreign as foreign
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped

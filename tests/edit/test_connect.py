@@ -259,6 +259,7 @@ def recorded_with_few_payloads(draw: st.DrawFn) -> Trace:
     return replace(trace, events=events)
 
 
+@pytest.mark.any_pins
 @pytest.mark.tp
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],

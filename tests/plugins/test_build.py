@@ -15,6 +15,8 @@ from ikp.errors import KernelError, PluginError, RegionError
 from tests.plugins.conftest import PLUGIN
 from tests.plugins.kernels import NEEDS_NVCC, Modules, repeated
 
+pytestmark = pytest.mark.any_pins
+
 
 @NEEDS_NVCC
 def test_ids_in_machine_code_are_those_of_the_host(build: Any) -> None:

@@ -13,6 +13,8 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Spec
 from tests.plugins.kernels import ARCHS, MODES, NEEDS_NVCC, SOURCE, disassemble, repeated
 
+pytestmark = pytest.mark.any_pins
+
 
 @NEEDS_NVCC
 @ARCHS

@@ -105,6 +105,7 @@ def never_stopped(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.any_pins
 def test_what_nobody_stopped_is_written_when_the_program_ends(tmp_path: Path) -> None:
     path = tmp_path / "k.csv"
     ran = never_stopped(str(path))
@@ -112,6 +113,7 @@ def test_what_nobody_stopped_is_written_when_the_program_ends(tmp_path: Path) ->
     assert path.read_text().count("\n") == 2
 
 
+@pytest.mark.any_pins
 def test_what_nobody_stopped_and_has_no_path_is_told() -> None:
     assert "the program ended before prof.stop(): it has no path" in never_stopped().stderr
 

@@ -15,7 +15,10 @@ OLDEST := .venv-oldest/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# These may run at once, `make -j2 lint test`. Others change what is used meanwhile: one by one.
+ifneq (,$(filter-out install lint test%,$(MAKECMDGOALS)))
 .NOTPARALLEL:
+endif
 .PHONY: help install demo test test-newest test-interp test-oldest test-oldest-interp
 .PHONY: lint format docs clean
 

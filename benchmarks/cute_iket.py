@@ -112,8 +112,8 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
 
     from ikp.backends.argument import Argument
     from ikp.core import abi
-    from ikp.core.spec import Spec
-    from ikp.session.revision import revision
+    from ikp.core.segment import Spec
+    from ikp.session.wishes import revision
 
     check(driver.cuInit(0))
     device = check(driver.cuDeviceGet(0))

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
         init,
         instant,
         no_token,
-        range,
         role,
         start,
         start_async,
     )
+    from ikp.verbs.ranges import range
 
 _HOMES = {
     "ikp.backends.argument": "Argument",
@@ -56,8 +56,9 @@ _HOMES = {
     "ikp.core.overhead": "Figure Overhead",
     "ikp.verbs.intrinsics": (
         # the verbs of a kernel
-        "end end_async finish init instant no_token range role start start_async"
+        "end end_async finish init instant no_token role start start_async"
     ),
+    "ikp.verbs.ranges": "range",
     "ikp.profiling.capture": "capture",
     "ikp.profiling.gather": "gather",
     "ikp.profiling.instrument": "instrument",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ikp.errors import ExportError
 
-AnyPath = str | PathLike[str]
+_AnyPath = str | PathLike[str]
 
 
-def path_text(path: AnyPath) -> str:
+def path_text(path: _AnyPath) -> str:
     """Return a path as text, if it can be one.
 
     Raises:
@@ -31,7 +31,7 @@ def path_text(path: AnyPath) -> str:
     return text
 
 
-def checked_target(path: AnyPath, force: bool) -> Path:
+def checked_target(path: _AnyPath, force: bool) -> Path:
     """Return the file that writing to ``path`` makes, or replaces: links are followed.
 
     Raises:

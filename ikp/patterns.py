@@ -16,7 +16,7 @@ from ikp.terminal import shortened
 
 Names = str | Iterable[str] | Callable[[str], bool]
 """Which names: a pattern like ``"load*"``, several, or a function that says yes or no."""
-MOST_LISTED = 20
+_MOST_LISTED = 20
 
 
 def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
@@ -31,7 +31,7 @@ def choose(names: Sequence[str], wanted: Names, what: str) -> list[bool]:
         patterns = [wanted] if isinstance(wanted, str) else list(wanted)
         chosen = _chosen(names, patterns, what)
     if names and not any(chosen):
-        raise UsageError(f"no {what} matches {_told(wanted)}; there are: {listed(names)}.")
+        raise UsageError(f"no {what} matches {_told(wanted)}; there are: {_listed(names)}.")
     return chosen
 
 
@@ -54,11 +54,11 @@ def dotted(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"\A(?:.*\.)?(?:{translate(pattern)})")
 
 
-def listed(names: Iterable[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     """Return distinct names for a message, sorted; of many, the first ones and how many more."""
     known = sorted(set(names))
-    texts = [f"'{shortened(name)}'" for name in known[:MOST_LISTED]]
-    more = len(known) - MOST_LISTED
+    texts = [f"'{shortened(name)}'" for name in known[:_MOST_LISTED]]
+    more = len(known) - _MOST_LISTED
     return ", ".join(texts) + (f" and {more:,} more" if more > 0 else "") or "none"
 
 

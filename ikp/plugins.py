@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from ikp.errors import (
@@ -27,15 +26,12 @@ from ikp.errors import (
     RegionError,
     UsageError,
 )
-from ikp.paths import path_text
 from ikp.registry import BACKENDS, EXPORTERS, INTERFACE, LANGUAGES, load, names
 
 if TYPE_CHECKING:
     from ikp.core import abi
     from ikp.core.regions import checked_name, merge, region_id
-    from ikp.core.segment import Segment
-    from ikp.core.selection import Selection
-    from ikp.core.spec import Spec
+    from ikp.core.segment import Segment, Selection, Spec
     from ikp.core.trace import Trace
     from ikp.targets import ptx, ptx_slot, ptx_totals
     from ikp.unedited.plan import Plan
@@ -50,6 +46,8 @@ if TYPE_CHECKING:
         constant_region,
         describe_context,
         init_twice,
+        intern,
+        known,
         never_closed,
         no_init,
         not_a_buffer,
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
         placed,
     )
     from ikp.verbs.inline_ptx import PtxRecorder
-    from ikp.verbs.names import intern, known
     from ikp.verbs.off import Off
 
 __all__ = [
@@ -124,18 +121,15 @@ _MODULES = {
 }
 _HOMES = {
     "ikp.core.regions": "checked_name merge region_id",
-    "ikp.core.segment": "Segment",
-    "ikp.core.selection": "Selection",
-    "ikp.core.spec": "Spec",
+    "ikp.core.segment": "Segment Selection Spec",
     "ikp.core.trace": "Trace",
     "ikp.unedited.plan": "Plan",
     "ikp.verbs.dsl": (
         "Dsl OpenRange Payload Place Region Unrecorded constant_payload constant_region "
-        "describe_context init_twice never_closed no_init not_a_buffer not_a_payload not_a_region "
-        "placed"
+        "describe_context init_twice intern known never_closed no_init not_a_buffer not_a_payload "
+        "not_a_region placed"
     ),
     "ikp.verbs.inline_ptx": "PtxRecorder",
-    "ikp.verbs.names": "intern known",
     "ikp.verbs.off": "Off",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -238,64 +232,3 @@ class Exporter(Protocol):
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write ``trace`` to ``path``; raise ExportError if it exists and ``force`` is false."""
-
-
-SUFFIXES = {
-    "chrome": (".json", ".json.gz", ".chrome_trace"),
-    "csv": (".csv", ".csv.gz"),
-    "hatchet": (".hatchet",),
-    "parquet": (".parquet",),
-    "perfetto": (".pftrace", ".perfetto-trace"),
-}
-"""Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
-are known when it is loaded, and only then asked for; it can't take one of these."""
-
-
-def exporter_for_path(path: str | PathLike[str]) -> Exporter:
-    """Return the exporter whose suffix the path has.
-
-    Raises:
-        ExportError: no exporter has it.
-    """
-    name = Path(path_text(path)).name
-    registered = names(EXPORTERS)
-    for plugin, suffixes in SUFFIXES.items():
-        if name.endswith(suffixes) and plugin in registered:
-            return _own(name, plugin)
-    return _asked(name, [plugin for plugin in registered if plugin not in SUFFIXES])
-
-
-def prepare(path: str | PathLike[str]) -> None:
-    """Import what writing to ``path`` will take, where its exporter says what that is.
-
-    Raises:
-        ExportError: no exporter has its suffix.
-    """
-    getattr(exporter_for_path(path), "prepare", lambda: None)()
-
-
-def _own(name: str, plugin: str) -> Exporter:
-    try:
-        exporter: Exporter = load(EXPORTERS, plugin)
-    except PluginError as error:
-        raise ExportError(f"{name!r} can't be written: {error}") from error
-    return exporter
-
-
-def _asked(name: str, plugins: list[str]) -> Exporter:
-    """Return the exporter that says that it has the suffix."""
-    known = [suffix for suffixes in SUFFIXES.values() for suffix in suffixes]
-    broken: list[str] = []
-    for plugin in plugins:
-        try:
-            exporter: Exporter = load(EXPORTERS, plugin)
-        except PluginError as error:  # another plugin may still know the suffix
-            broken.append(str(error))
-            continue
-        if name.endswith(tuple(exporter.suffixes)):
-            return exporter
-        known += exporter.suffixes
-    raise ExportError(
-        f"no exporter knows the suffix of {name!r}: use one of {', '.join(sorted(known))}."
-        + "".join(f" Not loaded: {text}" for text in broken)
-    )

@@ -1,8 +1,8 @@
 """Undocumented names of other packages: probed once, and done without where they are gone.
 
 ``ikp`` works inside compilers, on names that nobody promises to keep. Each stands in a list, the
-``foreign.py`` beside its users, under the feature that needs it. A feature whose names are not all
-there, in the form that ``ikp`` knows, is off: one warning says so, and the program runs without it.
+module ``foreign`` beside its users, under the feature that needs it. A feature whose names are not
+all there, in the form that ``ikp`` knows, is off: one warning says so, and the program runs on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ikp.errors import IkpWarning
 Untyped: TypeAlias = Any
 """An object of a package that ships no types to check by: of Triton, CuTe or torch.
 
-What is used of it without a promise stands in a ``foreign.py``, and is probed as the program runs.
+What is used of it without a promise stands in a module ``foreign``, and is probed as programs run.
 """
 
 

@@ -12,15 +12,15 @@ from ikp.terminal import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-Chunk = TypeVar("Chunk")
+_Chunk = TypeVar("_Chunk")
 
-DELAY_S = 1.0
+_DELAY_S = 1.0
 """Work shorter than this shows no bar."""
 
 
 def track(
-    chunks: Iterable[Chunk], total: int, description: str, *, force: bool = False
-) -> Iterator[Chunk]:
+    chunks: Iterable[_Chunk], total: int, description: str, *, force: bool = False
+) -> Iterator[_Chunk]:
     """Yield ``chunks``, of which there are ``total``, showing progress where it helps.
 
     A bar appears on stderr once the work has lasted a second, if stderr is a terminal or
@@ -34,7 +34,7 @@ def track(
     try:
         for done, chunk in enumerate(chunks, 1):
             yield chunk
-            if bar is None and time.monotonic() - started > DELAY_S:
+            if bar is None and time.monotonic() - started > _DELAY_S:
                 bar = _show(description, total, force)
             if bar is not None:
                 bar.update(bar.task_ids[0], completed=done)

@@ -14,9 +14,12 @@ import re
 import sys
 from collections.abc import Iterator
 from functools import cache
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from ikp.errors import PluginError
+from ikp.errors import ExportError, PluginError
+from ikp.paths import checked_target, path_text, probe
 
 BACKENDS = "ikp.backends"
 EXPORTERS = "ikp.exporters"
@@ -213,3 +216,63 @@ def distributions() -> Iterator[str]:
 
 def _known() -> list[Any]:
     return [*own().values(), *imported()]
+
+
+SUFFIXES = {
+    "chrome": (".json", ".json.gz", ".chrome_trace"),
+    "csv": (".csv", ".csv.gz"),
+    "hatchet": (".hatchet",),
+    "parquet": (".parquet",),
+    "perfetto": (".pftrace", ".perfetto-trace"),
+}
+"""Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
+are known when it is loaded, and only then asked for; it can't take one of these."""
+
+
+def check_target(path: str | PathLike[str], force: bool) -> None:
+    """Refuse a path that can't be written, before the work is done that should end there.
+
+    Imports what writing to it will take, where its exporter says what that is.
+
+    Raises:
+        ExportError: no exporter has its suffix, or no file can be written there.
+    """
+    getattr(exporter_for_path(path), "prepare", lambda: None)()
+    probe(checked_target(path, force))
+
+
+def exporter_for_path(path: str | PathLike[str]) -> Any:
+    """Return the exporter whose suffix the path has.
+
+    Raises:
+        ExportError: no exporter has it.
+    """
+    name = Path(path_text(path)).name
+    registered = names(EXPORTERS)
+    for plugin, suffixes in SUFFIXES.items():
+        if name.endswith(suffixes) and plugin in registered:
+            try:
+                exporter = load(EXPORTERS, plugin)
+            except PluginError as error:
+                raise ExportError(f"{name!r} can't be written: {error}") from error
+            return exporter
+    return _of_plugins(name, [plugin for plugin in registered if plugin not in SUFFIXES])
+
+
+def _of_plugins(name: str, plugins: list[str]) -> Any:
+    """Return the exporter that says that it has the suffix."""
+    known = [suffix for suffixes in SUFFIXES.values() for suffix in suffixes]
+    broken: list[str] = []
+    for plugin in plugins:
+        try:
+            exporter = load(EXPORTERS, plugin)
+        except PluginError as error:  # another plugin may still know the suffix
+            broken.append(str(error))
+            continue
+        if name.endswith(tuple(exporter.suffixes)):
+            return exporter
+        known += exporter.suffixes
+    raise ExportError(
+        f"no exporter knows the suffix of {name!r}: use one of {', '.join(sorted(known))}."
+        + "".join(f" Not loaded: {text}" for text in broken)
+    )

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Final
 
-LONGEST_NAME: Final = 200
+_LONGEST_NAME: Final = 200
 """Characters of a name that a terminal shows."""
-LONGEST_LINE: Final = 4000
+_LONGEST_LINE: Final = 4000
 """Characters of a line of a message."""
-JOINERS: Final = "\u200c\u200d"
+_JOINERS: Final = "\u200c\u200d"
 """Control characters that scripts and emoji are written with; they do nothing to a terminal."""
-ACTING: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_ACTING: Final = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode's categories of what is no picture: control, format, surrogate, line and paragraph."""
 
 
@@ -35,14 +35,14 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def _acts(letter: str) -> bool:
-    return unicodedata.category(letter) in ACTING and letter not in JOINERS
+    return unicodedata.category(letter) in _ACTING and letter not in _JOINERS
 
 
 def shortened(name: str) -> str:
     """Return a name as a terminal shows it; one that was cut says how long it is."""
-    if len(name) <= LONGEST_NAME:
+    if len(name) <= _LONGEST_NAME:
         return printable(name)
-    return f"{printable(name[:LONGEST_NAME])}... ({len(name):,} characters)"
+    return f"{printable(name[:_LONGEST_NAME])}... ({len(name):,} characters)"
 
 
 def message(text: str) -> str:
@@ -54,8 +54,8 @@ def message(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    if len(text) > LONGEST_LINE:
-        half = LONGEST_LINE // 2
+    if len(text) > _LONGEST_LINE:
+        half = _LONGEST_LINE // 2
         text = f"{text[:half]} [... {len(text) - 2 * half:,} characters ...] {text[-half:]}"
     return printable(text)
 
@@ -90,7 +90,7 @@ def width(text: str) -> int:
 
 
 def _cells(letter: str) -> int:
-    if unicodedata.combining(letter) or letter in JOINERS:
+    if unicodedata.combining(letter) or letter in _JOINERS:
         return 0
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
@@ -107,10 +107,10 @@ class Column:
     name: bool = False
 
 
-GAP: Final = "  "
-NAMES_SHARE: Final = 3
+_GAP: Final = "  "
+_NAMES_SHARE: Final = 3
 """A name longer than a third of the terminal takes no column away: it may get a line of its own."""
-MOST_PADDED: Final = 100
+_MOST_PADDED: Final = 100
 """Where there is no width to fit into, a longer name moves its row's numbers to the right."""
 
 
@@ -131,11 +131,11 @@ def lay_out(
         names = [i for i in shown if shape[i].name]
         parts = {i: _padded(cells[i], room[i], shape[i].name) for i in shown}
         if wide is None or all(width(cells[i]) <= room[i] for i in names):
-            return GAP.join(parts.values()).rstrip()
+            return _GAP.join(parts.values()).rstrip()
         above = [cells[i] for i in names if cells[i]]
-        apart = "\n" if width(GAP.join(above)) > wide else GAP
+        apart = "\n" if width(_GAP.join(above)) > wide else _GAP
         parts |= {i: " " * room[i] for i in names}
-        return f"{apart.join(above)}\n{GAP.join(parts.values()).rstrip()}"
+        return f"{apart.join(above)}\n{_GAP.join(parts.values()).rstrip()}"
 
     return line(titles), [line(row) for row in rows]
 
@@ -146,11 +146,11 @@ def _chosen(shape: Sequence[Column], sizes: list[list[int]], wide: int | None) -
     if wide is None:
         return shown
     wanted = [
-        max(n for n in column if n <= wide // NAMES_SHARE or not shape[i].name)
+        max(n for n in column if n <= wide // _NAMES_SHARE or not shape[i].name)
         for i, column in enumerate(sizes)
     ]
     for column in sorted(shown, key=lambda i: -shape[i].spare):
-        if sum(wanted[i] + len(GAP) for i in shown) - len(GAP) <= wide or not shape[column].spare:
+        if sum(wanted[i] + len(_GAP) for i in shown) - len(_GAP) <= wide or not shape[column].spare:
             break
         shown.remove(column)
     return shown
@@ -163,8 +163,8 @@ def _rooms(
     room = {i: max(sizes[i]) for i in shown}
     names = [i for i in shown if shape[i].name]
     if wide is None:
-        return room | {i: min(room[i], MOST_PADDED) for i in names}
-    left = wide - sum(room[i] for i in shown if i not in names) - len(GAP) * (len(shown) - 1)
+        return room | {i: min(room[i], _MOST_PADDED) for i in names}
+    left = wide - sum(room[i] for i in shown if i not in names) - len(_GAP) * (len(shown) - 1)
     for later, i in reversed(list(enumerate(names))):  # the first one takes what is left
         room[i] = max(0, min(room[i], left // (later + 1)))
         left -= room[i]

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from ikp import plugins
+from ikp import registry
 from ikp.core import trace as core
 from ikp.errors import ExportError
-from ikp.paths import checked_target, probe
 
 if TYPE_CHECKING:
     import pandas
@@ -88,8 +87,8 @@ class Trace(core.Trace):
                 path can't be written, or the trace has totals, which a plugin's exporter writes
                 only if its attribute ``totals`` is true.
         """
-        exporter = plugins.exporter_for_path(path)
-        if len(self.totals) and not getattr(exporter, "totals", False):
+        exporter = registry.exporter_for_path(path)
+        if not getattr(exporter, "totals", False) and len(self.totals):
             raise ExportError(
                 f"{path} can't hold totals: the exporter for its suffix writes events alone. Save "
                 "a .pftrace, .hatchet, .json, .csv or .parquet, or record a timeline."
@@ -112,18 +111,13 @@ class Trace(core.Trace):
         return to_pandas(self)
 
 
-def as_trace(columns: core.Trace) -> Trace:
-    """Return the trace with these columns, as a user is to have it."""
-    return Trace(*(getattr(columns, each.name) for each in fields(core.Trace)))
-
-
 def load(path: str | PathLike[str]) -> Trace:
     """Return the trace in a file that ``ikp`` wrote.
 
     Raises:
         ExportError: there is no such file, its format can't be read back, or it is not a trace.
     """
-    exporter = plugins.exporter_for_path(path)
+    exporter = registry.exporter_for_path(path)
     read = getattr(exporter, "read", None)
     if read is None:
         raise ExportError(
@@ -132,10 +126,4 @@ def load(path: str | PathLike[str]) -> Trace:
         )
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file fails on names that are too long
         raise ExportError(f"{fspath(path)} is not a file: check the path.")
-    return as_trace(read(path))
-
-
-def check_target(path: str | PathLike[str], force: bool) -> None:
-    """Refuse a path that can't be written, before the work is done that should end there."""
-    plugins.prepare(path)
-    probe(checked_target(path, force))
+    return core.of_class(Trace, read(path))

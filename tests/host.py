@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ikp import plugins
+from ikp import registry
 from ikp.core.segment import Segment as Buffer
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
@@ -27,7 +27,7 @@ def work(records: int = 3, regions: tuple[int, ...] = (1, 2, 3), **options: Any)
 class ModelBackend:
     """Hands kernels the segment itself; a test then writes to it what a kernel would."""
 
-    interface = plugins.INTERFACE
+    interface = registry.INTERFACE
 
     def __init__(self) -> None:
         self.known: dict[int, str] = {}
@@ -45,7 +45,7 @@ class ModelBackend:
 class LinesExporter:
     """One line per launch."""
 
-    interface = plugins.INTERFACE
+    interface = registry.INTERFACE
     suffixes = (".lines",)
 
     def write(self, trace: Trace, path: str | PathLike[str], *, force: bool = False) -> None:
@@ -80,15 +80,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     """Install the tests' backend, as the built-in one, and exporter."""
     pytest.importorskip("torch")
     host = Host()
-    registry: dict[tuple[str, str], Any] = {
-        (plugins.BACKENDS, "model"): host.backend,
-        (plugins.EXPORTERS, "lines"): host.exporter,
+    own: dict[tuple[str, str], Any] = {
+        (registry.BACKENDS, "model"): host.backend,
+        (registry.EXPORTERS, "lines"): host.exporter,
     }
-    load: Callable[[str, str], Any] = plugins.load
-    names: Callable[[str], list[str]] = plugins.names
-    monkeypatch.setattr(plugins, "load", lambda *key: registry.get(key) or load(*key))
+    load: Callable[[str, str], Any] = registry.load
+    names: Callable[[str], list[str]] = registry.names
+    monkeypatch.setattr(registry, "load", lambda *key: own.get(key) or load(*key))
     monkeypatch.setattr(
-        plugins, "names", lambda group: [n for g, n in registry if g == group] + names(group)
+        registry, "names", lambda group: [n for g, n in own if g == group] + names(group)
     )
     monkeypatch.setattr(wishes, "_installed_backend", lambda: "model")
     monkeypatch.delenv("IKP", raising=False)

@@ -11,7 +11,8 @@ from ikp.core import abi
 from ikp.core.abi import Kind, Option, PayloadType, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.regions import region_id
-from ikp.trace import Trace, as_trace
+from ikp.core.trace import of_class
+from ikp.trace import Trace
 from tests.segments import LAUNCH, Device, Launch, Record, Segment, Truth, Warp, nbytes
 
 Totals = dict[tuple[Kind, int], tuple[int, int]]
@@ -67,7 +68,7 @@ def recorded(
     made = Launch(warps, grid=(blocks, 1, 1), block=(32 * per_block, 1, 1), **launch)
     segment = (Segment if timeline else SummingSegment)(nbytes(made.slots, room))
     segment.run(made)
-    return as_trace(decode([segment.source(label)], names))
+    return of_class(Trace, decode([segment.source(label)], names))
 
 
 NAMES = {region_id(name): name for name in ("load", "dot", "tile")}

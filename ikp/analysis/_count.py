@@ -21,7 +21,7 @@ from ikp.errors import UsageError
 if TYPE_CHECKING:
     from ikp.core.trace import Column, Trace
 
-Ints = NDArray[np.int64]
+_Ints = NDArray[np.int64]
 
 
 def count(trace: Trace, by: str | None = None) -> Stats:
@@ -45,10 +45,10 @@ class _Groups:
 
     names: list[str]
     units: list[str]
-    of_slot: Ints
-    of_event: Ints
-    of_total: Ints
-    residence_ns: Ints
+    of_slot: _Ints
+    of_event: _Ints
+    of_total: _Ints
+    residence_ns: _Ints
 
     @classmethod
     def of(cls, trace: Trace, labels: list[str], by: str | None) -> _Groups:
@@ -72,7 +72,7 @@ class _Groups:
         label, unit = divmod(place, len(self.units))
         return label, self.units[unit], self.names[name], int(self.residence_ns[place])
 
-    def residence(self, evidence: tuple[Evidence, ...], inside: Ints) -> tuple[Residence, ...]:
+    def residence(self, evidence: tuple[Evidence, ...], inside: _Ints) -> tuple[Residence, ...]:
         """Return how long the warps of each place ran, and how long in no range."""
         ranged = _sums(self.of_slot, inside, len(self.residence_ns))
         warps = np.bincount(self.of_slot, minlength=len(self.residence_ns))
@@ -85,7 +85,7 @@ class _Groups:
         return tuple(found)
 
 
-def _units(trace: Trace, by: str | None) -> tuple[list[str], Ints]:
+def _units(trace: Trace, by: str | None) -> tuple[list[str], _Ints]:
     """Return the names of the units to count apart, and the unit of each slot."""
     if by is None:
         return [""], np.zeros(len(trace.slots), np.int64)
@@ -100,7 +100,7 @@ def _units(trace: Trace, by: str | None) -> tuple[list[str], Ints]:
     return [f"{word} {value}" for value in values.tolist()] or [""], unit.astype(np.int64)
 
 
-def _rank_units(trace: Trace) -> tuple[list[str], Ints]:
+def _rank_units(trace: Trace) -> tuple[list[str], _Ints]:
     ranks = ["no rank" if one.rank is None else f"rank {one.rank}" for one in trace.launches]
     units = list(dict.fromkeys(ranks)) or [""]
     return units, _codes(ranks, units)[trace.slots.launch]
@@ -110,17 +110,17 @@ def _rank_units(trace: Trace) -> tuple[list[str], Ints]:
 class _Figures:
     """Of the values of each group that occurs: arrays of equal length."""
 
-    ids: Ints
-    counts: Ints
-    totals: Ints
-    least: Ints
-    most: Ints
+    ids: _Ints
+    counts: _Ints
+    totals: _Ints
+    least: _Ints
+    most: _Ints
     p50: NDArray[np.float64]
     p95: NDArray[np.float64]
     p99: NDArray[np.float64]
 
     @classmethod
-    def of(cls, group: Ints, values: Ints) -> _Figures:
+    def of(cls, group: _Ints, values: _Ints) -> _Figures:
         ids, counts, ordered = _sort_groups(group, values)
         first = np.cumsum(counts) - counts
         percentiles = (_quantile(ordered, first, counts, q) for q in (0.5, 0.95, 0.99))
@@ -129,7 +129,7 @@ class _Figures:
 
 
 def _range_rows(
-    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...], own: Ints
+    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...], own: _Ints
 ) -> list[RegionStats]:
     chosen = trace.events.kind == Kind.RANGE
     group = groups.of_event[chosen]
@@ -216,14 +216,14 @@ def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -
     return rows
 
 
-def _sums(group: Column, values: Ints, groups: int) -> Ints:
+def _sums(group: Column, values: _Ints, groups: int) -> _Ints:
     """Return the sum of each group's values, exactly."""
     result = np.zeros(groups, np.int64)
     np.add.at(result, group, values)
     return result
 
 
-def _sort_groups(group: Ints, durations: Ints) -> tuple[Ints, Ints, Ints]:
+def _sort_groups(group: _Ints, durations: _Ints) -> tuple[_Ints, _Ints, _Ints]:
     """Return the groups that occur, their sizes, and the durations group by group, ascending."""
     least, most = int(durations.min()), int(durations.max())
     width = (most - least).bit_length()
@@ -239,7 +239,7 @@ def _sort_groups(group: Ints, durations: Ints) -> tuple[Ints, Ints, Ints]:
     return ids, counts[ids], ordered
 
 
-def _quantile(ordered: Ints, first: Ints, counts: Ints, q: float) -> NDArray[np.float64]:
+def _quantile(ordered: _Ints, first: _Ints, counts: _Ints, q: float) -> NDArray[np.float64]:
     """Return each group's quantile, interpolated linearly between its two nearest values."""
     position = q * (counts - 1)
     below = np.floor(position).astype(np.int64)
@@ -249,6 +249,6 @@ def _quantile(ordered: Ints, first: Ints, counts: Ints, q: float) -> NDArray[np.
     return result
 
 
-def _codes(values: list[str], categories: list[str]) -> Ints:
+def _codes(values: list[str], categories: list[str]) -> _Ints:
     index = {name: i for i, name in enumerate(categories)}
     return np.array([index[value] for value in values], np.int64)

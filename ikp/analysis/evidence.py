@@ -17,8 +17,8 @@ from ikp.terminal import printable
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
 
-Ints = NDArray[np.int64]
-One = TypeVar("One")
+_Ints = NDArray[np.int64]
+_One = TypeVar("_One")
 _LATEST: Final = (1 << 63) - 1
 
 
@@ -123,10 +123,10 @@ def collect_evidence(trace: Trace) -> tuple[Evidence, ...]:
 class _Warps:
     """Of the warps that recorded, by launch: how many, how long they ran, what they needed."""
 
-    count: Ints
-    residence_ns: Ints
-    duration_ns: Ints
-    needed: Ints
+    count: _Ints
+    residence_ns: _Ints
+    duration_ns: _Ints
+    needed: _Ints
 
     @classmethod
     def of(cls, trace: Trace) -> _Warps:
@@ -192,7 +192,7 @@ def _ghz(launches: list[Launch]) -> float | None:
     return sum(1 / launch.clock.ns_per_tick for launch in launches) / len(launches)
 
 
-def _distinct(values: Iterable[One]) -> tuple[One, ...]:
+def _distinct(values: Iterable[_One]) -> tuple[_One, ...]:
     return tuple(dict.fromkeys(values))
 
 

@@ -32,18 +32,18 @@ def duration(ns: float | None) -> str:
     return f"{ns:.0f} ns" if ns == int(ns) else f"{ns:.1f} ns"
 
 
-def percent(share: float | None) -> str:
+def _percent(share: float | None) -> str:
     """Return ``"12.3 %"``, or nothing where there is no share."""
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def cycles(count: float | None) -> str:
+def _cycles(count: float | None) -> str:
     """Return ``"1,014"``, or nothing where there are none."""
     return "" if count is None else f"{count:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class _Shown:
     """One column of the table that people read. What ``spare`` says goes first goes least."""
 
     title: str
@@ -73,20 +73,20 @@ def _region(row: RegionStats) -> str:
 
 
 COLUMNS = (
-    Shown("region", _region, name=True),
-    Shown("group", lambda row: row.group, name=True),
-    Shown("count", lambda row: f"{row.count:,}"),
-    Shown("share", lambda row: percent(row.share)),
-    Shown("self", _spread("self_share", percent)),
-    Shown("total", lambda row: duration(row.total_ns), spare=6),
-    Shown("mean", lambda row: duration(row.mean_ns), spare=5),
-    Shown("p50", _spread("p50_ns", duration)),
-    Shown("p95", _spread("p95_ns", duration), spare=2),
-    Shown("p99", _spread("p99_ns", duration), spare=4),
-    Shown("min", _spread("min_ns", duration), spare=8),
-    Shown("max", _spread("max_ns", duration), spare=7),
-    Shown("p50 cycles", _spread("p50_cycles", cycles), spare=1),
-    Shown("p95 cycles", _spread("p95_cycles", cycles), spare=3),
+    _Shown("region", _region, name=True),
+    _Shown("group", lambda row: row.group, name=True),
+    _Shown("count", lambda row: f"{row.count:,}"),
+    _Shown("share", lambda row: _percent(row.share)),
+    _Shown("self", _spread("self_share", _percent)),
+    _Shown("total", lambda row: duration(row.total_ns), spare=6),
+    _Shown("mean", lambda row: duration(row.mean_ns), spare=5),
+    _Shown("p50", _spread("p50_ns", duration)),
+    _Shown("p95", _spread("p95_ns", duration), spare=2),
+    _Shown("p99", _spread("p99_ns", duration), spare=4),
+    _Shown("min", _spread("min_ns", duration), spare=8),
+    _Shown("max", _spread("max_ns", duration), spare=7),
+    _Shown("p50 cycles", _spread("p50_cycles", _cycles), spare=1),
+    _Shown("p95 cycles", _spread("p95_cycles", _cycles), spare=3),
 )
 _NOTES = {
     "share": "share: of the time the launch's warps ran, from init to finish; nested ranges "
@@ -96,12 +96,12 @@ _NOTES = {
 }
 _INDENT = "  "
 
-Line = tuple[str, str]
+_Line = tuple[str, str]
 """Text and its style."""
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class _Section:
     """What a table shows of one launch label. ``rows`` are numbers of the statistics' rows."""
 
     label: str
@@ -110,12 +110,12 @@ class Section:
     residence: list[Residence] = field(default_factory=list)
 
 
-def sections(stats: Stats) -> list[Section]:
+def sections(stats: Stats) -> list[_Section]:
     """Return the labels that have rows, and those under which nothing was recorded at all."""
-    found: dict[str, Section] = {}
+    found: dict[str, _Section] = {}
 
-    def of(label: str) -> Section:
-        return found.setdefault(label, Section(label))
+    def of(label: str) -> _Section:
+        return found.setdefault(label, _Section(label))
 
     for evidence in stats.evidence:
         of(evidence.launch).evidence.append(evidence)
@@ -126,7 +126,7 @@ def sections(stats: Stats) -> list[Section]:
     return [one for one in found.values() if one.rows or any(not e.kept for e in one.evidence)]
 
 
-def _sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
+def _sheet(stats: Stats, wide: int | None) -> Iterator[_Line]:
     """Yield the lines of a table that fits into ``wide`` cells, and of the evidence below it.
 
     Each launch label has a line of its own above its rows. Without a width nothing is left out.
@@ -149,13 +149,13 @@ def _sheet(stats: Stats, wide: int | None) -> Iterator[Line]:
         yield from _wrapped(line, "yellow", wide)
 
 
-def heading(section: Section, name: Callable[[str], str] = printable) -> str:
+def heading(section: _Section, name: Callable[[str], str] = printable) -> str:
     """Return what stands above the rows of a label: its launches as a whole."""
     parts = [_launched(one) for one in section.evidence]
     outside = _in_no_range(section.residence)
     if outside is not None:
         lossy = any(one.dropped or one.unfinished for one in section.evidence)
-        parts.append(f"{'at most ' if lossy else ''}{percent(outside)} of it in no range")
+        parts.append(f"{'at most ' if lossy else ''}{_percent(outside)} of it in no range")
     return f"{name(section.label)}: {', '.join(parts)}" if parts else name(section.label)
 
 
@@ -184,7 +184,7 @@ def _in_no_range(parts: list[Residence]) -> float | None:
     return sum(known) / whole if whole and len(known) == len(parts) else None
 
 
-def _outside(stats: Stats, section: Section, name: Callable[[str], str]) -> list[str]:
+def _outside(stats: Stats, section: _Section, name: Callable[[str], str]) -> list[str]:
     """Return, for groups with rows, how long their warps were in no range: a line each."""
     groups = {stats.rows[row].group for row in section.rows} - {""}
     parts = [one for one in section.residence if one.group in groups]
@@ -192,12 +192,12 @@ def _outside(stats: Stats, section: Section, name: Callable[[str], str]) -> list
     named = [(name(group), share) for group, share in shares if share is not None]
     size = max((terminal.width(group) for group, _ in named), default=0)
     return [
-        f"{group}{' ' * (size - terminal.width(group))}  {percent(share)} in no range"
+        f"{group}{' ' * (size - terminal.width(group))}  {_percent(share)} in no range"
         for group, share in named
     ]
 
 
-def _wrapped(text: str, style: str, wide: int | None) -> Iterator[Line]:
+def _wrapped(text: str, style: str, wide: int | None) -> Iterator[_Line]:
     lines = [text]
     if wide is not None:
         lines = textwrap.wrap(
@@ -282,7 +282,7 @@ def _named(one: Evidence, name: Callable[[str], str]) -> Evidence:
     return replace(one, launch=name(one.launch))
 
 
-def columns(stats: Stats) -> list[Shown]:
+def columns(stats: Stats) -> list[_Shown]:
     """Return the columns in which anything stands."""
     absent = set()
     if not any(row.group for row in stats.rows):

@@ -9,6 +9,7 @@ would put this type there in a program that takes its buffer from Triton's backe
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ikp.core.abi import LAUNCH_HEADER_BYTES
@@ -67,13 +68,9 @@ _OFF: dict[int, Any] = {}
 def argument(segment: Segment) -> Argument:
     """Return the ``prof`` argument for one launch that records into ``segment``."""
     size = segment.nbytes - LAUNCH_HEADER_BYTES if segment.enabled else 0
-    return Argument(segment.data, size, _constant(str(segment.spec)))
-
-
-def _constant(text: str) -> Any:
-    """Wrap a constant as Triton wants it in a tuple; CuTe takes anything."""
-    try:
+    spec: Any = str(segment.spec)
+    with suppress(ModuleNotFoundError):  # Triton wants a constant in a tuple so; CuTe takes any
         from triton.language import constexpr
-    except ModuleNotFoundError:
-        return text
-    return constexpr(text)
+
+        spec = constexpr(spec)
+    return Argument(segment.data, size, spec)

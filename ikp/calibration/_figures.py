@@ -36,7 +36,7 @@ class Program:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """The compile-time arguments of ``ikp.calibration.kernels.records``."""
+        """The compile-time arguments of ``ikp.calibration._kernels.records``."""
         works = self.kind != ALONE
         pieces = MANY if works else self.count
         return {
@@ -47,9 +47,9 @@ class Program:
         }
 
 
-EMPTY = Program(ALONE, 0)
+_EMPTY = Program(ALONE, 0)
 PROGRAMS = (
-    EMPTY,
+    _EMPTY,
     *(Program(kind, n) for kind in (SIDE_BY_SIDE, NESTED, INSTANTS, ALONE) for n in (FEW, MANY)),
 )
 
@@ -67,7 +67,7 @@ def figures(trace: Trace, **facts: Any) -> Overhead:
 
     return Overhead(
         device=trace.launches[0].device,
-        empty_range=_figure(around[EMPTY]),
+        empty_range=_figure(around[_EMPTY]),
         range_inside=inside(SIDE_BY_SIDE),
         nested_inside=inside(NESTED),
         instant_inside=inside(INSTANTS),

@@ -21,9 +21,9 @@ from ikp.session.recorder import Asked, recording
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
-RANGES = 64
+_RANGES = 64
 """Ranges that each warp records, with up to ``figures.MANY`` records in each."""
-LAUNCHES = 2
+_LAUNCHES = 2
 """Launches of each kernel: the last one counts, when code and clocks are warm."""
 _DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -94,7 +94,7 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
     """Run the kernels in a session with ``options``; return what was recorded, and how."""
     import torch
 
-    from ikp.calibration.kernels import records
+    from ikp.calibration._kernels import records
 
     if not current.enabled():
         raise UsageError("nothing is recorded, so nothing can be calibrated: IKP=0 is set.")
@@ -102,12 +102,12 @@ def run(options: dict[str, Any], blocks: int = 1, warps: int = 1) -> tuple[Trace
     settings = set()
     with recording(wishes) as session:
         out = torch.empty(blocks * 32, device=options["device"])
-        for each in figures.PROGRAMS * LAUNCHES:
-            count = RANGES * (each.count + 1)
+        for each in figures.PROGRAMS * _LAUNCHES:
+            count = _RANGES * (each.count + 1)
             size = abi.segment_bytes(blocks * warps, count, wishes.overflow, wishes.clock)
             buffer = session.buffer(Asked(each.label, room=Room(size)))
             settings.add(buffer.spec_text)
-            records[(blocks,)](out, RANGES, buffer, **each.constants, num_warps=warps)
+            records[(blocks,)](out, _RANGES, buffer, **each.constants, num_warps=warps)
         trace, broken = session.read({})
     if broken is not None:
         raise broken
@@ -132,7 +132,7 @@ def _cuda(wish: Any) -> str:
 def _key(options: dict[str, Any], blocks: int, warps: int) -> str:
     import torch
 
-    from ikp.session.revision import revision
+    from ikp.session.wishes import revision
 
     name = torch.cuda.get_device_name(torch.device(options["device"]))
     how = " ".join(f"{key}={value}" for key, value in options.items())

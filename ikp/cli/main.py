@@ -15,9 +15,9 @@ from ikp.errors import IkpError, IkpWarning
 from ikp.version import __version__
 
 COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "calibrate", "plugins")
-"""In the order of a first visit. ``ikp.cli.<name>`` holds a click command called ``command``."""
+"""In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
 
-HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
+_HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
 
 You put one line around a piece of a Triton kernel and run it; ikp turns what the warps recorded
 into a Perfetto trace and a table of numbers.
@@ -57,7 +57,7 @@ class _LazyGroup(click.Group):
         """Import the subcommand's module and return its command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"ikp.cli.{cmd_name}").command
+        command: click.Command = import_module(f"ikp.cli._{cmd_name}").command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -89,10 +89,10 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.showwarning = usual
 
 
-@click.group(cls=_LazyGroup, help=HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", message="ikp %(version)s")
 def cli() -> None:
-    """Hold the subcommands; ``HELP`` is what users read."""
+    """Hold the subcommands; ``_HELP`` is what users read."""
 
 
 def main() -> None:

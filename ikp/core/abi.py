@@ -240,3 +240,7 @@ def segment_bytes(
     if overflow is OverflowMode.WRAP:
         records = 1 << max(0, records - 1).bit_length()
     return LAUNCH_HEADER_BYTES + slots * (SLOT_HEADER_BYTES + records * clock.record.itemsize)
+
+
+MIN_SEGMENT_BYTES: Final = LAUNCH_HEADER_BYTES + min_slot_bytes(OverflowMode.WRAP)
+"""Of one warp, which keeps as few records as any slot does."""

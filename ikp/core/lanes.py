@@ -14,7 +14,6 @@ Plain arithmetic on arrays: nothing here knows traces or file formats.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -174,39 +173,4 @@ def _stack(opens: Ints, closes: Ints, max_depth: int) -> Ints:
             stacks.append(stack)
         stack.append(end)
         lanes[i] = lane
-    return lanes
-
-
-def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
-    """Return the lowest lane on which each interval touches no other one of its group.
-
-    ``order`` holds the first and the last place of each interval in some file. One interval may
-    follow another on a lane at the very moment at which that ends, if it does so in the file too.
-    """
-    lanes = np.zeros(len(group), np.int64)
-    by_start = np.lexsort((order[0], start, group))
-    group, start, end = group[by_start], start[by_start], end[by_start]
-    first, last = (places[by_start] for places in order)
-    free = (start[1:] > end[:-1]) | ((start[1:] == end[:-1]) & (first[1:] > last[:-1]))
-    busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
-    for begin, stop in zip(
-        np.searchsorted(group, busy), np.searchsorted(group, busy, "right"), strict=True
-    ):
-        part = slice(begin, stop)
-        lanes[by_start[part]] = _pack_one(start[part], end[part], first[part], last[part])
-    return lanes
-
-
-def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
-    lanes = []
-    busy: list[tuple[int, int, int]] = []  # end, last place, lane
-    free: list[int] = []
-    for begin, stop, low, high in zip(
-        start.tolist(), end.tolist(), first.tolist(), last.tolist(), strict=True
-    ):
-        while busy and (busy[0][0], busy[0][1]) < (begin, low):
-            heapq.heappush(free, heapq.heappop(busy)[2])
-        lane = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (stop, high, lane))
-        lanes.append(lane)
     return lanes

@@ -1,13 +1,170 @@
-"""A segment: the memory that one kernel launch records into, as the host holds it."""
+"""A segment: the memory that one kernel launch records into, and what is settled of its recording.
+
+A spec is settled when the kernel is compiled, a selection when it is launched: which warps and
+blocks record, where the others have no slot and theirs is divided up. The host writes that choice
+into the launch header before the kernel runs, so that one compiled kernel serves every choice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field
+from operator import index
+from typing import Any, Self, TypeAlias
 
-from ikp.core.selection import EVERYTHING, Selection
-from ikp.core.spec import Spec
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core import abi
+from ikp.core.abi import ABI_VERSION, ClockKind, OverflowMode
+from ikp.errors import UsageError
+
+MAX_WARPS = 32
+"""Warps of the largest block there can be."""
+ALL = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Compile-time half of a kernel's ``prof`` argument; prints as it parses.
+
+    It is part of the DSL's cache key, so a kernel compiled for another ABI, another clock or by
+    another revision of the device code is never taken from a compile cache.
+    """
+
+    clock: ClockKind = ClockKind.CYCLES
+    overflow: OverflowMode = OverflowMode.STOP
+    device: str = "cuda"  # where the segment lies: "cuda" or "cpu"
+    schedule: bool = True  # let the compiler hook place clock reads and stores
+    barriers: bool = True  # on AMD GPUs, let the compiler move nothing across a clock read
+    select: bool = False  # the launch header says which warps and blocks record
+    totals: bool = False  # sum up each region in registers, and write its total at the end
+    abi: int = ABI_VERSION
+    revision: str = ""  # fingerprint of the code that generates the device code
+
+    def __str__(self) -> str:
+        return (
+            f"ikp abi={self.abi} clock={self.clock.name.lower()} "
+            f"overflow={self.overflow.name.lower()} device={self.device} "
+            f"schedule={int(self.schedule)} barriers={int(self.barriers)} "
+            f"select={int(self.select)} totals={int(self.totals)} revision={self.revision}"
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Return the spec that prints as ``text``.
+
+        Raises:
+            ValueError: ``text`` is not the text of a spec.
+        """
+        values = dict(pair.partition("=")[::2] for pair in text.split(" ")[1:])
+        try:
+            spec = cls(
+                clock=ClockKind[values["clock"].upper()],
+                overflow=OverflowMode[values["overflow"].upper()],
+                device=values["device"],
+                schedule=values["schedule"] == "1",
+                barriers=values["barriers"] == "1",
+                select=values["select"] == "1",
+                totals=values["totals"] == "1",
+                abi=int(values["abi"]),
+                revision=values["revision"],
+            )
+        except (KeyError, ValueError):
+            spec = None
+        if spec is None or str(spec) != text:
+            raise ValueError(f"not a recording spec: {text!r}")
+        return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A mask of warps, and every ``block_step``-th block from ``first_block``, ``block_count``."""
+
+    warps: int = ALL
+    first_block: int = 0
+    block_step: int = 1
+    block_count: int = ALL
+
+    @classmethod
+    def of(cls, header: np.void) -> Self:
+        """Return what a launch header says, whether or not its kernel heeds it."""
+        return cls(*(int(header[name]) for name in cls.__slots__))
+
+    def words(self) -> NDArray[np.uint32]:
+        """Return the launch header's words from ``warps`` on."""
+        return np.array(astuple(self), "<u4")
+
+    def chosen_warps(self, warps: int) -> NDArray[np.int64]:
+        """Return the numbers of the warps that record, of blocks with ``warps`` warps."""
+        return np.flatnonzero(self.warps >> np.arange(warps) & 1)
+
+    def count_blocks(self, blocks: int) -> int:
+        """Return how many of ``blocks`` blocks record."""
+        behind = max(0, blocks - self.first_block)
+        return min(-(-behind // self.block_step), self.block_count)
+
+    def rank(self, block: int) -> int | None:
+        """Return the number of a block among those that record; None if it does not."""
+        rank, rest = divmod(block - self.first_block, self.block_step)
+        return rank if not rest and 0 <= rank < self.block_count else None
+
+    def chosen_blocks(self, rank: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the linear ids of the blocks that record, by their number among them."""
+        return self.first_block + rank * self.block_step
+
+
+EVERYTHING = Selection()
+WORDS_AT = abi.field_offsets(abi.LAUNCH_HEADER)["warps"]
+"""Where the words stand in the launch header."""
+
+
+def select(warps: Iterable[int] | None, blocks: range | None, granularity: int | str) -> Selection:
+    """Return the selection that a user's arguments describe.
+
+    Args:
+        warps: numbers of warps in their block; None takes all.
+        blocks: linear block ids, as a range with a positive step; None takes all.
+        granularity: ``"warp"``, ``"block"``, or how many warps share a slot: the first records.
+
+    Raises:
+        UsageError: an argument can't be used.
+    """
+    every = granularity
+    if isinstance(every, str):
+        every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)
+    if every not in (1, 2, 4, 8, 16, MAX_WARPS) or isinstance(every, bool):
+        raise UsageError(
+            f"granularity={granularity!r} is unknown: use 'warp', 'block', or 2, 4, 8 or 16 warps."
+        )
+    mask = sum(1 << warp for warp in range(0, MAX_WARPS, every))
+    if warps is not None:
+        if every > 1:
+            raise UsageError("give warps or granularity, not both: each says which warps record.")
+        mask = sum(1 << warp for warp in _checked_warps(warps))
+    if blocks is None:
+        return Selection(mask)
+    given: object = blocks  # whatever its type says
+    if not isinstance(given, range) or blocks.step < 1 or blocks.start < 0 or not len(blocks):
+        raise UsageError(
+            f"blocks={blocks!r} can't be used: give a range of linear block ids that is not empty "
+            "and counts up, like range(0, 1024, 8)."
+        )
+    return Selection(mask, blocks.start, blocks.step, min(len(blocks), ALL))
+
+
+def _checked_warps(warps: Iterable[int]) -> set[int]:
+    try:
+        chosen = {index(warp) for warp in warps}
+    except TypeError:
+        chosen = set()
+    if not chosen or min(chosen) < 0 or max(chosen) >= MAX_WARPS:
+        raise UsageError(
+            f"warps={warps!r} can't be used: give the numbers of warps in their block, "
+            f"0 to {MAX_WARPS - 1}, like [0, 4]."
+        )
+    return chosen
+
 
 Tensor: TypeAlias = Any
 """A ``torch.Tensor``: torch is loaded late, and its types are none here."""

@@ -27,24 +27,14 @@ def find_sound(records: Rows) -> NDArray[np.bool_]:
     return np.asarray(lasts | ((kind == Kind.INSTANT_TOTAL) & (ticks == 0) & (count > 0)))
 
 
-def split_totals(
-    records: Rows, row: Ints, ns_per_tick: NDArray[np.float64], *, summed: bool
-) -> tuple[dict[str, Column], Rows, Ints]:
-    """Return the columns of a launch's totals, and the records that are events with their slots.
+def total_columns(records: Rows, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[str, Column]:
+    """Return the columns of a launch's totals; ``region`` holds ids.
 
     Args:
-        records: those of all slots, all sound: totals where the launch kept such, else events.
+        records: those of all slots, all sound.
         row: the slot of each.
         ns_per_tick: the clock's rate in each slot.
-        summed: whether the launch kept totals.
     """
-    if summed:
-        return _columns(records, row, ns_per_tick), records[:0], row[:0]
-    return _columns(records[:0], row[:0], ns_per_tick), records, row
-
-
-def _columns(records: Rows, row: Ints, ns_per_tick: NDArray[np.float64]) -> dict[str, Column]:
-    """Return totals as columns; ``region`` holds ids."""
     kind = records["tag"] >> abi.KIND_SHIFT
     words = _as_totals(records)
     ticks = _ticks(words).astype(np.int64)

@@ -169,6 +169,8 @@ _DTYPES: dict[str, Any] = {
 }
 
 
+AnyTrace = TypeVar("AnyTrace", bound="Trace")
+"""A trace of whatever class it is given in: what makes one of another keeps that."""
 _Table = TypeVar("_Table", Slots, Events, Totals)
 
 
@@ -214,8 +216,9 @@ class Trace:
         return payload_values(self.events.payload, self.events.payload_type)
 
 
-AnyTrace = TypeVar("AnyTrace", bound=Trace)
-"""A trace of whatever class it is given in: what makes one of another keeps that."""
+def of_class(kind: type[AnyTrace], columns: Trace) -> AnyTrace:
+    """Return a trace in another class, such as ``ikp.Trace``."""
+    return kind(*(getattr(columns, each.name) for each in fields(Trace)))
 
 
 def payload_values(bits: Column, types: Column) -> NDArray[np.float64]:

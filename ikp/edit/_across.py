@@ -25,9 +25,9 @@ from ikp.errors import RegionError, UsageError
 Within = Literal["warp", "block", "launch", "trace"]
 Moment = Literal["start", "end"]
 
-SHOWN: Final = 6
+_SHOWN: Final = 6
 """Payloads that an error names as examples."""
-MOST_TICKS: Final = 1 << 62
+_MOST_TICKS: Final = 1 << 62
 
 
 def connect(trace: AnyTrace, source: str, target: str, *, within: Within = "block") -> AnyTrace:
@@ -196,8 +196,8 @@ def _rows(trace: Trace, region: str) -> Rows:
 def _payloads(trace: Trace, rows: Rows) -> list[str]:
     values = np.unique(trace.payload[rows])
     values = values[~np.isnan(values)]
-    some = [f"{int(one)}" if one.is_integer() else f"{one:g}" for one in values[:SHOWN].tolist()]
-    return [*some, "..."] if len(values) > SHOWN else some
+    some = [f"{int(one)}" if one.is_integer() else f"{one:g}" for one in values[:_SHOWN].tolist()]
+    return [*some, "..."] if len(values) > _SHOWN else some
 
 
 def _column(trace: Trace, name: str) -> ArgColumn:
@@ -245,7 +245,7 @@ def _ranges(trace: Trace, like: Rows, start: Ints, end: Ints) -> Events:
         kind=np.full(len(like), int(Kind.RANGE)),
         start_ns=start,
         end_ns=end,
-        ticks=np.rint(np.minimum(ticks, MOST_TICKS)),
+        ticks=np.rint(np.minimum(ticks, _MOST_TICKS)),
         payload_type=events.payload_type[like],
         payload=events.payload[like],
     )

@@ -26,10 +26,10 @@ from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
-Bools = NDArray[np.bool_]
+_Bools = NDArray[np.bool_]
 
 WITHIN: Final = ("warp", "block", "launch", "trace")
-MOST: Final = 1 << 24
+_MOST: Final = 1 << 24
 """Rows of all matching problems together, which take about 100 bytes each."""
 
 
@@ -95,10 +95,10 @@ def _partners(early: _Lanes, late: _Lanes) -> tuple[Rows, Rows]:
     events = early.count * count
     ends = np.append(0, np.cumsum(late.count))
     events += ends[first + count] - ends[first]
-    if int(events.sum()) > MOST:
+    if int(events.sum()) > _MOST:
         raise UsageError(
             f"there are too many events with the same payload to look for those that belong "
-            f"together: {int(events.sum())} comparisons, of which {MOST} are done. Choose a "
+            f"together: {int(events.sum())} comparisons, of which {_MOST} are done. Choose a "
             "smaller part (within='block', ikp.edit.select), or record payloads that tell more "
             "events apart."
         )
@@ -123,7 +123,7 @@ def _laid_out(lanes: _Lanes, chosen: Rows) -> tuple[Rows, Ints, Ints]:
     return lanes.row[at], lanes.time[at], np.repeat(np.arange(len(chosen)), count)
 
 
-def _served(group: Ints, takes: Bools) -> Bools:
+def _served(group: Ints, takes: _Bools) -> _Bools:
     """Tell which of those that take from their group's queue find something in it.
 
     The others put something in. Who finds nothing is who makes the sum of all so far fall to a new
@@ -137,7 +137,7 @@ def _served(group: Ints, takes: Bools) -> Bools:
     base = -np.cumsum(new) * (len(group) + 1)
     floor = np.minimum.accumulate(np.minimum(total, 0) + base) - base
     before = np.where(new, 0, np.concatenate([[0], floor])[:-1])
-    found: Bools = takes & (floor == before)
+    found: _Bools = takes & (floor == before)
     return found
 
 

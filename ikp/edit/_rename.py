@@ -97,7 +97,7 @@ def rename_warps(trace: AnyTrace, names: Mapping[int, str] | Callable[[int, int]
     return noted(replace(trace, slots=slots, roles=tuple(roles)), "rename_warps")
 
 
-BY = ("region", "role", "warp", "block", "sm")
+_BY = ("region", "role", "warp", "block", "sm")
 
 
 def group_by(trace: AnyTrace, by: str | Callable[[Instant], str]) -> AnyTrace:
@@ -158,8 +158,8 @@ def _groups(
         return [one.name for one in trace.regions], events.region.astype(np.int64)
     if by == "role":
         return [role or "no role" for role in trace.roles], slots.role[events.slot].astype(np.int64)
-    if by not in BY:
-        raise UsageError(f"can't group by {by!r}: use one of {', '.join(BY)}, or a function.")
+    if by not in _BY:
+        raise UsageError(f"can't group by {by!r}: use one of {', '.join(_BY)}, or a function.")
     values, code = np.unique(getattr(slots, by)[events.slot], return_inverse=True)
     word = "SM" if by == "sm" else by
     return [f"{word} {value}" for value in values.tolist()], code.astype(np.int64)

@@ -29,8 +29,8 @@ DEDUCTED = "overhead_deducted"
 PENDING = 4
 """Records whose stores may be late at once (``schedule.MAX_PENDING``)."""
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
 
 
 def deduct_overhead(trace: AnyTrace, *overheads: Overhead) -> AnyTrace:
@@ -100,13 +100,13 @@ class _Points:
     which say at which point a slot starts and ends, and an event opens and closes.
     """
 
-    time: Ints  # ns
-    cost: Floats  # ns
-    most: Floats  # ns that may be late at each point
-    slot_start: Ints
-    slot_end: Ints
-    opens: Ints
-    closes: Ints
+    time: _Ints  # ns
+    cost: _Floats  # ns
+    most: _Floats  # ns that may be late at each point
+    slot_start: _Ints
+    slot_end: _Ints
+    opens: _Ints
+    closes: _Ints
 
 
 def _points(trace: Trace, of_launch: list[Overhead]) -> _Points:
@@ -143,29 +143,29 @@ def _points(trace: Trace, of_launch: list[Overhead]) -> _Points:
     return _Points(time, cost, most, slot_start, slot_end, opens[back], closes[back])
 
 
-def _rates(trace: Trace) -> Floats:
+def _rates(trace: Trace) -> _Floats:
     """Return each launch's nanoseconds per tick."""
     return np.array([launch.clock.ns_per_tick for launch in trace.launches], np.float64)
 
 
-def _shifts(points: _Points) -> Floats:
+def _shifts(points: _Points) -> _Floats:
     """Return by how many ns each point moves ahead."""
     gap = np.append(np.diff(points.time), 0)
     gap[points.slot_end] = 0
     gap = np.maximum(gap, 0).astype(np.float64)
     late = _late(points.cost - gap, points.most)
     taken = np.minimum(gap, points.cost + late)
-    total: Floats = np.cumsum(taken) - taken
+    total: _Floats = np.cumsum(taken) - taken
     return np.asarray(total - total[_own_start(points)])
 
 
-def _own_start(points: _Points) -> Ints:
+def _own_start(points: _Points) -> _Ints:
     """Return the first point of the slot of each point."""
     length = points.slot_end - points.slot_start + 1
     return np.repeat(points.slot_start, length)
 
 
-def _late(excess: Floats, most: Floats) -> Floats:
+def _late(excess: _Floats, most: _Floats) -> _Floats:
     """Return how much of earlier costs is still to be deducted at each point.
 
     Right after point k, ``late[k] + cost[k]`` is due, the gap gives what it has, and what is left
@@ -188,7 +188,7 @@ def _late(excess: Floats, most: Floats) -> Floats:
     return np.append([0.0], after[:-1])[: len(after)]
 
 
-def _moved(trace: AnyTrace, points: _Points, shift: Floats) -> AnyTrace:
+def _moved(trace: AnyTrace, points: _Points, shift: _Floats) -> AnyTrace:
     # One rounding for all points: it can't change their order.
     whole = np.floor(shift + 0.5).astype(np.int64)
     events, slots = trace.events, trace.slots

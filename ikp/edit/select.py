@@ -102,9 +102,9 @@ def _rows(trace: Trace, rows: Rows, region: Names | None, kind: str | None) -> B
     if region is not None:
         found &= _named([one.name for one in trace.regions], region, "region")[rows.region]
     if kind is not None:
-        if kind not in KINDS:
+        if kind not in _KINDS:
             raise UsageError(f"kind={kind!r} is unknown: use 'range' or 'instant'.")
-        found &= rows.kind == KINDS[kind]
+        found &= rows.kind == _KINDS[kind]
     return found
 
 
@@ -124,7 +124,7 @@ def _events(
     return found
 
 
-KINDS = {"range": 1, "instant": 2}
+_KINDS = {"range": 1, "instant": 2}
 
 
 def _bounds(window_ns: tuple[float | None, float | None]) -> tuple[float, float]:

@@ -26,8 +26,8 @@ from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
 from ikp.exporters.files import FileExporter
 from ikp.exporters.timeline.batches import by_end, cuts
+from ikp.exporters.timeline.blocks import distinct, slot_bounds
 from ikp.exporters.timeline.sums import Sums
-from ikp.exporters.timeline.tracks import distinct, slot_bounds
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -98,8 +98,8 @@ def _root(trace: Trace) -> _Node:
         node = _place(tree, events, labels.codes[of_slot], regions.codes[rows], regions.names)
         cycles = np.where(in_cycles[of_slot], events.ticks, 0)
         tree.add(node, cycles, events.end_ns - events.start_ns)
-    if (sums := Sums.of(trace)) is not None:
-        _add_sums(trace, sums, tree, labels)
+    if len(trace.totals):
+        _add_sums(trace, Sums.of(trace), tree, labels)
     # Averages are over the warps whose clock counts cycles.
     warps = np.bincount(labels.codes[launch], in_cycles[launch], count)
     return _literal(tree, warps.astype(np.int64))

@@ -62,7 +62,7 @@ _WORK = tuple(work for work in Work if work not in IDLE)
 _FROM_GLOBAL = re.compile(r"^(tl|gl|ttgl|language)\.load$")
 
 
-class Elsewhere(Protocol):
+class _Elsewhere(Protocol):
     """Says where instructions stand that a range might have been expected to hold."""
 
     def __call__(self, kinds: Iterable[Work], *, own_lines: bool = False) -> tuple[Group, ...]:
@@ -72,7 +72,7 @@ class Elsewhere(Protocol):
         """
 
 
-def check(found: CodeRange, elsewhere: Elsewhere) -> list[Finding]:
+def check(found: CodeRange, elsewhere: _Elsewhere) -> list[Finding]:
     """Return what a range promises and does not hold."""
     if found.kind != "range":
         return []

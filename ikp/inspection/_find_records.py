@@ -20,7 +20,7 @@ _REACH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class _Span:
     """One pair of clock reads that a record's words can come from, and what lies between."""
 
     start: int  # index of the clock read; an instant's is its end
@@ -34,7 +34,7 @@ class Record:
 
     stores: tuple[int, ...]  # indices of the instructions: one, or two with a 64-bit clock
     tag: int | None  # None: made at run time
-    spans: tuple[Span, ...]
+    spans: tuple[_Span, ...]
 
     @property
     def store(self) -> int:
@@ -132,7 +132,7 @@ def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
     return found if all(tag >> KIND_SHIFT in _KINDS for tag in known) else set()
 
 
-def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
+def _spans(tracer: Tracer, origins: Origins) -> tuple[_Span, ...]:
     """Return the pairs of clock reads behind (end, start), with what lies between each."""
     pairs: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
     for places in origins.found:
@@ -143,7 +143,7 @@ def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
         if sum(clocks) == 2:
             pairs[start, end] |= _contents(origins, places)
     return tuple(
-        Span(start, end, tuple(sorted(contents)))
+        _Span(start, end, tuple(sorted(contents)))
         for (start, end), contents in sorted(pairs.items())
     )
 

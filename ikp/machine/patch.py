@@ -156,10 +156,11 @@ def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
     was, becomes = (_blocks(count, frame.warps or 1) for count in (before, now))
     if was == becomes:
         return []
-    return [
+    told = (
         f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
         f"{becomes} blocks, not {was}, as far as registers go."
-    ]
+    )
+    return [told]
 
 
 def _blocks(registers: int, warps: int) -> int:

@@ -18,6 +18,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
 from ikp.machine import forms
 from ikp.machine.assembler import NOP, Step
+from ikp.machine.ordering import reordered
 
 CELL: Final = "ikp_buffer"
 """The symbol of the cell."""
@@ -157,7 +158,7 @@ def entry(frame: Frame, scratch: Scratch, language: Language = Language.OTHER) -
         f.to_uniform(frame.high, frame.cursor + 1),
         f.to_uniform(frame.sm, 8),
     ]
-    return [*steps, *_launch_header(frame, scratch, language, u, base, slot, ok)]
+    return [*reordered(steps), *_launch_header(frame, scratch, language, u, base, slot, ok)]
 
 
 def start(register: int) -> list[Step]:
@@ -171,7 +172,14 @@ def keep(uniform: int, register: int) -> list[Step]:
 
 
 def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> list[Step]:
-    """Return what ends a range; ``kept``: the uniform register with its start, if it is not in place."""
+    """Return what ends a range.
+
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free here.
+        tag: the record's.
+        kept: the uniform register with the range's start; None where it is in place.
+    """
     return [forms.clock(scratch.last), *_record(frame, scratch, tag, kept)]
 
 
@@ -190,8 +198,7 @@ def leave(frame: Frame, scratch: Scratch, tag: int | None = None) -> list[Step]:
     if tag is not None:
         steps += _record(frame, scratch, tag, frame.first)
     count = frame.cursor
-    return [
-        *steps,
+    last = [
         f.differs(ok, frame.cursor, _NOBODY),
         f.subtract_uniform(count, frame.cursor, frame.slot).after(scratch.busy),
         f.add(count, count, -abi.SLOT_HEADER_BYTES),
@@ -205,6 +212,7 @@ def leave(frame: Frame, scratch: Scratch, tag: int | None = None) -> list[Step]:
         _put(frame, here[0], _SLOT["attempted"], count, 1).when(ok),
         _put(frame, here[0], _SLOT["sm"], quad).when(ok),
     ]
+    return [*reordered(steps), *reordered(last)]
 
 
 def range_tag(region: int) -> int:

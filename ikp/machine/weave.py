@@ -1,9 +1,9 @@
 """Records, woven into a kernel's code: where each stands, and with which registers.
 
-A record is made in registers that nobody needs where it stands. Its store reads them some time after
-it has issued, so they, and the scoreboard that tells, are the kernel's again only behind a wait. That
-stands as far behind the store as can be: before the first instruction that would write one of the
-registers or take the scoreboard, before the next record, or at the end of the block.
+A record is made in registers that nobody needs where it stands. Its store reads them some time
+after it has issued, so they, and the scoreboard that tells, are the kernel's again only behind a
+wait. That stands as far behind the store as can be: before the first instruction that would write
+one of the registers or take the scoreboard, before the next record, or at the end of the block.
 """
 
 from __future__ import annotations

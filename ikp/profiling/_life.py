@@ -3,21 +3,86 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ikp.errors import IkpWarning, UsageError
-from ikp.profiling._recorded import Recorded, save, target_of
+from ikp.core.overhead import Overhead
+from ikp.core.segment import Segment
+from ikp.core.trace import Trace as Columns
+from ikp.core.trace import of_class
+from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, UsageError
+from ikp.registry import check_target
 from ikp.session import current
-from ikp.session.current import Opening, Session
-from ikp.session.ranks import with_rank
+from ikp.session.current import Opening, Session, with_rank
+from ikp.session.recorder import Recording, gpus_of
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
+
+
+class Recorded(Recording):
+    """What one opening of ``ikp.profile`` recorded, as its user gets it."""
+
+    final: Trace | None = None  # as it was when the session ended
+    _undeducted = ""  # why overhead could not be deducted
+
+    def trace(
+        self, facts: Mapping[str, str], *, last: bool = False
+    ) -> tuple[Trace, DecodeError | None]:
+        """Wait for all kernels; return what they recorded, and what is wrong with the rest.
+
+        Args:
+            facts: what the trace should say of its making.
+            last: end the opening first, and give the memory back.
+        """
+        if last:
+            current.closed(self.opening)
+        columns, broken = self.read(facts)
+        if self.wishes.deduct:
+            columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
+        trace = of_class(Trace, columns)
+        if last:
+            self.final = trace
+            with self._lock:  # give the memory back: what was recorded in it has been read
+                self._taken.clear()
+                self._arenas.clear()
+        return trace, broken
+
+    def losses(self, *, failed: bool) -> list[str]:
+        """Say what was lost. Kernels that a failure kept from running are not missed."""
+        launches = self.final.launches if self.final else ()
+        texts = [f"{each.label}: {'; '.join(each.notes)}." for each in launches if each.notes]
+        if self._undeducted:
+            texts.append(self._undeducted)
+        return texts if failed else [*texts, *self.unheard]
+
+
+def _without_overhead(
+    trace: Columns, wishes: Wishes, segments: list[Segment]
+) -> tuple[Columns, str]:
+    """Return the trace without what recording cost; or as it was, and why."""
+    from ikp.calibration.calibrate import of_session
+    from ikp.edit.deduct import deduct_overhead
+
+    how = (
+        wishes.clock.name.lower(),
+        wishes.overflow.name.lower(),
+        wishes.schedule,
+    )
+    try:
+        if isinstance(wishes.deduct, Overhead):
+            return deduct_overhead(trace, wishes.deduct), ""
+        gpus = sorted(gpus_of(segments))
+        return deduct_overhead(trace, *(of_session(each, *how) for each in gpus)), ""
+    except (IkpError, ImportError, RuntimeError) as error:
+        # Nothing that was recorded is lost for want of a calibration.
+        return trace, f"recording's overhead was not deducted: {error}"
 
 
 class Life(Session):
@@ -72,7 +137,10 @@ class Life(Session):
                 raise UsageError("this session is already open: make a new one with ikp.profile().")
             self._target = None
             if self._path is not None and self._exporting():
-                self._target = target_of(self._path, self._force)
+                # Now: at the end, the process group may be gone, the program in another folder.
+                target = with_rank(self._path)
+                check_target(target, self._force)
+                self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
             opening = current.opened(self, self._origin, everywhere=everywhere)
             opening.recording = self._recording = Recorded(opening, self._wishes)
 
@@ -80,14 +148,15 @@ class Life(Session):
         """Read back, write and tell. What the program raised matters more than what fails here."""
         self._recording = None
         self._ended[:] = self._ended_of_origin[:] = [recording]
-        current.closed(recording.opening)
         if not recording.opening.here:
+            current.closed(recording.opening)
             return  # the process that opened it writes the trace
         broken: Exception | None = None
-        kept = ""
+        losses: list[str] = []
         try:
-            trace, broken = recording.end(self.facts)
-            kept = self._save(trace, failed=error is not None)
+            trace, broken = recording.trace(self.facts, last=True)
+            losses = recording.losses(failed=error is not None)
+            losses += filter(None, [self._save(trace, failed=error is not None)])
         except Exception as lost:
             if error is None:
                 raise
@@ -96,7 +165,7 @@ class Life(Session):
             if error is None:
                 raise broken
             self._tell(f"the session failed, and so did its trace: {broken}", error)
-        for text in filter(None, [*recording.losses(failed=error is not None), kept]):
+        for text in losses:
             self._tell(text, error)
 
     def _stop_at_exit(self) -> None:
@@ -168,3 +237,19 @@ def check_here(recording: Recorded, verb: str) -> None:
             f"{verb} was called in a process that was forked while the session was open: what is "
             "recorded is in the process that opened it. Open a session of its own here."
         )
+
+
+def save(trace: Trace, target: str, *, force: bool, failed: bool) -> str:
+    """Write a session's trace; return why not, where a failed run has nothing to replace it by."""
+    if failed and not len(trace.events) and not len(trace.totals) and Path(target).exists():
+        return (
+            f"nothing was recorded before the program failed, so {target} stays as it was: it "
+            "is of an earlier run."
+        )
+    try:
+        trace.save(target, force=force)
+    except ExportError as lost:
+        raise ExportError(
+            f"{lost} What was recorded is still there: prof.trace.save(path) writes it elsewhere."
+        ) from lost
+    return ""

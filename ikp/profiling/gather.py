@@ -8,7 +8,7 @@ from typing import Any
 
 from ikp.edit.join import concat
 from ikp.errors import UsageError
-from ikp.session.ranks import distributed
+from ikp.session.current import distributed
 from ikp.trace import Trace
 from ikp.version import __version__
 

@@ -12,13 +12,15 @@ from typing import Any, Self, TypeVar
 from ikp.core.decoding.decode import decode
 from ikp.core.overhead import Overhead
 from ikp.core.regions import checked_name, region_table
-from ikp.core.selection import select
+from ikp.core.segment import select
+from ikp.core.trace import of_class
 from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
+from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
 from ikp.session.wishes import Wishes
-from ikp.trace import Trace, as_trace
+from ikp.trace import Trace
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -161,8 +163,9 @@ class profile(Life):
         recording = self._now("prof.buffer")
         if not self._records(recording):
             return None
+        rank = current_rank()
         chosen, room = select(warps, blocks, granularity), Room(size, grid, num_warps)
-        return recording.buffer(Asked(label, table, chosen, room, device, backend, enabled))
+        return recording.buffer(Asked(label, table, chosen, room, device, backend, enabled, rank))
 
     def discard(self, prof: Any) -> None:
         """Forget the buffer of a launch that never happened."""
@@ -181,7 +184,7 @@ class profile(Life):
         """
         recording = self._open_recording() or next(iter(self._ended), None)
         if recording is None:
-            return as_trace(decode([], {}, provenance([])))
+            return of_class(Trace, decode([], {}, provenance([])))
         if recording.final is not None and not recording.opening.lasts:
             return recording.final
         check_here(recording, "prof.trace")

@@ -25,7 +25,7 @@ def of_launch(blocks_text: str | None, warps_text: str | None) -> dict[str, Any]
     if warps_text is not None:
         chosen["warps"] = warps(warps_text)
     if chosen:
-        from ikp.core.selection import select  # imports numpy
+        from ikp.core.segment import select  # imports numpy
 
         select(chosen.get("warps"), chosen.get("blocks"), "warp")
     return chosen
@@ -50,7 +50,7 @@ def blocks(text: str) -> range:
 
 def warps(text: str) -> list[int]:
     """Return the warps that ``"0"``, ``"0,4"`` or ``"0-3"`` names."""
-    from ikp.core.selection import MAX_WARPS
+    from ikp.core.segment import MAX_WARPS
 
     chosen: list[int] = []
     for part in text.split(","):

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 
-OURS = str(Path(__file__).parents[1]) + os.sep
+_OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 def hide() -> None:
@@ -39,7 +39,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without frames of ikp."""
     frames = []
     while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(OURS):
+        if not trace.tb_frame.f_code.co_filename.startswith(_OURS):
             frames.append(trace)
         trace = trace.tb_next
     for frame, after in zip_longest(frames, frames[1:]):

@@ -11,7 +11,7 @@ from typing import NoReturn
 from ikp.errors import UsageError
 from ikp.running.startup import sitecustomize
 
-FOLDER = str(Path(sitecustomize.__file__).parent)
+_FOLDER = str(Path(sitecustomize.__file__).parent)
 
 
 def become(words: list[str], wish: str | None) -> NoReturn:
@@ -57,7 +57,7 @@ def _with_ikp(environment: Mapping[str, str], wish: str) -> dict[str, str]:
             "out, or run the program without ikp."
         )
     old = environment.get("PYTHONPATH")
-    path = FOLDER + os.pathsep + old if old else FOLDER
+    path = _FOLDER + os.pathsep + old if old else _FOLDER
     before = {} if old is None else {sitecustomize.OLD_PATH: old}
     return {**environment, **before, "PYTHONPATH": path, sitecustomize.WISH: wish}
 

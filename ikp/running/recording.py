@@ -75,7 +75,7 @@ class Options:
         path = Path(self.path)
         default = self.force and path.suffix == ".pftrace"
         if not default or path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
-            from ikp.trace import check_target
+            from ikp.registry import check_target
 
             check_target(path, self.force)
 
@@ -118,15 +118,15 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     options = Options.parse(text, path)
     launcher = options.launcher()
     session = None if forked else options.session().__enter__()
-    launcher.session = Forked() if forked else lambda: session
-    os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", Forked()))
+    launcher.session = _Forked() if forked else lambda: session
+    os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
     stepped_in = launcher.stepping_in()
     stepped_in.__enter__()
     frames.hide()
     return Recording(options, launcher, session, stepped_in)
 
 
-class Forked:
+class _Forked:
     """Stands for the session in a process that the program forked, where kernels run plain."""
 
     def __init__(self) -> None:
@@ -169,12 +169,12 @@ class Recording:
                 report(self.session, self.launcher, self.options, wrote=wrote)
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
-        if isinstance(failure(), KeyboardInterrupt):
-            die_of_interrupt()
+        if isinstance(_failure(), KeyboardInterrupt):
+            _die_of_interrupt()
 
     def _close(self, session: profile) -> None:
         session.export = bool(self.launcher.recorded)
-        failed = failure()
+        failed = _failure()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
@@ -194,13 +194,13 @@ def _state(path: str) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def failure() -> BaseException | None:
+def _failure() -> BaseException | None:
     """Return what Python has shown a traceback of, if the program failed."""
     found: BaseException | None = getattr(sys, "last_value", None)
     return found
 
 
-def die_of_interrupt() -> None:
+def _die_of_interrupt() -> None:
     """Let Python die by SIGINT, as it does after a program that Ctrl-C ended.
 
     It remembers whether the latest text that it ran as a program was interrupted, but ``exec`` of a

@@ -1,20 +1,24 @@
-"""Which session records what is launched now, if any does: each thread and task has its own.
+"""What holds here and now: which session records a launch, if any does, and which rank this is.
 
-The sessions that a thread or task has opened, or the task that created it, lie in a ``contextvars``
-variable, innermost last. A new thread starts with an empty one (Python 3.11 to 3.13): threads of a
-pool, and those in which torch runs ``backward``, know nothing of the session that they work for. So
-where there is none, the main thread's counts. docs/decisions/0020 says what else was tried.
+Each thread and task has its own sessions: those that it has opened, or the task that created it,
+lie in a ``contextvars`` variable, innermost last. A new thread starts with an empty one (Python
+3.11 to 3.13): threads of a pool, and those in which torch runs ``backward``, know nothing of the
+session that they work for. So where there is none, the main thread's counts. docs/decisions/0020
+says what else was tried.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from contextvars import ContextVar
-from typing import Any, Protocol
+from os import PathLike
+from typing import Any, Final, Protocol
 
-from ikp.errors import IkpWarning
+from ikp.errors import ExportError, IkpWarning
+from ikp.paths import path_text
 
 
 class Session(Protocol):
@@ -153,3 +157,46 @@ def set_export(on: bool) -> None:
 def exporting() -> bool:
     """Return whether sessions write their trace files."""
     return _state["export"]
+
+
+PLACE: Final = "{rank}"
+"""Where a path says this, the number of the rank goes."""
+
+
+def distributed() -> Any:
+    """Return torch.distributed if this process is in a process group; None otherwise."""
+    found = sys.modules.get("torch.distributed")  # whoever made a process group has imported it
+    return found if found and found.is_available() and found.is_initialized() else None
+
+
+def current_rank() -> int | None:
+    """Return the rank of this process, None if it has none.
+
+    It is the process group's. Before there is one, it is ``RANK`` in the environment, where a
+    ``WORLD_SIZE`` above it stands beside it, as torchrun sets them: alone, it may be anything.
+    """
+    if (dist := distributed()) is not None:
+        return int(dist.get_rank())
+    rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
+        return int(rank)
+    return None
+
+
+def with_rank(path: str | PathLike[str]) -> str:
+    """Return the path with this process's rank for each ``{rank}`` in it.
+
+    Raises:
+        ExportError: it has a ``{rank}``, and this process has none.
+    """
+    text = path_text(path)
+    if PLACE not in text:
+        return text
+    rank = current_rank()
+    if rank is None:
+        raise ExportError(
+            f"{text} wants the rank of this process, which has none. Call "
+            "torch.distributed.init_process_group before the session begins, start the program "
+            f"with torchrun, or leave {PLACE} out."
+        )
+    return text.replace(PLACE, str(rank))

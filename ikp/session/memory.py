@@ -1,25 +1,70 @@
-"""Device memory for segments: how much, and where from."""
+"""Device memory for segments: on which device, how much, where from, and how it is handed out."""
 
 from __future__ import annotations
 
 import math
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from operator import index
 from typing import Any, Final
 
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.segment import Tensor
-from ikp.core.selection import MAX_WARPS, Selection
-from ikp.core.spec import Spec
-from ikp.errors import BufferError, UsageError
+from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
+from ikp.errors import BufferError, IkpWarning, UsageError
+from ikp.session.current import Opening
 
 CHUNK_BYTES = 64 << 20
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
+
+
+def checked_device(wish: Any) -> Any:
+    """Return the torch device that a buffer is to be on.
+
+    Raises:
+        UsageError: it is no device.
+        BufferError: no kernel records there, or a CUDA graph is being captured.
+    """
+    import torch
+
+    try:
+        device = torch.device(wish)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(
+            f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
+        ) from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise BufferError(
+                f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
+                "run kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
+                "triton."
+            )
+        if torch.cuda.is_current_stream_capturing():
+            raise BufferError(
+                "prof.buffer was called while a CUDA graph is being captured: take the buffer "
+                "before the capture and pass it in."
+            )
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+    elif device.type != "cpu":
+        raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
+    return device
+
+
+def device_facts(device: Any) -> tuple[str, float]:
+    """Return the device's name and advertised clock in Hz (0 where unknown)."""
+    if device.type == "cpu":
+        return "CPU", 0.0
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
 
 
 class Arena:
@@ -42,11 +87,11 @@ class Arena:
             UsageError: the size can't be that of a segment.
             BufferError: the device has too little memory left.
         """
-        smallest = abi.LAUNCH_HEADER_BYTES + abi.min_slot_bytes(abi.OverflowMode.WRAP)
-        if not hasattr(nbytes, "__index__") or not smallest <= nbytes <= abi.MAX_SEGMENT_BYTES:
+        least, most = abi.MIN_SEGMENT_BYTES, abi.MAX_SEGMENT_BYTES
+        if not hasattr(nbytes, "__index__") or not least <= nbytes <= most:
             raise UsageError(
-                f"a buffer of {nbytes!r} bytes can't be used: the size is {smallest} to "
-                f"{abi.MAX_SEGMENT_BYTES} bytes. The default fits most kernels; leave size out, or "
+                f"a buffer of {nbytes!r} bytes can't be used: the size is {least} to "
+                f"{most} bytes. The default fits most kernels; leave size out, or "
                 f"let ikp.capture find it."
             )
         nbytes = -(-index(nbytes) // abi.ALIGNMENT) * abi.ALIGNMENT
@@ -116,25 +161,26 @@ class Room:
     grid: Any = None
     num_warps: Any = None
 
-    def slots(self, selection: Selection) -> int:
-        """Return how many warps will record; 0 where nothing is known of the launch.
+    def nbytes(self, spec: Spec, chosen: Selection, device: Any, default: Any) -> Any:
+        """Return the size as it was given, here or as the default; else what suits the launch.
 
         Raises:
-            UsageError: what is known can't be used.
+            UsageError: what is known of the launch can't be used.
         """
-        if self.grid is None and self.num_warps is None:
-            return 0
-        return slots_of(self.grid, self.num_warps, selection)
+        unknown = self.grid is None and self.num_warps is None
+        slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
+        size = default if self.size is None else self.size
+        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
 
 
 def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
-    """Return the size in bytes of a buffer for a launch that has so many ``slots``.
+    """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
 
     ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
     more than the default is wanted: the answer takes its time, and there may be many launches.
     """
     mode = "totals" if spec.totals else "timeline"
-    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock)
+    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
     if wanted <= DEFAULT_BYTES[mode]:
         return DEFAULT_BYTES[mode]
     free = free_bytes()
@@ -170,3 +216,93 @@ def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
 
 def _is_count(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0
+
+
+def free_bytes(device: Any) -> int | None:
+    """Return how much memory a GPU has left; None for the host."""
+    if device.type == "cpu":
+        return None
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+_pinned: dict[int, Tensor] = {}
+"""Memory that kernels may write to at any time from now on, by address: never freed."""
+
+
+def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
+    """Return ``data`` as a tensor that notices when a kernel takes its address.
+
+    Args:
+        data: the memory of one segment.
+        label: what the buffer is called.
+        opening: the opening of the session that reads it; None where no kernel records into it.
+    """
+    handed = data.as_subclass(_kind())
+    handed.ikp_notice = None if opening is None else _Notice(data, label, opening)
+    return handed
+
+
+class _Notice:
+    """Tells a launch that nobody will read what it records.
+
+    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    """
+
+    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
+        self._data, self._label, self._opening = data, label, opening
+        self._told = False
+
+    def taken(self) -> None:
+        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        over = not (self._opening.lasts and self._opening.here)
+        if over or _capturing(self._data):  # a graph launches without asking for the address
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if over and not self._told:
+            self._told = True
+            warnings.warn(self._why(), IkpWarning, stacklevel=4)
+
+    def _why(self) -> str:
+        if not self._opening.here:
+            return (
+                f"a kernel is launched with the buffer {self._label!r} of the process that this "
+                "one was forked from, which can't see what is recorded here: it is lost. Open a "
+                "session in this process, with a path of its own."
+            )
+        return (
+            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
+            "it records is lost. Take a buffer for each launch, inside the session."
+        )
+
+
+def _capturing(data: Tensor) -> bool:
+    import torch
+
+    return bool(data.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@cache
+def _kind() -> Any:
+    """Return the class of what kernels are handed: torch is loaded late."""
+    import torch
+
+    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        """Like any tensor; what is made of it is a plain one."""
+
+        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
+        ikp_notice: _Notice | None
+
+        def data_ptr(self) -> int:
+            """Return the address, as compiled kernels take it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return int(super().data_ptr())
+
+        def untyped_storage(self) -> Any:
+            """Return the memory, as Triton's interpreter takes it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return super().untyped_storage()
+
+    return Handed

@@ -7,24 +7,23 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source, read_launch_header
-from ikp.core.segment import Segment, Tensor
-from ikp.core.selection import EVERYTHING, Selection
+from ikp.core.decoding.launch_header import Source, read_layout
+from ikp.core.regions import merge
+from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
-from ikp.session._handed import hand_out
 from ikp.session.current import Opening, closed
-from ikp.session.device import device_facts, read_back, wait, write_selection, written
-from ikp.session.memory import Arena, Room
-from ikp.session.ranks import current_rank
+from ikp.session.memory import Arena, Room, device_facts, hand_out
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -40,6 +39,7 @@ class Asked:
     device: Any = None
     backend: str | None = None
     enabled: bool = True
+    rank: int | None = None  # of this process now
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class Recording:
     def __init__(self, opening: Opening, wishes: Wishes) -> None:
         self.opening = opening
         self.wishes = wishes
-        self._silent: set[str] = set()  # labels of buffers that nobody wrote to
+        self.unheard: list[str] = []  # which buffers nobody wrote to, as of the last reading
         self._lock = threading.Lock()
         self._taken: list[_Taken] = []
         self._arenas: dict[Any, Arena] = {}
@@ -78,43 +78,32 @@ class Recording:
             BufferError: no memory, no GPU, or a CUDA graph is being captured.
             PluginError: the backend can't be loaded.
         """
-        wishes, selection = self.wishes, asked.selection
-        backend = wishes.chosen_backend(asked.backend)
-        device = wishes.device(asked.device, backend)
-        spec = wishes.spec(device, selection)
+        wishes, chosen = self.wishes, asked.selection
+        settled = wishes.settle(asked.backend, asked.device, chosen)
+        device, spec = settled.device, settled.spec
         name, rate = device_facts(device)
-
-        def described(data: Tensor) -> Segment:
-            return Segment(
+        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size)
+        with self._lock:
+            segment = Segment(
                 label=asked.label,
-                data=data,
+                data=self._arenas.setdefault(device, Arena(device)).take(nbytes),
                 spec=spec,
-                backend=backend,
+                backend=settled.name,
                 device_name=name,
                 clock_rate_hz=rate,
                 regions=asked.regions,
-                selection=selection,
+                selection=chosen,
                 enabled=asked.enabled,
-                rank=current_rank(),
+                rank=asked.rank,
             )
-
-        nbytes = wishes.size(spec, device, selection, asked.room)
-        segment = self._take(device, nbytes, described)
-        prof = wishes.backend(backend).argument(segment)
-        if prof is None:  # the language has said why
-            self.forget(segment.data)
-        return prof
-
-    def _take(self, device: Any, nbytes: Any, describe: Callable[[Tensor], Segment]) -> Segment:
-        """Return a segment of zeroed memory, as a kernel may have it."""
-        with self._lock:
-            arena = self._arenas.setdefault(device, Arena(device))
-            segment = describe(arena.take(nbytes))
-            if segment.spec.select:
-                write_selection(segment.data, segment.selection)
-            handed = hand_out(segment.data, segment.label, self.opening, recording=segment.enabled)
+            if spec.select:
+                write_selection(segment.data, chosen)
+            handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
             self._taken.append(_Taken(segment, weakref.ref(handed)))
-        return replace(segment, data=handed)
+        prof = settled.backend.argument(replace(segment, data=handed))
+        if prof is None:  # the language has said why
+            self.forget(handed)
+        return prof
 
     def forget(self, handed: Tensor) -> None:
         """Leave out the segment whose kernel never ran."""
@@ -136,12 +125,6 @@ class Recording:
                     write_selection(each.segment.data, each.segment.selection)
             wait(self.segments)
 
-    def release(self) -> None:
-        """Give the memory back: what was recorded in it has been read."""
-        with self._lock:
-            self._taken.clear()
-            self._arenas.clear()
-
     def read(self, facts: Mapping[str, str]) -> tuple[Trace, DecodeError | None]:
         """Wait for all kernels and decode what is sound of what they wrote.
 
@@ -152,8 +135,22 @@ class Recording:
             The trace, and what is wrong with the rest.
         """
         began = time.perf_counter()
-        sources, broken = self._sources()
-        names = self.wishes.names()
+        sources, broken = [], None
+        silent = set()
+        taken = tuple(self._taken)
+        wait([each.segment for each in taken])
+        for each in taken:
+            source = read_back(each.segment)
+            try:
+                launched = read_layout(source) is not None
+            except DecodeError as error:
+                broken = error
+                continue
+            sources.append(source)
+            if each.segment.enabled and not launched and not each.heard:
+                silent.add(source.label)
+        self.unheard = [_not_heard(silent)] if silent else []
+        names = merge([each.names() for each in tuple(self.wishes.backends.values())])
         copied = time.perf_counter()
         trace = decode(sources, names, {**provenance(self.segments), **facts})
         costs = {
@@ -162,30 +159,12 @@ class Recording:
         }
         return replace(trace, provenance={**trace.provenance, **costs}), broken
 
-    def unheard(self) -> list[str]:
-        """Say which buffers no kernel wrote to, as of the last time they were read."""
-        labels = ", ".join(map(repr, sorted(self._silent)))
-        text = (
-            f"nothing was recorded for {labels}: the kernel never ran, or it has no "
-            "ikp.init(prof) with this buffer."
-        )
-        return [text] if labels else []
 
-    def _sources(self) -> tuple[list[Source], DecodeError | None]:
-        taken, sources, broken = tuple(self._taken), [], None
-        self._silent = set()
-        wait([each.segment for each in taken])
-        for each in taken:
-            source = read_back(each.segment)
-            try:
-                launched = read_launch_header(source) is not None
-            except DecodeError as error:
-                broken = error
-                continue
-            sources.append(source)
-            if each.segment.enabled and not launched and not each.heard:
-                self._silent.add(source.label)
-        return sources, broken
+def _not_heard(labels: Collection[str]) -> str:
+    return (
+        f"nothing was recorded for {', '.join(map(repr, sorted(labels)))}: the kernel never ran, "
+        "or it has no ikp.init(prof) with this buffer."
+    )
 
 
 @contextmanager
@@ -217,3 +196,53 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return facts
+
+
+def write_selection(data: Tensor, selection: Selection) -> None:
+    """Write which warps and blocks record to the launch header, before any kernel reads it."""
+    import torch
+
+    words = torch.from_numpy(selection.words().view(np.uint8))
+    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
+    if data.is_cuda:
+        torch.cuda.current_stream(data.device).synchronize()
+
+
+def gpus_of(segments: list[Segment]) -> set[str]:
+    """Return the GPUs on which the segments lie."""
+    return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
+
+
+def wait(segments: list[Segment]) -> None:
+    """Wait for everything queued on the segments' devices."""
+    for device in {segment.data.device for segment in segments if segment.data.is_cuda}:
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def written(segment: Segment) -> bool:
+    """Return whether a kernel has begun to record into the segment."""
+    header = segment.data[:WORDS_AT].cpu().numpy()
+    return bool(header.any())
+
+
+def read_back(segment: Segment) -> Source:
+    """Copy what the kernel wrote to the host."""
+    data = segment.data
+    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
+    host = data.cpu().numpy() if head.any() else head
+    return Source(
+        label=segment.label,
+        data=host,
+        device=segment.device_name,
+        backend=segment.backend,
+        clock_rate_hz=segment.clock_rate_hz,
+        regions=segment.regions,
+        selected=segment.spec.select,
+        totals=segment.spec.totals,
+        selection=segment.selection if segment.spec.select else None,
+        clock=segment.spec.clock,
+        overflow=segment.spec.overflow,
+        rank=segment.rank,
+    )

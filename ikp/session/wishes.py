@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from ikp import plugins, registry
+from ikp import registry
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Overhead
-from ikp.core.regions import merge
-from ikp.core.selection import EVERYTHING, Selection
-from ikp.core.spec import Spec
+from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import PluginError, UsageError
-from ikp.session.device import checked_device, free_bytes
-from ikp.session.memory import DEFAULT_BYTES, Room, inferred
+from ikp.plugins import Backend
+from ikp.session.memory import DEFAULT_BYTES, checked_device
 from ikp.session.options import CLOCKS, OVERFLOWS
 
 
@@ -38,74 +40,54 @@ class Wishes:
         self.totals = _checked_mode(mode, overflow, self.clock) == "totals"
         self.schedule, self.barriers = schedule, sched_barriers
         self.deduct = _checked_deduction(deduct_overhead, self.totals)
-        self._buffer_size = buffer_size
+        self.buffer_size = buffer_size
         self._device = device
         self._backend = backend
-        self._backends: dict[str, plugins.Backend] = {}
+        self.backends: dict[str, Backend] = {}  # those that buffers were taken for
 
-    def chosen_backend(self, wish: str | None) -> str:
-        """Return which backend's kernels take a buffer.
-
-        Raises:
-            PluginError: no kernel language is installed.
-        """
-        if wish is None and self._backend is None:
-            self._backend = _installed_backend()
-        return wish or self._backend or ""
-
-    def backend(self, name: str) -> plugins.Backend:
-        """Return a backend, loaded once.
+    def settle(self, backend: str | None, device: Any, selection: Selection) -> Settled:
+        """Return what holds for one buffer, of which its own wishes for two things are given.
 
         Raises:
-            PluginError: it can't be loaded.
-        """
-        if name not in self._backends:
-            self._backends[name] = plugins.load(plugins.BACKENDS, name)
-        return self._backends[name]
-
-    def names(self) -> dict[int, str]:
-        """Return the region names that the backends know, by id."""
-        return merge(backend.names() for backend in tuple(self._backends.values()))
-
-    def device(self, wish: Any, backend: str) -> Any:
-        """Return the torch device that a buffer is to be on.
-
-        Raises:
+            PluginError: no kernel language is installed, or the backend can't be loaded.
             UsageError: it is no device, or not one where the session's options can be met.
             BufferError: no kernel records there, or a CUDA graph is being captured.
         """
-        wish = self._device if wish is None else wish
-        if wish is None:
-            wish = self.backend(backend).device_type()
-        device = checked_device(wish)
-        if device.type == "cpu" and self.deduct:
+        code = revision()
+        name = self._backend if backend is None else backend
+        if name is None:
+            name = self._backend = _installed_backend()
+        if name not in self.backends:
+            self.backends[name] = registry.load(registry.BACKENDS, name)
+        wish = self._device if device is None else device
+        found = checked_device(self.backends[name].device_type() if wish is None else wish)
+        if found.type == "cpu" and self.deduct:
             raise UsageError(
                 "deduct_overhead takes out what recording costs on a GPU, and the buffer is on the "
                 "CPU, where the interpreter itself takes most of the time. Leave deduct_overhead "
                 "out."
             )
-        return device
-
-    def spec(self, device: Any, selection: Selection) -> Spec:
-        """Return what a kernel must know of its recording when it is compiled."""
-        from ikp.session.revision import revision
-
-        return Spec(
+        spec = Spec(
             clock=self.clock,
             overflow=self.overflow,
-            device=device.type,
+            device=found.type,
             schedule=self.schedule,
             barriers=self.barriers,
             select=selection != EVERYTHING,
             totals=self.totals,
-            revision=revision(),
+            revision=code,
         )
+        return Settled(name, self.backends[name], found, spec)
 
-    def size(self, spec: Spec, device: Any, chosen: Selection, room: Room) -> Any:
-        """Return a buffer's size as it was given; else what suits the launch, or any."""
-        slots = room.slots(chosen)
-        size = self._buffer_size if room.size is None else room.size
-        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What holds for one buffer."""
+
+    name: str  # of the backend
+    backend: Backend
+    device: Any  # torch's
+    spec: Spec
 
 
 def _installed_backend() -> str:
@@ -121,7 +103,7 @@ def _installed_backend() -> str:
             return name
     installs: dict[str, list[str]] = {}
     for name, kind in own.items():
-        pip = registry.remedy_for(plugins.BACKENDS, name, packages[name])
+        pip = registry.remedy_for(registry.BACKENDS, name, packages[name])
         installs.setdefault(pip or "", []).extend(each.name for each in kind.languages)
     remedies = (f"{pip} ({' and '.join(languages)})" for pip, languages in installs.items())
     raise PluginError(f"no kernel language is installed. Do: {' or '.join(remedies)}.")
@@ -169,3 +151,22 @@ def _checked_deduction(wish: object, totals: bool) -> bool | Overhead:
 def _either(names: tuple[str, ...]) -> str:
     *first, last = map(repr, names)
     return f"{', '.join(first)} or {last}"
+
+
+_SOURCES = ("core/abi.py", "core/regions.py", "verbs", "targets", "backends", "unedited")
+
+
+@cache
+def revision() -> str:
+    """Return 12 hex digits of the SHA-256 of the sources that generate device code.
+
+    Compile caches do not see this package: without it in the cache key, an upgraded (or edited)
+    ikp would silently run the old machine code.
+    """
+    root = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for source in _SOURCES:
+        path = root / source
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

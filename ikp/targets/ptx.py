@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 
 CLOCK_MARK = "// ikp.clock"
 STORE_MARK = "// ikp.store"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets.ptx import END_MARK, SLOT_ADDRESS, Asm, shift, store
 from ikp.targets.ptx_totals import Counter, declarations, records
 

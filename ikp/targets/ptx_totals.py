@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets.ptx import CLOCK_MARK, CLOCK_READ, END_MARK, STORE_MARK, Asm, store
 
 _COUNT = {Kind.RANGE: "ikp_count", Kind.INSTANT: "ikp_times"}

@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 from ikp.errors import UsageError
 
-DETAILS = ("kernel", "loops", "waits", "ops")
+_DETAILS = ("kernel", "loops", "waits", "ops")
 """Each marks what the ones before it mark, and more."""
 _LEVELS = ("source", "scheduled", "machine")
 
@@ -21,7 +21,7 @@ _LINES = re.compile(r"(?:(?P<file>.*[^:\d]):)?(?P<first>\d+)(?:-(?P<last>\d+))?"
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class _Lines:
     """Lines ``first`` to ``last`` of the files whose path ends in ``file`` ("" for any)."""
 
     file: str
@@ -42,7 +42,7 @@ class Lines:
         return PurePath(path).parts[-len(parts) :] == parts if parts else True
 
     @classmethod
-    def parse(cls, text: str) -> Lines:
+    def parse(cls, text: str) -> _Lines:
         """Return the lines that ``text`` names: ``"88"``, ``"88-96"`` or ``"file.py:88-96"``.
 
         Raises:
@@ -65,7 +65,7 @@ class Plan:
     """What to mark and where the marks are put."""
 
     detail: str = "loops"
-    lines: tuple[Lines, ...] = ()
+    lines: tuple[_Lines, ...] = ()
     level: str = "source"
     ttgir: str = ""  # the file with the records, where they are placed by hand
 
@@ -92,24 +92,35 @@ def plan(
     """Return a plan, with its options checked.
 
     Args:
-        detail: one of ``DETAILS``; None is "loops", or "kernel" where lines are chosen.
-        lines: what ``Lines.parse`` takes, one or several.
-        level: "source" or "scheduled".
+        detail: "kernel", "loops", "waits" (with level="machine") or "ops"; None is "loops", or
+            "kernel" where lines are chosen.
+        lines: such as "88", "88-96" or "file.py:88-96", one or several.
+        level: "source", "scheduled" or "machine".
 
     Raises:
         UsageError: an option is unknown.
     """
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     detail = detail or ("kernel" if texts else "loops")
-    for name, value, allowed in (("detail", detail, DETAILS), ("level", level, _LEVELS)):
+    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, _LEVELS)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
+    if detail == "waits" and level != "machine":
+        raise UsageError(
+            f"detail='waits' shows what the machine code waits for: use it with level='machine', not "
+            f"level={level!r}."
+        )
+    if texts and level == "machine":
+        raise UsageError(
+            "lines are chosen in the source: level='machine' marks what the machine code does. Use "
+            "detail='ops' and find each operation by its line."
+        )
     if texts and level == "scheduled":
         raise UsageError(
             "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
             "the lines of a loop, use detail='ops' and find each operation by its line."
         )
-    return Plan(detail, tuple(map(Lines.parse, texts)), level)
+    return Plan(detail, tuple(map(_Lines.parse, texts)), level)
 
 
 def span(text: str | None) -> range:

@@ -7,16 +7,16 @@ what is a number in that language. What is known while the code is traced needs 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ikp.core import abi
-from ikp.core.abi import Kind, OverflowMode, PayloadType
-from ikp.core.regions import checked_id
-from ikp.core.spec import Spec
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.regions import checked_id, checked_name, merge, region_id
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
-from ikp.verbs.names import intern
 
 DslValue: TypeAlias = Any
 """A value of the language that is being traced: a number now, or what its compiler makes one of.
@@ -153,72 +153,6 @@ def placed(kind: Kind, place: Place) -> Kind:
     return kind if place.index is None else abi.PLACED[kind]
 
 
-def find_region(dsl: Dsl, value: object, verb: str) -> Region:
-    """Return the region that a verb's argument names.
-
-    Raises:
-        KernelError: it names none; or its number is known only at run time, and totals are kept.
-    """
-    region = dsl.region(value, verb)
-    if region.runtime is not None and dsl.recording(verb) and dsl.spec().totals:
-        raise KernelError(
-            f"ikp.{verb} gives a region's number that is known only at run time, but the session "
-            "keeps totals (mode='totals'): those are summed up in registers, which code names when "
-            "it is compiled. Use a name or a constant, or record a timeline."
-        )
-    return region
-
-
-def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | None:
-    """Return when and where a verb stores its record, as it was given; None where it never does.
-
-    Raises:
-        KernelError: an argument can't be used, the slot is a ring, or totals are kept.
-    """
-    where, index = dsl.plain(where), dsl.plain(index)
-    if where is not None and not dsl.is_condition(where):
-        raise KernelError(
-            f"the where of ikp.{verb} must be one boolean or integer, not {where!r}. Reduce a "
-            "block to a scalar first."
-        )
-    if index is not None and not dsl.is_index(index):
-        raise KernelError(
-            f"the index of ikp.{verb} must be one integer of at most 32 bits, 0 or more, not "
-            f"{index!r}."
-        )
-    if index is not None and dsl.recording(verb):
-        _check_takes_index(dsl.spec(), verb)
-    if isinstance(where, (bool, int)):
-        return Place(None, index) if where else None
-    return Place(where, index)
-
-
-def _check_takes_index(spec: Spec, verb: str) -> None:
-    if spec.totals:
-        raise KernelError(
-            f"ikp.{verb} gives an index, but the session keeps totals (mode='totals'): there is no "
-            "record to put anywhere. Leave the index out, or record a timeline."
-        )
-    if spec.overflow is OverflowMode.WRAP:
-        raise KernelError(
-            f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "
-            "ring, where an index means nothing. Use overflow='stop', or leave the index out."
-        )
-
-
-def stored_at(dsl: Dsl, place: Place | None, opened: DslValue = None) -> Place:
-    """Return a place as 32-bit values; ``opened`` is that of a token, which is one more condition.
-
-    A range that is never stored is stored where 0 holds: so its end is in the code, as its start.
-    """
-    if place is None:
-        return Place(0)
-    where = None if place.where is None else dsl.condition(place.where)
-    if opened is not None:
-        where = opened if where is None else dsl.both(where, opened)
-    return Place(where, None if place.index is None else dsl.index(place.index))
-
-
 def constant_region(value: object) -> Region | None:
     """Return the region that a string or an integer names; None for anything else.
 
@@ -230,6 +164,31 @@ def constant_region(value: object) -> Region | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return Region(checked_id(value))
     return None
+
+
+_lock = threading.Lock()
+_names: dict[int, str] = {}
+"""Region names seen while kernels were traced in this process, of all DSLs."""
+
+
+def intern(name: object) -> tuple[int, str]:
+    """Return the id of a region's name, and the name, and remember both.
+
+    Raises:
+        RegionError: ``name`` is not a non-empty string, or another name seen before has its id.
+    """
+    text = checked_name(name)
+    number = region_id(text)
+    with _lock:
+        merge([_names, {number: text}])
+        _names[number] = text
+    return number, text
+
+
+def known() -> dict[int, str]:
+    """Return the names interned so far, by region id."""
+    with _lock:
+        return dict(_names)
 
 
 def not_a_region(verb: str, got: str) -> KernelError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot, ptx_totals
 from ikp.targets.ptx_totals import Counter

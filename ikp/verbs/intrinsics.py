@@ -7,23 +7,23 @@ One function per verb, for all languages; what differs is in each language's ``D
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from types import TracebackType
 from typing import Any, TypeVar
 
 from ikp.errors import KernelError
-from ikp.verbs._ranges import (
+from ikp.verbs.off import Off
+from ikp.verbs.ranges import (
     close_range,
+    find_place,
+    find_region,
     make_token,
     open_range,
     open_ranges,
     opened_region,
     same_region,
     shown,
+    stored_at,
+    tracing,
 )
-from ikp.verbs._tracing import tracing
-from ikp.verbs.dsl import OpenRange, find_place, find_region, stored_at
-from ikp.verbs.off import Off
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
@@ -112,7 +112,7 @@ def end(
             f"ranges close in reverse order. Use ikp.start_async and ikp.end_async for ranges that "
             f"overlap."
         )
-    close_range(dsl, ranges[-1], payload, (where, index), "end")
+    close_range(dsl, ranges[-1], payload, find_place(dsl, where, index, "end"), "end")
     return dsl.context(ranges[:-1])
 
 
@@ -229,7 +229,8 @@ def end_async(
             "ikp.end_async takes (ctx, token): the token that ikp.start_async returned."
         )
     open_ranges(dsl, ctx, "end_async")
-    close_range(dsl, opened[0], payload, (where, index), "end_async")
+    place = find_place(dsl, where, index, "end_async")
+    close_range(dsl, opened[0], payload, place, "end_async")
     return ctx
 
 
@@ -284,52 +285,3 @@ def finish(ctx: Any = None, _semantic: Any = None) -> Any:
     if recording:
         dsl.finish()
     return ctx
-
-
-class range:
-    """A range as a context manager: ``with ikp.range("load", k): ...``.
-
-    Args:
-        region: name known at compile time, or a scalar integer named on the host.
-        payload: one number of at most 32 bits, read when the range opens.
-        where: record only where this scalar is true, such as ``k % 8 == 0``; left out, always.
-        index: where in the warp's slot to put the record, as an integer; left out, after the last.
-            Two records with one index overwrite each other.
-
-    Raises:
-        KernelError: no ``init`` came before, or an argument can't be used.
-    """
-
-    __triton_builtin__ = True
-
-    def __init__(
-        self,
-        region: Any,
-        payload: Any = None,
-        *,
-        where: Any = None,
-        index: Any = None,
-        _semantic: Any = None,
-    ) -> None:
-        self._dsl = tracing(_semantic, "range")
-        self._region, self._payload, self._place = region, payload, (where, index)
-        self._opened: OpenRange | None = None
-
-    def __enter__(self) -> None:
-        self._dsl.check_source("range", ())
-        # What is never recorded is not opened either, and told all the same where it is wrong.
-        place = find_place(self._dsl, *self._place, "range")
-        opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
-        self._opened = None if place is None else opened
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._opened is None:
-            return
-        # What the kernel raised matters more than what closing its range may have to say.
-        with suppress(KernelError) if error is not None else nullcontext():
-            close_range(self._dsl, self._opened, None, self._place, "range")

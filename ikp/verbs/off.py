@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ikp.core.abi import PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.verbs.dsl import DslValue, OpenRange, Payload, Place, Region, Unrecorded
 

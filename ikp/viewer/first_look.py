@@ -101,9 +101,9 @@ def _find(launches: list[Shown], wanted: str, path: Path) -> int:
             return names.index(wanted)
     if wanted.isdecimal() and int(wanted) < len(launches):
         return int(wanted)
-    known = ", ".join(f"{i}: {one.row!r}" for i, one in enumerate(launches[:MANY]))
-    more = f", and {len(launches) - MANY} more" if len(launches) > MANY else ""
+    known = ", ".join(f"{i}: {one.row!r}" for i, one in enumerate(launches[:_MANY]))
+    more = f", and {len(launches) - _MANY} more" if len(launches) > _MANY else ""
     raise UsageError(f"{path} has no launch {wanted!r}. It has {known}{more}.")
 
 
-MANY: Final = 20
+_MANY: Final = 20

@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from tests.backends.sass import source
 
 ARCHITECTURES = ("gfx942", "gfx950")

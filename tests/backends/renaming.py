@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ikp import probing
-from ikp.backends.triton.unedited import foreign as launches
+from ikp.backends.triton.unedited import _foreign as launches
 from ikp.errors import IkpWarning
 from ikp.probing import Feature, Foreign, Private
 
@@ -20,7 +20,7 @@ _builtins = {"getattr": getattr, "hasattr": hasattr}
 
 def packages() -> list[Foreign]:
     """Return every list of names."""
-    from ikp.backends.cute.foreign import CUTE
+    from ikp.backends.cute._foreign import CUTE
     from ikp.backends.triton.foreign import TRITON
 
     return [TRITON, CUTE, launches.TRITON, launches.TORCH]

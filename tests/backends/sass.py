@@ -20,8 +20,8 @@ from triton.compiler import ASTSource, CompiledKernel
 
 from ikp.backends.triton import TritonBackend
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.spec import Spec
-from ikp.session.revision import revision
+from ikp.core.segment import Spec
+from ikp.session.wishes import revision
 
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CAPABILITIES = (80, 90, 100)
@@ -41,6 +41,8 @@ LOCAL_MEMORY = ("STL", "LDL")
 CLOCKS = re.compile(r"SR_(CLOCKLO|GLOBALTIMERLO)\b")
 NOP = 0x918
 """The opcode that fills machine code up to its alignment, in the low bits of an instruction."""
+LOCAL = {0x387, 0x983}
+"""The opcodes of STL and LDL, in the low bits of an instruction."""
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?)\s*;")
 _DIVISIBLE = [["tt.divisibility", 16]]
 
@@ -149,6 +151,12 @@ class Code:
         """How many ``instructions`` there are, counted without the disassembler."""
         words = struct.iter_unpack("<QQ", self.machine_code)
         return sum(low & 0xFFF != NOP for low, _ in words)
+
+    @property
+    def local(self) -> int:
+        """How many instructions use local memory, counted without the disassembler."""
+        words = struct.iter_unpack("<QQ", self.machine_code)
+        return sum(low & 0xFFF in LOCAL for low, _ in words)
 
     @cached_property
     def sass(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets import ptx
 from tests.backends.cute.dump import dump_to_temporary_folder
 from tests.backends.sass import (

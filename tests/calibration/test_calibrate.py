@@ -115,13 +115,13 @@ def test_with_ikp_off_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -
 def test_the_kernels_record_what_is_measured(
     clock: str, overflow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(it, "RANGES", 8)
+    monkeypatch.setattr(it, "_RANGES", 8)
     options = {**OPTIONS, "clock": clock, "overflow": overflow, "device": "cpu"}
     trace, settings = it.run(options, blocks=2)
     assert f"clock={clock} overflow={overflow}" in settings
     assert trace.dropped == 0
     assert [launch.label for launch in trace.launches] == [
-        program.label for program in PROGRAMS * it.LAUNCHES
+        program.label for program in PROGRAMS * it._LAUNCHES
     ]
     found = figures(trace, clock=clock)
     for figure in (found.empty_range, found.range_alone):
@@ -132,10 +132,10 @@ def test_the_kernels_record_what_is_measured(
 @pytest.mark.parametrize("clock", ["CYCLES", "CYCLES64"])
 def test_the_kernels_hold_their_records_and_the_same_work(clock: str) -> None:
     from ikp.calibration._figures import ALONE, MANY, ROOTS
-    from ikp.calibration.kernels import records
+    from ikp.calibration._kernels import records
     from ikp.core.abi import ClockKind
     from ikp.targets.ptx import CLOCK_MARK, STORE_MARK
-    from tests.backends.sass import LOCAL_MEMORY, compile_kernel, spec
+    from tests.backends.sass import compile_kernel, spec
 
     for each in PROGRAMS:
         code = compile_kernel(
@@ -148,5 +148,5 @@ def test_the_kernels_hold_their_records_and_the_same_work(clock: str) -> None:
         assert code.ptx.count(STORE_MARK) == each.count + 1
         reads = 1 if each.kind == INSTANTS else 2
         assert code.ptx.count(CLOCK_MARK) == 2 + reads * each.count
-        assert code.count(LOCAL_MEMORY) == {}
+        assert code.local == 0
         assert code.ptx.count("sqrt.approx") == (0 if each.kind == ALONE else 2 * MANY * ROOTS)

@@ -22,6 +22,8 @@ from ikp.edit import concat, select
 from ikp.errors import UsageError
 from tests.calibration.recorded import AFTER, EMPTY, HIDDEN, INSTANT, WORK, recorded
 
+pytestmark = pytest.mark.any_pins
+
 
 def test_each_cost_is_that_of_its_pieces() -> None:
     found = figures(recorded(), clock="cycles", blocks=1, warps=1)

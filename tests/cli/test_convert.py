@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,27 @@ def test_every_format_is_written_and_the_next_command_named(
     ikp.load("x.pftrace").save(tmp_path / f"api.{target}")
     if target != "y.parquet":  # whose pages hold no order of bytes that is promised
         assert (tmp_path / target).read_bytes() == (tmp_path / f"api.{target}").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("clocks", "metric"),
+    [
+        (("cycles", "globaltimer"), "normalized_cycles"),
+        (("globaltimer", "cycles"), "normalized_cycles"),
+        (("globaltimer", "globaltimer"), "time/us"),
+    ],
+)
+def test_the_viewer_is_to_show_cycles_where_any_launch_counts_them(
+    invoke: Invoke, clocks: tuple[str, str], metric: str
+) -> None:
+    trace = example()
+    launches = (
+        replace(one, clock=replace(one.clock, kind=kind))
+        for one, kind in zip(trace.launches, clocks, strict=True)
+    )
+    replace(trace, launches=tuple(launches)).save("mixed.pftrace")
+    result = invoke("mixed.pftrace", "y.hatchet")
+    assert f"next: proton-viewer -m {metric} y.hatchet" in result.stderr
 
 
 def test_options_choose_a_part(invoke: Invoke) -> None:

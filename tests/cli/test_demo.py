@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ikp.cli import demo
+from ikp.cli import _demo as demo
 from ikp.cli.main import cli
 
 REGIONS = {"load q", "load k, v", "q @ k", "softmax", "p @ v", "tile", "store", "rows done"}
@@ -89,8 +89,8 @@ def test_the_kernel_compiles_for_gpus_with_all_its_regions(capability):
 
     from ikp.backends.triton import TritonBackend
     from ikp.backends.triton._hooks import names_in_code
-    from ikp.cli.demo_kernel import attention
-    from ikp.core.spec import Spec
+    from ikp.cli._demo_kernel import attention
+    from ikp.core.segment import Spec
 
     TritonBackend()  # hooks into the compiler, as opening a session does
     constants = {"TILES": 16, "BLOCK": demo.BLOCK, "DIM": demo.DIM}

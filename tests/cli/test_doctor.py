@@ -6,9 +6,10 @@ import types
 import pytest
 from click.testing import CliRunner
 
-from ikp.cli import doctor, gpu
+from ikp.cli import _doctor as doctor
+from ikp.cli import _gpu as gpu
+from ikp.cli._plugins import Check
 from ikp.cli.main import cli
-from ikp.cli.plugins import Check
 from ikp.version import __version__
 
 

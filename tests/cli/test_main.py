@@ -32,7 +32,7 @@ def failing(monkeypatch):
     def command():
         raise ExportError("the disk is full.\nFree some space.")
 
-    monkeypatch.setattr("ikp.cli.stats.command", command)
+    monkeypatch.setattr("ikp.cli._stats.command", command)
 
 
 def test_help_says_what_it_is_and_what_to_do_first():
@@ -91,7 +91,7 @@ def test_a_warning_of_ours_is_one_line_that_acts_on_nothing(monkeypatch):
         warnings.warn("\x1b[2Jlost.", IkpWarning, stacklevel=1)
         warnings.warn("not ours", UserWarning, stacklevel=1)
 
-    monkeypatch.setattr("ikp.cli.stats.command", command)
+    monkeypatch.setattr("ikp.cli._stats.command", command)
     with warnings.catch_warnings(record=True) as others:
         warnings.simplefilter("always")
         shown = CliRunner().invoke(cli, ["stats"]).stderr

@@ -4,9 +4,9 @@ import pytest
 from click.testing import CliRunner
 from stevedore import ExtensionManager
 
-from ikp.cli import plugins
+from ikp.cli import _plugins as plugins
+from ikp.cli._plugins import Plugin, check, registered
 from ikp.cli.main import cli
-from ikp.cli.plugins import Plugin, check, registered
 from ikp.version import __version__
 
 GROUPS = ("ikp.backends", "ikp.exporters")

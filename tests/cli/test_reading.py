@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.cli.reading import next_command, read_trace
+from ikp.cli._reading import next_command, read_trace
 from ikp.errors import ExportError
 
 
@@ -39,7 +39,7 @@ def test_a_file_without_permission(tmp_path, monkeypatch):
 def test_a_format_that_can_only_be_written(tmp_path, monkeypatch):
     path = tmp_path / "x.wo"
     path.touch()
-    monkeypatch.setattr("ikp.plugins.exporter_for_path", lambda _: WriteOnly())
+    monkeypatch.setattr("ikp.registry.exporter_for_path", lambda _: WriteOnly())
     with pytest.raises(ExportError, match="can't be read back: WriteOnly only writes"):
         read_trace(path)
 

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 import ikp
+from ikp.cli._run import _of_rank
 from ikp.cli.main import cli
-from ikp.cli.run import _of_rank
 from ikp.running._choices import blocks, warps
 from tests.repo.tree import ROOT
 from tests.trace_processor import check_trace
@@ -85,6 +85,7 @@ def test_a_program_runs_as_it_would_and_leaves_a_trace(tmp_path: Path) -> None:
     assert trace.provenance["marks in add"] == "level=source detail=loops"
 
 
+@pytest.mark.any_pins
 def test_totals_in_place_of_a_timeline(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "--mode", "totals", "prog.py")
     assert done.returncode == 0
@@ -103,6 +104,7 @@ def test_the_trace_loads_in_the_trace_processor(tmp_path: Path) -> None:
     check_trace(path, ikp.load(path))
 
 
+@pytest.mark.any_pins
 def test_kernels_launches_and_lines_can_be_chosen(tmp_path: Path) -> None:
     done = start(
         *(tmp_path, "run", "--kernel", "__main__.add", "--launch", "1:2"),

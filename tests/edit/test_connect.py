@@ -106,6 +106,14 @@ def test_how_far_arrows_go(within: Any, wanted: set[tuple[int, int]]) -> None:
     assert {(a, b) for _, a, _, _, b, _ in connected(trace, within=within)} == wanted
 
 
+def test_blocks_of_two_launches_are_two_whatever_their_numbers() -> None:
+    other = block([("wait", 5, 6, 3)], blocks=[0])
+    for bit in range(31):
+        one = block([("issue", 0, 1, 3)], blocks=[1 << bit])
+        with pytest.raises(UsageError, match=r"belong together: .* in one block"):
+            connected(ikp.edit.concat([one, other]), within="block")
+
+
 def test_launches_are_apart_unless_asked_for() -> None:
     one, other = block([("issue", 0, 1, 3)]), block([("wait", 5, 6, 3)])
     both = ikp.edit.concat([one, other])
@@ -251,6 +259,7 @@ def recorded_with_few_payloads(draw: st.DrawFn) -> Trace:
     return replace(trace, events=events)
 
 
+@pytest.mark.any_pins
 @pytest.mark.tp
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],

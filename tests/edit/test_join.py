@@ -16,6 +16,8 @@ from tests.exporters.perfetto.examples import assert_same, warp
 from tests.strategies import traces, traces_with_args
 from tests.trace_processor import check_trace
 
+pytestmark = pytest.mark.any_pins
+
 
 def without_launch(trace: Trace) -> list[str]:
     return [repr(one).partition("label=")[2] for one in items(trace)]

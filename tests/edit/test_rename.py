@@ -16,6 +16,8 @@ from tests.edit.test_select import example, names
 from tests.strategies import traces_with_args
 from tests.trace_processor import check_trace, columns, open_trace
 
+pytestmark = pytest.mark.any_pins
+
 
 def regions(trace: Trace) -> list[str]:
     return [region.name for region in trace.regions]

@@ -17,6 +17,8 @@ from tests.exporters.perfetto.examples import START, launch, warps
 from tests.strategies import traces_with_args
 from tests.trace_processor import check_trace
 
+pytestmark = pytest.mark.any_pins
+
 
 def example() -> Trace:
     """Return two launches of two blocks, of which the second did the same on another SM."""

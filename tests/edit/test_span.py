@@ -21,6 +21,8 @@ from tests.exporters.perfetto.examples import START, assert_same
 from tests.totals import gemm
 from tests.trace_processor import check_trace
 
+pytestmark = pytest.mark.any_pins
+
 
 def flights(trace: Trace) -> list[tuple[int, int, int, Any]]:
     """Return warp, start, end and payload of each range in flight."""

@@ -41,7 +41,7 @@ def test_the_quick_start(example: ModuleType) -> None:
     types = {"x": "*fp32", "out": "*fp32"}
     made = compile_kernel(example.my_kernel, types, spec(), {"STEPS": 64, "BLOCK": 1024})
     assert set(names_in_code(made.ptx).values()) == {"memory", "compute", "sync"}
-    assert made.count(LOCAL_MEMORY) == {}
+    assert made.local == 0
 
 
 @pytest.mark.parametrize("example", ["from_proton"], indirect=True)

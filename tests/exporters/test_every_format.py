@@ -16,7 +16,8 @@ import ikp
 from ikp import plugins
 from ikp.core.abi import OverflowMode
 from ikp.core.decoding.decode import decode
-from ikp.trace import Trace, as_trace
+from ikp.core.trace import of_class
+from ikp.trace import Trace
 from tests.exporters.perfetto.examples import assert_same
 from tests.segments import Launch, Record, Segment, Sm, Warp, nbytes
 from tests.trace_processor import check_trace, columns, open_trace
@@ -34,7 +35,7 @@ def trace(records: list[Record], **options: Any) -> Trace:
     launch = Launch(warps, grid=(2, 1, 1), overflow=options.pop("overflow", OverflowMode.STOP))
     segment = Segment(nbytes(launch.slots, options.pop("room", 16)))
     segment.run(launch)
-    return as_trace(decode([segment.source()]))
+    return of_class(Trace, decode([segment.source()]))
 
 
 def numbered(spans: list[tuple[int, int | None]]) -> list[Record]:

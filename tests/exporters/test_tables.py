@@ -17,7 +17,7 @@ import numpy as np
 import pandas
 import pyarrow
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import dataset, parquet
 
@@ -25,9 +25,11 @@ from ikp.core.args import arg_column
 from ikp.core.table import COLUMNS
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, PluginError
-from ikp.exporters.csv_file import CsvExporter
+from ikp.exporters.csv_file import CsvExporter, _numbers
 from ikp.exporters.parquet_file import ParquetExporter
-from ikp.plugins import EXPORTERS, exporter_for_path, load
+from ikp.exporters.text import join
+from ikp.plugins import EXPORTERS, load
+from ikp.registry import exporter_for_path
 from tests.exporters.perfetto.examples import nothing, warp
 from tests.strategies import traces_with_args
 
@@ -211,3 +213,12 @@ def test_floats_are_written_in_full(tmp_path: Path) -> None:
     trace.save(tmp_path / "t.csv")
     found = [row["payload"] for row in read_csv((tmp_path / "t.csv").read_bytes())]
     assert found == [0.10000000149011612, 2.0]
+
+
+@given(st.lists(st.floats() | st.sampled_from([2.0**53, -(2.0**53), 3.0, -1e300]), min_size=1))
+@example([-0.0])
+@example([-0.0, 1.0, 0.0])
+def test_numbers_in_csv_keep_every_bit(values: list[float]) -> None:
+    texts = join(_numbers(np.array(values)), b"\n").decode().splitlines()
+    read = [float(text) if text else math.nan for text in texts]
+    assert list(map(repr, read)) == list(map(repr, values))

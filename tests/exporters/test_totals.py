@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from pyarrow import parquet
 
 import ikp
-from ikp import plugins
+from ikp import plugins, registry
 from ikp.core.abi import Kind
 from ikp.core.table import TOTAL_COLUMNS
 from ikp.core.trace import Trace
@@ -185,7 +185,7 @@ def test_an_exporter_that_knows_no_totals_is_not_asked(
         def write(self, trace: Trace, path: Any, *, force: bool = False) -> None:
             raise AssertionError
 
-    monkeypatch.setattr(plugins, "exporter_for_path", lambda _: Lines())
+    monkeypatch.setattr(registry, "exporter_for_path", lambda _: Lines())
     with pytest.raises(ExportError, match="can't hold totals"):
         made.save(tmp_path / "t.lines")
 

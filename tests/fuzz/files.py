@@ -16,10 +16,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from ikp.core.trace import Trace
 from ikp.edit import add_args, concat
 from ikp.errors import ExportError
+from ikp.exporters.files import faults
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto._schema import Packet
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
-from ikp.exporters.timeline.checks import faults
 from tests.exporters.perfetto.examples import warps
 from tests.fuzz import segments
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many

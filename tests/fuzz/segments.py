@@ -13,7 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from ikp.core.selection import Selection
+from ikp.core.segment import Selection
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from tests.core.decoding.checks import assert_consistent

@@ -310,7 +310,7 @@ def test_a_cpu_buffer_is_refused_before_launch() -> None:
 def test_names_survive_the_compile_cache(tmp_path: Path) -> None:
     script = (
         "import torch, ikp; from tests.gpu import kernels\n"
-        "from ikp.verbs import names\n"
+        "from ikp.verbs import dsl as names\n"
         "with ikp.profile() as prof:\n"
         "    kernels.counted[(4,)](torch.empty(4096, device='cuda'), 2, prof.buffer('k'), True)\n"
         "print(len(names.known()), sorted({r.name for r in prof.trace.regions}))\n"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType, tag
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets import ptx, ptx_slot, ptx_totals
 from ikp.targets.ptx import Asm, Record
 from ikp.targets.ptx_totals import Counter

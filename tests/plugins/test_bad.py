@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from stevedore import ExtensionManager
 
-from ikp import plugins
-from ikp.cli.plugins import check, registered
+from ikp import plugins, registry
+from ikp.cli._plugins import check, registered
 from ikp.errors import PluginError
 from ikp.plugins import BACKENDS, EXPORTERS, INTERFACE
 
@@ -70,7 +70,7 @@ def test_it_is_told_and_the_others_still_work(
     install(f"{name}_good", GOOD, EXPORTERS, good="Exporter")
     with pytest.raises(PluginError, match=told):
         plugins.load(EXPORTERS, "aaa_bad")
-    assert plugins.exporter_for_path("x.good").suffixes == (".good",)
+    assert registry.exporter_for_path("x.good").suffixes == (".good",)
     states = {each.name: check(each).loads for each in registered() if each.package != "ikp"}
     assert (states["aaa_bad"], states["good"]) == (False, True)
 
@@ -93,7 +93,7 @@ def test_one_that_shadows_a_built_in_is_an_error_that_names_both(install: Instal
 
 def test_a_shadowed_exporter_leaves_the_others(install: Install) -> None:
     install("shadow_exporter", GOOD, EXPORTERS, perfetto="Exporter", good="Exporter")
-    assert plugins.exporter_for_path("x.good").suffixes == (".good",)
+    assert registry.exporter_for_path("x.good").suffixes == (".good",)
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ def test_one_that_exits_at_import_does_not_end_the_process(install: Install) -> 
 
 def test_a_suffix_of_ikps_own_is_known_without_asking_anybody(install: Install) -> None:
     install("greedy", GOOD.replace(".good", ".csv"), EXPORTERS, aaa_greedy="Exporter")
-    assert type(plugins.exporter_for_path("x.csv")).__name__ == "CsvExporter"
+    assert type(registry.exporter_for_path("x.csv")).__name__ == "CsvExporter"
     assert "greedy" not in sys.modules
 
 
-@pytest.mark.parametrize("name", plugins.SUFFIXES)
+@pytest.mark.parametrize("name", registry.SUFFIXES)
 def test_the_suffixes_known_beforehand_are_those_of_the_exporters(name: str) -> None:
     pytest.importorskip("pyarrow")
-    assert plugins.load(EXPORTERS, name).suffixes == plugins.SUFFIXES[name]
+    assert plugins.load(EXPORTERS, name).suffixes == registry.SUFFIXES[name]

@@ -10,10 +10,12 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import OverflowMode, PayloadType
 from ikp.core.regions import region_id
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError, PluginError, RegionError
 from tests.plugins.conftest import PLUGIN
 from tests.plugins.kernels import NEEDS_NVCC, Modules, repeated
+
+pytestmark = pytest.mark.any_pins
 
 
 @NEEDS_NVCC

@@ -13,7 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.core.trace import Trace
 from tests.machines.ptx_machine import Dim
 from tests.plugins.kernels import MODES, NEEDS_NVCC, SOURCE, Modules, emulate
@@ -44,6 +44,7 @@ def same(found: list[tuple[str, float]], wanted: list[tuple[str, float]]) -> boo
     return left[0] == right[0] and np.array_equal(left[1], right[1], equal_nan=True)
 
 
+@pytest.mark.any_pins
 @NEEDS_NVCC
 @pytest.mark.parametrize(
     ("grid", "block"), [((1, 1, 1), (32, 1, 1)), ((3, 1, 1), (50, 1, 1)), ((2, 3, 2), (5, 4, 3))]
@@ -74,6 +75,7 @@ def test_every_record_of_every_warp_comes_back(
         assert (np.diff(ends) >= 0).all()
 
 
+@pytest.mark.any_pins
 @NEEDS_NVCC
 def test_a_full_slot_stops_and_counts(build: Any) -> None:
     ptx = build(SOURCE, "sm_80", spec=Spec(), ptx=True)
@@ -83,6 +85,7 @@ def test_a_full_slot_stops_and_counts(build: Any) -> None:
     assert [payload for _, payload in rows(trace, 1)] == [0, -1, 1]
 
 
+@pytest.mark.any_pins
 @NEEDS_NVCC
 def test_a_full_ring_keeps_the_latest(build: Any, module: Modules) -> None:
     ptx = build(SOURCE, "sm_80", spec=Spec(overflow=OverflowMode.WRAP), ptx=True)
@@ -93,6 +96,7 @@ def test_a_full_ring_keeps_the_latest(build: Any, module: Modules) -> None:
     assert same(rows(trace, 0), expected(9, 0)[-8:])
 
 
+@pytest.mark.any_pins
 @NEEDS_NVCC
 @MODES
 def test_a_segment_too_small_for_one_record_is_left_alone(build: Any, mode: OverflowMode) -> None:
@@ -102,6 +106,7 @@ def test_a_segment_too_small_for_one_record_is_left_alone(build: Any, mode: Over
     assert not emulate(ptx, enough - abi.ALIGNMENT, 1)[abi.LAUNCH_HEADER_BYTES :].any()
 
 
+@pytest.mark.any_pins
 @NEEDS_NVCC
 def test_no_bytes_for_slots_turns_recording_off(build: Any) -> None:
     ptx = build(SOURCE, "sm_80", spec=Spec(), ptx=True)

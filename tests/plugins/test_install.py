@@ -23,7 +23,7 @@ def test_it_is_listed_with_kind_name_origin_and_version(run: Run) -> None:
 
 def test_listing_imports_no_plugin(run: Run) -> None:
     script = (
-        "import sys; from ikp.cli.plugins import registered; from ikp import plugins;"
+        "import sys; from ikp.cli._plugins import registered; from ikp import plugins;"
         "print(*(p.name for p in registered()), *plugins.names(plugins.BACKENDS));"
         "print('IMPORTED', *(m for m in sys.modules"
         " if m.startswith(('ikp_cuda', 'ikp.backends.', 'ikp.exporters.'))))"

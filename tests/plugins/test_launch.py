@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import BufferError, UsageError
 from tests.plugins.kernels import Modules
 

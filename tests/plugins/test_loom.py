@@ -70,6 +70,7 @@ def test_a_kernel_of_its_own_records_with_ikps_verbs(run: Run, tmp_path: Path) -
     }
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize(
     ("profile", "buffer", "kept"),
     [
@@ -86,6 +87,7 @@ def test_the_options_of_a_session_are_heeded(
     assert launch.kept == kept
 
 
+@pytest.mark.any_pins
 def test_commands_know_it(run: Run, tmp_path: Path) -> None:
     recorded(run, tmp_path)
     table = run("-m", "ikp.cli.main", "stats", "loom.pftrace")
@@ -98,17 +100,20 @@ def test_commands_know_it(run: Run, tmp_path: Path) -> None:
     assert found["loads"]
 
 
+@pytest.mark.any_pins
 def test_outside_its_kernels_verbs_say_where_they_belong(run: Run) -> None:
     done = run("-c", "import ikp, loom; ikp.init(None)")
     assert "KernelError: ikp.init is called outside a kernel" in done.stderr
     assert "or @loom.kernel, while that kernel is launched." in done.stderr
 
 
+@pytest.mark.any_pins
 def test_its_mistakes_are_told_in_ikps_words(run: Run) -> None:
     program = "import ikp, loom; loom.kernel()(lambda: ikp.range('x').__enter__())[1]()"
     assert "ikp.range comes before ikp.init" in run("-c", program).stderr
 
 
+@pytest.mark.any_pins
 def test_without_its_package_a_program_loads_nothing_of_it(run: Run) -> None:
     script = """
 import sys, ikp
@@ -120,6 +125,7 @@ except ikp.KernelError as error:
     assert run("-c", script).stdout.strip() == "False False"
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("plugin", [PLUGIN, LOOM], ids=lambda path: path.name)
 def test_it_imports_from_the_door_alone(plugin: Path) -> None:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in plugin.rglob("*.py")]

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from tests.plugins.kernels import ARCHS, MODES, NEEDS_NVCC, SOURCE, disassemble, repeated
+
+pytestmark = pytest.mark.any_pins
 
 
 @NEEDS_NVCC

@@ -15,8 +15,8 @@ from stevedore import ExtensionManager
 import ikp
 from ikp import plugins, registry
 from ikp.errors import KernelError, PluginError
-from ikp.verbs._tracing import tracing
 from ikp.verbs.off import Off
+from ikp.verbs.ranges import tracing
 
 BACKEND = """
 class Backend:

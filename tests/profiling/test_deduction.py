@@ -13,8 +13,8 @@ from ikp.calibration import calibrate
 from ikp.core.overhead import Figure, Overhead
 from ikp.edit.deduct import DEDUCTED
 from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.profiling import _recorded as ended
-from ikp.session.wishes import Wishes
+from ikp.profiling import _life as ended
+from ikp.session import recorder, wishes
 from tests.host import Host, work
 
 ONE, TWO = Figure(4, 4, 4), Figure(10, 10, 10)
@@ -24,10 +24,18 @@ KNOWN = Overhead("CPU", "cycles", ONE, TWO, TWO, ONE, TWO)
 @pytest.fixture
 def gpu(host: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     """Let the tests' memory pass for a GPU's."""
-    import torch
-
-    monkeypatch.setattr(Wishes, "device", lambda *_: torch.device("cpu"))
+    monkeypatch.setattr(wishes, "checked_device", lambda _: _Gpu())
+    monkeypatch.setattr(recorder, "device_facts", lambda _: ("CPU", 0.0))
     return host
+
+
+class _Gpu:
+    """A device that says that it is one, and whose memory is the host's."""
+
+    type = "cuda"
+
+    def __str__(self) -> str:
+        return "cpu"
 
 
 def recorded(gpu: Host, **options: Any) -> ikp.Trace:

@@ -291,6 +291,7 @@ def test_any_other_value_records(host: Host, monkeypatch: pytest.MonkeyPatch, va
     assert session(None, recording(host)).trace.launches
 
 
+@pytest.mark.any_pins
 def test_the_kill_switch_works_from_outside_and_loads_nothing(tmp_path: Path) -> None:
     script = (
         "import sys, ikp\n"
@@ -331,6 +332,7 @@ print(*sorted(before), "|", *sorted(exporters() - before))
 """
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("suffix", [".pftrace", ".csv", ".json"])
 def test_a_session_imports_the_exporter_it_needs_and_does_so_when_it_begins(
     tmp_path: Path, suffix: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import ikp
 from ikp.core.trace import Trace
 from ikp.errors import UsageError
-from ikp.profiling.gather import _listed, _told
+from ikp.profiling.gather import _listed, _numbered, _told
+from tests.edit.test_select import example
+from tests.exporters.perfetto.examples import launch
 from tests.processes import run_ranks
 from tests.trace_processor import check_trace
 
@@ -92,6 +95,14 @@ def test_another_rank_can_get_them_and_launches_get_their_ranks_late(
     launches = ikp.load(folder / "late.pftrace").launches
     assert [(launch.label, launch.rank) for launch in launches] == [
         ("early", rank) for rank in range(SIZE)
+    ]
+
+
+def test_a_launch_that_has_a_rank_keeps_it() -> None:
+    trace = replace(example(), launches=(launch("of rank 5", rank=5), launch("early")))
+    assert [(one.label, one.rank) for one in _numbered(trace, 1).launches] == [
+        ("of rank 5", 5),
+        ("early", 1),
     ]
 
 

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import ikp
+from ikp.cli._run import _of_rank
 from ikp.cli.main import cli
-from ikp.cli.run import _of_rank
 from ikp.errors import ExportError
-from ikp.trace import check_target
+from ikp.registry import check_target
 from tests.exporters.perfetto.examples import warp
 from tests.host import Host, work
 

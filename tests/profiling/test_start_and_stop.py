@@ -75,17 +75,17 @@ import sys
 import numpy as np
 import torch
 import ikp
-from ikp import plugins
+from ikp import registry
 from tests.segments import Launch, Record, Segment, Warp
 
 class Backend:
-    interface = plugins.INTERFACE
+    interface = registry.INTERFACE
     def device_type(self): return "cpu"
     def argument(self, segment): return segment
     def names(self): return {}
 
-load = plugins.load
-plugins.load = lambda group, name: Backend() if name == "model" else load(group, name)
+load = registry.load
+registry.load = lambda group, name: Backend() if name == "model" else load(group, name)
 prof = ikp.profile(*sys.argv[1:], backend="model").start()
 buffer = prof.buffer("k")
 model = Segment(buffer.nbytes)
@@ -105,6 +105,7 @@ def never_stopped(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.any_pins
 def test_what_nobody_stopped_is_written_when_the_program_ends(tmp_path: Path) -> None:
     path = tmp_path / "k.csv"
     ran = never_stopped(str(path))
@@ -112,6 +113,7 @@ def test_what_nobody_stopped_is_written_when_the_program_ends(tmp_path: Path) ->
     assert path.read_text().count("\n") == 2
 
 
+@pytest.mark.any_pins
 def test_what_nobody_stopped_and_has_no_path_is_told() -> None:
     assert "the program ended before prof.stop(): it has no path" in never_stopped().stderr
 
@@ -200,7 +202,7 @@ def test_memory_that_a_late_launch_may_still_write_to_is_never_given_back(host: 
     import gc
     import weakref
 
-    from ikp.session import _handed as handed
+    from ikp.session import memory as handed
 
     with ikp.profile() as prof:
         argument = prof.buffer("late")

@@ -23,9 +23,9 @@ PUBLIC = {
 """What ikp imports of them that their documentation has."""
 
 LISTS = (
-    "ikp.backends.triton.unedited.foreign",
+    "ikp.backends.triton.unedited._foreign",
     "ikp.backends.triton.foreign",
-    "ikp.backends.cute.foreign",
+    "ikp.backends.cute._foreign",
 )
 
 EXCEPTIONS = {
@@ -48,7 +48,7 @@ EXCEPTIONS = {
         "backend_name",
     ): "a twin's code calls it, with a buffer",
     ("ikp.backends.cute._calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
-    ("ikp.session._handed", "_disabled_torch_function_impl"): "torch's documentation has it",
+    ("ikp.session.memory", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
@@ -150,7 +150,7 @@ def test_every_exception_is_needed() -> None:
 
 
 def test_the_versions_are_those_that_can_be_installed() -> None:
-    from ikp.backends.triton.unedited import foreign as launches
+    from ikp.backends.triton.unedited import _foreign as launches
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = str(project["optional-dependencies"])
@@ -158,6 +158,6 @@ def test_the_versions_are_those_that_can_be_installed() -> None:
     major, minor = map(int, last.split("."))
     assert f"triton>={first},<{major}.{minor + 1}" in text
     assert f"torch>={launches.TORCH.known[0]}" in text
-    cute = modules()["ikp.backends.cute.foreign"].read_text(encoding="utf-8")
+    cute = modules()["ikp.backends.cute._foreign"].read_text(encoding="utf-8")
     (oldest,) = re.findall(r'"nvidia-cutlass-dsl", \("([\d.]+)"', cute)
     assert f"nvidia-cutlass-dsl>={oldest}" in text

@@ -8,7 +8,7 @@ import pytest
 
 import ikp
 from ikp.errors import ExportError
-from ikp.session.ranks import current_rank, with_rank
+from ikp.session.current import current_rank, with_rank
 from tests.host import Host, work
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ikp
-from ikp.session import revision as module
+from ikp.session import wishes as module
 
 pytestmark = pytest.mark.any_pins
 
@@ -20,7 +20,7 @@ SHAPES_CODE = [
     "verbs/dsl.py",
     "verbs/inline_ptx.py",
     "verbs/intrinsics.py",
-    "verbs/names.py",
+    "verbs/ranges.py",
     "unedited/plan.py",
     "backends/gluon/__init__.py",
     "backends/triton/adapter.py",
@@ -36,7 +36,7 @@ SHAPES_CODE = [
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "ikp"
     shutil.copytree(PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(module, "__file__", str(folder / "session" / "revision.py"))
+    monkeypatch.setattr(module, "__file__", str(folder / "session" / "wishes.py"))
     return folder
 
 

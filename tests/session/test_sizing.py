@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import ikp
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.selection import EVERYTHING, select
-from ikp.core.spec import Spec
+from ikp.core.segment import EVERYTHING, Spec, select
 from ikp.errors import UsageError
 from ikp.session import memory
 from ikp.session.memory import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of
@@ -51,6 +50,7 @@ def test_a_size_is_the_default_or_what_bounds_leave_of_more(
 def test_of_little_memory_an_eighth_is_taken_but_the_default_always() -> None:
     assert inferred(SPEC, 1 << 20, lambda: 400 << 20) == 50 << 20
     assert inferred(SPEC, 1 << 20, lambda: 80 << 20) == DEFAULT_BYTES["timeline"]
+    assert inferred(SPEC, 1 << 20, lambda: 0) == DEFAULT_BYTES["timeline"]
     assert inferred(SPEC, 1 << 20, lambda: None) == MOST_BYTES
 
 

@@ -12,7 +12,7 @@ from ikp.core.abi import Kind, OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import fallback_name
-from ikp.core.selection import WORDS_AT, Selection
+from ikp.core.segment import WORDS_AT, Selection
 from ikp.core.trace import Trace
 from tests.machines.ptx_kernel import Kernel
 from tests.machines.ptx_machine import WARP, Dim, Machine

@@ -12,7 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.core.trace import Trace
 from ikp.targets import ptx
 from ikp.targets.ptx import Record

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ikp.core.segment import Segment
 from ikp.errors import UsageError
 from ikp.plugins import Image, Language
-from ikp.verbs import names
+from ikp.verbs.dsl import known
 
 if TYPE_CHECKING:
     from ikp.backends.argument import Argument
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ikp.verbs.off import Off
 
 
-def running(verb: str) -> Dsl | None:
+def _running(verb: str) -> Dsl | None:
     """Return the adapter of the kernel that CuTe traces now; None where it traces nothing."""
     from ikp.backends.cute import _state as state
     from ikp.backends.cute._adapter import Traced
@@ -26,7 +26,7 @@ def running(verb: str) -> Dsl | None:
     return Traced(verb) if state.tracing() else None
 
 
-def off() -> Off:
+def _off() -> Off:
     """Return the adapter of what may be a CuTe kernel, where nobody knows what CuTe traces."""
     from ikp.backends.cute._context import Context
     from ikp.verbs.off import Off
@@ -52,9 +52,9 @@ class CuteBackend:
         """Return the adapter of the kernel that is traced; a guess where CuTe has changed."""
         if semantic is not None:
             return None
-        from ikp.backends.cute import foreign
+        from ikp.backends.cute import _foreign as foreign
 
-        return running(verb) if foreign.recording() else off()
+        return _running(verb) if foreign.recording() else _off()
 
     @staticmethod
     def image(kernel: Any) -> Image | None:
@@ -81,10 +81,10 @@ class CuteBackend:
     def argument(self, segment: Segment) -> Argument | None:
         """Return the ``prof`` argument for one launch that records into ``segment``."""
         from ikp.backends.argument import argument
-        from ikp.backends.cute import foreign
+        from ikp.backends.cute import _foreign as foreign
 
         return argument(segment) if foreign.recording() else None
 
     def names(self) -> dict[int, str]:
         """Return the regions of the kernels traced in this process."""
-        return names.known()
+        return known()

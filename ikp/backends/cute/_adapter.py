@@ -14,16 +14,16 @@ from cutlass import Float32, Int32, Int64, Uint32
 
 from ikp.backends.argument import Argument
 from ikp.backends.cute import _calls as calls
+from ikp.backends.cute import _foreign as foreign
 from ikp.backends.cute import _state as state
-from ikp.backends.cute import foreign
 from ikp.backends.cute._context import Context, context, kind_of
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets import ptx, ptx_slot
 from ikp.targets.ptx_totals import Counter
-from ikp.verbs.caller import calling, place
+from ikp.verbs.caller import calling, formatted, place
 from ikp.verbs.dsl import (
     DslValue,
     OpenRange,
@@ -39,7 +39,6 @@ from ikp.verbs.dsl import (
     signed,
 )
 from ikp.verbs.inline_ptx import PtxRecorder, comment
-from ikp.verbs.syntax import formatted
 
 
 class Traced(PtxRecorder):

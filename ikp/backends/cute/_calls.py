@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from cutlass import Int32, Int64
 
 from ikp.backends.argument import Argument
+from ikp.backends.cute import _foreign as foreign
 from ikp.backends.cute import _unclosed as unclosed
-from ikp.backends.cute import foreign
 from ikp.errors import UsageError
 from ikp.probing import Untyped
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, field
 
-from ikp.backends.cute import foreign
-from ikp.core.spec import Spec
+from ikp.backends.cute import _foreign as foreign
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.targets.ptx_totals import Counter

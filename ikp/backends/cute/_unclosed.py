@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from ikp.backends.cute import _foreign as foreign
 from ikp.backends.cute import _state as state
-from ikp.backends.cute import foreign
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.targets import ptx

@@ -13,7 +13,7 @@ from ikp.core.regions import merge
 from ikp.core.segment import Segment
 from ikp.plugins import Image, Language
 from ikp.probing import Untyped
-from ikp.verbs import names
+from ikp.verbs.dsl import known
 
 if TYPE_CHECKING:
     import re
@@ -77,10 +77,8 @@ class TritonBackend:
         import triton  # noqa: F401 - this backend is there only where Triton is
 
         from ikp.backends.triton import _hooks as hooks
-        from ikp.backends.triton import _trials as trials
 
         hooks.install()
-        trials.install()
 
     @staticmethod
     def adapter(semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG004 - it takes them all
@@ -149,4 +147,4 @@ class TritonBackend:
         """Return the regions known from kernels traced or loaded in this process."""
         from ikp.backends.triton import _hooks as hooks
 
-        return merge([names.known(), hooks.loaded_names()])
+        return merge([known(), hooks.loaded_names()])

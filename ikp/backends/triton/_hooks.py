@@ -1,26 +1,33 @@
-"""What ``ikp`` asks of Triton's compiler: passes over marked code, and the names in loaded kernels.
+"""What ``ikp`` asks of Triton: passes over marked code, names in loaded kernels, bare trials.
 
-Both are Triton's own hooks, chained with whatever else is installed. They act on kernels that
-``ikp.init`` marked, and change no other kernel's code or cache key.
+The first two are Triton's own hooks, chained with whatever else is installed. They act on kernels
+that ``ikp.init`` marked, and change no other kernel's code or cache key.
 
 A kernel's cache key doesn't say whether the passes ran over it, so code without them must not get
 into the cache: what a compilation has is known by its options object, which Triton hands to the
 hook and to the verbs alike, and ``init`` refuses to go on without the hook (docs/decisions/0021).
+
+An autotuner's trials of a kernel with marks in its source run with recording off. They would all
+write to the one buffer that the launch was given, and each be overwritten by the next; and the
+configuration would be chosen by times that hold what recording costs.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import ClassVar
 
+from ikp.backends.argument import Argument
 from ikp.backends.triton import _unclosed as unclosed
 from ikp.backends.triton import _vanished as vanished
 from ikp.backends.triton import foreign, stages
-from ikp.backends.triton.foreign import LOADED, STAGES, TRITON
+from ikp.backends.triton.foreign import AUTOTUNING, LOADED, STAGES, TRITON
 from ikp.core.regions import merge
 from ikp.errors import KernelError
 from ikp.probing import Untyped
@@ -77,13 +84,24 @@ def _refused(what: str, reason: str, remedy: str) -> KernelError:
 
 
 def install() -> None:
-    """Install both hooks; around what others have set since, too. A second call changes nothing."""
+    """Install all three; around what others have set since, too. A second call changes nothing."""
     if TRITON.has(LOADED):
         foreign.on_load(_loading)
     if TRITON.has(STAGES):
         previous = foreign.stages_hook()
         if not getattr(previous, "is_ikp", False):
-            foreign.set_stages_hook(_stages_hook(previous))
+            foreign.set_stages_hook(_StagesHook(previous))
+    if TRITON.has(AUTOTUNING):
+        trial = foreign.trial()
+        if not hasattr(trial, "is_ikp"):
+
+            @functools.wraps(trial)
+            def bare(self: object, /, *args: object, **kwargs: object) -> object:
+                off = {name: _off(value) for name, value in kwargs.items()}
+                return trial(self, *map(_off, args), **off)
+
+            bare.is_ikp = True  # type: ignore[attr-defined]
+            foreign.set_trial(bare)
 
 
 def marks(options: object) -> None:
@@ -123,10 +141,15 @@ def _of(options: object) -> Compilation:
     )
 
 
-def _stages_hook(previous: Callable[..., object] | None) -> Callable[..., object]:
-    """Return a stages hook that works on marked code, after ``previous`` had its turn."""
+@dataclass(frozen=True)
+class _StagesHook:
+    """A hook on the stages that works on marked code, after ``previous`` had its turn."""
 
-    def hook(*args: object, **kwargs: object) -> object:
+    previous: Callable[..., object] | None
+    is_ikp: ClassVar[bool] = True
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        previous = self.previous
         if not args and not kwargs:  # Triton asks for a cache key; a kernel's spec is in its own
             return previous() if previous else ("", "")
         if previous:
@@ -135,9 +158,6 @@ def _stages_hook(previous: Callable[..., object] | None) -> Callable[..., object
         options = args[2] if len(args) > 2 else kwargs.get("options")
         _hook_on(found, options)
         return None
-
-    hook.is_ikp = True  # type: ignore[attr-defined]
-    return hook
 
 
 def _hook_on(found: object, options: object) -> None:
@@ -181,3 +201,8 @@ def _names_in(path: Path) -> dict[int, str]:
         return names_in_code(path.read_text())
     except FileNotFoundError:  # the cache folder was emptied meanwhile; the trace shows ids
         return {}
+
+
+def _off(value: object) -> object:
+    """Return what switches recording off at run time, in the same compiled code."""
+    return value._replace(slots_bytes=0) if isinstance(value, Argument) else value

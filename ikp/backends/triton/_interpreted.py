@@ -1,14 +1,15 @@
 """Kernels in Triton's CPU interpreter: the same ABI, written with numpy, on the host's clock.
 
-The interpreter runs one program at a time and has no warps: a program is one slot. Time is the
-host's monotonic clock, anchored to Unix time.
+The interpreter runs one program at a time and has no warps: a program is one slot. Its counts are
+exact after each record, since a program may end anywhere. Time is the host's monotonic clock,
+anchored to Unix time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,11 +18,10 @@ import triton.language as tl
 
 from ikp.backends.triton import _structure as structure
 from ikp.backends.triton import foreign
-from ikp.backends.triton._interpreted_slot import Program
-from ikp.core.abi import Kind, PayloadType
-from ikp.core.spec import Spec
+from ikp.core import abi
+from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
+from ikp.core.segment import EVERYTHING, Selection, Spec
 from ikp.errors import IkpWarning, KernelError
-from ikp.verbs.caller import place
 from ikp.verbs.dsl import (
     DslValue,
     OpenRange,
@@ -35,9 +35,9 @@ from ikp.verbs.dsl import (
     init_twice,
     never_closed,
     no_init,
+    not_a_buffer,
     not_a_payload,
     not_a_region,
-    placed,
 )
 from ikp.verbs.inline_ptx import counter
 
@@ -53,9 +53,8 @@ class Context(tuple[OpenRange, ...]):
 class _Interpreted:
     """The ``Dsl`` of the program that the interpreter runs now."""
 
-    def __init__(self) -> None:
-        self._running: Program | None = None
-        self._told: set[str] = set()  # what was told of this launch
+    _running: Program | None = None
+    _told: frozenset[str] = frozenset()  # what was told of this launch
 
     def init(self, prof: DslValue) -> None:
         """Open the slot of this program."""
@@ -63,7 +62,7 @@ class _Interpreted:
             raise init_twice()
         self._running = Program(prof)
         if not any(self._running.identity):  # the first of a launch
-            self._told = set()
+            self._told = frozenset()
 
     def recording(self, verb: str) -> bool:
         """Return whether this program records."""
@@ -125,22 +124,22 @@ class _Interpreted:
                     "ctx = ikp.start(ctx, name), and ctx = ikp.end(ctx, name) before the return."
                 )
             return
-        here, at = structure.level(), place()
+        here = structure.standing()
         for each in ranges[-1:] if verb == "end" else ranges:
             start = each.start
-            if start.level != here if verb == "end" else start.opened_again(here):
+            if start.at.level != here.level if verb == "end" else start.opened_again(here):
                 raise KernelError(
-                    f"ikp.{verb} at {at} gets {describe_context(ranges)}: {each.region!r} was "
-                    f"opened at {start.place}, in another iteration or branch."
+                    f"ikp.{verb} at {here.place} gets {describe_context(ranges)}: "
+                    f"{each.region!r} was opened at {start.at.place}, in another iteration or "
+                    "branch."
                 )
 
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         region = self.plain(region)
-        start = _Start(time.perf_counter_ns())
-        start.level, start.place, start.calls = structure.level(), place(), structure.calls()
-        text = never_closed(repr(region), start.place)
-        start.dropped = partial(self._tell, _interpreter.grid_idx, text)
+        start = structure.Start(time.perf_counter_ns())
+        start.at = structure.standing()
+        start.dropped = partial(self._tell, _interpreter.grid_idx, repr(region), start.at.place)
         return OpenRange(region, start, self.plain(payload))
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
@@ -197,14 +196,16 @@ class _Interpreted:
         if program.spec.totals:
             program.add(counter(region, kind).tag, end - start & 0xFFFFFFFF)
             return
-        tag = region.fixed_tag(placed(kind, place), payload.type) or 0
+        kind = kind if place.index is None else abi.PLACED[kind]
+        tag = abi.tag(kind, payload.type, region.number or 0)
         program.store(tag, (start, end), payload.value, place.index)
 
-    def _tell(self, program: DslValue, text: str) -> None:
+    def _tell(self, program: DslValue, region: str, place: str) -> None:
         if program is not _interpreter.grid_idx or not structure.running():
             return  # it raised, and what it left behind is dropped later
+        text = never_closed(region, place)
         if text not in self._told:  # by another program of the launch
-            self._told.add(text)
+            self._told |= {text}
             warnings.warn(text, IkpWarning, stacklevel=2)
 
     def _program(self, verb: str) -> Program:
@@ -218,28 +219,6 @@ INTERPRETED = _Interpreted()
 """One for the process: the interpreter runs one program at a time."""
 
 
-class _Start(int):
-    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
-
-    Python drops a kernel's variables when it returns, and a token's when another takes its place.
-    A kernel that raised has more to tell than that its ranges are open.
-    """
-
-    level: structure.Level = ()
-    place: str = ""
-    calls: tuple[tuple[str, int], ...] = ()
-    dropped: Callable[[], None] | None = None
-
-    def opened_again(self, level: structure.Level) -> bool:
-        """Return whether a later round of a loop, in which the range is open, opens it there."""
-        same = (level, structure.calls()) == (self.level, self.calls)
-        return same and structure.loops(level) and not structure.copied()
-
-    def __del__(self) -> None:
-        if self.dropped is not None:
-            self.dropped()
-
-
 def _number(value: DslValue, verb: str) -> DslValue:
     """Return numpy's scalars as Python's; as in compiled kernels, 64-bit values don't fit."""
     if isinstance(value, (np.integer, np.floating)) and value.dtype.itemsize > 4:
@@ -249,3 +228,106 @@ def _number(value: DslValue, verb: str) -> DslValue:
             f"convert it, for example with x.to(tl.{narrow})."
         )
     return value.item() if isinstance(value, np.generic) else value
+
+
+class Program:
+    """The slot of one program."""
+
+    def __init__(self, prof: DslValue) -> None:
+        self.identity = _interpreter.grid_idx  # a fresh tuple for every program
+        self.capacity = 0
+        self.attempted = 0
+        self.totals: dict[int, tuple[int, int, int]] = {}  # by tag: index, count, ticks
+        if prof is not None:
+            self._open(prof)
+
+    def _open(self, prof: DslValue) -> None:
+        try:
+            address, size = int(prof[0].handle.data[0]), int(prof[1].handle.data[0])
+            spec = Spec.parse(prof[2].value)
+        except (TypeError, IndexError, AttributeError, ValueError) as error:
+            raise not_a_buffer(type(prof).__name__) from error
+        if not size:
+            return
+        grid, index = _interpreter.grid_dim, _interpreter.grid_idx
+        raw = (ctypes.c_uint8 * (abi.LAUNCH_HEADER_BYTES + size)).from_address(address)
+        self.memory = np.ctypeslib.as_array(raw)
+        chosen = Selection.of(self._launch()[0]) if spec.select else EVERYTHING
+        block = index[0] + grid[0] * (index[1] + grid[1] * index[2])
+        blocks, rank = chosen.count_blocks(grid[0] * grid[1] * grid[2]), chosen.rank(block)
+        if not len(chosen.chosen_warps(1)):
+            rank = None
+        slot_bytes = size // max(1, blocks) & -abi.ALIGNMENT
+        # The host's clock, as wide as the one that was asked for.
+        clock = ClockKind.HOST64 if spec.clock.bits > abi.WORD_BITS else ClockKind.HOST
+        enough = slot_bytes >= abi.min_slot_bytes(spec.overflow, clock)
+        capacity = abi.slot_capacity(slot_bytes, spec.overflow, clock)
+        if block == 0:
+            self._write_launch(spec, clock, grid, slot_bytes)
+        if rank is None or not enough:
+            return
+        self.spec, self.clock, self.capacity = spec, clock, capacity
+        self.offset = abi.LAUNCH_HEADER_BYTES + rank * slot_bytes
+        header = self._header()
+        header[:] = 0
+        header["state"] = SlotState.RUNNING
+        header["init_ns"], header["init_clock"] = _anchor()
+        self.finish()
+
+    def _write_launch(
+        self, spec: Spec, clock: ClockKind, grid: tuple[int, int, int], slot_bytes: int
+    ) -> None:
+        header = self._launch()
+        header["magic"], header["abi"] = abi.MAGIC, abi.ABI_VERSION
+        header["grid"], header["block"] = grid, (1, 1, 1)
+        header["warps_per_block"], header["slot_bytes"] = 1, slot_bytes
+        header["clock"], header["overflow"] = clock, spec.overflow
+        header["language"] = Language.TRITON
+        header["options"] = Option.SELECTED * spec.select + Option.TOTALS * spec.totals
+        header["launches"] += 1
+
+    def _launch(self) -> DslValue:
+        return self.memory[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)
+
+    def set_role(self, number: int) -> None:
+        """Write the role's region id."""
+        self._header()["role"] = number
+
+    def _header(self) -> DslValue:
+        return self.memory[self.offset : self.offset + abi.SLOT_HEADER_BYTES].view(abi.SLOT_HEADER)
+
+    def store(self, tag: int, times: tuple[int, int], payload: int, given: int | None) -> None:
+        """Store one record if there is room, at the next index or a given one, and count it."""
+        index = self.attempted if given is None else given
+        self.attempted = max(self.attempted, index + 1)
+        if self.spec.overflow is OverflowMode.WRAP:
+            index %= self.capacity
+        self._put(index, tag, times, payload)
+
+    def add(self, tag: int, ticks: int) -> None:
+        """Add one range or instant to a total, whose record is written anew each time."""
+        index, count, before = self.totals.get(tag, (len(self.totals), 0, 0))
+        self.totals[tag] = index, count + 1, before + ticks
+        self.attempted = len(self.totals)
+        high, low = divmod(before + ticks, 1 << 32)
+        self._put(index, tag, (low, high), count + 1)  # a total's words are those of a record
+
+    def _put(self, index: int, tag: int, times: tuple[int, int], payload: int) -> None:
+        if index < self.capacity:
+            dtype = self.clock.record
+            at = self.offset + abi.SLOT_HEADER_BYTES + index * dtype.itemsize
+            record = self.memory[at : at + dtype.itemsize].view(dtype)
+            record["tag"], record["payload"] = tag, payload
+            record["start"], record["end"] = (one & ((1 << self.clock.bits) - 1) for one in times)
+        self.finish()  # the program may end anywhere: keep its counts exact
+
+    def finish(self) -> None:
+        """Write the counts and the second anchor."""
+        if self.capacity:
+            header = self._header()
+            header["finish_ns"], header["finish_clock"] = _anchor()
+            header["attempted"], header["state"] = self.attempted, SlotState.FINISHED
+
+
+def _anchor() -> tuple[int, int]:
+    return time.time_ns(), time.perf_counter_ns()

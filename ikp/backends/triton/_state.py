@@ -14,7 +14,7 @@ from types import FrameType
 
 from ikp.backends.triton import _hooks as hooks
 from ikp.backends.triton import foreign
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.verbs.dsl import init_twice, no_init

@@ -12,7 +12,8 @@ others are settled when the kernel is compiled. What can't be found in a source 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -21,28 +22,59 @@ import triton
 import triton.language as tl
 
 from ikp.backends.triton import foreign
-from ikp.verbs.caller import calling
-from ikp.verbs.syntax import around, formatted
+from ikp.verbs.caller import around, calling, formatted
 
 Level = tuple[tuple[str, int, int], ...]
 """Run-time blocks around a statement, outermost first: file, line, and which part of the block."""
 
+_LAUNCHING = foreign.launching()
 _TRITON = str(Path(triton.__file__).parent)
 _LOOPS = (ast.For, ast.While)
 
 
-def level() -> Level:
-    """Return at which level the verb stands that is running."""
-    found: Level = ()
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a verb stands."""
+
+    level: Level = ()
+    place: str = ""  # file:line
+    calls: tuple[tuple[str, int], ...] = ()  # that of the verb, and of the functions around it
+
+
+def standing() -> Standing:
+    """Return where the verb stands that is running."""
+    level: Level = ()
+    calls = []
     for frame in _frames():
-        if not frame.f_code.co_filename.startswith(_TRITON):
-            found = (*_blocks(frame), *found)
-    return found
+        file = frame.f_code.co_filename
+        calls.append((file, frame.f_lineno))
+        if not file.startswith(_TRITON):
+            level = (*_blocks(frame), *level)
+    return Standing(level, "{}:{}".format(*calls[0]) if calls else "", tuple(calls))
+
+
+class Start(int):
+    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
+
+    Python drops a kernel's variables when it returns, and a token's when another takes its place.
+    A kernel that raised has more to tell than that its ranges are open.
+    """
+
+    at = Standing()
+    dropped: Callable[[], None] | None = None
+
+    def opened_again(self, here: Standing) -> bool:
+        """Return whether a later round of a loop, in which the range is open, opens it there."""
+        return here == self.at and loops(here.level) and not copied()
+
+    def __del__(self) -> None:
+        if self.dropped is not None:
+            self.dropped()
 
 
 def running() -> bool:
     """Return whether a kernel runs now in this thread, or returns: it has not raised."""
-    return any(_is_launch(frame) for frame in _frames())
+    return bool(_frames())
 
 
 def loops(at: Level) -> bool:
@@ -63,11 +95,6 @@ def copied() -> bool:
     return any(isinstance(block, ast.For) and not _at_run_time(block, at) for block, at in blocks)
 
 
-def calls() -> tuple[tuple[str, int], ...]:
-    """Return where the verb that is running is called, and the functions around it."""
-    return tuple((frame.f_code.co_filename, frame.f_lineno) for frame in _frames())
-
-
 def returns_from_with() -> bool:
     """Return whether the ``with`` that is being entered has a ``return`` in it."""
     frame = calling()
@@ -83,18 +110,16 @@ def formats_run_time_value() -> bool:
     return any(_varies(value, frame) for value in formatted(file, line))
 
 
-def _frames() -> Iterator[FrameType]:
-    """Yield the frames from the verb's up to the launch."""
+def _frames() -> list[FrameType]:
+    """Return the frames from the verb's up to the launch; none where nothing is launched."""
+    frames: list[FrameType] = []
     frame = calling()
     while frame is not None:
-        yield frame
-        if _is_launch(frame):
-            return
+        frames.append(frame)
+        if isinstance(frame.f_locals.get("self"), _LAUNCHING):
+            return frames
         frame = frame.f_back
-
-
-def _is_launch(frame: FrameType) -> bool:
-    return isinstance(frame.f_locals.get("self"), foreign.launching())
+    return []
 
 
 def _blocks(frame: FrameType) -> Iterator[tuple[str, int, int]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ikp.backends.triton.foreign import STAGES, TRITON
 from ikp.errors import IkpWarning, KernelError
 from ikp.targets.ptx_slot import INIT_MARK
-from ikp.verbs import names
+from ikp.verbs.dsl import known
 
 _STAGES = (".ttir", ".ttgir", ".llir")
 _LAST = (".ptx", ".amdgcn")
@@ -59,7 +59,7 @@ def _lost_on_the_way(texts: list[tuple[str, str]]) -> dict[str, list[str]]:
     for number in dict.fromkeys(number for _, each in found for number in each):
         if number not in found[-1][1]:
             at = max(i for i, (_, each) in enumerate(found) if number in each)
-            name = names.known().get(number, found[at][1][number])
+            name = known().get(number, found[at][1][number])
             lost.setdefault(found[at + 1][0], []).append(name)
     return lost
 

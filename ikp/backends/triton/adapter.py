@@ -11,7 +11,7 @@ from ikp.backends.triton import _state as state
 from ikp.backends.triton._context import Context, context
 from ikp.core import abi
 from ikp.core.abi import Language, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.targets import ptx, ptx_slot

@@ -1,6 +1,6 @@
 """What ``ikp`` uses of Triton's compiler and interpreter without a promise that it stays.
 
-What launches kernels is in ``unedited.foreign``: that must not load Triton before the program does.
+What launches kernels is in ``unedited._foreign``, which must not load Triton before programs do.
 """
 
 from __future__ import annotations

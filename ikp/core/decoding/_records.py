@@ -22,15 +22,13 @@ _MAX_CLOCK = 1 << 62
 """A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
 
 
-def used_slots(
-    source: Source, layout: Layout, grid_id: int, notes: list[str]
-) -> tuple[Rows, NDArray[np.int64]]:
+def used_slots(source: Source, layout: Layout, notes: list[str]) -> tuple[Rows, NDArray[np.int64]]:
     """Return the headers of the slots that this launch initialised, and their indices."""
     heads = _slot_headers(source.data, layout, notes)
     state = heads["state"]
     ours = (
         ((state == SlotState.RUNNING) | (state == SlotState.FINISHED))
-        & (heads["grid_id"] == grid_id)
+        & (heads["grid_id"] == layout.grid_id)
         & _plausible(heads)
     )
     empty = state == SlotState.UNUSED
@@ -79,13 +77,7 @@ class Kept:
     kept: NDArray[np.int64]  # by slot: how many these are
     attempted: NDArray[np.int64]  # by slot: how many there were, as far as known
     reached: NDArray[np.int64]  # the same, with given indices: one more than the largest
-    placed: NDArray[np.bool_]  # by slot: whether the kernel gave indices
-
-    @property
-    def kinds(self) -> NDArray[np.uint32]:
-        """The kind of each record, as it is where no index was given."""
-        kind: Column = self.records["tag"] >> abi.KIND_SHIFT
-        return _plain_kinds(kind) if self.placed.any() else kind
+    kinds: NDArray[np.uint32]  # of each record, as it is where no index was given
 
 
 def kept_records(
@@ -93,7 +85,7 @@ def kept_records(
 ) -> Kept:
     """Read what is sound in the slots with headers ``heads`` and indices ``ids``."""
     finished = heads["state"] == SlotState.FINISHED
-    base = heads["init_ns" if layout.clock.unit is ClockKind.GLOBALTIMER else "init_clock"]
+    base = heads["init_ns" if layout.unit is ClockKind.GLOBALTIMER else "init_clock"]
     base = base.astype(f"<u{layout.clock.bits // 8}")
     counts = Counts(source.data, layout, ids, heads["attempted"], base)
     attempted = reached = counts.attempted(finished, notes)
@@ -108,7 +100,10 @@ def kept_records(
         kept = np.bincount(row, minlength=len(kept))
     if placed.any():
         records = _by_time(records, row, placed, base)
-    return Kept(records, row, kept, attempted, reached, placed)
+    kinds: Column = records["tag"] >> abi.KIND_SHIFT
+    if placed.any():
+        kinds = _plain_kinds(kinds)
+    return Kept(records, row, kept, attempted, reached, kinds)
 
 
 @dataclass(frozen=True, slots=True)

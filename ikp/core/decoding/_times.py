@@ -130,8 +130,9 @@ class Timeline:
         rates[known] = spans
         return rates
 
-    def note(self, notes: list[str], advertised: bool) -> None:
-        """Tell what the clock can't."""
+    def notes(self, advertised: bool) -> list[str]:
+        """Tell what the clock can't; ``advertised`` is whether the device names a rate."""
+        notes = []
         if self.backwards.any():
             notes.append(
                 f"the clocks of {np.count_nonzero(self.backwards)} warps ran backwards from init "
@@ -165,3 +166,4 @@ class Timeline:
                 f"{1 / self.fit.ns_per_tick:.2f} GHz is taken, "
                 + ("as the device advertises" if advertised else "which is a guess")
             )
+        return notes

@@ -6,7 +6,6 @@ can't be true is skipped and counted in the launch's notes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,23 +13,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, OverflowMode, Rows, SlotState
+from ikp.core.abi import OverflowMode, SlotState
 from ikp.core.decoding._records import Kept, kept_records, used_slots
 from ikp.core.decoding._times import NOMINAL_HZ, Timeline
-from ikp.core.decoding.launch_header import (
-    Layout,
-    Source,
-    is_summed,
-    language_of,
-    note_differences,
-    read_launch_header,
-    selection_of,
-    triple,
-)
-from ikp.core.decoding.losses import needed_bytes, note_losses, why_no_room
+from ikp.core.decoding.launch_header import Layout, Source, read_layout
+from ikp.core.decoding.losses import needed_bytes, note_losses
 from ikp.core.regions import fallback_name, merge
-from ikp.core.totals import make_totals, split_totals
-from ikp.core.trace import Column, Events, Launch, Region, Slots, Totals, Trace, make_columns
+from ikp.core.totals import make_totals, total_columns
+from ikp.core.trace import (
+    Column,
+    Events,
+    Launch,
+    Region,
+    Slots,
+    Totals,
+    Trace,
+    make_columns,
+    no_totals,
+)
 
 _Columns = dict[str, Column]
 
@@ -72,26 +72,22 @@ def decode(
 
 
 def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
-    header = read_launch_header(source)
-    if header is None:
+    layout = read_layout(source)
+    if layout is None:
         return None
-    notes: list[str] = []
-    layout = _layout(header, source, notes)
-    heads, ids = used_slots(source, layout, int(header["grid_id"]), notes)
-    finished = heads["state"] == SlotState.FINISHED
-    kept = kept_records(source, layout, heads, ids, notes)
-    timeline = Timeline(layout.clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
-    slots, events, totals = _columns(layout, heads, ids, kept, timeline)
+    notes = list(layout.notes)
+    kept, timeline, slots, events, totals = _columns(source, layout, notes)
+    clock_notes = timeline.notes(advertised=source.clock_rate_hz > 0)
+    finished = slots["finished"]
     needed = needed_bytes(layout, kept.reached, finished)
     note_losses(notes, source, layout, kept, finished, needed)
-    timeline.note(notes, advertised=source.clock_rate_hz > 0)
     launch = Launch(
         label=source.label,
-        grid=triple(header["grid"]),
-        block=triple(header["block"]),
-        warps_per_block=int(header["warps_per_block"]),
+        grid=layout.grid,
+        block=layout.block,
+        warps_per_block=layout.warps_per_block,
         device=source.device,
-        backend=language_of(header, source),
+        backend=layout.language,
         clock=timeline.fit,
         overflow=layout.overflow.name.lower(),
         capacity=layout.capacity,
@@ -101,64 +97,49 @@ def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
         unfinished=int((~finished).sum()),
         needed_bytes=needed,
         relaunches=layout.relaunches,
-        notes=tuple(notes),
+        notes=(*notes, *clock_notes),
         rank=source.rank,
         mode="totals" if layout.summed else "timeline",
     )
     names = merge([known, source.regions or {}])
-    regions = np.concatenate([events.pop("region"), totals["region"]])
-    return _Decoded(launch, slots, events, totals, regions, names)
-
-
-def _layout(header: np.void, source: Source, notes: list[str]) -> Layout:
-    """Return how the launch divided its segment; tell where that is not as it was asked for."""
-    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
-    note_differences(header, source, notes)
-    summed = is_summed(header, source, notes)
-    chosen = selection_of(header, source, notes)
-    warps = chosen.chosen_warps(int(header["warps_per_block"]))
-    slots = chosen.count_blocks(math.prod(triple(header["grid"]))) * len(warps)
-    slot_bytes = int(header["slot_bytes"])
-    capacity = abi.slot_capacity(slot_bytes, overflow, clock)
-    needed, shortage = why_no_room(header, source, slots)
-    if shortage:
-        notes.append(shortage)
-        slots = capacity = 0
-    return Layout(
-        clock=clock,
-        overflow=overflow,
-        summed=summed,
-        chosen=chosen,
-        warps=warps,
-        slots=slots,
-        slot_bytes=slot_bytes,
-        capacity=capacity,
-        needed_bytes=needed,
-        relaunches=max(0, int(header["launches"]) - 1),
-    )
+    regions = events.pop("region")
+    return _Decoded(launch, slots, events, totals, totals.get("region", regions), names)
 
 
 def _columns(
-    layout: Layout, heads: Rows, ids: NDArray[np.int64], kept: Kept, timeline: Timeline
-) -> tuple[_Columns, _Columns, _Columns]:
-    """Return the columns of slots, events and totals; ``region`` and ``role`` hold ids."""
+    source: Source, layout: Layout, notes: list[str]
+) -> tuple[Kept, Timeline, _Columns, _Columns, _Columns]:
+    """Return what the slots hold, on which timeline, and the columns of slots, events and totals.
+
+    ``region`` and ``role`` hold ids. A launch that kept totals has no events, and one that kept
+    events no columns of totals.
+    """
+    heads, ids = used_slots(source, layout, notes)
+    finished = heads["state"] == SlotState.FINISHED
+    kept = kept_records(source, layout, heads, ids, notes)
+    warps = max(1, len(layout.warps))
+    block = layout.chosen.chosen_blocks(ids // warps)
+    timeline = Timeline(layout.clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
     start = timeline.slot_start()
     end = np.maximum(timeline.slot_end(), start)
-    rates = timeline.rates(start, end)
-    totals, records, row = split_totals(kept.records, kept.row, rates, summed=layout.summed)
+    records, row = kept.records, kept.row
+    totals: _Columns = {}
+    if layout.summed:
+        totals = total_columns(records, row, timeline.rates(start, end))
+        records, row = records[:0], row[:0]
     lost_oldest = (kept.reached > layout.capacity) & (layout.overflow is OverflowMode.WRAP)
     event_start, event_end, ticks = timeline.place(records, row, lost_oldest)
     np.maximum.at(end, row, event_end)
     slots = {
-        "block": layout.chosen.chosen_blocks(ids // max(1, len(layout.warps))),
-        "warp": layout.warps[ids % max(1, len(layout.warps))],
+        "block": block,
+        "warp": layout.warps[ids % warps],
         "sm": heads["sm"],
         "role": heads["role"],
         "start_ns": start,
         "end_ns": end,
         "attempted": kept.attempted,
         "kept": kept.kept,
-        "finished": heads["state"] == SlotState.FINISHED,
+        "finished": finished,
     }
     tag = records["tag"]
     events = {
@@ -171,7 +152,7 @@ def _columns(
         "payload_type": tag >> abi.PAYLOAD_SHIFT & 3,
         "payload": records["payload"],
     }
-    return slots, events, totals
+    return kept, timeline, slots, events, totals
 
 
 def _index_regions(
@@ -183,7 +164,7 @@ def _index_regions(
     """
     occurring = [_occurring(d.region, np.array(sorted(d.names), np.uint32)) for d in decoded]
     tables = [
-        [Region(i, d.names.get(i, fallback_name(i))) for i in ids.tolist()]
+        [Region(i, _name_of(i, d.names)) for i in ids.tolist()]
         for d, ids in zip(decoded, occurring, strict=True)
     ]
     regions = sorted({region for table in tables for region in table}, key=lambda r: (r.id, r.name))
@@ -198,7 +179,7 @@ def _index_roles(decoded: Sequence[_Decoded]) -> tuple[str, ...]:
     """Return the names of the roles that occur; make each slot's role an index among them."""
     used = [np.unique(d.slots["role"]).tolist() for d in decoded]
     tables = [
-        {number: d.names.get(number, fallback_name(number)) if number else "" for number in numbers}
+        {number: _name_of(number, d.names) if number else "" for number in numbers}
         for d, numbers in zip(decoded, used, strict=True)
     ]
     names = ("", *sorted({name for table in tables for name in table.values()} - {""}))
@@ -207,6 +188,10 @@ def _index_roles(decoded: Sequence[_Decoded]) -> tuple[str, ...]:
         index = np.array([names.index(name) for name in table.values()], np.int64)
         d.slots["role"] = index[np.searchsorted(numbers, d.slots["role"])]
     return names
+
+
+def _name_of(number: int, names: Mapping[int, str]) -> str:
+    return names[number] if number in names else fallback_name(number)
 
 
 def _occurring(ids: NDArray[np.uint32], known: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -235,12 +220,7 @@ def _concatenate(
     }
     rows = [d.events["slot"] + b for d, b in zip(decoded, base, strict=False)]
     of_event = [ids[: len(r)] for ids, r in zip(regions, rows, strict=True)]
-    totals = {
-        name: np.concatenate([d.totals[name] for d in decoded] or [np.empty(0)])
-        for name in ("kind", "count", "ticks", "total_ns")
-    }
-    of_total = [ids[len(r) :] for ids, r in zip(regions, rows, strict=True)]
-    summed = [d.totals["slot"] + b for d, b in zip(decoded, base, strict=False)]
+    totals = _concatenate_totals(list(zip(decoded, base.tolist(), regions, strict=False)))
     return (
         make_columns(Slots, launch=np.repeat(np.arange(len(decoded)), counts), **slots),
         make_columns(
@@ -249,9 +229,22 @@ def _concatenate(
             region=np.concatenate(of_event or [np.empty(0, np.int64)]),
             **events,
         ),
-        make_totals(
-            slot=np.concatenate(summed or [np.empty(0, np.int64)]),
-            region=np.concatenate(of_total or [np.empty(0, np.int64)]),
-            **totals,
-        ),
+        totals,
+    )
+
+
+def _concatenate_totals(
+    decoded: Sequence[tuple[_Decoded, int, NDArray[np.int64]]],
+) -> Totals:
+    """Return the totals of launches; with each come its first slot, and its rows' regions."""
+    summed = [(d.totals, first, region) for d, first, region in decoded if d.totals]
+    if not summed:
+        return no_totals()
+    return make_totals(
+        slot=np.concatenate([totals["slot"] + first for totals, first, _ in summed]),
+        region=np.concatenate([region for _, _, region in summed]),
+        **{
+            name: np.concatenate([totals[name] for totals, _, _ in summed])
+            for name in ("kind", "count", "ticks", "total_ns")
+        },
     )

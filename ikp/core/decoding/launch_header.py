@@ -1,4 +1,4 @@
-"""The launch header of a segment: whether it is one, and what it says."""
+"""The launch header of a segment: whether it is one, what it says, and so how the rest lies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
-from ikp.core.selection import EVERYTHING, MAX_WARPS, Selection
+from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection
 from ikp.errors import DecodeError
 
 
@@ -37,7 +37,13 @@ class Source:
 class Layout:
     """How a launch divided its segment among the warps that record."""
 
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    warps_per_block: int
+    grid_id: int
+    language: str
     clock: ClockKind
+    unit: ClockKind  # of the clock
     overflow: OverflowMode
     summed: bool  # totals are kept, not events
     chosen: Selection
@@ -47,14 +53,56 @@ class Layout:
     capacity: int  # records that a slot can get
     needed_bytes: int  # of a segment with room, where there is none
     relaunches: int  # earlier launches that wrote to the segment
-
-    @property
-    def fresh(self) -> bool:
-        """Whether no earlier launch wrote here, so that all is zero where this one didn't."""
-        return not self.relaunches
+    fresh: bool  # there was none, so that all is zero where this one didn't write
+    notes: tuple[str, ...]  # where that is not as it was asked for, in words
 
 
-def is_summed(header: np.void, source: Source, notes: list[str]) -> bool:
+def read_layout(source: Source) -> Layout | None:
+    """Return how a launch divided its segment; None if no kernel wrote to that.
+
+    Raises:
+        DecodeError: the segment is truncated, foreign, corrupt, or of another ABI version.
+    """
+    header = _read_header(source)
+    if header is None:
+        return None
+    notes: list[str] = []
+    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
+    _note_differences(overflow, clock.bits, source, notes)
+    summed = _is_summed(header, source, notes)
+    chosen = _selection_of(header, source, notes)
+    grid, warps_per_block = _triple(header["grid"]), int(header["warps_per_block"])
+    warps = chosen.chosen_warps(warps_per_block)
+    slots = chosen.count_blocks(math.prod(grid)) * len(warps)
+    slot_bytes, relaunches = int(header["slot_bytes"]), max(0, int(header["launches"]) - 1)
+    capacity = abi.slot_capacity(slot_bytes, overflow, clock)
+    needed, shortage = _why_no_room(source, slots, slot_bytes, overflow, clock)
+    if shortage:
+        notes.append(shortage)
+        slots = capacity = 0
+    return Layout(
+        grid=grid,
+        block=_triple(header["block"]),
+        warps_per_block=warps_per_block,
+        grid_id=int(header["grid_id"]),
+        language=_language_of(header, source),
+        clock=clock,
+        unit=clock.unit,
+        overflow=overflow,
+        summed=summed,
+        chosen=chosen,
+        warps=warps,
+        slots=slots,
+        slot_bytes=slot_bytes,
+        capacity=capacity,
+        needed_bytes=needed,
+        relaunches=relaunches,
+        fresh=not relaunches,
+        notes=tuple(notes),
+    )
+
+
+def _is_summed(header: np.void, source: Source, notes: list[str]) -> bool:
     """Return whether the kernel kept totals; tell where it did not heed the wish."""
     summed = _has(header, Option.TOTALS)
     if source.totals and not summed:
@@ -64,12 +112,11 @@ def is_summed(header: np.void, source: Source, notes: list[str]) -> bool:
     return summed
 
 
-def note_differences(header: np.void, source: Source, notes: list[str]) -> None:
+def _note_differences(overflow: OverflowMode, bits: int, source: Source, notes: list[str]) -> None:
     """Tell where the layout of the records is not what the session asked for.
 
     Which clock it is, a backend may choose: the interpreter has only the host's.
     """
-    overflow, bits = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"])).bits
     found = {}
     if source.overflow not in (None, overflow):
         found[f"overflow={overflow.name.lower()!r}"] = source.overflow.name.lower()
@@ -82,7 +129,7 @@ def note_differences(header: np.void, source: Source, notes: list[str]) -> None:
         )
 
 
-def selection_of(header: np.void, source: Source, notes: list[str]) -> Selection:
+def _selection_of(header: np.void, source: Source, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
     taken = _taken(header, source)
     if not _has(header, Option.SELECTED):
@@ -113,7 +160,7 @@ def _has(header: np.void, option: Option) -> bool:
     return bool(int(header["options"]) & option)
 
 
-def read_launch_header(source: Source) -> np.void | None:
+def _read_header(source: Source) -> np.void | None:
     """Return the launch header of a segment, checked; None if no kernel wrote one.
 
     Raises:
@@ -152,7 +199,7 @@ _OF_KERNELS = tuple(
 
 
 def _check_launch(header: np.void, source: Source, where: str) -> None:
-    grid, block = triple(header["grid"]), triple(header["block"])
+    grid, block = _triple(header["grid"]), _triple(header["block"])
     blocks, threads = math.prod(grid), math.prod(block)
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
     lanes = 64 if _has(header, Option.LANES64) else 32
@@ -200,14 +247,40 @@ def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
     return (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
 
 
-def language_of(header: np.void, source: Source) -> str:
+def _language_of(header: np.void, source: Source) -> str:
     """Return what the kernel says it was written in, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER
     return Language(language).name.lower() if known else source.backend
 
 
-def triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
+def _triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
     """Return x, y and z as Python integers."""
     x, y, z = (int(v) for v in values)
     return x, y, z
+
+
+_FIRST_RECORDS = 64
+"""Records per warp to propose where a buffer was too small to learn how many there are."""
+
+
+def _why_no_room(
+    source: Source, slots: int, slot_bytes: int, overflow: OverflowMode, clock: ClockKind
+) -> tuple[int, str]:
+    """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
+    if not slots:
+        return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
+    if slot_bytes < abi.min_slot_bytes(overflow, clock):
+        needed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
+        return needed, (
+            f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "
+            f"{remedy(source, needed)} holds {_FIRST_RECORDS} records per warp"
+        )
+    return 0, ""
+
+
+def remedy(source: Source, needed: int) -> str:
+    """Return what to call so that a buffer has so many bytes."""
+    if needed > abi.MAX_SEGMENT_BYTES:
+        return f"only {needed} bytes, more than a buffer can have,"
+    return f"prof.buffer({source.label!r}, size={needed})"

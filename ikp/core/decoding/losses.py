@@ -8,32 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.abi import OverflowMode
 from ikp.core.decoding._records import Kept
-from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.launch_header import Layout, Source, remedy
 
 _LOSSES = re.compile(
     r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"
 )
 """How the notes below begin, of what the launch's own figures say, too."""
-_FIRST_RECORDS = 64
-"""Records per warp to propose where a buffer was too small to learn how many there are."""
 
 
 def tells_loss(note: str) -> bool:
     """Return whether a launch's figures tell what a note does: dropped, unfinished, relaunched."""
     return _LOSSES.match(note) is not None
-
-
-def why_no_room(header: np.void, source: Source, slots: int) -> tuple[int, str]:
-    """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
-    overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
-    if not slots:
-        return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
-    if int(header["slot_bytes"]) < abi.min_slot_bytes(overflow, clock):
-        needed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
-        return needed, _too_small(source, slots, needed)
-    return 0, ""
 
 
 def note_losses(
@@ -50,7 +37,7 @@ def note_losses(
     if dropped:
         which = "the oldest" if layout.overflow is OverflowMode.WRAP else "the latest"
         notes.append(
-            f"{dropped} {what} dropped ({which} of each full slot); {_remedy(source, needed)} "
+            f"{dropped} {what} dropped ({which} of each full slot); {remedy(source, needed)} "
             "would have held all"
         )
     unfinished = int(np.count_nonzero(~finished))
@@ -81,19 +68,6 @@ def note_losses(
 
 def _warps(count: int) -> str:
     return f"{count} {'warp' if count == 1 else 'warps'}"
-
-
-def _too_small(source: Source, slots: int, needed: int) -> str:
-    return (
-        f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "
-        f"{_remedy(source, needed)} holds {_FIRST_RECORDS} records per warp"
-    )
-
-
-def _remedy(source: Source, needed: int) -> str:
-    if needed > abi.MAX_SEGMENT_BYTES:
-        return f"only {needed} bytes, more than a buffer can have,"
-    return f"prof.buffer({source.label!r}, size={needed})"
 
 
 def needed_bytes(layout: Layout, reached: NDArray[np.int64], finished: NDArray[np.bool_]) -> int:

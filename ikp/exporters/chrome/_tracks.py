@@ -15,8 +15,7 @@ from typing import Final
 import numpy as np
 
 from ikp.core.trace import Launch
-from ikp.exporters.timeline.launches import Track, process_names
-from ikp.exporters.timeline.tracks import Layout
+from ikp.exporters.timeline.tracks import Layout, Track, process_names
 
 _PER_LAUNCH: Final = 1 << 16
 """More SMs than any GPU has, to keep the processes of each launch together."""

@@ -14,7 +14,7 @@ from ikp.exporters.chrome._tracks import Threads, as_json, event, times
 from ikp.exporters.text import Part, integers, join, texts, thousandths
 from ikp.exporters.timeline.batches import Batches
 from ikp.exporters.timeline.sums import NAME, Sums
-from ikp.exporters.timeline.tracks import Layout, counters, in_use, lay_out
+from ikp.exporters.timeline.tracks import Layout, lay_out
 from ikp.progress import track
 
 _EVENTS_AT_ONCE: Final = 1 << 16
@@ -37,9 +37,8 @@ def write(trace: Trace, out: BinaryIO, name: str) -> None:
 
 def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     """Yield the start of the file, then events, each with a comma at its end."""
-    used_start, used_end = in_use(trace)
-    origin = int(used_start.min()) if len(used_start) else 0
-    layout, threads = lay_out(trace, used_start, used_end), Threads()
+    layout, threads = lay_out(trace), Threads()
+    origin = layout.span[0] if layout.span else 0
     about = {
         "start_unix_ns": origin,
         "launches": [{**asdict(one), "dropped": one.dropped} for one in trace.launches],
@@ -50,7 +49,7 @@ def _lines(trace: Trace, name: str) -> Iterator[bytes]:
     yield from threads.of(layout, trace.launches)
     yield from _launches(trace, layout, threads, origin)
     yield from _blocks(trace, layout, threads, origin)
-    yield from _counters(trace, layout, threads, origin)
+    yield from _counters(layout, threads, origin)
     yield from _sums(trace, layout, threads, origin)
     events = Events(trace, threads, origin)
     batches = Batches(trace, layout, _EVENTS_AT_ONCE)
@@ -73,8 +72,8 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
 def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield the ranges that show where each block ran, lane by lane."""
     grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
-    for low in range(0, len(layout.blocks), _BLOCKS_AT_ONCE):
-        blocks = layout.blocks.part(low, min(low + _BLOCKS_AT_ONCE, len(layout.blocks)))
+    for low in range(0, len(layout.blocks.block), _BLOCKS_AT_ONCE):
+        blocks = layout.blocks.part(low, low + _BLOCKS_AT_ONCE)
         x, y, _ = grids[blocks.launch].T
         fields: list[tuple[bytes, Part]] = [
             (b'{"ph":"X",', texts([threads.heads[uuid] for uuid in blocks.track.tolist()])),
@@ -91,9 +90,9 @@ def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iter
         yield join(*(part for field in fields for part in field), b"}},\n")
 
 
-def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
+def _counters(layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield, for each launch, how many blocks and warps ran at any time."""
-    for uuid, name, moments, values in counters(trace.slots, layout):
+    for uuid, name, (moments, values) in layout.counters:
         state, what = name.encode().split()
         begin = b'{"ph":"C","pid":%d,"name":"%s","ts":' % (threads.process[uuid], state)
         args = b',"args":{"%s":' % what
@@ -102,7 +101,7 @@ def _counters(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
 
 def _sums(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield a range for each warp that summed up, with what it did."""
-    slots, sums = trace.slots, Sums.of(trace)
+    slots, sums = trace.slots, Sums.of(trace) if len(trace.totals) else None
     for slot, told in sums.told(_DIGITS) if sums else ():
         start, end = int(slots.start_ns[slot]), int(slots.end_ns[slot])
         head = threads.heads[int(layout.slot_track[slot])]

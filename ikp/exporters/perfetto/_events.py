@@ -14,19 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
-from ikp.core.args import ArgColumn
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
-from ikp.exporters.perfetto._packets import (
-    INTEGER,
-    Clock,
-    FirstIds,
-    argument,
-    event_type,
-    packet,
-    typed,
-)
+from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
+from ikp.exporters.perfetto._setup import Clock, FirstIds, OwnArgs
 from ikp.exporters.protobuf.shapes import Message, join
 from ikp.exporters.protobuf.varints import (
     FIXED64,
@@ -63,8 +55,8 @@ class Encoder:
         slot = events.slot.astype(np.intp)
         name, ticks = self._ticks(batch, slot)
         return EventColumns(
-            start=self._clock.times(events.start_ns),
-            end=self._clock.times(events.end_ns),
+            start=events.start_ns - self._clock.zero,
+            end=events.end_ns - self._clock.zero,
             is_range=batch.ranges,
             name=self._names.take(events.region.astype(np.intp)),
             block=self._blocks.take(slot),
@@ -73,10 +65,18 @@ class Encoder:
             ticks_name=name,
             payload=events.payload,
             payload_type=events.payload_type,
-            args=self._args.messages(batch.rows),
+            args=self._own_args(batch.rows),
             opens=batch.opens,
             closes=batch.closes,
             flows=self._flows(batch.rows),
+        )
+
+    def _own_args(self, rows: NDArray[np.intp]) -> tuple[Message, ...]:
+        """Return the trace's own arguments of the given events."""
+        parts = zip(self._args.kinds, self._args.columns, strict=True)
+        return tuple(
+            argument(encoded_varint(iid), *typed(column.take(rows), kind))
+            for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG)
         )
 
     def _flows(self, rows: NDArray[np.intp]) -> Flows | None:
@@ -101,8 +101,8 @@ class EventColumns:
     Columns hold varints: interned names, block and track ids, ticks.
     """
 
-    start: Words  # what the trace's clock shows
-    end: Words
+    start: Ints  # what the trace's clock shows
+    end: Ints
     is_range: NDArray[np.bool_]  # an instant where it is not
     name: Column
     block: Column
@@ -163,7 +163,7 @@ def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
     streams.append((closing, moved[batch.closes[rows]]))
     instants = packet(
         batch.end[late],
-        event_type(EventType.INSTANT),
+        TYPES[EventType.INSTANT],
         tag(Event.TRACK_UUID, VARINT),
         batch.track.take(late),
         NAMED,
@@ -190,13 +190,13 @@ def _opening(batch: EventColumns) -> Message:
 
 def _type(is_range: NDArray[np.bool_]) -> tuple[bytes | Column, ...]:
     if is_range.all():
-        return (event_type(EventType.SLICE_BEGIN),)
+        return (TYPES[EventType.SLICE_BEGIN],)
     types = np.where(is_range, EventType.SLICE_BEGIN, EventType.INSTANT)
     return tag(Event.TYPE, VARINT), varints(types)
 
 
-def _closing(end: Words, track: Column) -> Message:
-    return packet(end, event_type(EventType.SLICE_END), tag(Event.TRACK_UUID, VARINT), track)
+def _closing(end: Ints, track: Column) -> Message:
+    return packet(end, TYPES[EventType.SLICE_END], tag(Event.TRACK_UUID, VARINT), track)
 
 
 def _payload(batch: EventColumns) -> list[Message]:
@@ -245,38 +245,3 @@ def widen_float(bits: NDArray[np.uint32]) -> Words:
     fraction = (bits[nan] & np.uint32(0x7FFFFF)).astype(np.uint64) << np.uint64(29)
     wide[nan] = sign | np.uint64(0x7FF << 52) | fraction
     return wide
-
-
-@dataclass(frozen=True, slots=True)
-class OwnArgs:
-    """A trace's arguments, and the texts that occur in them: the i-th is interned as ``i + 1``."""
-
-    columns: tuple[ArgColumn, ...]  # those of texts hold numbers of texts
-    kinds: str  # numpy's kind of each
-    texts: tuple[str, ...]
-
-    @classmethod
-    def of(cls, trace: Trace) -> OwnArgs:
-        """Intern the texts of a trace's arguments."""
-        texts: dict[str, int] = {}
-        columns = [_interned(column, texts) for column in trace.args.values()]
-        kinds = "".join(column.values.dtype.kind for column in trace.args.values())
-        return cls(tuple(columns), kinds, tuple(texts))
-
-    def messages(self, rows: NDArray[np.intp]) -> tuple[Message, ...]:
-        """Return the arguments of the given events."""
-        parts = zip(self.kinds, self.columns, strict=True)
-        return tuple(
-            argument(encoded_varint(iid), *typed(column.take(rows), kind))
-            for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG)
-        )
-
-
-def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
-    if column.values.dtype.kind != "U":
-        return column
-    distinct, code = np.unique(column.values[column.given], return_inverse=True)
-    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
-    values = np.zeros(len(column), np.int64)
-    values[column.given] = np.array(iids, np.int64)[code]
-    return ArgColumn(values, column.given)

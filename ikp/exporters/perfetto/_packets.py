@@ -1,27 +1,16 @@
-"""What all packets share: what a file's times and ids count from, and the shapes of packets.
-
-Perfetto can join files: one behind the other (``cat``), or in an archive. Ids of tracks, clocks and
-flows then share one space, and whatever has equal ids becomes one. So each file's begin at
-numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
-same trace gets the same ids each time.
-"""
+"""The packets of which there are many: their shapes, those of blocks, and those of counters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
-from ikp.core.rows import row_tables
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.perfetto._schema import (
-    FIRST_GLOBAL_CLOCK,
-    FIRST_OWN_ARG,
-    MAX_TRACKS,
     NEEDS_STATE,
     SEQUENCE,
     Annotation,
@@ -30,110 +19,60 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Packet,
 )
-from ikp.exporters.protobuf.shapes import Message, message
+from ikp.exporters.perfetto._setup import Clock
+from ikp.exporters.protobuf.shapes import Message, join, join_groups
 from ikp.exporters.protobuf.varints import (
     BYTES,
     FIXED64,
     VARINT,
-    VARINT_BITS,
     WORD,
     Column,
-    Integers,
-    Words,
     as_words,
-    same_size,
+    encoded_varint,
     tag,
     texts,
     varints,
 )
+from ikp.exporters.timeline.blocks import Blocks
 
-_MAX_TIME: Final = (1 << 63) - 1
-"""Perfetto's trace processor keeps times in signed 64-bit numbers."""
+Ints = NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where the file's clock stands at one moment: at ``ticks``, at ``unix_ns``."""
-
-    unix_ns: int
-    ticks: int
-
-    @classmethod
-    def over(cls, start: NDArray[np.int64], end: NDArray[np.int64]) -> Clock:
-        """Return a clock for the given intervals, on which all times take equally many bytes."""
-        if not len(start):
-            return cls(0, 0)
-        first = int(start.min())
-        span = int(end.max()) - first + 1
-        ticks = same_size(span)
-        return cls(first, ticks if ticks + span <= _MAX_TIME else 0)
-
-    def time(self, unix_ns: int) -> int:
-        """Return what the clock shows at the given moment."""
-        return unix_ns - self.unix_ns + self.ticks
-
-    def times(self, unix_ns: NDArray[np.int64]) -> Words:
-        """Return what the clock shows at the given moments, none of them before the first."""
-        return as_words(unix_ns - (self.unix_ns - self.ticks))
+_AT_ONCE: Final = 4096
+"""Blocks encoded together: enough to hide the cost of each numpy call, few enough for the cache."""
+_FAST: Final = 1
+_WINDOW_BITS: Final = 12
+"""What repeats does so within a few packets; short distances take fewer bits."""
 
 
-_TRACK_BYTES: Final = 6
-"""What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
-encode. With 20,000 tracks each, two files have one in common once in 10^8."""
-_LEAST: Final = 1 << VARINT_BITS * (_TRACK_BYTES - 1)
-"""The least number that takes so many bytes. The greatest one is just below 128 times that."""
+def compressed(packets: bytes | NDArray[np.uint8]) -> bytes:
+    """Return packets as one packet that holds them all, deflated."""
+    from isal import igzip_lib
 
-
-@dataclass(frozen=True, slots=True)
-class FirstIds:
-    """Where the ids of one file begin."""
-
-    clock: int
-    track: int
-    flow: int
-    region: int  # interned, among the names of events
-    sums: int  # interned behind those: the name of the slices of what was summed up
-    region_arg: int  # interned, among the names of arguments: a region as part of such a slice
-
-    @classmethod
-    def of(cls, trace: Trace) -> FirstIds:
-        """Draw ids from what tells a trace from any other one."""
-        digest = blake2b(digest_size=24)
-        facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
-        sizes = [len(rows) for rows in row_tables(trace)]
-        digest.update(repr((facts, *sizes)).encode(errors="replace"))
-        for name in Slots.__slots__:
-            digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
-        words = np.frombuffer(digest.digest(), "<u8").tolist()
-        region = same_size(len(trace.regions) + 1)
-        return cls(
-            clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
-            track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
-            flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
-            region=region,
-            sums=region + len(trace.regions),
-            region_arg=FIRST_OWN_ARG + len(trace.args),
-        )
+    content: bytes = igzip_lib.compress(
+        packets, _FAST, igzip_lib.COMP_ZLIB, igzip_lib.MEM_LEVEL_DEFAULT, _WINDOW_BITS
+    )
+    inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content))
+    outer = tag(Packet.PACKET, BYTES) + encoded_varint(len(inner) + len(content))
+    return outer + inner + content
 
 
 INTEGER: Final = tag(Annotation.INT_VALUE, VARINT)
 
 
-def packet(times: Words, *event: bytes | Column | Message) -> Message:
-    """Return packets that each hold one track event of the given parts, at the given times."""
-    return message(
-        tag(Packet.PACKET, BYTES),
+TYPES: Final = {kind: tag(Event.TYPE, VARINT) + bytes([kind]) for kind in EventType}
+"""The field that says what an event is."""
+
+
+def packet(times: Ints, *event: bytes | Column | Message) -> Message:
+    """Return packets that each hold one track event of the given parts, at the clock's times."""
+    parts = (
         tag(Packet.TIMESTAMP, VARINT),
         varints(times),
         tag(Packet.SEQUENCE_ID, VARINT) + bytes([SEQUENCE]),
-        message(tag(Packet.TRACK_EVENT, BYTES), *event),
+        Message(tag(Packet.TRACK_EVENT, BYTES), event),
         tag(Packet.SEQUENCE_FLAGS, VARINT) + bytes([NEEDS_STATE]),
     )
-
-
-def event_type(kind: EventType) -> bytes:
-    """Return the field that says what an event is."""
-    return tag(Event.TYPE, VARINT) + bytes([kind])
+    return Message(tag(Packet.PACKET, BYTES), parts)
 
 
 def argument(
@@ -148,22 +87,12 @@ def argument(
     ``field`` holds the argument: the event's, or that of a dict.
     """
     iid = bytes([name]) if isinstance(name, Arg) else name
-    return message(field, tag(Annotation.NAME_IID, VARINT), iid, value_tag, value)
-
-
-def integer(name: Arg, values: Integers) -> Message:
-    """Return an argument that is an integer."""
-    return argument(name, varints(values))
+    return Message(field, (tag(Annotation.NAME_IID, VARINT), iid, value_tag, value))
 
 
 def entry(name: Arg, value: Column, value_tag: bytes = INTEGER) -> Message:
     """Return an entry of an argument that is a dict."""
     return argument(name, value, value_tag, tag(Annotation.DICT_ENTRIES, BYTES))
-
-
-def text(field: int, values: list[bytes]) -> Message:
-    """Return a field that is a string."""
-    return message(tag(field, BYTES), texts(values))
 
 
 def typed(column: ArgColumn, kind: str = "") -> tuple[Column, bytes]:
@@ -184,3 +113,75 @@ _TAGS: Final = {
     "b": tag(Annotation.BOOL_VALUE, VARINT),
     "U": tag(Annotation.STRING_VALUE_IID, VARINT),
 }
+
+
+def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets of the slices that show where each block ran, lane by lane.
+
+    They also carry what is known of each warp.
+    """
+    for low in range(0, len(blocks.block), _AT_ONCE):
+        yield _encode(trace, blocks.part(low, low + _AT_ONCE), clock)
+
+
+def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
+    names, facts = _names(trace, blocks), _warps(trace.slots, blocks)
+    name = Message(tag(Event.NAME, BYTES), (texts(names),))
+    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
+    track = (tag(Event.TRACK_UUID, VARINT), varints(blocks.track))
+    closing = packet(blocks.end - clock.zero, TYPES[EventType.SLICE_END], *track)
+    of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
+    opening = packet(
+        blocks.start - clock.zero,
+        argument(Arg.BLOCK, varints(blocks.block)),
+        argument(Arg.SM, varints(blocks.sm)),
+        argument(Arg.LAUNCH, varints(blocks.launch)),
+        Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, join_groups(warps, blocks.first))),
+        TYPES[EventType.SLICE_BEGIN],
+        *track,
+        name,
+    )
+    places = 2 * np.arange(len(blocks.block))
+    return join((opening, places), (closing, places + 1))
+
+
+def _names(trace: Trace, blocks: Blocks) -> list[bytes]:
+    grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
+    grid = np.maximum(grids[blocks.launch], 1)
+    block = blocks.block
+    x, y, z = block % grid[:, 0], block // grid[:, 0] % grid[:, 1], block // grid[:, :2].prod(1)
+    return [
+        b"block (%d,%d,%d)" % index
+        for index in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
+    ]
+
+
+def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
+    """Return what is told of each slot: name, values, and their tag; what is usual left out."""
+    rows = blocks.slots
+    start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
+    kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
+    unfinished = varints(np.zeros_like(rows)).where(~slots.finished[rows])
+    return [
+        (Arg.WARP, varints(slots.warp[rows]), INTEGER),
+        (Arg.SLOT, varints(rows), INTEGER),
+        (Arg.ROLE, varints(role).where(role != 0), INTEGER),
+        (Arg.START_OFFSET_NS, varints(slots.start_ns[rows] - start), INTEGER),
+        (Arg.END_OFFSET_NS, varints(slots.end_ns[rows] - start), INTEGER),
+        (Arg.KEPT, varints(kept), INTEGER),
+        (Arg.ATTEMPTED, varints(attempted).where(attempted != kept), INTEGER),
+        (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
+    ]
+
+
+def counter(track: int, times: Ints, values: Ints, clock: Clock) -> NDArray[np.uint8]:
+    """Return the packets of a counter: when it changed, and to what."""
+    packets = packet(
+        times - clock.zero,
+        TYPES[EventType.COUNTER],
+        tag(Event.TRACK_UUID, VARINT),
+        varints(np.full(len(times), track)),
+        tag(Event.COUNTER_VALUE, VARINT),
+        varints(values),
+    )
+    return join((packets, np.arange(len(times))))

@@ -1,4 +1,9 @@
-"""The few packets that are written once: names, clocks, tracks, and the evidence.
+"""What a file begins with: where its ids and times start, names, clocks, tracks, and the evidence.
+
+Perfetto can join files: one behind the other (``cat``), or in an archive. Ids of tracks, clocks and
+flows then share one space, and whatever has equal ids becomes one. So each file's begin at
+numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
+same trace gets the same ids each time.
 
 Evidence is what a trace says about itself, as arguments of events: readable in the viewer, and by
 ``_evidence``. Python values become Perfetto's debug annotations: dicts and
@@ -8,18 +13,21 @@ lists nest, integers, floats, booleans and strings keep their type.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from ikp.core.args import ArgColumn
-from ikp.core.trace import Launch, Trace
-from ikp.exporters.perfetto._events import OwnArgs
-from ikp.exporters.perfetto._packets import Clock, FirstIds
+from ikp.core.trace import Launch, Slots, Trace
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
+    FIRST_GLOBAL_CLOCK,
     FIRST_OWN_ARG,
     FORMAT,
+    MAX_TRACKS,
     NEEDS_STATE,
     REALTIME,
     SEQUENCE,
@@ -28,9 +36,9 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Facts,
 )
-from ikp.exporters.timeline.launches import Kind, Track
+from ikp.exporters.protobuf.varints import VARINT_BITS, varint_size
 from ikp.exporters.timeline.sums import NAME, Sums
-from ikp.exporters.timeline.tracks import Layout
+from ikp.exporters.timeline.tracks import Kind, Layout, Track
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -38,6 +46,112 @@ if TYPE_CHECKING:
         TracePacket,
         TrackEvent,
     )
+
+_MAX_TIME: Final = (1 << 63) - 1
+"""Perfetto's trace processor keeps times in signed 64-bit numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Where the file's clock stands at one moment: at ``ticks``, at ``unix_ns``."""
+
+    unix_ns: int
+    ticks: int
+    zero: int  # Unix time in ns at which it shows 0: what to take off each time
+
+    @classmethod
+    def over(cls, span: tuple[int, int] | None) -> Clock:
+        """Return a clock for the time from a first to a last moment, or for none.
+
+        All times on it take equally many bytes.
+        """
+        if span is None:
+            return cls(0, 0, 0)
+        first, length = span[0], span[1] - span[0] + 1
+        ticks = same_size(length)
+        ticks = ticks if ticks + length <= _MAX_TIME else 0
+        return cls(first, ticks, first - ticks)
+
+
+_TRACK_BYTES: Final = 6
+"""What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
+encode. With 20,000 tracks each, two files have one in common once in 10^8."""
+_LEAST: Final = 1 << VARINT_BITS * (_TRACK_BYTES - 1)
+"""The least number that takes so many bytes. The greatest one is just below 128 times that."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstIds:
+    """Where the ids of one file begin."""
+
+    clock: int
+    track: int
+    flow: int
+    region: int  # interned, among the names of events
+    sums: int  # interned behind those: the name of the slices of what was summed up
+    region_arg: int  # interned, among the names of arguments: a region as part of such a slice
+
+    @classmethod
+    def of(cls, trace: Trace) -> FirstIds:
+        """Draw ids from what tells a trace from any other one."""
+        digest = blake2b(digest_size=24)
+        region = same_size(len(trace.regions) + 1)
+        facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
+        sizes = len(trace.events), len(trace.totals)
+        digest.update(repr((facts, *sizes)).encode(errors="replace"))
+        for name in Slots.__slots__:
+            digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
+        words = np.frombuffer(digest.digest(), "<u8").tolist()
+        return cls(
+            clock=FIRST_GLOBAL_CLOCK + words[0] % (1 << 31),
+            track=_LEAST + words[1] % (_LEAST * 127 - MAX_TRACKS),
+            flow=words[2] >> 2,  # flow ids take 8 bytes each, whatever they are
+            region=region,
+            sums=region + len(trace.regions),
+            region_arg=FIRST_OWN_ARG + len(trace.args),
+        )
+
+
+def same_size(span: int) -> int:
+    """Return the least number from which ``span`` successive ones take equally many bytes each.
+
+    Ids and times that start there keep packets alike, which makes them faster to encode.
+    """
+    size = 1
+    while varint_size(_least(size) + max(1, span) - 1) != size:
+        size += 1
+    return _least(size)
+
+
+def _least(size: int) -> int:
+    return 1 << VARINT_BITS * (size - 1) if size > 1 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class OwnArgs:
+    """A trace's arguments, and the texts that occur in them: the i-th is interned as ``i + 1``."""
+
+    columns: tuple[ArgColumn, ...]  # those of texts hold numbers of texts
+    kinds: str  # numpy's kind of each
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> OwnArgs:
+        """Intern the texts of a trace's arguments."""
+        texts: dict[str, int] = {}
+        columns = [_interned(column, texts) for column in trace.args.values()]
+        kinds = "".join(column.values.dtype.kind for column in trace.args.values())
+        return cls(tuple(columns), kinds, tuple(texts))
+
+
+def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
+    if column.values.dtype.kind != "U":
+        return column
+    distinct, code = np.unique(column.values[column.given], return_inverse=True)
+    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
+    values = np.zeros(len(column), np.int64)
+    values[column.given] = np.array(iids, np.int64)[code]
+    return ArgColumn(values, column.given)
 
 
 def setup(
@@ -150,7 +264,7 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
     The one with the evidence comes first: a link to a launch finds it by its time alone.
     """
     for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
-        start, end = clock.time(tracks.start), clock.time(tracks.end)
+        start, end = tracks.start - clock.zero, tracks.end - clock.zero
         opening = _event(EventType.SLICE_BEGIN, tracks.evidence, start, launch.label)
         _annotate(opening.track_event, of_launch(launch, trace.provenance))
         yield opening

@@ -9,17 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Trace
-from ikp.exporters.perfetto._packets import (
-    Clock,
-    FirstIds,
-    entry,
-    event_type,
-    integer,
-    packet,
-    typed,
-)
+from ikp.exporters.perfetto._packets import TYPES, argument, entry, packet, typed
 from ikp.exporters.perfetto._schema import Annotation, Arg, Event, EventType
-from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.perfetto._setup import Clock, FirstIds
+from ikp.exporters.protobuf.shapes import Message, join, join_groups
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, encoded_varint, tag, varints
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
@@ -49,28 +42,23 @@ def _encode(
 ) -> NDArray[np.uint8]:
     start, end = trace.slots.start_ns[slot], trace.slots.end_ns[slot]
     track = (tag(Event.TRACK_UUID, VARINT), varints(layout.slot_track[slot]))
+    named = tag(Annotation.NAME_IID, VARINT) + bytes([Arg[NAME.upper()]])
     opening = packet(
-        clock.times(start),
-        integer(Arg.BLOCK, trace.slots.block[slot]),
-        message(
-            tag(Event.DEBUG_ANNOTATIONS, BYTES),
-            tag(Annotation.NAME_IID, VARINT) + bytes([Arg[NAME.upper()]]),
-            sums,
-        ),
-        event_type(EventType.SLICE_BEGIN),
+        start - clock.zero,
+        argument(Arg.BLOCK, varints(trace.slots.block[slot])),
+        Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (named, sums)),
+        TYPES[EventType.SLICE_BEGIN],
         tag(Event.NAME_IID, VARINT) + name,
         *track,
     )
-    closing = packet(clock.times(np.maximum(start, end)), event_type(EventType.SLICE_END), *track)
+    closing = packet(np.maximum(start, end) - clock.zero, TYPES[EventType.SLICE_END], *track)
     places = 2 * np.arange(len(slot))
     return join((opening, places), (closing, places + 1))
 
 
 def _entries(sums: Sums, first_region: int, rows: slice) -> Message:
     """Return an entry for each of some rows: a dict."""
-    return message(
-        tag(Annotation.DICT_ENTRIES, BYTES),
-        tag(Annotation.NAME_IID, VARINT),
-        varints(first_region + sums.region[rows]),
-        *(entry(Arg[name.upper()], *typed(one.take(rows))) for name, one in sums.facts.items()),
-    )
+    facts = (entry(Arg[name.upper()], *typed(one.take(rows))) for name, one in sums.facts.items())
+    region = varints(first_region + sums.region[rows])
+    name = tag(Annotation.NAME_IID, VARINT)
+    return Message(tag(Annotation.DICT_ENTRIES, BYTES), (name, region, *facts))

@@ -14,8 +14,8 @@ from ikp.exporters.perfetto._arguments import Columns
 from ikp.exporters.perfetto._evidence import to_launch
 from ikp.exporters.perfetto._rebuild import together
 from ikp.exporters.perfetto.contents import Contents
-from ikp.exporters.timeline.launches import group_names, launch_names
-from ikp.exporters.timeline.tracks import distinct
+from ikp.exporters.timeline.blocks import distinct
+from ikp.exporters.timeline.tracks import group_names, launch_names
 
 _MARGIN: Final = 0.05
 """Of the first wave, on both sides of it: its edges are seen, and where the next one starts."""

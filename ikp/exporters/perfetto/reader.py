@@ -11,13 +11,13 @@ import numpy as np
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
+from ikp.exporters.files import faults
 from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto._rebuild import rebuild_rows, rebuild_slots
 from ikp.exporters.perfetto._schema import READABLE, Facts, Packet
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.protobuf.split import DamagedError, Data, Ints, fitting, padded, split, whole
-from ikp.exporters.timeline.checks import faults
 from ikp.paths import path_text
 
 

@@ -38,11 +38,6 @@ class Message:
         )
 
 
-def message(tag: bytes, *parts: bytes | Column | Message) -> Message:
-    """Return a submessage of the given parts."""
-    return Message(tag, parts)
-
-
 def join(*streams: tuple[Message, Ints]) -> NDArray[np.uint8]:
     """Encode messages of several shapes, and lay them end to end.
 

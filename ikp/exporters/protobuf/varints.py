@@ -74,21 +74,6 @@ def tag(field: int, wire_type: int) -> bytes:
     return encoded_varint(field << 3 | wire_type)
 
 
-def same_size(span: int) -> int:
-    """Return the least number from which ``span`` successive ones take equally many bytes each.
-
-    Ids and times that start there keep packets alike, which makes them faster to encode.
-    """
-    size = 1
-    while varint_size(_least(size) + max(1, span) - 1) != size:
-        size += 1
-    return _least(size)
-
-
-def _least(size: int) -> int:
-    return 1 << VARINT_BITS * (size - 1) if size > 1 else 1
-
-
 def as_words(values: Integers) -> Words:
     """Return integers as 64-bit words, negative ones in two's complement, as protobuf does."""
     if values.dtype == np.uint64:

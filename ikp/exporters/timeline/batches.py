@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.flows import arrows, spread
+from ikp.core.flows import arrows, is_flow, spread
 from ikp.core.lanes import arrange
 from ikp.core.trace import Events, Trace
-from ikp.exporters.timeline.launches import Track
-from ikp.exporters.timeline.tracks import Layout, distinct, slot_bounds
+from ikp.exporters.timeline.blocks import distinct, slot_bounds
+from ikp.exporters.timeline.tracks import Layout, Track
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -45,6 +45,7 @@ class Batches:
     def __init__(self, trace: Trace, layout: Layout, events: int) -> None:
         self._trace = trace
         self._cuts = cuts(slot_bounds(trace), events)
+        self._layout = layout
         self._overlaps = _Overlaps(layout)
 
     def __len__(self) -> int:
@@ -55,7 +56,10 @@ class Batches:
             events, rows = by_end(self._trace.events, low, high)
             ranges = events.kind == int(Kind.RANGE)
             stream = arrange(events.slot, events.start_ns, events.end_ns, ranges)
-            track, new = self._overlaps.place(events.slot.astype(np.intp), stream.lane)
+            slot = events.slot.astype(np.intp)
+            track, new = self._layout.slot_track[slot], list[Track]()
+            if stream.lane.any():
+                track, new = self._overlaps.place(slot, stream.lane)
             yield Batch(events, rows, ranges, track, stream.opens, stream.closes, new)
 
 
@@ -68,8 +72,6 @@ class _Overlaps:
 
     def place(self, slot: Rows, lane: Ints) -> tuple[Ints, list[Track]]:
         """Return the track of each event, and the tracks that these events are the first on."""
-        if not lane.any():
-            return self._layout.slot_track[slot], []
         row, one = distinct(slot, lane)
         warps, lanes = self._layout.slot_track[slot[one]], lane[one]
         uuids, new = [], []
@@ -147,6 +149,8 @@ class Arrows:
     @classmethod
     def of(cls, trace: Trace) -> Arrows | None:
         """Find a trace's arrows; None if it has none to show."""
+        if not any(map(is_flow, trace.args)):
+            return None
         source, target = arrows(trace)
         start, end, count = trace.events.start_ns, trace.events.end_ns, len(trace.events)
         shown = end[target] > start[source]

@@ -34,11 +34,9 @@ class Sums:
     facts: dict[str, ArgColumn]  # what entries say: of ranges "count", ..., or "instants"
 
     @classmethod
-    def of(cls, trace: Trace) -> Sums | None:
-        """Return those of a trace; None if nothing was summed up."""
+    def of(cls, trace: Trace) -> Sums:
+        """Return those of a trace that has totals."""
         totals = trace.totals
-        if not len(totals):
-            return None
         ranges = totals.kind == int(Kind.RANGE)
         in_cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
         cycles = in_cycles[trace.slots.launch[totals.slot]]

@@ -19,63 +19,70 @@ that is told, and each has something to show while it is collapsed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
+from enum import Enum
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.lanes import pack
-from ikp.core.trace import Slots, Trace
-from ikp.errors import ExportError
-from ikp.exporters.timeline.launches import (
-    BLOCKS,
-    FIRST_LANE,
-    WARPS,
-    LaunchTracks,
-    Track,
-    launch_tracks,
+from ikp.core.trace import Launch, Trace
+from ikp.exporters.timeline.blocks import (
+    Blocks,
+    Steps,
+    distinct,
+    extents,
+    find_blocks,
+    in_use,
+    occupancy,
+    pack,
 )
 
 Ints = NDArray[np.int64]
 
+FIRST_LANE: Final = 3
+"""Where lanes stand among the rows of a launch: below its two counters."""
+
+
+class Kind(Enum):
+    """What a track shows."""
+
+    SLICES = "slices"
+    COUNTER = "counter"
+
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """One row per block that ran: sorted by launch, SM and lane.
+class Track:
+    """One row in the viewer. ``rank`` orders it among its siblings."""
 
-    ``slots`` are the slots of all blocks, block by block; block i's begin at ``first[i]``.
-    """
+    uuid: int
+    name: str
+    parent: int = 0
+    rank: int = 0
+    kind: Kind = Kind.SLICES
+    description: str = ""
 
-    launch: Ints
-    block: Ints
-    sm: Ints
-    lane: Ints
-    start: Ints
-    end: Ints
-    track: Ints
-    first: Ints
-    slots: Ints
 
-    def __len__(self) -> int:
-        return len(self.launch)
+@dataclass(frozen=True, slots=True)
+class LaunchTracks:
+    """The ids of one launch's own tracks, and when it ran."""
 
-    def part(self, low: int, high: int) -> Blocks:
-        """Return the blocks from ``low`` up to ``high``."""
-        bounds = np.append(self.first, len(self.slots))[low : high + 1]
-        names = ("launch", "block", "sm", "lane", "start", "end", "track")
-        return replace(
-            self,
-            **{name: getattr(self, name)[low:high] for name in names},
-            first=bounds[:-1] - bounds[0],
-            slots=self.slots[bounds[0] : bounds[-1]],
-        )
+    overview: int  # where it is one of all launches
+    parent: int  # of those that follow
+    evidence: int
+    blocks: int
+    warps: int
+    start: int
+    end: int
 
-    def of_launch(self, launch: int) -> Blocks:
-        """Return the blocks of one launch."""
-        low, high = np.searchsorted(self.launch, [launch, launch + 1]).tolist()
-        return self.part(low, high)
+
+class Counted(NamedTuple):
+    """What a counter shows."""
+
+    track: int
+    name: str
+    steps: Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,89 +93,179 @@ class Layout:
     summary: int
     launches: tuple[LaunchTracks, ...]
     blocks: Blocks
+    counters: list[Counted]  # two of each launch: its blocks, and its warps
+    span: tuple[int, int] | None  # from when to when any track is in use; None where none is
     slot_track: Ints  # of each slot: its warp's track
     next_uuid: int  # the first track id that is still free
 
 
-def slot_bounds(trace: Trace) -> Ints:
-    """Return where each slot's events begin; those of slot i end where those of i + 1 begin."""
-    return np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
-
-
-def in_use(trace: Trace) -> tuple[Ints, Ints]:
-    """Return from when to when each slot needs its track: its warp's life, and all its events."""
-    slots, events, bounds = trace.slots, trace.events, slot_bounds(trace)
-    start, end = slots.start_ns.copy(), np.maximum(slots.start_ns, slots.end_ns)
-    filled = np.flatnonzero(bounds[1:] > bounds[:-1])
-    if len(filled):
-        first = bounds[filled]
-        start[filled] = np.minimum(start[filled], np.minimum.reduceat(events.start_ns, first))
-        end[filled] = np.maximum(end[filled], np.maximum.reduceat(events.end_ns, first))
-    return start, end
-
-
-def lay_out(trace: Trace, used_start: Ints, used_end: Ints, first_uuid: int = 1) -> Layout:
+def lay_out(trace: Trace, first_uuid: int = 1) -> Layout:
     """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
-    ``used_start`` and ``used_end`` say, per slot, from when to when its track is in use: as long as
-    its warp ran, and as long as it recorded.
+    A slot's track is in use as long as its warp ran, and as long as it recorded.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
     """
-    blocks, block_of_slot = _find_blocks(trace.slots, used_start, used_end)
-    lane_of_block, lanes = distinct(blocks.launch, blocks.sm, blocks.lane)
-    lane_of_slot = lane_of_block[block_of_slot]
+    used_start, used_end = in_use(trace)
+    span = (int(used_start.min()), int(used_end.max())) if len(used_start) else None
+    blocks, lane_of_slot = find_blocks(trace.slots, used_start, used_end)
     warp = trace.slots.warp.astype(np.int64)
     warp_of_slot, warps = distinct(lane_of_slot, warp)
+    when = extents(blocks, len(trace.launches), span[0] if span else 0)
+    running = occupancy(trace.slots, blocks, len(trace.launches))
 
-    start = int(used_start.min()) if len(used_start) else 0
-    tops, rows = launch_tracks(trace.launches, _extents(trace, blocks, start), first_uuid)
-    lane_uuid = first_uuid + len(tops)
+    tops, launches = launch_tracks(trace.launches, when, first_uuid)
+    lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each
+    lane_uuid = first_uuid + len(tops) + _ROWS * len(launches)
     warp_uuid = lane_uuid + len(lanes)
-    evidence = np.array([row.evidence for row in rows], np.int64)
-    tracks = [
-        *tops,
-        *_lane_tracks(
-            lane_uuid, evidence, blocks.launch[lanes], blocks.sm[lanes], blocks.lane[lanes]
-        ),
-        *_with_roles(
-            _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
-            _roles(trace, warp_of_slot, len(warps)),
-        ),
-    ]
+    evidence = np.array([one.evidence for one in launches], np.int64)
+    lane_rows = _lane_tracks(
+        lane_uuid, evidence, blocks.launch[lanes], blocks.sm[lanes], blocks.lane[lanes]
+    )
+    warp_rows = _with_roles(
+        _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
+        _roles(trace, warp_of_slot, len(warps)),
+    )
     return Layout(
-        tracks=tuple(tracks),
+        tracks=(*tops, *_launch_rows(trace.launches, launches), *lane_rows, *warp_rows),
         summary=tops[1].uuid,
-        launches=rows,
-        blocks=_in_order(blocks, lane_uuid + lane_of_block),
+        launches=launches,
+        blocks=replace(blocks, track=lane_uuid + blocks.track),
+        counters=[
+            Counted(*counter)
+            for one, (of_blocks, of_warps) in zip(launches, running, strict=True)
+            for counter in ((one.blocks, BLOCKS, of_blocks), (one.warps, WARPS, of_warps))
+        ],
+        span=span,
         slot_track=warp_uuid + warp_of_slot,
         next_uuid=warp_uuid + len(warps),
     )
 
 
-def _extents(trace: Trace, blocks: Blocks, idle: int) -> tuple[Ints, Ints]:
-    """Return when each launch began and ended; ``idle`` for those of which no block ran."""
-    count = len(trace.launches)
-    start, end = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
-    np.minimum.at(start, blocks.launch, blocks.start)
-    np.maximum.at(end, blocks.launch, blocks.end)
-    return np.where(end < 0, idle, start), np.where(end < 0, idle, end)
+def process_names(launches: tuple[Launch, ...]) -> list[str]:
+    """Return what each launch is called: rank if it has one, label, number among those, device."""
+    seen: Counter[tuple[int | None, str]] = Counter()
+    names = []
+    for launch in launches:
+        who = (launch.rank, launch.label)
+        rank = "" if launch.rank is None else f"rank {launch.rank} · "
+        names.append(f"{rank}{launch.label} #{seen[who]} · {launch.device}")
+        seen[who] += 1
+    return names
 
 
-def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
-    """Number the distinct rows of the given columns, in sorted order.
+def launch_names(launches: tuple[Launch, ...]) -> list[str]:
+    """Return what each launch's row is called: its label, numbered if others have it, too."""
+    all_of = Counter((launch.rank, launch.label) for launch in launches)
+    seen: Counter[tuple[int | None, str]] = Counter()
+    names = []
+    for launch in launches:
+        who = (launch.rank, launch.label)
+        names.append(f"{launch.label} #{seen[who]}" if all_of[who] > 1 else launch.label)
+        seen[who] += 1
+    return names
 
-    Returns the number of each row, and for each number the first row that has it.
+
+def launch_tracks(
+    launches: tuple[Launch, ...], when: tuple[Ints, Ints], first_uuid: int
+) -> tuple[list[Track], tuple[LaunchTracks, ...]]:
+    """Return the rows on top, and the ids of those of each launch, which ran ``when`` (from, to).
+
+    The first row is that of the first launch, the second the one about the file.
     """
-    order = np.lexsort(keys[::-1])
-    new = np.zeros(len(order), bool)
-    new[:1] = True
-    for key in keys:
-        new[1:] |= np.diff(key[order]) != 0
-    numbers = np.empty(len(order), np.int64)
-    numbers[order] = np.cumsum(new) - 1
-    return numbers, order[new]
+    tops, top_of = _tops(launches, when, first_uuid)
+    ids = range(first_uuid + len(tops), first_uuid + len(tops) + _ROWS * len(launches), _ROWS)
+    rows = zip(top_of, ids, when[0].tolist(), when[1].tolist(), strict=True)
+    return tops, tuple(
+        LaunchTracks(overview, parent, uuid, uuid + 1, uuid + 2, start, end)
+        for (overview, parent), uuid, start, end in rows
+    )
+
+
+def _tops(
+    launches: tuple[Launch, ...], when: tuple[Ints, Ints], uuid: int
+) -> tuple[list[Track], list[tuple[int, int]]]:
+    """Return the rows on top, and of each launch the one that shows it, and the first of those.
+
+    Launches that ran at the same time can't be slices of one row.
+    """
+    names = group_names(launches)
+    groups = list(dict.fromkeys(names)) or [_ALL]
+    group = np.array([groups.index(name) for name in names], np.int64)
+    number = np.arange(len(launches))
+    lanes = pack(group, *when, (number, number)).tolist()
+    about = Track(uuid + 1, _ABOUT, uuid, LAST)
+    tracks = [Track(uuid, groups[0], description=OVERVIEW), about]
+    known = {(groups[0], 0): uuid}
+    for name, lane in sorted(set(zip(names, lanes, strict=True)) - known.keys(), key=_by_lane):
+        known[name, lane] = uuid + len(tracks)
+        row = Track(known[name, lane], name, description=OVERVIEW)
+        if lane:  # ranks from 1 on are the launches'
+            row = replace(row, name=_BESIDE, parent=known[name, 0], rank=lane - LAST)
+        tracks.append(row)
+    return tracks, [
+        (known[name, lane], known[name, 0]) for name, lane in zip(names, lanes, strict=True)
+    ]
+
+
+def _by_lane(row: tuple[str, int]) -> tuple[int, str]:
+    return row[1], row[0]
+
+
+def group_names(launches: tuple[Launch, ...]) -> list[str]:
+    """Return what the row on top is called in which each launch is.
+
+    Perfetto orders rows on top by their names: ranks have equally many digits.
+    """
+    digits = max((len(str(one.rank)) for one in launches if one.rank is not None), default=1)
+    return [
+        " · ".join(
+            [_ALL, *([] if one.rank is None else [f"rank {one.rank:0{digits}}"]), one.device]
+        )
+        for one in launches
+    ]
+
+
+def _launch_rows(launches: tuple[Launch, ...], tracks: tuple[LaunchTracks, ...]) -> list[Track]:
+    """Return each launch's own row, described, and its counters."""
+    rows = []
+    for i, (one, name) in enumerate(zip(tracks, launch_names(launches), strict=True)):
+        about = _describe(launches[i])
+        rows += [
+            Track(one.evidence, name, one.parent, i + 1, description=about),
+            Track(one.blocks, BLOCKS, one.evidence, 1, Kind.COUNTER, _ON_GPU.format("Blocks")),
+            Track(one.warps, WARPS, one.evidence, 2, Kind.COUNTER, _ON_GPU.format("Warps")),
+        ]
+    return rows
+
+
+_ROWS: Final = 3
+"""How many a launch has of its own."""
+_ON_GPU: Final = "{} on the GPU at each moment."
+
+
+def _describe(launch: Launch) -> str:
+    x, y, z = launch.grid
+    lost = f"{launch.dropped:,} dropped" if launch.dropped else "none dropped"
+    if launch.unfinished:
+        lost = f"{launch.unfinished:,} warps never finished, their losses are unknown"
+    in_time = launch.mode == "timeline"
+    kept = f"{launch.kept:,} records; {lost}" if in_time else launch.mode.capitalize()
+    return (
+        f"{launch.label}: {x} x {y} x {z} blocks of {launch.warps_per_block} warps, on "
+        f"{launch.device}. {kept}. The slice's arguments say the rest."
+    )
+
+
+_ALL: Final = "launches"
+_BESIDE: Final = "launches at the same time"
+_ABOUT: Final = "about this file"
+BLOCKS: Final = "resident blocks"
+WARPS: Final = "active warps"
+OVERVIEW: Final = "All launches recorded, each from its first warp's start to its last one's end."
+LAST: Final = 1 << 30
+"""Behind all launches, whose ranks are 1, 2, ...; as a negative number, in front of them."""
 
 
 def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints) -> list[Track]:
@@ -210,87 +307,3 @@ def _with_roles(tracks: list[Track], roles: list[str]) -> list[Track]:
         replace(track, name=f"{track.name} {role}") if role else track
         for track, role in zip(tracks, roles, strict=True)
     ]
-
-
-def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks, Ints]:
-    launch, sm, block, warp = (
-        column.astype(np.int64) for column in (slots.launch, slots.sm, slots.block, slots.warp)
-    )
-    number, _ = distinct(launch, sm, block)
-    order = np.lexsort((warp, number))
-    first = np.flatnonzero(np.diff(number[order], prepend=-1))
-    _refuse_twins(number[order], warp[order], block[order])
-    one = order[first]  # any slot of each block
-    last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    lane = pack(
-        distinct(launch[one], sm[one])[0],
-        _reduce(np.minimum, used_start[order], first),
-        _reduce(np.maximum, used_end[order], first),
-        (_reduce(np.minimum, order, first), _reduce(np.maximum, order, first)),
-    )
-    blocks = Blocks(
-        launch=launch[one],
-        block=block[one],
-        sm=sm[one],
-        lane=lane,
-        start=_reduce(np.minimum, slots.start_ns[order], first),
-        end=_reduce(np.maximum, last_moment[order], first),
-        track=np.zeros(len(one), np.int64),
-        first=first,
-        slots=order,
-    )
-    return blocks, number
-
-
-def _in_order(blocks: Blocks, track: Ints) -> Blocks:
-    """Sort blocks by lane, those of a lane as their slots stand; give each its track."""
-    begin = blocks.first
-    sizes = np.diff(begin, append=len(blocks.slots))
-    order = np.lexsort((_reduce(np.minimum, blocks.slots, begin), track))
-    sizes = sizes[order]
-    first = np.cumsum(sizes) - sizes
-    slots = np.arange(len(blocks.slots)) + np.repeat(begin[order] - first, sizes)
-    return Blocks(
-        launch=blocks.launch[order],
-        block=blocks.block[order],
-        sm=blocks.sm[order],
-        lane=blocks.lane[order],
-        start=blocks.start[order],
-        end=blocks.end[order],
-        track=track[order],
-        first=first,
-        slots=blocks.slots[slots],
-    )
-
-
-def _reduce(function: np.ufunc, values: Ints, first: Ints) -> Ints:
-    result: Ints = function.reduceat(values, first) if len(first) else values[:0]
-    return result
-
-
-def _refuse_twins(number: Ints, warp: Ints, block: Ints) -> None:
-    twins = np.flatnonzero((np.diff(number) == 0) & (np.diff(warp) == 0))
-    if len(twins):
-        raise ExportError(
-            f"two slots of the trace are both warp {warp[twins[0]]} of block {block[twins[0]]} of "
-            "one launch. A slot is one warp of one block: merge the two, or make them two launches."
-        )
-
-
-def counters(slots: Slots, layout: Layout) -> Iterator[tuple[int, str, Ints, Ints]]:
-    """Yield each launch's counters: track, name, when it changed, and to what."""
-    last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    for launch, tracks in enumerate(layout.launches):
-        part = layout.blocks.of_launch(launch)
-        rows = part.slots
-        yield tracks.blocks, BLOCKS, *_steps(part.start, part.end)
-        yield tracks.warps, WARPS, *_steps(slots.start_ns[rows], last_moment[rows])
-
-
-def _steps(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return when the number of intervals that are open changes, and to what."""
-    changes = np.concatenate([np.ones(len(start), np.int64), np.full(len(end), -1)])
-    times, where = np.unique(np.concatenate([start, end]), return_inverse=True)
-    change = np.bincount(where, changes, len(times)).astype(np.int64)
-    changed = change != 0
-    return times[changed], np.cumsum(change[changed])

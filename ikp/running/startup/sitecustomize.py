@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from ikp.running.recording import Recording
 
-FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this file may import
-PACKAGE = os.path.dirname(os.path.dirname(FOLDER))  # noqa: PTH120
+_FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is more than this file may import
+_PACKAGE = os.path.dirname(os.path.dirname(_FOLDER))  # noqa: PTH120
 WISH = "IKP_RUN"
 OLD_PATH = "IKP_RUN_PYTHONPATH"
 """Variables: what ``ikp run`` was asked for, and what ``PYTHONPATH`` was, if it was set."""
@@ -81,9 +81,9 @@ def _recording() -> ModuleType:
     if "ikp" not in sys.modules:
         from importlib.util import module_from_spec
 
-        spec = PathFinder.find_spec("ikp", [os.path.dirname(PACKAGE)])  # noqa: PTH120
+        spec = PathFinder.find_spec("ikp", [os.path.dirname(_PACKAGE)])  # noqa: PTH120
         if spec is None or spec.loader is None:
-            raise ImportError(f"{PACKAGE} is gone")
+            raise ImportError(f"{_PACKAGE} is gone")
         sys.modules["ikp"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["ikp"])
     return import_module("ikp.running.recording")
@@ -112,8 +112,8 @@ def say_nothing_written(path: str) -> None:
 
 def _hide() -> None:
     """Give back the search path and the environment that the user's shell has."""
-    sys.path[:] = [each for each in sys.path if each != FOLDER]
-    sys.path_importer_cache.pop(FOLDER, None)
+    sys.path[:] = [each for each in sys.path if each != _FOLDER]
+    sys.path_importer_cache.pop(_FOLDER, None)
     old = os.environ.pop(OLD_PATH, None)
     if old is not None:
         os.environ["PYTHONPATH"] = old

@@ -12,7 +12,7 @@ from cutlass import Float32, Int32, cute
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from ikp.backends.argument import Argument
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from tests.backends.sass import Code, spec
 
 TARGETS = ("sm_80", "sm_90a", "sm_100a")

@@ -13,10 +13,10 @@ from cutlass import Float32
 from cutlass.cute.runtime import make_fake_compact_tensor
 
 from ikp.backends.triton._hooks import names_in_code
-from ikp.core.abi import Kind, OverflowMode, PayloadType, tag
+from ikp.core.abi import MAX_USER_REGION, Kind, OverflowMode, PayloadType, tag
 from ikp.core.regions import region_id
 from ikp.targets import ptx, ptx_slot
-from ikp.verbs import names
+from ikp.verbs import dsl as names
 from tests.backends.cute import kernels, persistent
 from tests.backends.cute.compiling import (
     DEFAULT,
@@ -82,6 +82,11 @@ def test_a_record_costs_at_most_ten_instructions(
     reads = [sum(bool(CLOCKS.search(i)) for i in code.instructions) for code in (one, eight)]
     assert reads[1] - reads[0] == 7 * (1 if kind == "instant" else 2)
     assert len(marks(eight)) == 8
+
+
+def test_a_run_time_id_is_never_that_of_a_name() -> None:
+    text = straight(1, "run-time id").ptx
+    assert re.findall(r"and\.b32\s+%r\d+, %r\d+, (\d+);", text) == [str(MAX_USER_REGION)]
 
 
 @pytest.mark.parametrize("target", TARGETS)

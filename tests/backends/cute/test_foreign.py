@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.backends.cute import CuteBackend
-from ikp.backends.cute.foreign import CALLS, CUTE, TVM_FFI, VERBS
+from ikp.backends.cute._foreign import CALLS, CUTE, TVM_FFI, VERBS
 from ikp.core.segment import Segment
 from ikp.probing import Feature, Foreign, Private
 from tests.backends.cute import kernels

@@ -10,7 +10,7 @@ from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon._runtime import GluonASTSource
 
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from tests.backends.sass import Code, source
 
 

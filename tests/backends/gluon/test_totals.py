@@ -56,4 +56,4 @@ def test_worker_warps_write_their_totals_at_their_exits(capability: int) -> None
         declared = body.index(f".reg .u32 {register};")
         assert declared < body.index(f"add.u32 {register}")
         assert body.count(f"high, {register}}};") == exits >= 1
-    assert not code.count(LOCAL_MEMORY)
+    assert not code.local

@@ -51,8 +51,7 @@ def compile_one(number: int) -> None:
 def buffer() -> object:
     """Return the argument for one launch, as a session on a GPU would."""
     from ikp.backends.triton import TritonBackend
-    from ikp.core.segment import Segment
-    from ikp.core.spec import Spec
+    from ikp.core.segment import Segment, Spec
 
     data = torch.zeros(4096, dtype=torch.uint8)
     return TritonBackend().argument(Segment("k", data, Spec(), "triton", "a GPU", 0.0))

@@ -135,3 +135,11 @@ def test_a_hundred_unrolled_ranges_keep_few_registers(mode: OverflowMode) -> Non
     recorded = compile_kernel(straight, types, spec(mode), constants)
     assert recorded.count(LOCAL_MEMORY) == {}
     assert recorded.registers <= plain.registers + 32
+
+
+@ARCHITECTURES
+def test_local_memory_is_counted_as_the_disassembler_counts_it(capability: int) -> None:
+    constants = {"STORES": 40, "RECORDS": 40, "KIND": "functional"}
+    types = {"x": "*i32", "p": "i32"}
+    spilled = compile_kernel(straight, types, spec(), constants, capability, maxnreg=24)
+    assert spilled.local == sum(spilled.count(LOCAL_MEMORY).values()) > 0

@@ -16,7 +16,7 @@ from triton.compiler.errors import CompilationError
 import ikp
 from ikp.core.regions import region_id
 from ikp.errors import IkpError, KernelError, RegionError
-from ikp.verbs import names
+from ikp.verbs import dsl as names
 from tests.backends.sass import compile_kernel, spec
 from tests.kernels import wrong
 

@@ -21,7 +21,7 @@ from ikp.backends.triton.foreign import (
     TRITON,
     VERBS,
 )
-from ikp.backends.triton.unedited import foreign as launches
+from ikp.backends.triton.unedited import _foreign as launches
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything, stepping_in
 from ikp.core.segment import Segment
@@ -217,7 +217,7 @@ def test_every_name_is_taken_away_by_a_test() -> None:
     tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER, AUTOTUNING}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
     pytest.importorskip("cutlass")
-    from ikp.backends.cute.foreign import CUTE  # in tests/backends/cute
+    from ikp.backends.cute._foreign import CUTE  # in tests/backends/cute
 
     tested |= set(CUTE.features)
     assert {each for package in packages() for each in package.features} == tested

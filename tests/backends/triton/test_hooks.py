@@ -20,8 +20,7 @@ from ikp.backends.triton import TritonBackend, stages
 from ikp.backends.triton import _hooks as hooks
 from ikp.backends.triton import _vanished as vanished
 from ikp.backends.triton.foreign import TRITON
-from ikp.core.segment import Segment
-from ikp.core.spec import Spec
+from ikp.core.segment import Segment, Spec
 from ikp.errors import IkpWarning, KernelError
 from tests.backends import sass
 from tests.backends.amd import compile_amd

@@ -74,7 +74,7 @@ SCRIPT = """
 import json, sys
 from triton import knobs
 import ikp.backends.triton.adapter
-from ikp.verbs import names
+from ikp.verbs import dsl as names
 from ikp.backends.triton import TritonBackend
 from tests.backends.sass import source, spec
 from tests.kernels.wrapped import scale

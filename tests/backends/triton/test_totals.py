@@ -15,7 +15,7 @@ import ikp
 from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import Kind
 from ikp.core.regions import region_id
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets import ptx_totals
 from tests.backends.sass import (
     CAPABILITIES,

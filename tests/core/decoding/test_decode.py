@@ -10,8 +10,7 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source
-from ikp.core.decoding.losses import _FIRST_RECORDS
+from ikp.core.decoding.launch_header import _FIRST_RECORDS, Source
 from ikp.core.regions import fallback_name, region_id
 from ikp.errors import RegionError
 from tests.core.decoding.checks import assert_holds

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
@@ -141,6 +143,23 @@ def test_a_full_ring_that_never_finished_is_in_order(count: int, begin: int, gap
     assert_consistent(trace)
 
 
+PAUSES = st.integers(CLOCK_TURN // 4, CLOCK_TURN // 2 - 3 * 10**7)
+"""Waits of a quarter of a turn and more: what takes half of one is a step back in time."""
+
+
+def paused(count: int, at: int, pause: int) -> Warp:
+    """Return a warp that never finished, with a pause before record ``at`` of ``count``."""
+    before, after = steps(count)[:at], steps(count, begin=100 + pause)[at:]
+    return Warp(before + after, finish=None)
+
+
+@given(st.integers(9, 24), st.integers(0, 24), PAUSES)
+def test_a_pause_is_not_taken_for_the_seam_of_a_ring(count: int, at: int, pause: int) -> None:
+    trace, _ = run(Launch({(0, 0): paused(count, at, pause)}, overflow=RING), 8)
+    assert trace.payload.tolist() == list(range(count))[-8:]
+    assert_consistent(trace)
+
+
 OLD, NEW = 1, 2  # grid ids
 MAY_SHOW_OTHERS = "warps that never reached finish may show some of theirs"
 RELAUNCHED = "1 earlier launches wrote to this buffer; only the last is kept"
@@ -210,6 +229,16 @@ def test_records_of_an_earlier_launch_are_not_taken_for_those_of_an_unfinished_o
     after = launch_of([new, 2], finish=None, overflow=overflow, clock=clock)
     after = later(after, apart, sm=sm)
     trace, truth = relaunched(before, after, device=COUNTERS)
+    assert_holds(trace, truth)
+
+
+@given(st.integers(1, 8), st.integers(0, 8), PAUSES, st.sampled_from(OverflowMode))
+def test_a_pause_is_not_taken_for_the_end_of_what_an_unfinished_warp_recorded(
+    count: int, at: int, pause: int, overflow: OverflowMode
+) -> None:
+    before = launch_of([8], finish=None, overflow=overflow)
+    after = later(Launch({(0, 0): paused(count, at, pause)}, overflow=overflow), 2 * 10**7)
+    trace, truth = relaunched(before, after)
     assert_holds(trace, truth)
 
 

@@ -13,7 +13,7 @@ from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.objects import ranges
-from ikp.core.selection import Selection
+from ikp.core.segment import Selection
 from ikp.errors import DecodeError
 from tests.core.decoding.checks import assert_consistent, assert_holds
 from tests.segments import LAUNCH, SLOT, Launch, Record, Segment, Truth, Warp, nbytes

@@ -27,6 +27,8 @@ from tests.strategies import traces
 from tests.trace_processor import columns, open_trace
 from tests.trace_processor.found import check_import
 
+pytestmark = pytest.mark.any_pins
+
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 Row = tuple[Any, ...]
 

@@ -23,6 +23,8 @@ from tests.edit.warps import block, ring
 from tests.trace_processor import columns, open_trace
 from tests.trace_processor.found import check_import
 
+pytestmark = pytest.mark.any_pins
+
 Place = tuple[int, int]
 """The warp that an event is of, and its start."""
 

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,9 @@ from ikp.core.trace import Launch, Trace
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter, reader
 from ikp.exporters.perfetto import _inflate as inflate
+from ikp.exporters.perfetto._rebuild import _check_range
 from ikp.exporters.perfetto._schema import SUMMARY, Packet
+from ikp.exporters.protobuf.split import DamagedError
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
 from tests.exporters.perfetto.older import LAYOUT_1, older_trace
@@ -149,6 +152,15 @@ def test_damage_is_refused_or_harmless(path: Path, data: st.DataObject) -> None:
     damaged.write_bytes(content)
     with contextlib.suppress(ExportError):
         assert len(read(damaged).events) == len(TRACE.events)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1 << 31], [-(1 << 31) - 1, 0], [1 << 62]], ids=str)
+def test_numbers_that_no_column_holds_are_refused(numbers: list[int]) -> None:
+    rows = {"sm": np.array(numbers, np.int64)}
+    with pytest.raises(DamagedError, match="a sm has an impossible number"):
+        _check_range(rows, ("sm",))
+    _check_range({"sm": np.clip(rows["sm"], -(1 << 31), (1 << 31) - 1)}, ("sm",))
+    _check_range({"sm": rows["sm"][:0]}, ("sm",))
 
 
 def test_evidence_that_a_newer_ikp_adds_is_no_obstacle(path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.exporters.perfetto.examples import launch, nothing, warp, warps
 from tests.strategies import traces
 from tests.trace_processor import check_trace, columns, open_trace
 
-pytestmark = pytest.mark.tp
+pytestmark = [pytest.mark.any_pins, pytest.mark.tp]
 
 
 @pytest.fixture

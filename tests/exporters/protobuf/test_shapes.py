@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.exporters.protobuf import shapes
-from ikp.exporters.protobuf.shapes import Message, join, join_groups, message
+from ikp.exporters.protobuf.shapes import Message, join, join_groups
 from ikp.exporters.protobuf.varints import Column, encoded_varint, texts, varints
 
 TAGS = st.sampled_from([b"\x0a", b"\x12", b"\x92\x03"])
@@ -33,13 +33,13 @@ def trees(rows: int) -> st.SearchStrategy[Message]:
     tree = st.recursive(
         leaf,
         lambda part: st.builds(
-            lambda tag, parts: message(tag, *parts), TAGS, st.lists(part, max_size=4)
+            lambda tag, parts: Message(tag, tuple(parts)), TAGS, st.lists(part, max_size=4)
         ),
         max_leaves=6,
     )
     # One column at least: it says how many messages there are.
     return st.builds(
-        lambda tag, first, parts: message(tag, first, *parts),
+        lambda tag, first, parts: Message(tag, (first, *parts)),
         TAGS,
         columns(rows),
         st.lists(tree, max_size=4),
@@ -119,12 +119,12 @@ def test_many_combinations_of_sizes_are_told_apart() -> None:
     # More than fit into 16 bits: each of nine columns is 1 to 10 bytes long.
     numbers = np.random.default_rng(0).integers(0, 64, (9, 400))
     columns = [varints(np.uint64(1) << row.astype(np.uint64)) for row in numbers]
-    shape = message(b"\x0a", *columns)
+    shape = Message(b"\x0a", tuple(columns))
     found = join((shape, np.arange(400)))
     assert found.tobytes() == b"".join(plain(shape, row)[0] for row in range(400))
 
 
 def test_no_messages() -> None:
-    shape = message(b"\x0a", varints(np.empty(0, np.uint64)))
+    shape = Message(b"\x0a", (varints(np.empty(0, np.uint64)),))
     assert not len(join((shape, np.empty(0, np.int64))))
     assert not list(shapes.layouts(shape))

@@ -71,6 +71,18 @@ def test_submessages_are_found_whatever_their_length(contents: list[bytes]) -> N
     ] == contents
 
 
+@pytest.mark.parametrize("bytes_of_size", [1, 2, 3, 4, 5, 6])
+def test_a_size_may_take_more_bytes_than_it_needs_up_to_five(bytes_of_size: int) -> None:
+    size = bytes([0x80 | 3] + [0x80] * (bytes_of_size - 2) + [0]) if bytes_of_size > 1 else b"\x03"
+    data = b"\x0a" + size + b"abc" + b"\x0a\x00"
+    if bytes_of_size > 5:  # a file of so many GB was not written by one packet
+        with pytest.raises(DamagedError, match="a packet is too long"):
+            whole(padded(data), 0, len(data), 1)
+    else:
+        starts, sizes = whole(padded(data), 0, len(data), 1)
+        assert (starts.tolist(), sizes.tolist()) == ([1 + len(size), len(data)], [3, 0])
+
+
 @given(st.binary(max_size=60))
 @example(b"\x8d\x00\x80\x80\x80\x80")  # a fixed field: not a varint, nor behind one
 def test_any_bytes_are_read_or_refused(content: bytes) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ikp.exporters.protobuf.varints import (
     Column,
     encoded_varint,
-    same_size,
     texts,
     varint_size,
     varints,
@@ -66,12 +65,3 @@ def test_rows_can_be_taken_and_emptied(numbers: list[int], data: st.DataObject) 
 @given(st.lists(st.binary(max_size=40)))
 def test_texts_are_kept_as_they_are(values: list[bytes]) -> None:
     assert rows(texts(values)) == values
-
-
-@given(st.one_of(st.integers(0, 1 << 40), st.integers(0, (1 << 63) - 1)))
-def test_ids_that_start_so_are_all_of_one_size(span: int) -> None:
-    first = same_size(span)
-    assert first > 0
-    assert varint_size(first) == varint_size(first + max(1, span) - 1)
-    if varint_size(first) > 1:
-        assert varint_size(max(1, span)) >= varint_size(first) - 1, "a shorter size would have done"

@@ -32,7 +32,7 @@ from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
 from ikp.backends.triton.amd._marks import MARK, SHIFT
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 
 _MARKED = re.compile(

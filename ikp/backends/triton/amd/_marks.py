@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import Asm, Record
 
-ARCHITECTURES = ("gfx942", "gfx950")
+_ARCHITECTURES = ("gfx942", "gfx950")
 WARP = 64
 """Lanes of a wave."""
 
@@ -48,9 +48,9 @@ def checked(spec: Spec, arch: str) -> Spec:
     Raises:
         KernelError: it can't.
     """
-    if arch not in ARCHITECTURES:
+    if arch not in _ARCHITECTURES:
         raise KernelError(
-            f"ikp records on AMD GPUs of {' and '.join(ARCHITECTURES)}, and this kernel is "
+            f"ikp records on AMD GPUs of {' and '.join(_ARCHITECTURES)}, and this kernel is "
             f"compiled for {arch}. Give the kernel None for the buffer there."
         )
     if spec.totals:

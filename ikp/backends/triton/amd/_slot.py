@@ -9,9 +9,9 @@ from ikp.backends.triton.amd._llvm_lines import NONE, SAVE, Lines, masked
 from ikp.backends.triton.amd._marks import SHIFT, WARP
 from ikp.core import abi
 from ikp.core.abi import Language, Option, OverflowMode, SlotState
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 
-NS_PER_TICK = 10
+_NS_PER_TICK = 10
 """``s_memrealtime`` counts at 100 MHz."""
 
 INTRINSICS = {
@@ -62,7 +62,7 @@ def read_cycles(lines: Lines) -> str:
 
 def nanoseconds(lines: Lines, ticks: str) -> str:
     """Return the timer's ticks in ns (i64)."""
-    return lines.let("ns", f"mul i64 {ticks}, {NS_PER_TICK}")
+    return lines.let("ns", f"mul i64 {ticks}, {_NS_PER_TICK}")
 
 
 def anchor(lines: Lines) -> tuple[str, str, str, str]:

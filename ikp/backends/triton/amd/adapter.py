@@ -5,7 +5,7 @@ from __future__ import annotations
 from ikp.backends.triton.adapter import Compiled
 from ikp.backends.triton.amd import _marks as marks
 from ikp.core.abi import Kind
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets.ptx import Asm
 from ikp.verbs.dsl import DslValue, Payload, Place, Region
 from ikp.verbs.inline_ptx import comment, record

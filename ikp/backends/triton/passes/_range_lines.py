@@ -9,7 +9,7 @@ from ikp.backends.triton.passes._items import Item, Role
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class _Span:
     """Where a range is open in the text: from one clock read to the last that ends it."""
 
     start: int
@@ -37,7 +37,7 @@ class Ranges:
         return self._of_line[line] if line else set()
 
 
-def _spans(found: list[Item]) -> list[Span]:
+def _spans(found: list[Item]) -> list[_Span]:
     """Return the ranges that the text opens.
 
     A range that is ended only further up, as in a loop that carries it, is open to the text's end.
@@ -55,7 +55,7 @@ def _spans(found: list[Item]) -> list[Span]:
         region = found[(ends or mine)[0]].region if mine else ""
         if not region[:1].isdigit():  # an id of run time: no two of them are surely one
             region = f"range at {start}"
-        spans.append(Span(start, _clock_of(found, ends[-1]) if ends else again, region))
+        spans.append(_Span(start, _clock_of(found, ends[-1]) if ends else again, region))
     return spans
 
 

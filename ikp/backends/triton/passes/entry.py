@@ -27,7 +27,7 @@ from ikp.backends.triton.passes._statements import (
     mark_of,
     statements,
 )
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.targets.ptx import END_MARK, WHOLE_MARK
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
@@ -48,7 +48,7 @@ def complete(text: str) -> str:
         return text
     parts = without_counted_lines(statements(text))
     made, at = [], 0
-    for start, stop in bodies(parts, ".entry"):
+    for start, stop in _bodies(parts, ".entry"):
         body = parts[start:stop]
         if any(_MARK.fullmatch(mark_of(part)) for part in body):
             made += [joined(parts[at:start]), _completed(body)]
@@ -56,7 +56,7 @@ def complete(text: str) -> str:
     return "".join([*made, joined(parts[at:])])
 
 
-def bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
+def _bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
     """Return (opening brace, behind the closing one) of every function of a kind."""
     found = []
     opened, depth, wanted = 0, 0, False

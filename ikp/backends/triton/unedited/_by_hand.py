@@ -18,11 +18,11 @@ import re
 from pathlib import Path
 
 from ikp.backends.triton.unedited._ttgir_lines import Range, instant
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError, UsageError
 
 HEADER = "// ikp: made from the IR "
-HELP = (
+_HELP = (
     '// A line ikp.start "name" begins a range, ikp.end "name" ends it; ikp.instant "name" is a '
     "point in time."
 )
@@ -68,7 +68,7 @@ def edited(text: str, found: str, spec: Spec) -> str:
 
 def write(path: Path, text: str) -> None:
     """Write IR out for editing."""
-    path.write_text(f"{HEADER}{fingerprint(text)}\n{HELP}\n{text}", encoding="utf-8")
+    path.write_text(f"{HEADER}{fingerprint(text)}\n{_HELP}\n{text}", encoding="utf-8")
 
 
 def fingerprint(text: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from ikp.backends.triton.unedited._foreign import GENERATED, TORCH, Kernel, fits
 from ikp.backends.triton.unedited._launching import Launcher
-from ikp.backends.triton.unedited.foreign import GENERATED, TORCH, Kernel, fits
 from ikp.probing import Untyped
 from ikp.session.current import Session
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
+from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
-from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.core.abi import Language
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 from ikp.probing import Untyped

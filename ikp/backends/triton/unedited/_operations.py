@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import FunctionType, ModuleType
 from typing import TypeGuard
 
-from ikp.backends.triton.unedited.foreign import Kernel
+from ikp.backends.triton.unedited._foreign import Kernel
 
-LIBRARIES = ("triton.", "torch._inductor.")
+_LIBRARIES = ("triton.", "torch._inductor.")
 
 OPERATIONS = frozenset(
     (
@@ -25,8 +25,8 @@ OPERATIONS = frozenset(
     )
 )
 """Functions of Triton's languages that move data, multiply tiles or wait."""
-PREFIXES = ("atomic_", "async_", "buffer_atomic_")
-METHODS = ("load", "store", "gather", "scatter", "atomic_")
+_PREFIXES = ("atomic_", "async_", "buffer_atomic_")
+_METHODS = ("load", "store", "gather", "scatter", "atomic_")
 """The same, as methods of what only the compiler knows: descriptors and shared memory."""
 
 
@@ -68,10 +68,10 @@ def is_operation(call: ast.Call, names: Names) -> bool:
     known = names.object_of(call.func)
     if known is None:
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        return names.is_local(call.func) and method.startswith(METHODS)
+        return names.is_local(call.func) and method.startswith(_METHODS)
     name = getattr(known, "__name__", "")
     of_language = _LANGUAGE.match(str(getattr(known, "__module__", "")))
-    return of_language is not None and (name in OPERATIONS or name.startswith(PREFIXES))
+    return of_language is not None and (name in OPERATIONS or name.startswith(_PREFIXES))
 
 
 def is_specialization(call: ast.Call, names: Names) -> bool:
@@ -82,21 +82,21 @@ def is_specialization(call: ast.Call, names: Names) -> bool:
 
 def is_helper(value: object) -> TypeGuard[Kernel]:
     """Return whether an object is a jitted function of the user, not of a compiler's library."""
-    return is_jitted(value) and not _module(value).startswith(LIBRARIES)
+    return is_jitted(value) and not _module(value).startswith(_LIBRARIES)
 
 
-JITTED = ("JITFunction", "InterpretedFunction")
+_JITTED = ("JITFunction", "InterpretedFunction")
 """Triton's classes of jitted functions, compiled and interpreted."""
 
 
 def is_jitted(value: object) -> TypeGuard[Kernel]:
     """Return whether an object is a jitted function."""
-    return any(kind.__name__ in JITTED for kind in type(value).__mro__)
+    return any(kind.__name__ in _JITTED for kind in type(value).__mro__)
 
 
 def is_verb(value: object) -> bool:
     """Return whether an object is one of ikp's own verbs."""
-    return str(getattr(value, "__module__", "")) == "ikp.verbs.intrinsics"
+    return getattr(value, "__module__", "") in ("ikp.verbs.intrinsics", "ikp.verbs.ranges")
 
 
 def scope_of(function: FunctionType) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Launches a kernel's own machine code, with records put into it.
 
-Triton launches what it compiled through ``CompiledKernel.run``. There, and only for a launch that is
-to be recorded, a patched copy of the cubin takes the plain one's place: same arguments, same grid,
-same stream. Nothing is compiled again, and what Triton keeps stays as it is.
+Triton launches what it compiled through ``CompiledKernel.run``. There, and only for a launch that
+is to be recorded, a patched copy of the cubin takes the plain one's place: same arguments, same
+grid, same stream. Nothing is compiled again, and what Triton keeps stays as it is.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ikp.backends.triton.unedited import foreign
+from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES, ClockKind, Language, OverflowMode
-from ikp.core.segment import Tensor
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec, Tensor
 from ikp.errors import PatchError
 from ikp.machine import driver
 from ikp.machine.patch import Patch, patch
 from ikp.machine.records import CELL, CELL_BYTES
 from ikp.probing import Untyped
 from ikp.unedited.plan import Plan
-from ikp.verbs import names
+from ikp.verbs.dsl import intern
 
 _CELLS = 4096
 """How many cells of pinned memory are taken at once."""
@@ -113,8 +112,8 @@ def check(spec: Spec) -> None:
     ]
     if wrong:
         raise PatchError(
-            f"records in machine code have no {', '.join(wrong)}: open the session without, or mark "
-            "the kernel with level='source'."
+            f"records in machine code have no {', '.join(wrong)}: open the session without, or "
+            "mark the kernel with level='source'."
         )
 
 
@@ -204,6 +203,6 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
         language=launch.language,
     )
     for name in made.names:
-        names.intern(name)
+        intern(name)
     module, function = foreign.load(compiled, made.cubin)
     return _Module(made, function, driver.address_of(module, CELL))

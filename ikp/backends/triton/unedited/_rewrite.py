@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _mark_nodes as mark_nodes
+from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import VERBS, at
 from ikp.backends.triton.unedited._operations import (
     Names,
@@ -23,7 +24,6 @@ from ikp.backends.triton.unedited._operations import (
     is_specialization,
     is_verb,
 )
-from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.errors import KernelError
 from ikp.unedited.plan import Plan
 

@@ -17,13 +17,12 @@ from pathlib import Path, PurePath
 
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._ttgir_lines import Range, assembly
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.targets import ptx
-from ikp.verbs.dsl import Region
+from ikp.verbs.dsl import Region, intern
 from ikp.verbs.inline_ptx import comment
-from ikp.verbs.names import intern
 
 MARK = "// ikp.scheduled"
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets import ptx, ptx_totals
-from ikp.verbs.dsl import Place, Region
+from ikp.verbs.dsl import Place, Region, intern
 from ikp.verbs.inline_ptx import comment, counter, record
-from ikp.verbs.names import intern
 
 
 @dataclass(slots=True)

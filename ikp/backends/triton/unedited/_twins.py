@@ -24,12 +24,12 @@ from typing import TypeGuard, TypeVar
 
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _expressions as expressions
+from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _scheduled as scheduled
-from ikp.backends.triton.unedited import foreign
+from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF, VERBS
 from ikp.backends.triton.unedited._operations import scope_of
 from ikp.backends.triton.unedited._rewrite import Marked, Source, Twin, records_itself, rewrite
-from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.unedited.plan import Plan

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
-from ikp.backends.triton.unedited import foreign
+from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._launching import Launcher, full_name, tuning
 from ikp.backends.triton.unedited._twins import is_twin
-from ikp.backends.triton.unedited.foreign import Kernel
 from ikp.errors import IkpError
 from ikp.probing import Untyped
 from ikp.session.current import Session

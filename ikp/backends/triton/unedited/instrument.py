@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from ikp.backends.triton.unedited import _by_hand as by_hand
+from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _operations as operations
-from ikp.backends.triton.unedited import foreign
 from ikp.backends.triton.unedited._launching import Launcher, tuning
 from ikp.backends.triton.unedited._twins import as_kind, check, is_twin
 from ikp.errors import UsageError

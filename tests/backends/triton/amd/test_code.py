@@ -15,7 +15,7 @@ from triton import knobs
 
 from ikp.backends.triton._hooks import names_in_code
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from tests.backends.amd import (
     ARCHITECTURES,
     CLOCKS,

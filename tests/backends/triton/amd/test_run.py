@@ -15,8 +15,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from ikp.core.selection import WORDS_AT, Selection
-from ikp.core.spec import Spec
+from ikp.core.segment import WORDS_AT, Selection, Spec
 from ikp.core.trace import Trace
 from tests.backends.amd import ARCHITECTURES, AmdCode, compile_amd
 from tests.backends.sass import spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.backends.triton.passes.callees import pass_on
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 from ikp.targets.ptx import CLOCK_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 

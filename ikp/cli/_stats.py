@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ikp.cli.part_options import choosing, given
-from ikp.cli.reading import next_command, read_trace
+from ikp.cli._part_options import choosing, given
+from ikp.cli._reading import next_command, read_trace
 from ikp.errors import UsageError
 from ikp.terminal import columns, printable
 

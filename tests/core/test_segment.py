@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.core.abi import ABI_VERSION, ClockKind, OverflowMode
-from ikp.core.spec import Spec
+from ikp.core.segment import Spec
 
 SPECS = st.builds(
     Spec,

@@ -8,7 +8,7 @@ from importlib import metadata
 
 import click
 
-from ikp.cli.reading import next_command
+from ikp.cli._reading import next_command
 from ikp.errors import PluginError
 from ikp.plugins import BACKENDS, EXPORTERS, load
 from ikp.registry import remedy_for

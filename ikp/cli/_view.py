@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ikp.cli.reading import check_file, next_command
+from ikp.cli._reading import check_file, next_command
 from ikp.errors import UsageError
 from ikp.viewer.first_look import first_look
 from ikp.viewer.show import show

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.gpu import interpreted
-from ikp.cli.reading import next_command
+from ikp.cli._gpu import interpreted
+from ikp.cli._reading import next_command
 from ikp.errors import UsageError
 from ikp.session.current import KILL_SWITCH, enabled
 from ikp.terminal import printable
@@ -29,7 +29,7 @@ _LOG2_E = 1 / math.log(2)
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class _Size:
     """How much attention to compute: ``tiles * BLOCK`` rows for each head."""
 
     device: str
@@ -37,8 +37,8 @@ class Size:
     heads: int
 
 
-_ON_GPU = Size("cuda", tiles=16, heads=32)
-ON_CPU = Size("cpu", tiles=4, heads=2)
+_ON_GPU = _Size("cuda", tiles=16, heads=32)
+ON_CPU = _Size("cpu", tiles=4, heads=2)
 
 
 @click.command("demo", short_help="Profile a small kernel, with or without a GPU.")
@@ -55,7 +55,7 @@ def command(out: Path | None, force: bool) -> None:
     interpreter: the verbs, the records and the trace are the same, the times are the host's.
     """
     if out is not None:
-        from ikp.trace import check_target
+        from ikp.registry import check_target
 
         check_target(out, force)
     if not enabled():
@@ -63,12 +63,12 @@ def command(out: Path | None, force: bool) -> None:
         raise UsageError(f"{KILL_SWITCH}={value} in the environment turns recording off: unset it.")
     size = _choose_size()
     path = out or DEFAULT
-    trace = profile_attention(path, size)
+    trace = _profile_attention(path, size)
     _report(trace, path)
     next_command("ikp", "view", path, why=f"or drag the file onto {UI}")
 
 
-def profile_attention(path: Path, size: Size) -> Trace:
+def _profile_attention(path: Path, size: _Size) -> Trace:
     """Run the demo's kernel once, check its result, write its trace to ``path`` and return it.
 
     Raises:
@@ -77,7 +77,7 @@ def profile_attention(path: Path, size: Size) -> Trace:
     import torch
 
     import ikp
-    from ikp.cli.demo_kernel import attention
+    from ikp.cli._demo_kernel import attention
 
     torch.manual_seed(0)
     shape = (3, size.heads, size.tiles * BLOCK, DIM)
@@ -93,7 +93,7 @@ def profile_attention(path: Path, size: Size) -> Trace:
     return trace
 
 
-def _choose_size() -> Size:
+def _choose_size() -> _Size:
     missing = [name for name in ("torch", "triton") if find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -131,7 +131,7 @@ def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor)
 
 
 def _report(trace: Trace, path: Path) -> None:
-    from ikp.cli import demo_kernel
+    from ikp.cli import _demo_kernel as demo_kernel
 
     trace.print_stats()
     size = path.stat().st_size / 1024

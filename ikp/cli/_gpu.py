@@ -12,7 +12,9 @@ NONE = (
     'none found: Triton kernels fail here ("0 active drivers"). To run them in Triton\'s CPU '
     "interpreter, set TRITON_INTERPRET=1 before Triton is imported"
 )
-INTERPRETED = "none found: Triton kernels run in Triton's CPU interpreter (TRITON_INTERPRET is set)"
+_INTERPRETED = (
+    "none found: Triton kernels run in Triton's CPU interpreter (TRITON_INTERPRET is set)"
+)
 UNUSED = "not used by Triton kernels: TRITON_INTERPRET is set, so its CPU interpreter runs them"
 _YES = {"1", "true", "on", "yes", "y"}
 """What Triton takes as a yes."""
@@ -37,7 +39,7 @@ class Found:
         driver = f"driver {self.driver}" if self.driver else "driver unknown"
         lines = [f"{name} ({driver})" for name in self.names]
         if not lines:
-            lines = [INTERPRETED if interpreted() else NONE]
+            lines = [_INTERPRETED if interpreted() else NONE]
         elif interpreted():
             lines.append(UNUSED)
         return lines + ([self.note] if self.note else [])

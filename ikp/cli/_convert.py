@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ikp.cli.part_options import choosing, given
-from ikp.cli.reading import next_command, read_trace
+from ikp.cli._part_options import choosing, given
+from ikp.cli._reading import next_command, read_trace
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.rows import row_count
-    from ikp.trace import check_target
+    from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
     trace = _chosen(read_trace(source), given(choice))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ikp.cli.plugins import aligned
+from ikp.cli._plugins import aligned
 from ikp.session.options import CLOCKS
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def command(
     from ikp.calibration.calibrate import calibrate
 
     found = calibrate(device=device, clock=clock, blocks=blocks, warps=int(warps), cache=cache)
-    click.echo(json.dumps(asdict(found), indent=2) if output == "json" else as_text(found))
+    click.echo(json.dumps(asdict(found), indent=2) if output == "json" else _as_text(found))
 
 
-def as_text(overhead: Overhead) -> str:
+def _as_text(overhead: Overhead) -> str:
     """Return the figures as a table."""
     rows = [
         ("device", overhead.device),

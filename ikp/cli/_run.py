@@ -12,9 +12,8 @@ from ikp.errors import UsageError
 from ikp.running.program import become
 from ikp.running.recording import Options
 from ikp.running.startup.sitecustomize import say
-from ikp.session.current import enabled
+from ikp.session.current import PLACE, current_rank, enabled, with_rank
 from ikp.session.options import CLOCKS
-from ikp.session.ranks import PLACE, current_rank, with_rank
 
 
 @click.command(

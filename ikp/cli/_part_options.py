@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-NAMES: Final = {
+_NAMES: Final = {
     "region": "Only regions named so: load*.",
     "launch": "Only launches labelled so.",
     "role": "Only warps of this role.",
@@ -18,7 +18,7 @@ _NUMBERS: Final = {
     "warp": "Only this warp of each block.",
     "sm": "Only this SM.",
 }
-KINDS: Final = ("range", "instant")
+_KINDS: Final = ("range", "instant")
 
 
 def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,9 +27,9 @@ def choosing(command: Callable[..., Any]) -> Callable[..., Any]:
     Names are patterns as the shell has them; one that is there exactly as written goes first.
     """
     options = [
-        *(_option(name, text, str, "GLOB") for name, text in NAMES.items()),
+        *(_option(name, text, str, "GLOB") for name, text in _NAMES.items()),
         *(_option(name, text, int, "N") for name, text in _NUMBERS.items()),
-        click.option("--kind", type=click.Choice(KINDS), help="Only ranges, or only instants."),
+        click.option("--kind", type=click.Choice(_KINDS), help="Only ranges, or only instants."),
     ]
     for option in reversed(options):
         command = option(command)

@@ -11,14 +11,14 @@ from importlib import metadata
 import click
 
 from ikp import registry
-from ikp.cli import gpu
-from ikp.cli.plugins import Check, Plugin, aligned, check, registered
-from ikp.cli.reading import next_command
+from ikp.cli import _gpu as gpu
+from ikp.cli._plugins import Check, Plugin, aligned, check, registered
+from ikp.cli._reading import next_command
 from ikp.errors import PluginError
 from ikp.terminal import message
 from ikp.version import __version__
 
-PACKAGES = ("torch", "numpy", "perfetto", "stevedore", "pandas", "pyarrow")
+_PACKAGES = ("torch", "numpy", "perfetto", "stevedore", "pandas", "pyarrow")
 """Those of the kernel languages come first."""
 VARIABLES = {
     "IKP": "0 turns all recording off",
@@ -28,7 +28,7 @@ VARIABLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class _Report:
     """Everything the doctor found."""
 
     python: str
@@ -52,13 +52,13 @@ class Report:
         return broken + list(self.gpus.problems)
 
 
-def examine() -> Report:
+def _examine() -> _Report:
     """Look at this Python, its packages, ikp's plugins, the GPUs and the environment."""
-    return Report(
+    return _Report(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         system=platform.platform(),
         ikp=__version__,
-        packages={name: _version(name) for name in (*_languages(), *PACKAGES)},
+        packages={name: _version(name) for name in (*_languages(), *_PACKAGES)},
         plugins=tuple((plugin, check(plugin)) for plugin in registered()),
         gpus=gpu.find(),
         environment={name: os.environ.get(name) for name in VARIABLES},
@@ -93,7 +93,7 @@ def command(output: str) -> None:
     The exit code is 0 unless something is broken. A package that is not installed, or a GPU that is
     not there, is told but is not a fault.
     """
-    report = examine()
+    report = _examine()
     click.echo(_as_json(report) if output == "json" else _as_text(report))
     for problem in report.problems:
         click.echo(f"broken: {message(problem)}", err=True)
@@ -102,7 +102,7 @@ def command(output: str) -> None:
         raise SystemExit(1)
 
 
-def _as_text(report: Report) -> str:
+def _as_text(report: _Report) -> str:
     rows = [
         ("ikp", report.ikp),
         ("Python", report.python),
@@ -123,14 +123,14 @@ def _plugin_row(plugin: Plugin, result: Check) -> tuple[str, str]:
     return f"{plugin.kind} {plugin.name}", f"{state} (from {plugin.package} {plugin.version})"
 
 
-def _as_json(report: Report) -> str:
+def _as_json(report: _Report) -> str:
     content = asdict(report)
     content["plugins"] = [{**asdict(plugin), **asdict(result)} for plugin, result in report.plugins]
     content["problems"] = report.problems
     return json.dumps(content, indent=2)
 
 
-def _next(report: Report) -> None:
+def _next(report: _Report) -> None:
     """Say what to do next: `ikp demo`, whose kernel is in Triton, or what that needs."""
     if report.packages.get("triton") is None or report.packages["torch"] is None:
         next_command("pip", "install", "ikp[triton]", why="to profile Triton kernels")

@@ -1,0 +1,246 @@
+"""Ranges, and what verbs do on the way to them: find their language, resolve their arguments.
+
+Which language's code calls a verb? Each that the program has imported is asked in turn: ``import
+ikp`` does in a kernel of any language, so a verb has to find its own by how it is called. What the
+sign is, each language's backend knows (docs/decisions/0008, 0026); nothing that the program has not
+imported is loaded to ask.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from ikp import registry
+from ikp.core.abi import OverflowMode
+from ikp.core.segment import Spec
+from ikp.errors import KernelError
+from ikp.verbs.dsl import Dsl, DslValue, OpenRange, Payload, Place, Region, Unrecorded
+from ikp.verbs.off import Off
+
+
+def tracing(semantic: Any, verb: str) -> Dsl:
+    """Return the adapter of the language whose code calls a verb.
+
+    Args:
+        semantic: what the caller handed the verb beside its arguments, as Triton and Gluon do.
+        verb: its name.
+
+    Raises:
+        KernelError: none of them does.
+    """
+    guess: Dsl | None = None
+    for backend in registry.imported():
+        found: Dsl | None = backend.adapter(semantic, verb)
+        if found is not None and not isinstance(found, Off):
+            return found
+        guess = guess or found  # one that can't be recorded, and may be none of that language
+    if guess is None:
+        raise _outside(verb)
+    return guess
+
+
+def _outside(verb: str) -> KernelError:
+    *most, last = dict.fromkeys(each.mark for each in registry.languages() if each.mark)
+    broken = "".join(f" Not loaded: {text}" for text in registry.broken())
+    return KernelError(
+        f"ikp.{verb} is called outside a kernel. Call it in a function marked {', '.join(most)} or "
+        f"{last}, while that kernel is launched.{broken}"
+    )
+
+
+def find_region(dsl: Dsl, value: object, verb: str) -> Region:
+    """Return the region that a verb's argument names.
+
+    Raises:
+        KernelError: it names none; or its number is known only at run time, and totals are kept.
+    """
+    region = dsl.region(value, verb)
+    if region.runtime is not None and dsl.recording(verb) and dsl.spec().totals:
+        raise KernelError(
+            f"ikp.{verb} gives a region's number that is known only at run time, but the session "
+            "keeps totals (mode='totals'): those are summed up in registers, which code names when "
+            "it is compiled. Use a name or a constant, or record a timeline."
+        )
+    return region
+
+
+def find_place(dsl: Dsl, where: object, index: object, verb: str) -> Place | None:
+    """Return when and where a verb stores its record, as it was given; None where it never does.
+
+    Raises:
+        KernelError: an argument can't be used, the slot is a ring, or totals are kept.
+    """
+    if where is None and index is None:
+        return Place()
+    where, index = dsl.plain(where), dsl.plain(index)
+    if where is not None and not dsl.is_condition(where):
+        raise KernelError(
+            f"the where of ikp.{verb} must be one boolean or integer, not {where!r}. Reduce a "
+            "block to a scalar first."
+        )
+    if index is not None and not dsl.is_index(index):
+        raise KernelError(
+            f"the index of ikp.{verb} must be one integer of at most 32 bits, 0 or more, not "
+            f"{index!r}."
+        )
+    if index is not None and dsl.recording(verb):
+        _check_takes_index(dsl.spec(), verb)
+    if isinstance(where, (bool, int)):
+        return Place(None, index) if where else None
+    return Place(where, index)
+
+
+def _check_takes_index(spec: Spec, verb: str) -> None:
+    if spec.totals:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps totals (mode='totals'): there is no "
+            "record to put anywhere. Leave the index out, or record a timeline."
+        )
+    if spec.overflow is OverflowMode.WRAP:
+        raise KernelError(
+            f"ikp.{verb} gives an index, but the session keeps each warp's latest records in a "
+            "ring, where an index means nothing. Use overflow='stop', or leave the index out."
+        )
+
+
+def stored_at(dsl: Dsl, place: Place | None, opened: DslValue = None) -> Place:
+    """Return a place as 32-bit values; ``opened`` is that of a token, which is one more condition.
+
+    A range that is never stored is stored where 0 holds: so its end is in the code, as its start.
+    """
+    if place is None:
+        return Place(0)
+    where = None if place.where is None else dsl.condition(place.where)
+    if opened is not None:
+        where = opened if where is None else dsl.both(where, opened)
+    return Place(where, None if place.index is None else dsl.index(place.index))
+
+
+def open_ranges(dsl: Dsl, ctx: Any, verb: str) -> tuple[OpenRange, ...]:
+    """Return the open ranges of the context that a verb is given.
+
+    Raises:
+        KernelError: it is no context.
+    """
+    ranges = dsl.ranges(ctx)
+    if ranges is None or any(each.opened is not None for each in ranges):
+        raise KernelError(
+            f"the first argument of ikp.{verb} is the context that ikp.init returned. For one line "
+            f"with no context, use: with ikp.range(name): ..."
+        )
+    return ranges
+
+
+def open_range(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = False) -> OpenRange:
+    """Return a range that begins here; ``never`` says that it is not to be recorded.
+
+    Raises:
+        KernelError: an argument can't be used.
+    """
+    find_region(dsl, region, verb)  # refuse bad arguments where the range opens
+    given = dsl.payload(payload, verb)
+    if dsl.recording(verb) and not never:
+        return dsl.open(region, payload, given)
+    return dsl.unrecorded(region, payload, given)
+
+
+def make_token(dsl: Dsl, ctx: Any, region: Any, payload: Any, verb: str) -> Any:
+    """Return the token of a range that begins here, or of none where ``no_token`` asks.
+
+    Raises:
+        KernelError: an argument can't be used.
+    """
+    open_ranges(dsl, ctx, verb)
+    find_region(dsl, region, verb)
+    given = dsl.payload(payload, verb)
+    if dsl.recording(verb):
+        opened = dsl.token(region, payload, given, opened=verb == "start_async")
+    else:
+        opened = replace(dsl.unrecorded(region, payload, given), opened=Unrecorded("token"))
+    return dsl.context((opened,))
+
+
+def close_range(dsl: Dsl, opened: OpenRange, payload: Any, place: Place | None, verb: str) -> None:
+    """Record a range that ends here, at the place that ``find_place`` returned.
+
+    Raises:
+        KernelError: an argument can't be used.
+    """
+    replaced = dsl.plain(payload) is not None
+    given = dsl.payload(payload, verb) if replaced else None
+    if not dsl.recording(verb):
+        return
+    kept: Payload = given or dsl.payload(opened.payload, verb)
+    at = stored_at(dsl, place, opened.opened)
+    dsl.store_range(dsl.region(opened.region, verb), opened.start, kept, at)
+
+
+def opened_region(dsl: Dsl, opened: OpenRange, verb: str) -> Region:
+    """Return the region of an open range, as far as it is known now."""
+    if isinstance(opened.region, Unrecorded):
+        return Region(None)
+    return dsl.region(opened.region, verb)
+
+
+def same_region(opened: Region, closed: Region) -> bool:
+    """Return whether a range may end that was opened with one region and is closed with another."""
+    known = opened.number is not None and closed.number is not None
+    return opened.number == closed.number if known else True  # the rest is known only at run time
+
+
+def shown(dsl: Dsl, region: Any) -> str:
+    """Return a region as messages show it."""
+    return repr(dsl.plain(region))
+
+
+class range:
+    """A range as a context manager: ``with ikp.range("load", k): ...``.
+
+    Args:
+        region: name known at compile time, or a scalar integer named on the host.
+        payload: one number of at most 32 bits, read when the range opens.
+        where: record only where this scalar is true, such as ``k % 8 == 0``; left out, always.
+        index: where in the warp's slot to put the record, as an integer; left out, after the last.
+            Two records with one index overwrite each other.
+
+    Raises:
+        KernelError: no ``init`` came before, or an argument can't be used.
+    """
+
+    __triton_builtin__ = True
+
+    def __init__(
+        self,
+        region: Any,
+        payload: Any = None,
+        *,
+        where: Any = None,
+        index: Any = None,
+        _semantic: Any = None,
+    ) -> None:
+        self._dsl = tracing(_semantic, "range")
+        self._region, self._payload, self._where, self._index = region, payload, where, index
+        self._opened: OpenRange | None = None
+        self._place: Place | None = None
+
+    def __enter__(self) -> None:
+        self._dsl.check_source("range", ())
+        # What is never recorded is not opened either, and told all the same where it is wrong.
+        place = self._place = find_place(self._dsl, self._where, self._index, "range")
+        opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
+        self._opened = None if place is None else opened
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._opened is None:
+            return
+        # What the kernel raised matters more than what closing its range may have to say.
+        with suppress(KernelError) if error is not None else nullcontext():
+            close_range(self._dsl, self._opened, None, self._place, "range")

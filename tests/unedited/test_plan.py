@@ -1,0 +1,33 @@
+"""What a plan of marks means by what its user wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.unedited.plan import plan
+
+pytestmark = pytest.mark.any_pins
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "meant"),
+    [
+        ("88", "/src/me/kernels.py", True),
+        ("kernels.py:88", "/src/me/kernels.py", True),
+        ("./kernels.py:88", "/src/me/kernels.py", True),
+        ("me/kernels.py:88", "/src/me/kernels.py", True),
+        ("/src/me/kernels.py:88", "/src/me/kernels.py", True),
+        ("kernels.py:88", "/src/me/more_kernels.py", False),
+        ("me/kernels.py:88", "/src/she_and_me/kernels.py", False),
+        ("me/kernels.py:88", "kernels.py", False),
+        ("kernels.py:88", "/src/kernels.py/other.py", False),
+        ("/me/kernels.py:88", "/src/me/kernels.py", False),
+    ],
+)
+def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
+    lines: str, path: str, meant: bool
+) -> None:
+    (chosen,) = plan(lines=lines).lines
+    assert chosen.within(path) is meant
+    assert chosen.hold(path, 88, 88) is meant
+    assert not chosen.hold(path, 87, 88) and not chosen.hold(path, 88, 89)

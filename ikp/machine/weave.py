@@ -18,11 +18,11 @@ from ikp.machine import forms, records
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.places import Place, marks
 from ikp.machine.records import Frame, Scratch
-from ikp.machine.stretches import Point
 from ikp.machine.resources import span
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.shift import Before
+from ikp.machine.stretches import Point
 
 _MOST_UNIFORM = 63
 _ENTRY_REGISTERS = 12
@@ -124,7 +124,7 @@ class Weaver:
 
     @staticmethod
     def _lacking(spare: Spare) -> str:
-        if not spare.pairs or len(spare.registers) < 3:  # noqa: PLR2004 - a record's words
+        if not spare.pairs or len(spare.registers) < 3:
             return f"only {len(spare.registers)} registers are"
         if not spare.predicates:
             return "no predicate is"

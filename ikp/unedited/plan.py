@@ -107,8 +107,8 @@ def plan(
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
     if detail == "waits" and level != "machine":
         raise UsageError(
-            f"detail='waits' shows what the machine code waits for: use it with level='machine', not "
-            f"level={level!r}."
+            "detail='waits' shows what the machine code waits for: use it with level='machine', "
+            f"not level={level!r}."
         )
     if texts and level == "machine":
         raise UsageError(

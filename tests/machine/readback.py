@@ -6,10 +6,10 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from ikp.inspection import _sass as sass
-from ikp.inspection._tools import disassemble
+from ikp.machine import sass
 from ikp.machine.instruction import BYTES, NOP
 from ikp.machine.shift import Before, Shift
+from ikp.machine.tools import disassemble
 
 LABEL = re.compile(r"`\(([^)]+)\)")
 NUMBER = re.compile(r"-?0x[0-9a-f]+$")

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ikp.inspection._tools import tool
 from ikp.machine.cubin import Cubin
 from ikp.machine.encodings import NARROW, WIDE, branches, names_place
 from ikp.machine.instruction import NOP, Words, opcodes, rows
+from ikp.machine.tools import tool
 from tests.machine.module import corpus, cubin
 
 pytestmark = pytest.mark.compiled

@@ -25,19 +25,21 @@ from ikp.session.options import CLOCKS
 @click.option("-c", "code", is_flag=True, help="TARGET is the program's text, as in python -c.")
 @click.option(
     "--detail",
-    type=click.Choice(["kernel", "loops", "ops"]),
-    help="What to mark: kernels; also loops and iterations; also each load, store, dot, wait, "
-    "barrier and call of a helper.  [default: loops, or kernel with --lines]",
+    type=click.Choice(["kernel", "loops", "waits", "ops"]),
+    help="What to mark: kernels; also loops and iterations; also what the machine code waits for "
+    "(level machine); also each load, store, dot, wait, barrier and call of a helper.  [default: "
+    "loops, or kernel with --lines]",
 )
 @click.option(
     "--lines", metavar="FILE:A-B", multiple=True, help="Also mark these lines. Can be repeated."
 )
 @click.option(
     "--level",
-    type=click.Choice(["source", "scheduled"]),
+    type=click.Choice(["source", "scheduled", "machine"]),
     default="source",
     show_default=True,
-    help="Put marks where the author wrote an operation, or where the compiler moved it.",
+    help="Put marks where the author wrote an operation, where the compiler moved it, or into the "
+    "finished machine code (sm_90).",
 )
 @click.option(
     "--mode",

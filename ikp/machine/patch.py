@@ -10,16 +10,16 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import records
+from ikp.machine import sequences
 from ikp.machine.attributes import Code as Attribute
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.insert import insert
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
-from ikp.machine.records import CELL, CELL_BYTES, Frame
 from ikp.machine.resources import UR
 from ikp.machine.room import Room
+from ikp.machine.sequences import CELL, CELL_BYTES, Frame
 from ikp.machine.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
@@ -48,6 +48,7 @@ class Patch:
     names: tuple[str, ...]
     warps: int
     registers: tuple[int, int]  # of a thread: before, and now
+    most: int | None = None  # records that a warp makes; None where loops say how many
     notes: tuple[str, ...] = ()
 
     @staticmethod
@@ -94,7 +95,14 @@ def patch(
         set_registers(file, name, count)
     insert(file, name, added)
     notes = [*_occupancy(name, frame, before, count), *weaver.notes]
-    return Patch(file.write(), tuple(weaver.names), frame.warps or 0, (before, count), tuple(notes))
+    return Patch(
+        cubin=file.write(),
+        names=tuple(weaver.names),
+        warps=frame.warps or 0,
+        registers=(before, count),
+        most=weaver.most,
+        notes=tuple(notes),
+    )
 
 
 def _named(places: list[Place]) -> list[Place]:
@@ -118,7 +126,7 @@ def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
             "for records."
         )
     uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
-    if uniform + records.UNIFORMS > _MOST_UNIFORM:
+    if uniform + sequences.UNIFORMS > _MOST_UNIFORM:
         raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
     return Frame(cursor, uniform, 0, _warps(kernel)), count
 

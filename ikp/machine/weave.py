@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, records
+from ikp.machine import forms, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.places import Place, marks
-from ikp.machine.records import Frame, Scratch
 from ikp.machine.resources import span
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
+from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
 from ikp.machine.stretches import Point
 
@@ -66,6 +66,7 @@ class Weaver:
     places: list[Place]
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    most: int | None = 1  # records that a warp makes; None where loops say how many
     _runs: dict[_Site, _Run] = field(default_factory=dict)
     _waits: dict[_Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
     _late: dict[_Site, int] = field(default_factory=dict)  # last there
@@ -83,7 +84,7 @@ class Weaver:
         self.names = [name]
         self._ranges()
         entry = self._entry(language)
-        exits = list(self._exits(records.range_tag(region_id(name))))
+        exits = list(self._exits(sequences.range_tag(region_id(name))))
         for site, run in self._runs.items():
             if run.stores:
                 words = _members(run.scratch.first, run.scratch.last)
@@ -99,18 +100,25 @@ class Weaver:
             uniform = kept[id(place)]
             if opens:
                 register = run.scratch.first + 1
-                run.steps += [*records.start(register), *records.keep(uniform, register)]
+                run.steps += [*sequences.start(register), *sequences.keep(uniform, register)]
             else:
-                tag = records.range_tag(region_id(place.name))
-                made = records.end(self.frame, run.scratch, tag, uniform)
+                tag = sequences.range_tag(region_id(place.name))
+                made = sequences.end(self.frame, run.scratch, tag, uniform)
                 run.steps += [made[0].after(place.waits), *made[1:]]
                 run.stores = True
+                self._count(point)
                 self.names.append(place.name)
         self.names = list(dict.fromkeys(self.names))
 
+    def _count(self, point: Point) -> None:
+        """Count a record that is made at a point."""
+        flow = self.room.liveness.flow
+        again = any(flow.graph.block(point.index) in body for body in flow.bodies.values())
+        self.most = None if again or self.most is None else self.most + 1
+
     @property
     def _first_kept(self) -> int:
-        return self.frame.uniform + records.UNIFORMS
+        return self.frame.uniform + sequences.UNIFORMS
 
     def _fits(self, place: Place, kept: dict[int, int]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
@@ -213,7 +221,7 @@ class Weaver:
             raise PatchError("no registers are free at the kernel's entry.")
         _, quad, pair, board = max(choices)
         scratch = Scratch(quad, quad + 2, 3, board, pair)
-        steps = records.entry(self.frame, scratch, language)
+        steps = sequences.entry(self.frame, scratch, language)
         self._wait_behind(_Site(0, 0), scratch, span(scratch.quad, 4) | span(scratch.address, 2))
         return Before(0, tuple(assemble(steps, board)), skipped=True)
 
@@ -229,7 +237,7 @@ class Weaver:
             scratch = Scratch(
                 *(quads[-1], quads[-1] + 2, spare.predicates[-1], spare.scoreboards[-1], pairs[-1])
             )
-            steps = records.leave(self.frame, scratch, tag)
+            steps = sequences.leave(self.frame, scratch, tag)
             # Those that an EXIT lets go on use these registers: all stores must have read them.
             steps += [NOP.after(scratch.busy)] if instruction.guard else []
             steps = [*_unless_staying(instruction, len(steps)), *steps]

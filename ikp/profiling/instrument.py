@@ -40,11 +40,13 @@ def instrument(
         kernel: a ``@triton.jit`` or ``@gluon.jit`` function, autotuned or with heuristics or not.
             An autotuner tries its configurations without marks.
         detail: "kernel" marks the kernel and warp-specialised partitions, "loops" also each loop
-            and iteration, "ops" also each load, store, dot, copy, wait, barrier and call of a
-            helper. None is "loops", or "kernel" where ``lines`` are chosen.
+            and iteration, "waits" (with level="machine") also what the code waits for, "ops" also
+            each load, store, dot, copy, wait, barrier and call of a helper. None is "loops", or
+            "kernel" where ``lines`` are chosen.
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
         level: "source" puts marks where the author wrote the operation, "scheduled" where the
-            compiler's scheduling moved it.
+            compiler's scheduling moved it, "machine" into the kernel's finished machine code
+            (sm_90), where they change nothing else.
         ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
             does not exist, a launch writes the kernel's IR there, to be edited: a line
             ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
@@ -57,6 +59,8 @@ def instrument(
         UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
         KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
             available. At a launch: the chosen lines hold none of its statements.
+        PatchError: at a launch: with level="machine", the machine code, or the chip, is not known
+            well enough.
     """
     marks = plan(detail, lines, level)
     if ttgir is not None:

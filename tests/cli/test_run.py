@@ -269,13 +269,12 @@ def test_ranks_write_traces_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.pftrace"
 
 
-def test_the_interpreter_has_no_scheduled_level(tmp_path: Path) -> None:
-    done = start(tmp_path, "run", "--level", "scheduled", "prog.py")
+@pytest.mark.parametrize("level", ["scheduled", "machine"])
+def test_the_interpreter_has_no_other_level(tmp_path: Path, level: str) -> None:
+    done = start(tmp_path, "run", "--level", level, "prog.py")
     assert done.returncode == 0
     assert done.stdout.startswith("sum 112.0")
-    assert "add: 0 of 3 launches recorded; 3 could not be marked: level='scheduled' marks" in (
-        done.stderr
-    )
+    assert f"add: 0 of 3 launches recorded; 3 could not be marked: level='{level}' " in done.stderr
 
 
 def test_bad_input_is_refused_in_words(tmp_path: Path) -> None:

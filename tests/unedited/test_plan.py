@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ikp.errors import UsageError
 from ikp.unedited.plan import plan
 
 pytestmark = pytest.mark.any_pins
@@ -31,3 +32,17 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
     assert chosen.within(path) is meant
     assert chosen.hold(path, 88, 88) is meant
     assert not chosen.hold(path, 87, 88) and not chosen.hold(path, 88, 89)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"detail": "waits"}, "level='machine'"),
+        ({"detail": "waits", "level": "scheduled"}, "level='machine'"),
+        ({"lines": "88", "level": "machine"}, "detail='ops'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(**options)
+    assert plan("waits", level="machine").level == "machine"

@@ -134,6 +134,20 @@ def test_a_program_that_ikp_runs(
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize(("package", "feature", "name"), named(launches.TRITON, launches.LAUNCHES))
+def test_records_in_machine_code(
+    gpu: Gpu, package: Foreign, feature: Feature, name: Private
+) -> None:
+    with ikp.profile() as prof:
+        ran = Everything(plan(level="machine"), lambda: prof)
+        with renamed(package, name), told_once(package, feature, name), stepping_in(ran):
+            assert "ikp." not in launched(unmarked)
+            launched(unmarked)
+    assert gpu.launched == ["unmarked", "unmarked"]
+    assert not prof.trace.launches
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize(("package", "feature", "name"), named(TRITON, SCHEDULED))
 def test_marks_after_scheduling(
     gpu: Gpu, package: Foreign, feature: Feature, name: Private
@@ -216,6 +230,7 @@ def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Pri
 def test_every_name_is_taken_away_by_a_test() -> None:
     tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER, AUTOTUNING}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
+    tested |= {launches.LAUNCHES}
     pytest.importorskip("cutlass")
     from ikp.backends.cute._foreign import CUTE  # in tests/backends/cute
 

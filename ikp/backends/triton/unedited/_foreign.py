@@ -85,13 +85,8 @@ TRIALS = Feature(
 
 _COMPILER = "triton.compiler.compiler"
 _RUN = Private(_COMPILER, "CompiledKernel.run")
-_DRIVER = Private("triton.runtime.driver", "driver.active")
 LAUNCHES = Feature(
-    (
-        _RUN,
-        *_own(_COMPILER, "CompiledKernel", "asm", "name", "metadata", "function"),
-        _DRIVER,
-    ),
+    (_RUN,),
     "Kernels can't be recorded in their machine code (level='machine').",
 )
 """How compiled kernels are loaded and launched."""
@@ -126,7 +121,9 @@ def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untype
 
 def load(compiled: Untyped, cubin: bytes) -> tuple[int, int]:
     """Load machine code as that of a compiled kernel is loaded; return module and function."""
-    active = _DRIVER.find()
+    from triton.runtime.driver import driver
+
+    active: Untyped = driver.active
     device = active.get_current_device()
     module, function, *_ = active.utils.load_binary(
         compiled.name, cubin, compiled.metadata.shared, device

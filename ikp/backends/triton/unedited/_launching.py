@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 import traceback
 import warnings
@@ -19,7 +20,7 @@ from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
-from ikp.core.abi import Language
+from ikp.core.abi import Language, segment_bytes
 from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -33,6 +34,7 @@ BLOCKED = (
     "with marks in it (warp_specialize=True, pipelining on Blackwell). Mark it after those passes: "
     "level='scheduled'."
 )
+_ELSEWHERE = "launched by another runtime than Triton's"
 NOT_CHOSEN = "not among the chosen launches"
 _TRITON_WARPS = 4
 """Warps of a block where a launch says nothing; Triton's interpreter has one."""
@@ -149,7 +151,7 @@ class Launcher:
         """Launch the twin that ``plan`` marks, or the kernel itself with records in its code."""
         label = kernel.__name__
         if plan.level == "machine":
-            return self._launch_patched(plan, session, label, plain, args, kwargs)
+            return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
         prof = _buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
@@ -170,16 +172,30 @@ class Launcher:
         self,
         plan: Plan,
         session: Session,
-        label: str,
+        kernel: Kernel,
         plain: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the kernel as it is, with records in its machine code."""
+        """Launch the kernel as it is, with records in its machine code.
+
+        Raises:
+            KernelError: the kernel is interpreted.
+            PatchError: its machine code is not known well enough.
+        """
         from ikp.backends.triton.unedited import _patched as patched
 
-        def buffer(grid: tuple[int, int, int], warps: int) -> Any:
-            shape = {"grid": grid, "num_warps": warps}
+        label = kernel.__name__
+        if not hasattr(kernel, "cache_key"):
+            raise KernelError(
+                "level='machine' puts records into machine code, and Triton's interpreter makes "
+                "none. Use level='source'."
+            )
+
+        def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
+            shape: dict[str, Any] = {"grid": grid, "num_warps": warps}
+            if most is not None:  # close together, what warps write takes far less time
+                shape = {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
             prof = _buffer(session, label, {**shape, **self.buffer})
             if prof is not None:
                 self.recorded[label] += 1
@@ -187,8 +203,12 @@ class Launcher:
                 session.facts[f"marks in {label}"] = str(plan)
             return prof
 
-        with patched.recorded(patched.Launch(plan, Language.TRITON, buffer)):
-            return plain(*args, **kwargs)
+        launch = patched.Launch(plan, Language.TRITON, buffer)
+        with patched.recorded(launch):
+            made = plain(*args, **kwargs)
+        if not launch.reached:
+            self.tell(kernel, _ELSEWHERE)
+        return made
 
 
 def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,14 +17,16 @@ from dataclasses import dataclass, field
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES, ClockKind, Language, OverflowMode
 from ikp.core.segment import Spec, Tensor
-from ikp.errors import PatchError
+from ikp.errors import IkpWarning, PatchError
 from ikp.machine import driver
 from ikp.machine.patch import Patch, patch
-from ikp.machine.records import CELL, CELL_BYTES
+from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.probing import Untyped
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
 
+_TOLD = 3
+"""How many notes on a kernel are told in full."""
 _CELLS = 4096
 """How many cells of pinned memory are taken at once."""
 
@@ -32,14 +35,14 @@ _CELLS = 4096
 class Launch:
     """A launch that is to be recorded.
 
-    ``buffer`` returns a session's buffer for a grid and a number of warps; None where the session
-    has ended.
+    ``buffer`` returns a session's buffer for a grid, the warps of a block, and the records of a
+    warp where these are known; None where the session has ended.
     """
 
     plan: Plan
     language: Language
-    buffer: Callable[[tuple[int, int, int], int], Untyped]
-    done: bool = False
+    buffer: Callable[[tuple[int, int, int], int, int | None], Untyped]
+    reached: bool = False  # Triton's launcher has had it
 
 
 class _Pending(threading.local):
@@ -51,7 +54,13 @@ _pending = _Pending()
 
 @contextmanager
 def recorded(launch: Launch) -> Iterator[None]:
-    """Record the next launch that this thread makes."""
+    """Record the next launch that this thread makes.
+
+    Raises:
+        PatchError: Triton launches otherwise than ikp knows.
+    """
+    if not foreign.TRITON.has(foreign.LAUNCHES):
+        raise PatchError(foreign.LAUNCHES.lost)
     install()
     _pending.launch = launch
     try:
@@ -83,12 +92,12 @@ def _run(
     *rest: object,
 ) -> object:
     """Launch the patched function in the place of the plain one."""
+    launch.reached = True
     loaded = _loaded.get(compiled, function, launch)
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
-    prof = launch.buffer(grid, loaded.patch.warps)
+    prof = launch.buffer(grid, loaded.patch.warps, loaded.patch.most)
     if prof is not None:
         check(Spec.parse(prof.spec_text))
-        launch.done = True
         loaded.point(prof, grid, stream)
         function = loaded.function
     return plain(x, y, z, stream, function, *rest)
@@ -204,5 +213,13 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
     )
     for name in made.names:
         intern(name)
+    if made.notes:
+        _tell(compiled.name, made.notes)
     module, function = foreign.load(compiled, made.cubin)
     return _Module(made, function, driver.address_of(module, CELL))
+
+
+def _tell(name: str, notes: tuple[str, ...]) -> None:
+    """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
+    more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
+    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)

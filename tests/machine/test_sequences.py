@@ -15,9 +15,9 @@ from ikp.core.abi import Kind, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
-from ikp.machine import records
+from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
-from ikp.machine.records import Frame, Scratch
+from ikp.machine.sequences import Frame, Scratch
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -29,7 +29,7 @@ NAMES = {OUTER: "outer", INNER: "inner", WHOLE: "whole"}
 FRAME = Frame(cursor=22, uniform=40, cell=16)
 SCRATCH = Scratch(first=24, last=26, predicate=3, scoreboard=5, address=20)
 APART = Scratch(first=14, last=17, predicate=3, scoreboard=5)
-KEPT = FRAME.uniform + records.UNIFORMS
+KEPT = FRAME.uniform + sequences.UNIFORMS
 
 OURS = {("R", number) for number in (20, 21, 22, 23, 24, 25, 26, 27)}
 """The registers that the kernel itself never uses."""
@@ -74,15 +74,15 @@ def kernel(frame: Frame):
     """An outer range whose start is kept, inner ones, and the range of the whole kernel."""
     wait = NOP.after(SCRATCH.busy)
     return (
-        records.entry(frame, SCRATCH),
-        [wait, *records.start(18), *records.keep(KEPT, 18)],
+        sequences.entry(frame, SCRATCH),
+        [wait, *sequences.start(18), *sequences.keep(KEPT, 18)],
         [
             wait,
-            *records.start(SCRATCH.quad + 1),
-            *records.end(frame, SCRATCH, records.range_tag(INNER)),
+            *sequences.start(SCRATCH.quad + 1),
+            *sequences.end(frame, SCRATCH, sequences.range_tag(INNER)),
         ],
-        [wait, *records.end(frame, APART, records.range_tag(OUTER), KEPT)],
-        [wait, *records.leave(frame, SCRATCH, records.range_tag(WHOLE))],
+        [wait, *sequences.end(frame, APART, sequences.range_tag(OUTER), KEPT)],
+        [wait, *sequences.leave(frame, SCRATCH, sequences.range_tag(WHOLE))],
     )
 
 
@@ -136,7 +136,7 @@ def test_a_kernel_whose_recording_is_off_touches_nothing():
 
 
 def test_the_emulator_sees_what_issues_too_early():
-    words = assemble(records.entry(FRAME, SCRATCH), SCRATCH.scoreboard)
+    words = assemble(sequences.entry(FRAME, SCRATCH), SCRATCH.scoreboard)
     hasty = [word & ~(0xF << 105) | 1 << 105 for word in words]
     deaf = [word & ~(0x3F << 116) for word in words]
     for broken in (hasty, deaf):

@@ -1,0 +1,24 @@
+"""Registers that are written while something in flight still reads or writes them."""
+
+from __future__ import annotations
+
+from ikp.machine.control import SCOREBOARDS
+from ikp.machine.flight import Flight
+from ikp.machine.liveness import Liveness
+from ikp.machine.resources import R
+
+_REGISTERS = (1 << R.count) - 1  # predicates are read at once
+
+
+def hazards(code: Liveness) -> list[str]:
+    """Return the instructions of a function that do so. A compiler's own code has none."""
+    states, waits = Flight(code).states, code.flow.code.controls.waits
+    found = []
+    for at, instruction in enumerate(code.flow.code.instructions):
+        in_flight = 0
+        for board in range(SCOREBOARDS):
+            if not waits[at] >> board & 1:
+                in_flight |= states[at][board]
+        if not instruction.never_runs and code.effects[at].kills & in_flight & _REGISTERS:
+            found.append(f"{at}: {instruction.text}")
+    return found

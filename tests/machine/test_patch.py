@@ -1,0 +1,100 @@
+"""Whole kernels with records put into them: what nvdisasm reads back, and what may go wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.errors import PatchError
+from ikp.machine.cubin import Cubin
+from ikp.machine.patch import Patch, patch
+from ikp.machine.reading import read
+from ikp.machine.sass import Instruction
+from ikp.machine.sequences import CELL
+from tests.machine.assembled import cubin
+from tests.machine.compiled import code
+from tests.machine.hazards import hazards
+
+pytestmark = pytest.mark.compiled
+
+KERNELS = ("matmul", "matmul TMA", "attention", "rms_norm", "gathered")
+
+
+def code_of(data: bytes, name: str):
+    """Return one function, read."""
+    return next(each for each in read(data) if each.flow.code.name == name)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def kernel(request: pytest.FixtureRequest):
+    """Return a compiled kernel: its cubin, its PTX and its name."""
+    made = code(request.param).compiled
+    return made.asm["cubin"], made.asm["ptx"], made.name
+
+
+@pytest.fixture(scope="module")
+def patched(kernel) -> Patch:
+    """Return it with all records there can be."""
+    data, ptx, name = kernel
+    return patch(data, name, detail="ops", ptx=ptx)
+
+
+def test_every_other_instruction_stands_as_it_did(kernel, patched: Patch):
+    data, _, name = kernel
+    before, after = (code_of(each, name).flow.code.instructions for each in (data, patched.cubin))
+    rest = iter(after)
+    for instruction in before:  # in this order, among what was put between them
+        assert any(_same(instruction, each) for each in rest), instruction.text
+
+
+def _same(old: Instruction, new: Instruction) -> bool:
+    """Whether an instruction is the same, the distances of jumps aside."""
+    if old.targets or old.op in ("BRX", "LEPC"):
+        return (old.opcode, old.guard) == (new.opcode, new.guard)
+    return old.bits == new.bits
+
+
+def test_nothing_is_written_that_is_still_in_flight(kernel, patched: Patch):
+    data, _, name = kernel
+    assert hazards(code_of(data, name)) == []
+    assert hazards(code_of(patched.cubin, name)) == []
+
+
+def test_what_is_taken_is_told(kernel, patched: Patch):
+    data, _, name = kernel
+    before, now = patched.registers
+    assert before == Cubin.read(data).kernel(name).registers <= now <= before + 16
+    file = Cubin.read(patched.cubin)
+    assert file.kernel(name).registers == now
+    assert CELL in file.elf.symbol_names()
+    assert patched.names[0] == name and len(patched.names) > 1
+
+
+def test_a_kernel_without_loops_says_how_many_records_it_makes(kernel):
+    data, ptx, name = kernel
+    alone = patch(data, name, detail="kernel")
+    assert (alone.names, alone.most) == ((name,), 1)
+    loops = patch(data, name, detail="loops", ptx=ptx)
+    assert loops.most is None or loops.names == (name,)
+
+
+UNKNOWN_BLOCK = """
+.visible .entry k(.param .u64 p)
+{
+ .reg .u64 a; .reg .u32 t;
+ ld.param.u64 a, [p]; mov.u32 t, %tid.x; st.global.u32 [a], t; ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "words"),
+    [
+        (lambda: cubin(UNKNOWN_BLOCK, "sm_90a"), "k", "how many threads"),
+        (lambda: cubin(UNKNOWN_BLOCK, "sm_90a"), "other", "no kernel 'other'"),
+        (lambda: cubin(UNKNOWN_BLOCK, "sm_80"), "k", "sm_90 alone"),
+        (lambda: b"not a cubin" * 10, "k", "ELF"),
+    ],
+)
+def test_what_is_not_known_is_refused_in_words(data, name: str, words: str):
+    with pytest.raises(PatchError, match=words):
+        patch(data(), name)

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ikp.inspection._tools import tool
+from ikp.machine.tools import tool
 
 
 def listed(library: Path) -> list[str]:

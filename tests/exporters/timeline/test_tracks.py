@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.exporters.timeline.tracks import in_use, lay_out
+from ikp.exporters.timeline.tracks import lay_out
 from tests.exporters.perfetto.examples import warps
 
 
@@ -27,5 +27,5 @@ def test_a_row_of_warps_has_the_role_that_they_all_have(roles: tuple[int, int], 
     trace = warps([[(1, 2)], [(11, 12)]], blocks=one_after_the_other)
     slots = replace(trace.slots, role=np.array(roles, np.int32))
     trace = replace(trace, slots=slots, roles=("", "producer", "consumer"))
-    tracks = lay_out(trace, *in_use(trace)).tracks
+    tracks = lay_out(trace).tracks
     assert [track.name for track in tracks if track.name.startswith("warp ")] == [name]

@@ -21,7 +21,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language, segment_bytes
-from ikp.errors import IkpError, IkpWarning, KernelError, UsageError
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session, is_open
@@ -198,6 +198,11 @@ class Launcher:
                 shape = {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
             prof = _buffer(session, label, {**shape, **self.buffer})
             if prof is not None:
+                try:
+                    patched.check(prof.spec_text)
+                except PatchError:
+                    session.discard(prof)
+                    raise
                 self.recorded[label] += 1
                 self.taken += int(prof.data.numel())
                 session.facts[f"marks in {label}"] = str(plan)

@@ -97,18 +97,21 @@ def _run(
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     prof = launch.buffer(grid, loaded.patch.warps, loaded.patch.most)
     if prof is not None:
-        check(Spec.parse(prof.spec_text))
         loaded.point(prof, grid, stream)
         function = loaded.function
     return plain(x, y, z, stream, function, *rest)
 
 
-def check(spec: Spec) -> None:
+def check(text: str) -> None:
     """Refuse what records in machine code can't do.
 
+    Args:
+        text: of the spec that the session asks for.
+
     Raises:
-        PatchError: the session asks for it.
+        PatchError: it is not what they do.
     """
+    spec = Spec.parse(text)
     wrong = [
         text
         for text, asked in (

@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
 from ikp.machine.resources import BITS, table
-from ikp.machine.underway import PRODUCTS, State, Step, awaited, under_way
+from ikp.machine.sass import Instruction
+from ikp.machine.underway import PRODUCTS, UNTOLD, State, Step, awaited, under_way
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
 _COUNTED = re.compile(r"SB(\d)")
+_LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
+"""Instructions whose operands may be read long after they were issued begin so."""
 _PIPELINE = 16
 """Cycles after which an instruction that takes no scoreboard has written, with a margin."""
 
@@ -53,7 +56,9 @@ class Flight:
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
         """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
-        known = {state: [bool(e & _TAKEN) for e in state[:-1]] for state in set(self.states)}
+        known = {
+            state: [bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state in set(self.states)
+        }
         rows = [known[state] for state in self.states]
         return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
 
@@ -91,10 +96,15 @@ class Flight:
                 ends |= awaited(opcode, instruction.rest)
             elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
+            own = effects[at]
             if writes[at] != NONE:
-                takes.append((writes[at], effects[at].writes | _TAKEN))
+                # Without a scoreboard for its operands, only its result tells that they were read.
+                late = own.reads if reads[at] == NONE else 0
+                takes.append((writes[at], own.writes | late | _TAKEN))
             if reads[at] != NONE:
-                takes.append((reads[at], effects[at].reads | _TAKEN))
+                takes.append((reads[at], own.reads | _TAKEN))
+            if writes[at] == reads[at] == NONE and _reads_late(instruction):
+                takes.append((UNTOLD, own.reads))
             if ends or takes:
                 steps[at] = Step(ends, takes)
         return steps
@@ -124,3 +134,7 @@ class Flight:
             if effect.writes:
                 window.append((cycle, effect.writes))
             cycle += max(stall, 1)
+
+
+def _reads_late(instruction: Instruction) -> bool:
+    return instruction.op.startswith(_LATE) and not instruction.never_runs

@@ -85,6 +85,11 @@ def patch(
     code = next((each for each in read(cubin) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
+    if any(each.op == "USETMAXREG" for each in code.flow.code.instructions):
+        raise PatchError(
+            f"{name} hands registers from some warps to others (setmaxnreg): how many each has is "
+            "not followed yet."
+        )
     room, before = Room(code), kernel.registers
     frame, count = _frame(kernel, room)
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
@@ -118,8 +123,7 @@ def _named(places: list[Place]) -> list[Place]:
 def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
     """Return the registers that are kept for records, and how many a thread then has."""
     cursor = _unused_pair(room)
-    count = max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH)
-    count = min(-(-count // _PORTION) * _PORTION, _most(kernel))
+    count = _roomy(max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH), kernel)
     if cursor + 2 + _RESERVED > count:
         raise PatchError(
             f"{kernel.name} has {kernel.registers} registers for each thread: there are none left "
@@ -129,6 +133,14 @@ def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
     if uniform + sequences.UNIFORMS > _MOST_UNIFORM:
         raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
     return Frame(cursor, uniform, 0, _warps(kernel)), count
+
+
+def _roomy(needed: int, kernel: Kernel) -> int:
+    """Return as many registers as leave an SM room for as many blocks as those needed do."""
+    most, warps = _most(kernel), _warps(kernel)
+    needed = min(-(-needed // _PORTION) * _PORTION, most)
+    more = range(needed, most + 1, _PORTION)
+    return max(c for c in more if _blocks(c, warps) == _blocks(needed, warps))
 
 
 def _unused_pair(room: Room) -> int:

@@ -9,13 +9,15 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import with_calls
 
+UNTOLD = SCOREBOARDS + 1
+"""The place of what stores read that take no scoreboard: nobody waits for it, nothing ends it."""
 PRODUCTS = SCOREBOARDS
 """The place of warpgroups' products, after those of the scoreboards."""
 
 State = tuple[int, ...]
 """For each scoreboard, and for products: what is under way, as bits."""
 
-NOTHING: State = (0,) * (SCOREBOARDS + 1)
+NOTHING: State = (0,) * (SCOREBOARDS + 2)
 _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
 

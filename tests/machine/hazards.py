@@ -6,19 +6,23 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flight import Flight
 from ikp.machine.liveness import Liveness
 from ikp.machine.resources import R
+from ikp.machine.underway import UNTOLD
 
 _REGISTERS = (1 << R.count) - 1  # predicates are read at once
 
 
 def hazards(code: Liveness) -> list[str]:
-    """Return the instructions of a function that do so. A compiler's own code has none."""
+    """Return the instructions of a function that do so, as text.
+
+    A compiler's own code has few: it knows that some instructions read their registers in order.
+    """
     states, waits = Flight(code).states, code.flow.code.controls.waits
     found = []
     for at, instruction in enumerate(code.flow.code.instructions):
-        in_flight = 0
+        in_flight = states[at][UNTOLD]
         for board in range(SCOREBOARDS):
             if not waits[at] >> board & 1:
                 in_flight |= states[at][board]
         if not instruction.never_runs and code.effects[at].kills & in_flight & _REGISTERS:
-            found.append(f"{at}: {instruction.text}")
+            found.append(instruction.text)
     return found

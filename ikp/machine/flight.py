@@ -19,11 +19,12 @@ from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
 from ikp.machine.resources import BITS, table
 from ikp.machine.sass import Instruction
-from ikp.machine.underway import PRODUCTS, UNTOLD, State, Step, awaited, under_way
+from ikp.machine.underway import OPERANDS, PRODUCTS, UNTOLD, State, Step, awaited, under_way
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
 _COUNTED = re.compile(r"SB(\d)")
+_BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
 _PIPELINE = 16
@@ -98,15 +99,16 @@ class Flight:
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
             own = effects[at]
             if writes[at] != NONE:
+                takes.append((writes[at], own.writes | _TAKEN))
                 # Without a scoreboard for its operands, only its result tells that they were read.
-                late = own.reads if reads[at] == NONE else 0
-                takes.append((writes[at], own.writes | late | _TAKEN))
+                if reads[at] == NONE:
+                    takes.append((OPERANDS + writes[at], own.reads))
             if reads[at] != NONE:
                 takes.append((reads[at], own.reads | _TAKEN))
             if writes[at] == reads[at] == NONE and _reads_late(instruction):
                 takes.append((UNTOLD, own.reads))
             if ends or takes:
-                steps[at] = Step(ends, takes)
+                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes)
         return steps
 
     @cached_property

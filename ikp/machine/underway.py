@@ -11,13 +11,15 @@ from ikp.machine.liveness import with_calls
 
 UNTOLD = SCOREBOARDS + 1
 """The place of what stores read that take no scoreboard: nobody waits for it, nothing ends it."""
+OPERANDS = SCOREBOARDS + 2
+"""The first of six places, one for each scoreboard: operands that only a result tells of."""
 PRODUCTS = SCOREBOARDS
 """The place of warpgroups' products, after those of the scoreboards."""
 
 State = tuple[int, ...]
 """For each scoreboard, and for products: what is under way, as bits."""
 
-NOTHING: State = (0,) * (SCOREBOARDS + 2)
+NOTHING: State = (0,) * (2 * SCOREBOARDS + 2)
 _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
 

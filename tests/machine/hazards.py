@@ -6,7 +6,7 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flight import Flight
 from ikp.machine.liveness import Liveness
 from ikp.machine.resources import R
-from ikp.machine.underway import UNTOLD
+from ikp.machine.underway import OPERANDS, UNTOLD
 
 _REGISTERS = (1 << R.count) - 1  # predicates are read at once
 
@@ -22,7 +22,7 @@ def hazards(code: Liveness) -> list[str]:
         in_flight = states[at][UNTOLD]
         for board in range(SCOREBOARDS):
             if not waits[at] >> board & 1:
-                in_flight |= states[at][board]
+                in_flight |= states[at][board] | states[at][OPERANDS + board]
         if not instruction.never_runs and code.effects[at].kills & in_flight & _REGISTERS:
             found.append(instruction.text)
     return found

@@ -21,7 +21,7 @@ from ikp.machine.attributes import (
 from ikp.machine.elf import Elf
 from tests.machine.module import CHIPS, cubin
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 
 @pytest.mark.parametrize("chip", CHIPS)

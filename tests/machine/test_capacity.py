@@ -11,7 +11,7 @@ from ikp.machine.elf import Elf, Section
 from tests.machine.module import CHIPS, PTX, cubin
 from tests.machine.readback import codes, read
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 BUFFER = ".visible .const .align 16 .b8 ikp_buffer[16];\n"
 TABLE = ".visible .const .align 4 .b8 table[20] = {1, 2, 3};\n"

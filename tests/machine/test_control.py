@@ -10,6 +10,8 @@ from ikp.machine.sass import parse
 from tests.machine.compiled import machine
 from tests.machine.texts import HEAD
 
+pytestmark = pytest.mark.any_pins
+
 LOAD = """\
         /*0000*/                   LDG.E R4, desc[UR4][R2.64] ;    /* 0x0000000402047981 */
                                                                    /* 0x000ea8000c1e1900 */
@@ -18,7 +20,6 @@ LOAD = """\
 """
 
 
-@pytest.mark.any_pins
 def test_a_load_takes_a_scoreboard_and_its_reader_waits_for_it() -> None:
     (code,) = parse(HEAD + LOAD)
     load, add = code.instructions
@@ -29,7 +30,6 @@ def test_a_load_takes_a_scoreboard_and_its_reader_waits_for_it() -> None:
     assert code.controls.waits.tolist() == [0, 4]
 
 
-@pytest.mark.any_pins
 def test_words_that_were_not_printed_are_zero() -> None:
     (code,) = parse(HEAD + "        /*0000*/                   EXIT ;\n")
     assert code.instructions[0].word == (0, 0)

@@ -14,6 +14,7 @@ from tests.machine.module import corpus
 from tests.machine.readback import assert_reads_back, everywhere
 
 pytestmark = [
+    pytest.mark.any_pins,
     pytest.mark.compiled,
     pytest.mark.skipif(not corpus(), reason="IKP_CORPUS names no folder of cubins"),
 ]

@@ -9,7 +9,7 @@ from ikp.machine.attributes import Parameter
 from ikp.machine.cubin import Cubin
 from tests.machine.module import CHIPS, KERNELS, cubin
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -12,7 +12,7 @@ from ikp.errors import PatchError
 from ikp.machine.elf import Elf, Kind
 from tests.machine.module import CHIPS, cubin
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -16,7 +16,7 @@ from ikp.machine.instruction import NOP, Words, opcodes, rows
 from ikp.machine.tools import tool
 from tests.machine.module import corpus, cubin
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 SHOWN_AS_STORED = (0x949, 0x958)
 """BRX: the disassembler prints the distance itself, not where it leads."""

@@ -11,7 +11,7 @@ from ikp.machine import forms as f
 from ikp.machine.assembler import Step
 from tests.machine.assembled import assembled
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 _CONTROL = (1 << 105) - 1
 R = r"R(\d+)"

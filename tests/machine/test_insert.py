@@ -20,7 +20,7 @@ from tests.machine import model
 from tests.machine.module import CHIPS, KERNELS, cubin
 from tests.machine.readback import assert_reads_back, codes, everywhere, read
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 UNMOVED = {("sm_80", "prints")}
 """Kernels that are refused: there, a call's return address is computed from LEPC."""

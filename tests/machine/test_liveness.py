@@ -14,6 +14,8 @@ from ikp.machine.resources import EVERYTHING, R, bit, names
 from tests.machine.compiled import CASES, machine
 from tests.machine.texts import sass
 
+pytestmark = pytest.mark.any_pins
+
 LINES = (
     "MOV R4, 0x1",
     ".L_x_1:",
@@ -29,7 +31,6 @@ def live(*lines: str) -> list[list[str]]:
     return [names(each & ~(1 << bit("R1"))) for each in Liveness(Flow(sass(*lines))).own]
 
 
-@pytest.mark.any_pins
 def test_a_value_is_live_from_its_definition_to_its_last_use() -> None:
     around = ["R2", "R3", "R5", "UR4", "UR5"]
     assert live(*LINES) == [
@@ -42,12 +43,10 @@ def test_a_value_is_live_from_its_definition_to_its_last_use() -> None:
     ]
 
 
-@pytest.mark.any_pins
 def test_a_definition_under_a_guard_leaves_the_old_value_alive() -> None:
     assert live("@P0 MOV R4, 0x1", "STS [R5], R4", "EXIT")[0] == ["R4", "R5", "P0"]
 
 
-@pytest.mark.any_pins
 def test_a_function_reads_for_its_callers() -> None:
     found = live(
         "MOV R4, 0x1", "CALL.REL.NOINC `(.L_x_1)", "STS [R5], R6", "EXIT",
@@ -56,13 +55,11 @@ def test_a_function_reads_for_its_callers() -> None:
     assert "R7" in found[0] and "R4" not in found[0]
 
 
-@pytest.mark.any_pins
 def test_a_function_that_is_not_here_may_read_everything() -> None:
     found = Liveness(Flow(sass("CALL.ABS.NOINC `(malloc)", "EXIT"))).own
     assert found[0] == EVERYTHING
 
 
-@pytest.mark.any_pins
 def test_life_ranges_are_read_by_their_columns() -> None:
     text = """\
 //--------------------- .text.k --------------------------
@@ -81,7 +78,6 @@ k:                            // |                     |       |      |       |
     ]
 
 
-@pytest.mark.any_pins
 @pytest.mark.parametrize("columns", ["01234567890124", "0123456789 123"])
 def test_columns_that_are_not_understood_are_no_answer(columns: str) -> None:
     text = f"""\

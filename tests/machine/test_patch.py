@@ -14,7 +14,7 @@ from tests.machine.assembled import cubin
 from tests.machine.compiled import code
 from tests.machine.hazards import hazards
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 KERNELS = ("matmul", "matmul TMA", "attention", "rms_norm", "gathered")
 

@@ -16,6 +16,8 @@ from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine
 from tests.machine.texts import sass
 
+pytestmark = pytest.mark.any_pins
+
 SOURCE = Path(kernels.__file__).read_text().splitlines()
 
 
@@ -172,7 +174,6 @@ def turn(events: list[tuple[Place, bool]], stack: list[Place]) -> None:
             assert stack.pop() is place
 
 
-@pytest.mark.any_pins
 @pytest.mark.parametrize(
     ("lines", "start", "end", "why"),
     [
@@ -201,7 +202,6 @@ def test_what_holds_a_stretch(lines: tuple[str, ...], start: Point, end: Point, 
     assert Regions(Flow(sass(*lines))).why_not(start, end) == why
 
 
-@pytest.mark.any_pins
 def test_a_loop_that_only_waits_is_a_wait() -> None:
     flow = Flow(sass("NOP", ".L_x_1:", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R2], R3",
                      "@!P0 BRA `(.L_x_1)", "EXIT"))  # fmt: skip
@@ -209,7 +209,6 @@ def test_a_loop_that_only_waits_is_a_wait() -> None:
     assert kinds[1:] == [("mbarrier wait", Point(0, after=True), Point(2, after=True))]
 
 
-@pytest.mark.any_pins
 def test_places_that_cross_are_refused() -> None:
     """A kernel's own marks can't: these are made to."""
     flow = Flow(sass("LDG.E R4, desc[UR4][R2.64]", "LDG.E R5, desc[UR4][R2.64]", "EXIT"))

@@ -11,6 +11,8 @@ from tests.machine.compiled import assembled
 from tests.machine.test_places import alternates
 from tests.machine.texts import sass
 
+pytestmark = pytest.mark.any_pins
+
 START = """
     .reg .b64 %a, %b; .reg .b32 %t, %n, %v, %w; .reg .pred %p, %q; .reg .f32 %f, %g;
     .shared .align 8 .b64 bar;
@@ -83,14 +85,12 @@ PTX = """\
 CODE = sass("HGMMA.64x8x16.F32 R24, gdesc[UR4], R24, gsb0", "EXIT")
 
 
-@pytest.mark.any_pins
 def test_the_kth_product_has_the_line_of_the_kth_in_the_ptx() -> None:
     assert product_lines(CODE, PTX) == {0: (Line("/x/k.py", 97),)}
     assert product_lines(CODE, PTX.replace("wgmma", "other")) == {}
     assert product_lines(sass("EXIT"), PTX) == {}
 
 
-@pytest.mark.any_pins
 def test_a_load_in_inline_assembly_has_the_line_before_it() -> None:
     assert load_lines(CODE, PTX) == {
         Line("/x/k.py", 94): Line("/x/k.py", 93),

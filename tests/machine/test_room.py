@@ -13,6 +13,8 @@ from ikp.machine.sass import Code, parse
 from tests.machine.compiled import CASES, machine
 from tests.machine.texts import HEAD
 
+pytestmark = pytest.mark.any_pins
+
 
 def controlled(*lines: tuple[str, int | None, int | None, int]) -> Code:
     """Return code from (text, write scoreboard, read scoreboard, wait mask)."""
@@ -40,7 +42,6 @@ def late(made: Room) -> list[list[str]]:
     return [names(sum(1 << int(n) for n in np.flatnonzero(row))) for row in table]
 
 
-@pytest.mark.any_pins
 def test_a_load_that_nobody_needs_still_writes_its_register() -> None:
     made = room(
         ("LDG.E R4, desc[UR4][R2.64]", 2, None, 0),
@@ -58,7 +59,6 @@ def test_a_load_that_nobody_needs_still_writes_its_register() -> None:
     assert made.unused_scoreboards == (0, 1, 3, 4, 5)
 
 
-@pytest.mark.any_pins
 def test_a_store_that_was_issued_still_reads_its_registers() -> None:
     made = room(
         ("STG.E.64 desc[UR4][R2.64], R6", None, 1, 0),
@@ -70,7 +70,6 @@ def test_a_store_that_was_issued_still_reads_its_registers() -> None:
     assert late(made)[3] == []
 
 
-@pytest.mark.any_pins
 def test_what_a_loop_leaves_under_way_is_so_at_its_top() -> None:
     made = room(
         ("MOV R9, R9", None, None, 0),
@@ -84,7 +83,6 @@ def test_what_a_loop_leaves_under_way_is_so_at_its_top() -> None:
     assert "R4" not in late(made)[0]
 
 
-@pytest.mark.any_pins
 def test_a_products_registers_are_its_own_until_all_are_waited_for() -> None:
     product = "HGMMA.64x8x16.F32 R24, R4, gdesc[UR8], R24, gsb0"
     made = room(
@@ -99,7 +97,6 @@ def test_a_products_registers_are_its_own_until_all_are_waited_for() -> None:
     assert [own <= set(each) for each in late(made)] == [False, True, True, True, False, False]
 
 
-@pytest.mark.any_pins
 def test_a_scoreboard_that_is_counted_is_never_to_be_shared() -> None:
     made = room(
         ("LDGDEPBAR", 0, None, 0),
@@ -112,7 +109,6 @@ def test_a_scoreboard_that_is_counted_is_never_to_be_shared() -> None:
     assert 0 not in made.at(3).scoreboards
 
 
-@pytest.mark.any_pins
 def test_what_was_just_written_may_not_be_there_yet() -> None:
     """The pair's high half is dead, and yet it comes a few cycles after the instruction."""
     made = room(
@@ -125,7 +121,6 @@ def test_what_was_just_written_may_not_be_there_yet() -> None:
     assert 5 not in made.at(1).registers and 5 in made.at(3).registers
 
 
-@pytest.mark.any_pins
 def test_pairs_and_quads_are_aligned() -> None:
     made = room(("STS [R3], R9", None, None, 0), ("EXIT", None, None, 0))
     spare = made.through([0], registers=13)

@@ -14,7 +14,7 @@ from ikp.machine.trampoline import trampoline
 from tests.machine.module import CHIPS, KERNELS, cubin
 from tests.machine.readback import codes, read
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 
 def movable(made: Cubin, name: str) -> list[int]:

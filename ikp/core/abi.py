@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 Rows = NDArray[np.void]
 """Rows of one of the structures below: launch headers, slot headers, or records."""
-StructDType = np.dtype[np.void]
+_StructDType = np.dtype[np.void]
 
 ABI_VERSION: Final = 1
 MAGIC: Final = 0x31504B49
@@ -139,7 +139,7 @@ class ClockKind(IntEnum):
         return ClockKind(self % ClockKind.CYCLES64)
 
     @property
-    def record(self) -> StructDType:
+    def record(self) -> _StructDType:
         """What a record of this clock is."""
         return WIDE_RECORD if self.bits > WORD_BITS else RECORD
 
@@ -184,9 +184,9 @@ TOTALS: Final = {Kind.RANGE: Kind.RANGE_TOTAL, Kind.INSTANT: Kind.INSTANT_TOTAL}
 
 KIND_SHIFT: Final = 29
 PAYLOAD_SHIFT: Final = 27
-REGION_BITS: Final = 27
-REGION_MASK: Final = (1 << REGION_BITS) - 1
-HASHED_REGION: Final = 1 << (REGION_BITS - 1)
+_REGION_BITS: Final = 27
+REGION_MASK: Final = (1 << _REGION_BITS) - 1
+HASHED_REGION: Final = 1 << (_REGION_BITS - 1)
 """This bit of a region id says: a hash of the region's name, not a number given by the user."""
 MAX_USER_REGION: Final = HASHED_REGION - 1
 
@@ -198,15 +198,15 @@ def tag(kind: Kind, payload_type: PayloadType, region: int) -> int:
 
 def min_slot_bytes(overflow: OverflowMode, clock: ClockKind = ClockKind.CYCLES) -> int:
     """Return the size of the smallest slot that records at all."""
-    return SLOT_HEADER_BYTES + clock.record.itemsize * min_records(overflow)
+    return SLOT_HEADER_BYTES + clock.record.itemsize * _min_records(overflow)
 
 
-def min_records(overflow: OverflowMode) -> int:
+def _min_records(overflow: OverflowMode) -> int:
     """Return the smallest capacity of a slot. A ring of one would have the mask 0."""
     return 2 if overflow is OverflowMode.WRAP else 1
 
 
-def field_offsets(dtype: StructDType) -> dict[str, int]:
+def field_offsets(dtype: _StructDType) -> dict[str, int]:
     """Return the byte offset of each field; of an ``x, y, z`` field also that of each part."""
     offsets = {}
     for name in dtype.names or ():

@@ -80,7 +80,7 @@ def trace_table(trace: Trace) -> Table:
             "hold both. Take the launches of one mode, with ikp.edit.select(trace, launch=...)."
         )
     summed = bool(trace.launches) and all(launch.mode == "totals" for launch in trace.launches)
-    return total_table(trace) if len(trace.totals) or summed else _event_table(trace)
+    return _total_table(trace) if len(trace.totals) or summed else _event_table(trace)
 
 
 def _event_table(trace: Trace) -> Table:
@@ -100,7 +100,7 @@ def _event_table(trace: Trace) -> Table:
     return {**dict(zip(COLUMNS, columns, strict=True)), **trace.args}
 
 
-def total_table(trace: Trace) -> Table:
+def _total_table(trace: Trace) -> Table:
     """Return ``TOTAL_COLUMNS``, one row per total, in the trace's order."""
     totals = trace.totals
     columns = (

@@ -84,7 +84,7 @@ HOLDS_PLACES = {
     0x55: Places(8, 4, kind=1),  # ANNOTATIONS: of loads and stores of spilled registers
 }
 
-HOLDS_NONE = frozenset(
+_HOLDS_NONE = frozenset(
     {
         0x0A,  # PARAM_CBANK
         0x0C,  # CBANK_PARAM_OFFSETS
@@ -114,7 +114,7 @@ HOLDS_NONE = frozenset(
 )
 """Those with a size that hold no place. One without has at most 16 bits, too few for a place."""
 
-_LEFT_ALONE = HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
+_LEFT_ALONE = _HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
 
 REFUSED = {
     0x2D: "places of emulated atomics",

@@ -19,7 +19,7 @@ _INFO_LINK = 0x40  # of a section's flags: its info is a section's index
 _LARGEST_ALIGN = 4096
 _COUNTS_AT = 56  # of the header: the number of segments; 4 bytes on, that of sections
 
-SYMBOL = np.dtype(
+_SYMBOL = np.dtype(
     [
         *(("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")),
         *(("value", "<u8"), ("size", "<u8")),
@@ -131,7 +131,7 @@ class Elf:
 
     def symbols(self) -> np.ndarray:
         """Return a copy of the symbols; write them back with :meth:`set_symbols`."""
-        return np.frombuffer(self._symtab().data, SYMBOL).copy()
+        return np.frombuffer(self._symtab().data, _SYMBOL).copy()
 
     def set_symbols(self, symbols: np.ndarray) -> None:
         """Replace the table of symbols."""
@@ -140,7 +140,7 @@ class Elf:
     def symbol_names(self) -> list[str]:
         """Return the symbols' names."""
         table = self.symbol_texts().data
-        return [text_at(table, int(at)) for at in self.symbols()["name"]]
+        return [_text_at(table, int(at)) for at in self.symbols()["name"]]
 
     def symbol_texts(self) -> Section:
         """Return the section that holds the symbols' names."""
@@ -173,7 +173,7 @@ class Elf:
         return _Layout(self).written()
 
 
-def text_at(table: bytes, at: int) -> str:
+def _text_at(table: bytes, at: int) -> str:
     """Return a string of a table of strings."""
     return table[at : table.index(b"\0", at)].decode()
 
@@ -186,7 +186,7 @@ def _section(data: bytes, raw: tuple[int, ...], names: bytes) -> Section:
     if align > _LARGEST_ALIGN:
         raise ValueError(f"a section is to be aligned to {align} bytes")
     content = data[offset : offset + stored]
-    name = text_at(names, name_at)
+    name = _text_at(names, name_at)
     return Section(
         *(name, name_at, kind, flags, address, offset, size, link, info, align, entry),
         *(content, stored),

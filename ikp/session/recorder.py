@@ -97,7 +97,7 @@ class Recording:
                 rank=asked.rank,
             )
             if spec.select:
-                write_selection(segment.data, chosen)
+                _write_selection(segment.data, chosen)
             handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
             self._taken.append(_Taken(segment, weakref.ref(handed)))
         prof = settled.backend.argument(replace(segment, data=handed))
@@ -122,7 +122,7 @@ class Recording:
                 each.heard |= written(each.segment)
                 each.segment.data.zero_()
                 if each.segment.spec.select:
-                    write_selection(each.segment.data, each.segment.selection)
+                    _write_selection(each.segment.data, each.segment.selection)
             wait(self.segments)
 
     def read(self, facts: Mapping[str, str]) -> tuple[Trace, DecodeError | None]:
@@ -140,7 +140,7 @@ class Recording:
         taken = tuple(self._taken)
         wait([each.segment for each in taken])
         for each in taken:
-            source = read_back(each.segment)
+            source = _read_back(each.segment)
             try:
                 launched = read_layout(source) is not None
             except DecodeError as error:
@@ -198,7 +198,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
     return facts
 
 
-def write_selection(data: Tensor, selection: Selection) -> None:
+def _write_selection(data: Tensor, selection: Selection) -> None:
     """Write which warps and blocks record to the launch header, before any kernel reads it."""
     import torch
 
@@ -227,7 +227,7 @@ def written(segment: Segment) -> bool:
     return bool(header.any())
 
 
-def read_back(segment: Segment) -> Source:
+def _read_back(segment: Segment) -> Source:
     """Copy what the kernel wrote to the host."""
     data = segment.data
     head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()

@@ -41,7 +41,7 @@ from ikp.exporters.timeline.blocks import (
 
 Ints = NDArray[np.int64]
 
-FIRST_LANE: Final = 3
+_FIRST_LANE: Final = 3
 """Where lanes stand among the rows of a launch: below its two counters."""
 
 
@@ -115,7 +115,7 @@ def lay_out(trace: Trace, first_uuid: int = 1) -> Layout:
     when = extents(blocks, len(trace.launches), span[0] if span else 0)
     running = occupancy(trace.slots, blocks, len(trace.launches))
 
-    tops, launches = launch_tracks(trace.launches, when, first_uuid)
+    tops, launches = _launch_tracks(trace.launches, when, first_uuid)
     lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each
     lane_uuid = first_uuid + len(tops) + _ROWS * len(launches)
     warp_uuid = lane_uuid + len(lanes)
@@ -167,7 +167,7 @@ def launch_names(launches: tuple[Launch, ...]) -> list[str]:
     return names
 
 
-def launch_tracks(
+def _launch_tracks(
     launches: tuple[Launch, ...], when: tuple[Ints, Ints], first_uuid: int
 ) -> tuple[list[Track], tuple[LaunchTracks, ...]]:
     """Return the rows on top, and the ids of those of each launch, which ran ``when`` (from, to).
@@ -274,7 +274,7 @@ def _lane_tracks(uuid: int, launch_row: Ints, launch: Ints, sm: Ints, lane: Ints
     alone = np.repeat(np.diff(first, append=len(sm)) == 1, np.diff(first, append=len(sm)))
     place = np.arange(len(launch)) - np.searchsorted(launch, launch)
     return [
-        Track(uuid + i, _name_of_lane(one, None if single else number), parent, FIRST_LANE + rank)
+        Track(uuid + i, _name_of_lane(one, None if single else number), parent, _FIRST_LANE + rank)
         for i, (one, number, single, parent, rank) in enumerate(
             zip(*(c.tolist() for c in (sm, lane, alone, launch_row[launch], place)), strict=True)
         )

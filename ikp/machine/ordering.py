@@ -14,23 +14,18 @@ def reordered(steps: Sequence[Step]) -> list[Step]:
     """Return the same steps in an order in which what one needs is there when it comes.
 
     Each step still comes behind those whose results it reads or overwrites, and those that read
-    what it overwrites. Branches, waits and stores keep their place among all others.
+    what it overwrites. Waits keep their place among all others, and stores among stores. There are
+    no branches among the steps: these count what they skip.
     """
     made: list[Step] = []
     part: list[Step] = []
     for step in steps:
-        if step.skips or step.waits:
+        if step.waits:
             made += [*_part(part), step]
             part = []
         else:
             part.append(step)
-    return [*made, *_part(part)] if not any(step.skips for step in steps) else _whole(steps)
-
-
-def _whole(steps: Sequence[Step]) -> list[Step]:
-    """Reorder what stands before the first branch; behind it, branches count steps."""
-    first = next(at for at, step in enumerate(steps) if step.skips)
-    return [*reordered(steps[:first]), *steps[first:]]
+    return [*made, *_part(part)]
 
 
 def _part(steps: Sequence[Step]) -> list[Step]:

@@ -8,12 +8,12 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.regions import region_id
 from ikp.errors import PatchError
 from ikp.machine import sequences
 from ikp.machine.attributes import Code as Attribute
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.cubin import Cubin, Kernel
+from ikp.machine.forms import URZ
 from ikp.machine.insert import insert
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
@@ -34,7 +34,6 @@ _ENOUGH = 32
 """With so many registers for each thread, an SM holds as many threads as it can."""
 _ON_AN_SM = 65536
 _LANES = 32
-_MOST_UNIFORM = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
             "for records."
         )
     uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
-    if uniform + sequences.UNIFORMS > _MOST_UNIFORM:
+    if uniform + sequences.UNIFORMS > URZ:
         raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
     return Frame(cursor, uniform, 0, _warps(kernel)), count
 
@@ -151,8 +150,8 @@ def _unused_pair(room: Room) -> int:
 
 def _most(kernel: Kernel) -> int:
     """Return how many registers each thread of a kernel can have."""
-    threads = (_warps(kernel) or 0) * _LANES
-    return min(255, _ON_AN_SM // threads // _PORTION * _PORTION) if threads else 255
+    threads = _warps(kernel) * _LANES
+    return min(255, _ON_AN_SM // threads // _PORTION * _PORTION)
 
 
 def _highest_uniform(room: Room) -> int:
@@ -186,6 +185,3 @@ def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
 def _blocks(registers: int, warps: int) -> int:
     each = -(-registers // _PORTION) * _PORTION * _LANES * warps
     return min(_ON_AN_SM // each, 64 // warps)
-
-
-__all__ = ["DETAILS", "Patch", "patch", "region_id"]

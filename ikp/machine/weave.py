@@ -24,9 +24,6 @@ from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
 from ikp.machine.stretches import Point
 
-_MOST_UNIFORM = 63
-_ENTRY_REGISTERS = 12
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Site:
@@ -123,7 +120,7 @@ class Weaver:
     def _fits(self, place: Place, kept: dict[int, int]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
         assert place.end is not None  # noqa: S101 - for the type checker
-        why = "no uniform register is" if kept[id(place)] >= _MOST_UNIFORM else ""
+        why = "no uniform register is" if kept[id(place)] >= forms.URZ else ""
         for point in (place.start, place.end):
             why = why or self._lacking(self._spare(_Site.of(point)))
         if why:
@@ -206,7 +203,7 @@ class Weaver:
             yield Before(site.index, tuple(assemble(steps, board, "RP")), site.rank == 0)
 
     def _entry(self, language: Language) -> Before:
-        spare, own = self._spare(_Site(0, 0)), set(range(_ENTRY_REGISTERS))
+        spare, own = self._spare(_Site(0, 0)), set(range(sequences.SCRATCH))
         quads = [each for each in spare.quads if not own & set(range(each, each + 4))]
         pairs = [each for each in spare.pairs if not own & {each, each + 1}]
         boards = spare.scoreboards
@@ -218,7 +215,7 @@ class Weaver:
             for board in boards
         ]
         if not choices:
-            raise PatchError("no registers are free at the kernel's entry.")
+            raise PatchError("no registers are free for records at the kernel's entry.")
         _, quad, pair, board = max(choices)
         scratch = Scratch(quad, quad + 2, 3, board, pair)
         steps = sequences.entry(self.frame, scratch, language)
@@ -233,7 +230,9 @@ class Weaver:
             quads = spare.quads
             pairs = [each for each in spare.pairs if quads and each // 4 != quads[-1] // 4]
             if not (quads and pairs and spare.predicates and spare.scoreboards):
-                raise PatchError(f"no registers are free at the exit, instruction {at}.")
+                raise PatchError(
+                    f"no registers are free for records where the kernel ends, at instruction {at}."
+                )
             scratch = Scratch(
                 *(quads[-1], quads[-1] + 2, spare.predicates[-1], spare.scoreboards[-1], pairs[-1])
             )
@@ -248,8 +247,7 @@ def _kept(places: list[Place], first: int) -> dict[int, int]:
     """Return a uniform register for each place's start: nested places have different ones."""
     made: dict[int, int] = {}
     around: list[Place] = []
-    for point, place, opens in marks(places):
-        del point
+    for _, place, opens in marks(places):
         if opens:
             made[id(place)] = first + len(around)
             around.append(place)

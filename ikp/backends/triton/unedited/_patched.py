@@ -196,7 +196,10 @@ class _Modules:
                 try:
                     self.made[key] = _load(compiled, launch)
                 except PatchError as error:
-                    self.made[key] = error
+                    self.made[key] = PatchError(
+                        f"{compiled.name} can't be recorded in its machine code: {error} Mark it "
+                        "with level='source'."
+                    )
             found = self.made[key]
         if isinstance(found, PatchError):
             raise found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -10,7 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import PatchError
 from ikp.machine import sequences
-from ikp.machine.attributes import Code as Attribute
+from ikp.machine.attributes import Attribute, Code, Format
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.forms import URZ
@@ -63,6 +65,7 @@ def patch(
     detail: str = "loops",
     ptx: str = "",
     language: Language = Language.OTHER,
+    block: tuple[int, int, int] | None = None,
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
@@ -72,6 +75,7 @@ def patch(
         detail: one of ``DETAILS``.
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
+        block: threads of the blocks that it is launched with, where the kernel does not say.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -89,6 +93,9 @@ def patch(
             f"{name} hands registers from some warps to others (setmaxnreg): how many each has is "
             "not followed yet."
         )
+    if block is not None and not _required(kernel):
+        said = struct.pack("<III", *block)
+        kernel.attributes.append(Attribute(Format.SIZED, Code.REQNTID, said))
     room, before = Room(code), kernel.registers
     frame, count = _frame(kernel, room)
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
@@ -98,11 +105,11 @@ def patch(
     if count > before:
         set_registers(file, name, count)
     insert(file, name, added)
-    notes = [*_occupancy(name, frame, before, count), *weaver.notes]
+    notes = [*_occupancy(kernel, before, count), *weaver.notes]
     return Patch(
         cubin=file.write(),
         names=tuple(weaver.names),
-        warps=frame.warps or 0,
+        warps=_warps(kernel),
         registers=(before, count),
         most=weaver.most,
         notes=tuple(notes),
@@ -131,7 +138,8 @@ def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
     uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
     if uniform + sequences.UNIFORMS > URZ:
         raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
-    return Frame(cursor, uniform, 0, _warps(kernel)), count
+    (x, y, z) = _required(kernel)
+    return Frame(cursor, uniform, 0, -(-x // _LANES) if y == z == 1 else None), count
 
 
 def _roomy(needed: int, kernel: Kernel) -> int:
@@ -158,26 +166,34 @@ def _highest_uniform(room: Room) -> int:
     return (room.liveness.used >> UR.first & (1 << UR.count) - 1).bit_length() - 1
 
 
+def _required(kernel: Kernel) -> tuple[int, ...]:
+    """Return the threads of a block in each dimension; nothing where any will do."""
+    listed = (tuple(each.words) for each in kernel.attributes if each.code == Code.REQNTID)
+    return next(listed, ())
+
+
 def _warps(kernel: Kernel) -> int:
-    for each in kernel.attributes:
-        if each.code == Attribute.REQNTID:
-            x, y, z = each.words
-            if y == z == 1:
-                return -(-x // _LANES)
+    """Return the warps of a block.
+
+    Raises:
+        PatchError: nobody says how many there are.
+    """
+    if threads := _required(kernel):
+        return -(-math.prod(threads) // _LANES)
     raise PatchError(
-        f"{kernel.name} doesn't say how many threads a block has (.reqntid), or has them in more "
-        "than one dimension."
+        f"{kernel.name} doesn't say how many threads a block has (.reqntid): pass the block that "
+        "it is launched with."
     )
 
 
-def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
+def _occupancy(kernel: Kernel, before: int, now: int) -> list[str]:
     """Tell where more registers leave room for fewer blocks."""
-    was, becomes = (_blocks(count, frame.warps or 1) for count in (before, now))
+    was, becomes = (_blocks(count, _warps(kernel)) for count in (before, now))
     if was == becomes:
         return []
     told = (
-        f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
-        f"{becomes} blocks, not {was}, as far as registers go."
+        f"{kernel.name} takes {now} registers for each thread in place of {before}: an SM has room "
+        f"for {becomes} blocks, not {was}, as far as registers go."
     )
     return [told]
 

@@ -12,6 +12,9 @@ _SETTABLE: Final = (8, 9, 14, 15)
 """What a program sets for a function: shared memory, its share, clusters' size and order."""
 
 
+_NOT_FOUND: Final = 500
+
+
 @cache
 def _driver() -> ctypes.CDLL:
     try:
@@ -131,29 +134,24 @@ def address_of(module: int, symbol: str) -> int:
     Raises:
         PatchError: the module has no such symbol, or the driver refuses.
     """
-    address, size = ctypes.c_uint64(), ctypes.c_size_t()
-    _checked(
-        _driver().cuModuleGetGlobal_v2(
-            ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(module), symbol.encode()
-        ),
-        f"find {symbol} in a module",
-    )
-    return address.value
+    found = find(module, symbol)
+    if found is None:
+        raise PatchError(f"the CUDA driver finds no {symbol} in a module.")
+    return found
 
 
-def library_address(library: int, symbol: str) -> int:
-    """Return where a library's global symbol lies in the memory of the current device.
+def find(holder: int, symbol: str, *, library: bool = False) -> int | None:
+    """Return where a module or library has a symbol on the current device; None where it has none.
 
     Raises:
-        PatchError: the library has no such symbol, or the driver refuses.
+        PatchError: the driver refuses.
     """
+    ask = _driver().cuLibraryGetGlobal if library else _driver().cuModuleGetGlobal_v2
     address, size = ctypes.c_uint64(), ctypes.c_size_t()
-    _checked(
-        _driver().cuLibraryGetGlobal(
-            ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(library), symbol.encode()
-        ),
-        f"find {symbol} in a library",
-    )
+    code = ask(ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(holder), symbol.encode())
+    if code == _NOT_FOUND:
+        return None
+    _checked(code, f"find {symbol}")
     return address.value
 
 

@@ -13,9 +13,6 @@ from ikp.machine.tools import tool
 
 _ELF = b"\x7fELF"
 _FATBIN = struct.pack("<I", 0xBA55ED50)
-_OBJECT, _LOCAL_STRING = 1, ("$", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__")
-_WRITABLE = (".nv.global", ".nv.global.init")
-_CONSTANT = ".nv.constant3"
 
 
 def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
@@ -27,7 +24,7 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
         chip: compute capability of the device.
 
     Raises:
-        PatchError: there is none for this chip, or it has memory of its own.
+        PatchError: there is none for this chip.
     """
     files = [image] if image.startswith(_ELF) else _unpacked(image)
     fitting = []
@@ -69,26 +66,4 @@ def _unpacked(image: bytes) -> list[bytes]:
         made = [each.read_bytes() for each in sorted(folder.glob("*.cubin"))]
     if said.returncode and not made:
         raise PatchError(f"{program} can't read what was loaded: {said.stderr.strip()[:300]}")
-    return made
-
-
-def constants(cubin: bytes) -> list[tuple[str, int]]:
-    """Return the constants that a program may write: their names and sizes in bytes.
-
-    Raises:
-        PatchError: the code has memory that it writes itself: a copy would have its own.
-    """
-    elf = Cubin.read(cubin).elf
-    made = []
-    for symbol, name in zip(elf.symbols(), elf.symbol_names(), strict=True):
-        number, size = int(symbol["section"]), int(symbol["size"])
-        if symbol["info"] & 15 != _OBJECT or not 0 < number < len(elf.sections) or not size:
-            continue
-        section = elf.sections[number].name
-        if section in _WRITABLE and not name.startswith(_LOCAL_STRING):
-            raise PatchError(
-                f"its module has memory of its own, {name}, which a patched copy would not share."
-            )
-        if section == _CONSTANT:
-            made.append((name, size))
     return made

@@ -17,12 +17,13 @@ from typing import Any, Protocol
 from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._hook import Hook, Kind, Known
-from ikp.backends.driver._images import constants, cubin
+from ikp.backends.driver._images import cubin
 from ikp.backends.driver._names import readable
 from ikp.core.abi import Language
 from ikp.errors import IkpError, PatchError
 from ikp.machine import driver
 from ikp.machine.patch import Patch, patch
+from ikp.machine.shared import constants, shared
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
@@ -64,6 +65,11 @@ class _Kernel:
         module = Path(holder.origin).name.partition(".")[0]
         self.fn = SimpleNamespace(__module__=module, __qualname__=self.__name__)
         self.symbol, self.holder, self.handle, self.id = symbol, holder, handle, number
+
+    def find(self, symbol: str) -> int | None:
+        """Return where the loaded plain kernel has a variable; None where it has none."""
+        library = self.holder.kind is Kind.LIBRARY
+        return driver.find(self.handle, symbol, library=library)
 
     @property
     def full_name(self) -> str:
@@ -186,7 +192,7 @@ class Launches:
             )
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        key = kernel.id, str(meant.plan), block
+        key = kernel.id, str(meant.plan), block, driver.context()
         made = patched.modules.get(
             key, kernel.symbol, stream, partial(self._patch, kernel, meant, block)
         )
@@ -209,7 +215,7 @@ class Launches:
         code = cubin(kernel.holder.image, kernel.symbol, driver.chip())
         self._constants[kernel.id] = constants(code)
         made = patch(
-            code,
+            shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
             detail=meant.plan.detail,
             ptx=_ptx(kernel),
@@ -223,10 +229,8 @@ class Launches:
     def _copy_constants(self, kernel: _Kernel, made: patched.Module, stream: int) -> None:
         """Give the patched kernel the constants that the program has written."""
         for name, size in self._constants[kernel.id]:
-            at = driver.address_of if kernel.holder.kind is Kind.MODULE else driver.library_address
-            driver.copy_within(
-                driver.address_of(made.module, name), at(kernel.handle, name), size, stream
-            )
+            if (source := kernel.find(name)) is not None:
+                driver.copy_within(driver.address_of(made.module, name), source, size, stream)
 
 
 def _ptx(kernel: _Kernel) -> str:

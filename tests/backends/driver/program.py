@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,8 +26,8 @@ patched._Cells._page = staticmethod(lambda: SimpleNamespace(numpy=lambda: PAGE))
 class Session:
     """Hands out buffers, as far as a launch asks."""
 
-    facts: dict[str, str] = {}
-    asked: list[dict[str, object]] = []
+    facts: ClassVar[dict[str, str]] = {}
+    asked: ClassVar[list[dict[str, object]]] = []
 
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
@@ -62,7 +62,7 @@ class Launcher:
         self.plain.append(f"{kernel.__name__}: {reason}")
 
 
-def main(image: Path, name: str) -> None:
+def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after another
     """Launch a kernel in many ways."""
     hooks.install()
     library = ctypes.CDLL("libcuda.so.1")

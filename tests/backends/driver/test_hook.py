@@ -1,4 +1,4 @@
-"""A library before the CUDA driver: what a program loads and launches passes it, and is recorded."""
+"""A library before the CUDA driver: what a program launches passes it, and is recorded."""
 
 import json
 import os
@@ -65,8 +65,10 @@ def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> N
     assert said["PTX"] == ["launch 8 12x256 on 0"]
     assert said["plain"] == [
         "matmul: captured in a CUDA graph",
-        "matmul: could not be marked: it runs in a CUDA context of its own, where torch's memory "
-        "can't be used.",
+        (
+            "matmul: could not be marked: it runs in a CUDA context of its own, where torch's "
+            "memory can't be used."
+        ),
         "made: could not be marked: it was loaded as PTX, which the driver compiles. Load a cubin.",
     ]
 

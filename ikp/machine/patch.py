@@ -151,9 +151,9 @@ def _roomy(needed: int, kernel: Kernel) -> int:
 
 
 def _unused_pair(room: Room) -> int:
-    """Return the first of two registers that the kernel never uses."""
+    """Return the first of two registers that the kernel never uses, nor the entry for itself."""
     used = room.liveness.used
-    return next(pair for pair in range(2, 256, 2) if not used >> pair & 3)
+    return next(pair for pair in range(sequences.SCRATCH, 256, 2) if not used >> pair & 3)
 
 
 def _most(kernel: Kernel) -> int:

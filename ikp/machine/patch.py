@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
+import numpy as np
+
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import PatchError
-from ikp.machine import sequences
-from ikp.machine.attributes import Attribute, Code, Format
+from ikp.machine.attributes import Code as Attribute
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.forms import URZ
+from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
-from ikp.machine.resources import UR
-from ikp.machine.room import Room
+from ikp.machine.room import RESERVED, Room
 from ikp.machine.sequences import CELL, CELL_BYTES, Frame
 from ikp.machine.weave import Weaver
 
@@ -28,8 +26,6 @@ DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
 
 _SM = 90
-_RESERVED = 2
-"""Registers that a kernel's number counts and its code may not use."""
 _PORTION = 8
 """Registers are handed out to threads in portions."""
 _ENOUGH = 32
@@ -42,7 +38,8 @@ _LANES = 32
 class Patch:
     """A patched cubin, and what is recorded in it.
 
-    ``warps`` is how many a block has. ``notes`` say what is not recorded, and what the rest costs.
+    ``warps`` is how many a block has, 0 where the file doesn't say. ``notes`` say what is not
+    recorded.
     """
 
     cubin: bytes
@@ -88,31 +85,27 @@ def patch(
     code = next((each for each in read(cubin) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if any(each.op == "USETMAXREG" for each in code.flow.code.instructions):
-        raise PatchError(
-            f"{name} hands registers from some warps to others (setmaxnreg): how many each has is "
-            "not followed yet."
-        )
-    if block is not None and not _required(kernel):
-        said = struct.pack("<III", *block)
-        kernel.attributes.append(Attribute(Format.SIZED, Code.REQNTID, said))
-    room, before = Room(code), kernel.registers
-    frame, count = _frame(kernel, room)
+    before, threads = kernel.registers, _threads(kernel) or list(block or ())
+    warps = -(-int(np.prod(threads)) // _LANES) if threads else None
+    count = before if hands_over(code.flow) else _roomy(max(before, _ENOUGH), warps)
+    room = Room(code, count - RESERVED)
+    frame = Frame.of(room.unused_uniform, warps if threads and threads[1:] == [1, 1] else None)
+    if frame is None:
+        raise PatchError(f"{name} leaves no uniform registers for records.")
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
     places = Places(code.flow, ptx)
-    weaver = Weaver(room, frame, count - _RESERVED, _named(places.at(DETAILS[detail])))
+    weaver = Weaver(room, frame, _named(places.at(DETAILS[detail])))
     added = weaver.woven(name, language)
     if count > before:
         set_registers(file, name, count)
     insert(file, name, added)
-    notes = [*_occupancy(kernel, before, count), *weaver.notes]
     return Patch(
         cubin=file.write(),
         names=tuple(weaver.names),
-        warps=_warps(kernel),
+        warps=warps or 0,
         registers=(before, count),
         most=weaver.most,
-        notes=tuple(notes),
+        notes=tuple(weaver.notes),
     )
 
 
@@ -126,76 +119,20 @@ def _named(places: list[Place]) -> list[Place]:
     ]
 
 
-def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
-    """Return the registers that are kept for records, and how many a thread then has."""
-    cursor = _unused_pair(room)
-    count = _roomy(max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH), kernel)
-    if cursor + 2 + _RESERVED > count:
-        raise PatchError(
-            f"{kernel.name} has {kernel.registers} registers for each thread: there are none left "
-            "for records."
-        )
-    uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
-    if uniform + sequences.UNIFORMS > URZ:
-        raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
-    (x, y, z) = _required(kernel)
-    return Frame(cursor, uniform, 0, -(-x // _LANES) if y == z == 1 else None), count
-
-
-def _roomy(needed: int, kernel: Kernel) -> int:
+def _roomy(needed: int, warps: int | None) -> int:
     """Return as many registers as leave an SM room for as many blocks as those needed do."""
-    most, warps = _most(kernel), _warps(kernel)
-    needed = min(-(-needed // _PORTION) * _PORTION, most)
+    if warps is None:
+        return needed
+    most = min(255, _ON_AN_SM // (warps * _LANES) // _PORTION * _PORTION)
+    needed = max(needed, min(-(-needed // _PORTION) * _PORTION, most))
     more = range(needed, most + 1, _PORTION)
-    return max(c for c in more if _blocks(c, warps) == _blocks(needed, warps))
+    return max((c for c in more if _blocks(c, warps) == _blocks(needed, warps)), default=needed)
 
 
-def _unused_pair(room: Room) -> int:
-    """Return the first of two registers that the kernel never uses, nor the entry for itself."""
-    used = room.liveness.used
-    return next(pair for pair in range(sequences.SCRATCH, 256, 2) if not used >> pair & 3)
-
-
-def _most(kernel: Kernel) -> int:
-    """Return how many registers each thread of a kernel can have."""
-    threads = _warps(kernel) * _LANES
-    return min(255, _ON_AN_SM // threads // _PORTION * _PORTION)
-
-
-def _highest_uniform(room: Room) -> int:
-    return (room.liveness.used >> UR.first & (1 << UR.count) - 1).bit_length() - 1
-
-
-def _required(kernel: Kernel) -> tuple[int, ...]:
-    """Return the threads of a block in each dimension; nothing where any will do."""
-    listed = (tuple(each.words) for each in kernel.attributes if each.code == Code.REQNTID)
-    return next(listed, ())
-
-
-def _warps(kernel: Kernel) -> int:
-    """Return the warps of a block.
-
-    Raises:
-        PatchError: nobody says how many there are.
-    """
-    if threads := _required(kernel):
-        return -(-math.prod(threads) // _LANES)
-    raise PatchError(
-        f"{kernel.name} doesn't say how many threads a block has (.reqntid): pass the block that "
-        "it is launched with."
-    )
-
-
-def _occupancy(kernel: Kernel, before: int, now: int) -> list[str]:
-    """Tell where more registers leave room for fewer blocks."""
-    was, becomes = (_blocks(count, _warps(kernel)) for count in (before, now))
-    if was == becomes:
-        return []
-    told = (
-        f"{kernel.name} takes {now} registers for each thread in place of {before}: an SM has room "
-        f"for {becomes} blocks, not {was}, as far as registers go."
-    )
-    return [told]
+def _threads(kernel: Kernel) -> list[int]:
+    """Return how many threads a block has in each dimension; nothing if the file doesn't say."""
+    known = (each.words for each in kernel.attributes if each.code == Attribute.REQNTID)
+    return next(known, [])
 
 
 def _blocks(registers: int, warps: int) -> int:

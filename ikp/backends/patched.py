@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ikp.core.abi import (
@@ -67,6 +68,26 @@ def others() -> Iterator[None]:
         yield
     finally:
         wanted.others -= 1
+
+
+@contextmanager
+def apart(stream: int) -> Iterator[None]:
+    """Allocate and load where a CUDA graph that a stream captures does not see it."""
+    if not driver.capturing(stream):
+        yield
+        return
+    import torch
+
+    with driver.relaxed(), torch.cuda.stream(_beside()):
+        yield
+
+
+@cache
+def _beside() -> Any:
+    """Return a stream that nobody captures."""
+    import torch
+
+    return torch.cuda.Stream()
 
 
 def take() -> Launch | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -13,6 +15,8 @@ _SETTABLE: Final = (8, 9, 14, 15)
 
 
 _NOT_FOUND: Final = 500
+_RELAXED: Final = 2
+"""The mode of capture that forbids nothing."""
 
 
 @cache
@@ -138,6 +142,22 @@ def address_of(module: int, symbol: str) -> int:
     if found is None:
         raise PatchError(f"the CUDA driver finds no {symbol} in a module.")
     return found
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Let this thread allocate and load while it captures a CUDA graph, in which none of that is.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    mode = ctypes.c_int(_RELAXED)
+    exchange = _driver().cuThreadExchangeStreamCaptureMode
+    _checked(exchange(ctypes.byref(mode)), "allocate beside the capture of a graph")
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
 
 
 def find(holder: int, symbol: str, *, library: bool = False) -> int | None:

@@ -82,7 +82,7 @@ def patch(
     kernel = file.kernel(name)
     if file.sm != _SM:
         raise PatchError(f"{name} is for {file.arch}: records are known for sm_{_SM} alone.")
-    code = next((each for each in read(cubin) if each.flow.code.name == name), None)
+    code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
     before, threads = kernel.registers, _threads(kernel) or list(block or ())

@@ -34,7 +34,6 @@ _LIBRARIES = re.compile(
 """Whose kernels are recorded where they are named, and not among everything that is launched."""
 _MANY = 4
 """How far up from a launched function its image is looked for."""
-_CAPTURED = "captured in a CUDA graph"
 
 
 class Chooser(Protocol):
@@ -127,7 +126,7 @@ class Launches:
             launch.decided = 1
             return
         if meant is None:
-            meant = self._chosen(kernel, launch)
+            meant = self._chosen(kernel)
         if meant is not None:
             launch.instead = self._recorded(kernel, meant, launch)
 
@@ -157,12 +156,9 @@ class Launches:
         self.launcher.aside.add(Path(kernel.holder.origin).name)
         return True
 
-    def _chosen(self, kernel: _Kernel, launch: hooks.Launch) -> patched.Launch | None:
+    def _chosen(self, kernel: _Kernel) -> patched.Launch | None:
         session = self.launcher.chosen(kernel)
         if session is None:
-            return None
-        if driver.capturing(launch.stream or 0):
-            self.launcher.tell(kernel, _CAPTURED)
             return None
         return patched.Launch(self.launcher.plan, _language(kernel), self._buffer(kernel, session))
 
@@ -193,9 +189,10 @@ class Launches:
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         key = kernel.id, str(meant.plan), block, driver.context()
-        made = patched.modules.get(
-            key, kernel.symbol, stream, partial(self._patch, kernel, meant, block)
-        )
+        with patched.apart(stream):
+            made = patched.modules.get(
+                key, kernel.symbol, stream, partial(self._patch, kernel, meant, block)
+            )
         if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
             raise PatchError("all its blocks must run at once, and records take more registers.")
         plain = int(launch.function)
@@ -205,7 +202,8 @@ class Launches:
         driver.like(made.function, plain)
         self._copy_constants(kernel, made, stream)
         warps = -(-math.prod(block) // 32)
-        prof = meant.buffer(grid, warps, made.patch.most)
+        with patched.apart(stream):
+            prof = meant.buffer(grid, warps, made.patch.most)
         if prof is None:
             return int(launch.function)
         made.point(prof, grid, warps, stream)

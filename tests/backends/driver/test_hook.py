@@ -47,9 +47,9 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     ]
     assert said["again"] == ["copy 10912 96 to stream 0", "launch 4 12x256 on 0"]
     assert said["address"]  # whoever asks the driver for its functions gets the same
-    assert said["recorded"] == {"matmul": 3}
+    assert said["recorded"] == {"matmul": 4}
     wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
-    assert said["asked"] == [wanted] * 3
+    assert said["asked"] == [wanted] * 4
 
 
 def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
@@ -59,12 +59,18 @@ def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
     ]
 
 
+def test_a_graph_gets_the_copy_and_the_launch_alone(said: dict) -> None:
+    assert said["captured"] == [
+        *("capture mode 2", "capture mode 0") * 2,
+        *("copy 10912 96 to stream 0", "launch 4 12x256 on 0"),
+    ]
+
+
 def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> None:
-    for part in ("captured", "not chosen", "other context", "after"):
+    for part in ("not chosen", "other context", "after"):
         assert said[part] == [PLAIN], part
     assert said["PTX"] == ["launch 8 12x256 on 0"]
     assert said["plain"] == [
-        "matmul: captured in a CUDA graph",
         (
             "matmul: could not be marked: it runs in a CUDA context of its own, where torch's "
             "memory can't be used."

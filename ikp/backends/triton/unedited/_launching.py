@@ -117,7 +117,7 @@ class Launcher:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
-        if _capturing():
+        if self.plan.level != "machine" and _capturing():
             return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ikp.backends.patched import Launch, modules, take, wanted
+from ikp.backends.patched import Launch, apart, modules, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.errors import PatchError
 from ikp.machine import driver
@@ -61,9 +61,10 @@ def _run(
 ) -> object:
     """Launch the patched function in the place of the plain one."""
     key = function, str(launch.plan)
-    made = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
-    prof = launch.buffer(grid, made.patch.warps, made.patch.most)
+    with apart(stream):
+        made = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
+        prof = launch.buffer(grid, made.patch.warps, made.patch.most)
     if prof is not None:
         driver.like(made.function, function)
         made.point(prof, grid, made.patch.warps, stream)

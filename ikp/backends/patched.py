@@ -1,6 +1,6 @@
 """A kernel with records in its machine code, loaded, and told where to record.
 
-What it is told lies in its module's constant memory, which is copied in the order of a stream
+What it is told lies in its module's constant memory, which is written in the order of a stream
 before a launch. So each stream has a module of its own: launches that overlap never share one.
 """
 
@@ -23,17 +23,15 @@ from ikp.core.abi import (
     OverflowMode,
     segment_bytes,
 )
-from ikp.core.segment import Spec, Tensor
+from ikp.core.segment import Spec
 from ikp.errors import IkpWarning, PatchError
 from ikp.machine import driver
 from ikp.machine.patch import Patch
-from ikp.machine.sequences import CELL, CELL_BYTES
+from ikp.machine.sequences import CELL
 from ikp.unedited.plan import Plan
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
-_CELLS = 4096
-"""How many cells of pinned memory are taken at once."""
 
 
 @dataclass(slots=True)
@@ -168,38 +166,8 @@ class Module:
         size = int(prof.data.numel()) - LAUNCH_HEADER_BYTES
         each = size // max(slots, 1) & -ALIGNMENT
         enabled = prof.slots_bytes > 0
-        words = (prof.address, each, slots if enabled and self.patch.fits(each) else 0)
-        driver.copy(self.cell, _cells.write(*words), CELL_BYTES, stream)
-
-
-class _Cells:
-    """Pinned memory from which cells are copied: each is written once, for one launch."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pages: list[Tensor] = []
-        self._used = _CELLS
-
-    def write(self, address: int, slot_bytes: int, slots: int) -> int:
-        """Return where a cell with these words lies."""
-        with self._lock:
-            if self._used == _CELLS:
-                self._pages.append(self._page())
-                self._used = 0
-            at = self._used
-            self._used += 1
-            row = self._pages[-1].numpy()[at]
-            row[:] = (address & 0xFFFFFFFF, address >> 32, slot_bytes, slots)
-            return int(row.ctypes.data)
-
-    @staticmethod
-    def _page() -> Tensor:
-        import torch
-
-        return torch.empty((_CELLS, CELL_BYTES // 4), dtype=torch.uint32, pin_memory=True)
-
-
-_cells = _Cells()
+        recording = slots if enabled and self.patch.fits(each) else 0
+        driver.write(self.cell, (prof.address, each | recording << 32), stream)
 
 
 @dataclass(slots=True)

@@ -99,12 +99,12 @@ R cuModuleGetGlobal_v2(uint64_t *address, size_t *size, H module, const char *na
 R cuLibraryGetGlobal(uint64_t *address, size_t *size, H library, const char *name) {
     return cuModuleGetGlobal_v2(address, size, library, name);
 }
-R cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, H stream) {
-    uint32_t words[4];
-    memcpy((void *)(uintptr_t)to, from, size);
-    memcpy(words, from, 16);
-    SAY("copy %u %u to stream %d\n", words[2], words[3], (int)(intptr_t)stream);
-    return 0;
+R cuStreamBatchMemOp_v2(H stream, unsigned count, const uint64_t *operations, unsigned flags) {
+    (void)flags;
+    for (unsigned i = 0; i < count; i++) *(uint64_t *)(uintptr_t)operations[6 * i + 1] = operations[6 * i + 2];
+    uint64_t last = operations[6 * (count - 1) + 2];
+    SAY("write %u %u in stream %d\n", (uint32_t)last, (uint32_t)(last >> 32), (int)(intptr_t)stream);
+    return (R)(operations[0] & 0xFFFFFFFF) - 5;
 }
 R cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, H stream) {
     (void)to, (void)from;

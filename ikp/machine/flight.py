@@ -19,7 +19,17 @@ from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
 from ikp.machine.resources import BITS, table
 from ikp.machine.sass import Instruction
-from ikp.machine.underway import OPERANDS, PRODUCTS, UNTOLD, State, Step, awaited, under_way
+from ikp.machine.underway import (
+    OPERANDS,
+    PRODUCTS,
+    QUEUES,
+    UNTOLD,
+    State,
+    Step,
+    awaited,
+    queue,
+    under_way,
+)
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
@@ -70,7 +80,10 @@ class Flight:
 
     def lasting(self, at: int) -> int:
         """Return what is unsafe to overwrite though one waits for every scoreboard."""
-        return (self.states[at][PRODUCTS] | self.states[at][UNTOLD]) & (_TAKEN - 1)
+        late = self.states[at][PRODUCTS]
+        for each in self.states[at][UNTOLD:]:
+            late |= each
+        return late & (_TAKEN - 1)
 
     @cached_property
     def used(self) -> frozenset[int]:
@@ -115,9 +128,10 @@ class Flight:
             if reads[at] != NONE:
                 takes.append((reads[at], own.reads | _TAKEN))
             if writes[at] == reads[at] == NONE and _reads_late(instruction):
-                takes.append((UNTOLD, own.reads))
+                takes.append((queue(instruction.op), own.reads))
             if ends or takes:
-                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes)
+                joins = _joins(instruction, writes[at], reads[at])
+                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
         return steps
 
     @cached_property
@@ -145,6 +159,13 @@ class Flight:
             if effect.writes:
                 window.append((cycle, effect.writes))
             cycle += max(stall, 1)
+
+
+def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:
+    """Return which earlier operands an instruction's own scoreboard tells of, too."""
+    if instruction.op not in QUEUES or instruction.guard or reads == writes == NONE:
+        return None
+    return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
 
 
 def _reads_late(instruction: Instruction) -> bool:

@@ -11,27 +11,23 @@ import numpy as np
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import PatchError
-from ikp.machine.attributes import Code as Attribute
+from ikp.machine import occupancy
 from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.cubin import Cubin, Kernel
+from ikp.machine.cubin import Cubin
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
+from ikp.machine.liveness import Liveness
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.room import RESERVED, Room
 from ikp.machine.sequences import CELL, CELL_BYTES, Frame
-from ikp.machine.weave import Weaver
+from ikp.machine.shift import Before
+from ikp.machine.weave import NoRoomError, Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
 
 _SM = 90
-_PORTION = 8
-"""Registers are handed out to threads in portions."""
-_ENOUGH = 32
-"""With so many registers for each thread, an SM holds as many threads as it can."""
-_ON_AN_SM = 65536
-_LANES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class Patch:
     """A patched cubin, and what is recorded in it.
 
     ``warps`` is how many a block has, 0 where the file doesn't say. ``notes`` say what is not
-    recorded.
+    recorded, and what the rest costs.
     """
 
     cubin: bytes
@@ -85,17 +81,22 @@ def patch(
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    before, threads = kernel.registers, _threads(kernel) or list(block or ())
-    warps = -(-int(np.prod(threads)) // _LANES) if threads else None
-    count = before if hands_over(code.flow) else _roomy(max(before, _ENOUGH), warps)
-    room = Room(code, count - RESERVED)
-    frame = Frame.of(room.unused_uniform, warps if threads and threads[1:] == [1, 1] else None)
-    if frame is None:
-        raise PatchError(f"{name} leaves no uniform registers for records.")
-    frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
-    places = Places(code.flow, ptx)
-    weaver = Weaver(room, frame, _named(places.at(DETAILS[detail])))
-    added = weaver.woven(name, language)
+    if code.unknown_calls:
+        raise PatchError(
+            f"{name} calls code that is not in its file (printf, assert): which registers that "
+            "uses is not known."
+        )
+    size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
+    warps = occupancy.warps_of(int(np.prod(size))) if size else None
+    counts = occupancy.register_counts(before, warps)
+    count, weaver, added = _woven(
+        code,
+        _named(Places(code.flow, ptx).at(DETAILS[detail])),
+        [before] if hands_over(code.flow) else counts,
+        cell=add_constant(file, CELL, CELL_BYTES),
+        warps=warps if size[1:] == [1, 1] else None,
+        language=language,
+    )
     if count > before:
         set_registers(file, name, count)
     insert(file, name, added)
@@ -105,8 +106,31 @@ def patch(
         warps=warps or 0,
         registers=(before, count),
         most=weaver.most,
-        notes=tuple(weaver.notes),
+        notes=(*occupancy.cost(name, warps, before, count), *weaver.notes),
     )
+
+
+def _woven(
+    code: Liveness,
+    places: list[Place],
+    counts: list[int],
+    *,
+    cell: int,
+    warps: int | None,
+    language: Language,
+) -> tuple[int, Weaver, list[Before]]:
+    """Return the first number of registers that does, who put records there, and all of these."""
+    name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
+    frame = Frame.of(room.unused_uniform, warps)
+    if frame is None:
+        raise PatchError(f"{name} leaves no uniform registers for records.")
+    weaver = Weaver(room, replace(frame, cell=cell), places)
+    try:
+        return counts[0], weaver, weaver.woven(name, language)
+    except NoRoomError:
+        if not counts[1:]:
+            raise
+        return _woven(code, places, counts[1:], cell=cell, warps=warps, language=language)
 
 
 def _named(places: list[Place]) -> list[Place]:
@@ -117,24 +141,3 @@ def _named(places: list[Place]) -> list[Place]:
         else each
         for each in places
     ]
-
-
-def _roomy(needed: int, warps: int | None) -> int:
-    """Return as many registers as leave an SM room for as many blocks as those needed do."""
-    if warps is None:
-        return needed
-    most = min(255, _ON_AN_SM // (warps * _LANES) // _PORTION * _PORTION)
-    needed = max(needed, min(-(-needed // _PORTION) * _PORTION, most))
-    more = range(needed, most + 1, _PORTION)
-    return max((c for c in more if _blocks(c, warps) == _blocks(needed, warps)), default=needed)
-
-
-def _threads(kernel: Kernel) -> list[int]:
-    """Return how many threads a block has in each dimension; nothing if the file doesn't say."""
-    known = (each.words for each in kernel.attributes if each.code == Attribute.REQNTID)
-    return next(known, [])
-
-
-def _blocks(registers: int, warps: int) -> int:
-    each = -(-registers // _PORTION) * _PORTION * _LANES * warps
-    return min(_ON_AN_SM // each, 64 // warps)

@@ -85,11 +85,11 @@ class Scratch:
     """What is free at one place, and used there alone.
 
     A record is stored at once if its words are in a row: ``first`` a multiple of four, ``last`` two
-    behind it.
+    behind it. Where ``last`` is one of the first two, or there is but one, it is stored in pieces.
     """
 
     first: int  # two registers, the first even: a record's tag and start
-    last: int  # a record's end
+    last: int  # a record's end; where the clock is read
     address: int  # two registers, the first even
     predicate: int
     scoreboard: int
@@ -98,6 +98,11 @@ class Scratch:
     def in_a_row(self) -> bool:
         """Whether one store can take a whole record."""
         return self.first % 4 == 0 and self.last == self.first + 2
+
+    @property
+    def piecemeal(self) -> bool:
+        """Whether one word must be read by its store before another is made."""
+        return self.last in (self.first, self.first + 1)
 
     @property
     def busy(self) -> int:
@@ -171,23 +176,34 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         tag: the record's.
         kept: the uniform register with the range's start; None where it is in place.
     """
-    f, first, here, room = forms, scratch.first, scratch.address, scratch.predicate
-    if scratch.in_a_row:  # nobody reads what is stored as the payload
-        stores = [_put(frame, here, 0, first)]
-    else:
-        stores = [_put(frame, here, 0, first, 2), _put(frame, here, 8, scratch.last, 1)]
+    f, here, room = forms, scratch.address, scratch.predicate
     return [
         f.clock(scratch.last),
         f.elect(room),
         f.from_uniform(here, frame.count),
-        f.immediate(first, tag),
+        *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
         f.below(room, here, frame.room, where=room),
         f.scaled(here, here, frame.records, _RECORD_BITS),
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
-        *([] if kept is None else [f.from_uniform(first + 1, kept)]),
-        *[store.when(room) for store in stores],
+        *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept)],
     ]
+
+
+def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
+    """Return what stores a record's words."""
+    f, first, last, here = forms, scratch.first, scratch.last, scratch.address
+    begun = [] if kept is None else [f.from_uniform(first + 1, kept)]
+    if scratch.in_a_row:  # nobody reads what is stored as the payload
+        return [*begun, _put(frame, here, 0, first)]
+    end = _put(frame, here, 8, last, 1)
+    if not scratch.piecemeal:
+        return [*begun, _put(frame, here, 0, first, 2), end]
+    tagged = f.immediate(first, tag)
+    if last != first:
+        return [end, tagged, *begun, _put(frame, here, 0, first, 2)]
+    begun = [] if kept is None else [f.from_uniform(first, kept)]
+    return [end, tagged, _put(frame, here, 0, first, 1), *begun, _put(frame, here, 4, first, 1)]
 
 
 def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> list[Step]:

@@ -8,21 +8,27 @@ one of the registers or take the scoreboard, before the next record, or at the e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
 from ikp.machine import forms, sequences
 from ikp.machine.assembler import NOP, Step, assemble
+from ikp.machine.choosing import Chooser, used
 from ikp.machine.places import Place, marks
-from ikp.machine.resources import span
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
 from ikp.machine.stretches import Point
+
+
+class NoRoomError(PatchError):
+    """A kernel has no registers for what every kernel needs: with more of them, it has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,21 +95,22 @@ class Weaver:
 
     def _ranges(self) -> None:
         kept = _kept([each for each in self.places if each.end], self._for_starts)
-        lost = {id(each) for each in self.places if each.end and not self._fits(each, kept)}
-        for point, place, opens in marks([each for each in self.places if id(each) not in lost]):
+        chosen = {id(each) for each in self.places if each.end and self._fits(each, kept)}
+        found = [each for each in self.places if id(each) in chosen]
+        stores = {_Site.of(each.end) for each in found if each.end}
+        for point, place, opens in marks(found):
             site = _Site.of(point)
-            run = self._runs.get(site) or _Run(self._scratch(site))
-            self._runs[site] = run
-            uniform = kept[id(place)]
+            if site not in self._runs:
+                self._runs[site] = _Run(self._scratch(site, site in stores), stores=site in stores)
+            run, uniform = self._runs[site], kept[id(place)]
             assert uniform is not None  # noqa: S101 - for the type checker
             if opens:
-                register = run.scratch.first + 1
+                register = run.scratch.last
                 run.steps += [*sequences.start(register), *sequences.keep(uniform, register)]
             else:
                 tag = sequences.range_tag(region_id(place.name))
                 made = sequences.end(self.frame, run.scratch, tag, uniform)
                 run.steps += [made[0].after(place.waits), *made[1:]]
-                run.stores = True
                 self._count(point)
                 self.names.append(place.name)
         self.names = list(dict.fromkeys(self.names))
@@ -123,64 +130,45 @@ class Weaver:
         """Return whether there is room for a place's records; note where there is not."""
         assert place.end is not None  # noqa: S101 - for the type checker
         why = "no uniform register is" if kept[id(place)] is None else ""
-        for point in (place.start, place.end):
-            why = why or self._lacking(self._spare(_Site.of(point)))
+        for point, stores in ((place.start, False), (place.end, True)):
+            made = self._choices(_Site.of(point), stores)
+            why = why or (made if isinstance(made, str) else "")
         if why:
             self.notes.append(f"{place.name} is not recorded: {why} free there.")
         return not why
 
-    @staticmethod
-    def _lacking(spare: Spare) -> str:
-        if not _records(spare):
-            return f"only {len(spare.registers)} registers are"
-        if not spare.predicates:
-            return "no predicate is"
-        return "" if spare.scoreboards else "no scoreboard is"
+    def _scratch(self, site: _Site, stores: bool) -> Scratch:
+        made = self._choices(site, stores)
+        assert not isinstance(made, str)  # noqa: S101 - for the type checker
+        return made
 
-    def _spare(self, site: _Site) -> Spare:
-        return self.room.at(min(site.index, len(self.room.free) - 1))
+    def _choices(self, site: _Site, stores: bool) -> Scratch | str:
+        if not stores:
+            return self._chooser.for_start(site.index)
+        return self._chooser.for_record(site.index, self._ends[site] == 1)
 
-    def _scratch(self, site: _Site) -> Scratch:
-        """Return the registers and the scoreboard that the kernel leaves alone for longest."""
-        spare = self._spare(site)
-        board = max(spare.scoreboards, key=lambda each: (self._reach(site.index, 0, each), -each))
-        first, last = max(
-            _records(spare), key=lambda e: (self._reach(site.index, _members(*e), board), e)
-        )
-        taken = _members(first, last)
-        address = max(
-            (each for each in spare.pairs if not taken & span(each, 2)),
-            key=lambda each: (self._reach(site.index, span(each, 2), board), each),
-        )
-        return Scratch(first, last, address, spare.predicates[-1], board)
+    @cached_property
+    def _ends(self) -> Counter[_Site]:
+        """How many places end at a site."""
+        return Counter(_Site.of(each.end) for each in self.places if each.end)
 
-    def _reach(self, index: int, registers: int, board: int) -> int:
-        """Return how many instructions pass until the kernel needs one of these."""
-        end = self._block_end(index)
-        for at in range(index, end):
-            if self._needs(at, registers, board):
-                return at - index
-        return end - index
-
-    def _block_end(self, index: int) -> int:
-        graph = self.room.liveness.flow.graph
-        return graph.blocks[graph.block(index)].end
-
-    def _needs(self, at: int, registers: int, board: int) -> bool:
-        controls = self.room.liveness.flow.code.controls
-        taken = board in (controls.writes[at], controls.reads[at])
-        return taken or bool(self.room.liveness.effects[at].writes & registers)
+    @cached_property
+    def _chooser(self) -> Chooser:
+        points = [p for each in self.places if each.end for p in (each.start, each.end)]
+        return Chooser(self.room, frozenset(_Site.of(point).index for point in points))
 
     def _wait_behind(self, site: _Site, scratch: Scratch) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
-        registers = _members(scratch.first, scratch.last) | span(scratch.address, 2)
-        end = self._block_end(site.index)
+        registers, board = used(scratch), scratch.scoreboard
+        end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
         later = sorted(each for each in self._runs if each > site)
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
+            if met is None and choose.waits(at, board):
+                return
             last = at in jumps or at == end - 1
-            if met is not None or last or self._needs(at, registers, scratch.scoreboard):
+            if met is not None or last or choose.needs(at, registers, board):
                 there = met or _Site(at, 1)
                 waits = self._late if there == site else self._waits
                 waits[there] = waits.get(there, 0) | scratch.busy
@@ -198,7 +186,7 @@ class Weaver:
 
     def _entry(self, whole: int, language: Language) -> Before:
         if self.room.allowed[0] < sequences.ENTRY_REGISTERS:
-            raise PatchError("it has too few registers for what records need at its entry.")
+            raise NoRoomError("it has too few registers for what records need at its entry.")
         steps = sequences.entry(self.frame, _ENTRY_BOARD, whole, language)
         return Before(0, tuple(assemble(steps, _ENTRY_BOARD)), skipped=True)
 
@@ -210,7 +198,7 @@ class Weaver:
             waits, spare = self.room.flight.held(at), self.room.waited(at)
             rows = _rows(spare)
         if not rows:
-            raise PatchError(
+            raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
             )
         (address, *quads), board = rows, spare.scoreboards[-1]
@@ -223,22 +211,6 @@ class Weaver:
 
 
 _ENTRY_BOARD = 0
-
-
-def _records(spare: Spare) -> list[tuple[int, int]]:
-    """Return where a record can be made, and leave a pair for its address: in a row if possible."""
-    free = set(spare.registers)
-    rows = [(pair, pair + 2) for pair in spare.pairs if pair % 4 == 0 and pair + 2 in free]
-    apart = [(p, each) for p in spare.pairs[:1] for each in spare.registers if each // 2 != p // 2]
-    for choices in (rows, apart):
-        fit = [
-            words
-            for words in choices
-            if any(not _members(*words) & span(pair, 2) for pair in spare.pairs)
-        ]
-        if fit:
-            return fit
-    return []
 
 
 def _rows(spare: Spare) -> list[int]:
@@ -263,12 +235,6 @@ def _kept(places: list[Place], free: list[int]) -> dict[int, int | None]:
         else:
             around.remove(place)
     return made
-
-
-def _members(first: int, last: int) -> int:
-    """Return the registers that a record's words are in, as bits."""
-    row = first % 4 == 0 and last == first + 2  # stored at once, with what stands behind it
-    return span(first, 4) if row else span(first, 2) | span(last, 1)
 
 
 def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:

@@ -84,6 +84,29 @@ def kernel(frame: Frame):
     )
 
 
+@pytest.mark.parametrize(("first", "last"), [(24, 26), (24, 29), (26, 26), (26, 27)])
+def test_a_record_can_be_made_in_few_registers(first, last):
+    scratch = Scratch(first, last, address=20, predicate=3, scoreboard=5)
+    data = bytearray(abi.segment_bytes(1, 2))
+    cell = (BASE & 0xFFFFFFFF, BASE >> 32, len(data) - abi.LAUNCH_HEADER_BYTES, 1)
+    constants = {(0, offset): 1 for offset in range(0, 0x300, 4)}
+    constants |= {(3, FRAME.cell + 4 * i): word for i, word in enumerate(cell)}
+    machine = Machine(constants, data, BASE)
+    warp = Warp(machine, {number: np.zeros(LANES) for number in range(256)}, elected=7)
+    code = [
+        sequences.entry(FRAME, 5, WHOLE),
+        [*sequences.start(last), *sequences.keep(KEPT, last)],
+        sequences.end(FRAME, scratch, sequences.range_tag(INNER), KEPT),
+    ]
+    for steps, settled in zip(code, ("RUP", "RP", "RP"), strict=True):
+        warp.run(assemble(steps, scratch.scoreboard, settled))
+    at = abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES
+    made, more = np.frombuffer(bytes(data[at : at + 32]), abi.RECORD)
+    assert made["tag"] == abi.tag(Kind.RANGE, 0, INNER) and not more["tag"]
+    assert 1000 < made["start"] < made["end"] < machine.now
+    assert set(warp.reading) <= {("R", n) for n in (20, 21, *range(first, last + 4))}
+
+
 def loaded(data):
     return decode([Source(data=data, label="k", clock_rate_hz=5e8, regions=NAMES)])
 

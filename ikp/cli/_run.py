@@ -28,10 +28,17 @@ from ikp.session.options import CLOCKS
     type=click.Choice(["kernel", "loops", "waits", "ops"]),
     help="What to mark: kernels; also loops and iterations; also what the machine code waits for "
     "(level machine); also each load, store, dot, wait, barrier and call of a helper.  [default: "
-    "loops, or kernel with --lines]",
+    "loops, or kernel with --lines and --function]",
 )
 @click.option(
     "--lines", metavar="FILE:A-B", multiple=True, help="Also mark these lines. Can be repeated."
+)
+@click.option(
+    "--function",
+    "functions",
+    metavar="NAME",
+    multiple=True,
+    help="Also mark the code of this function (level machine). Can be repeated.",
 )
 @click.option(
     "--level",
@@ -96,6 +103,7 @@ def command(
     code: bool,
     detail: str | None,
     lines: tuple[str, ...],
+    functions: tuple[str, ...],
     level: str,
     mode: str,
     kernel: str | None,
@@ -132,6 +140,7 @@ def command(
         force=force or out is None,
         detail=detail,
         lines=lines,
+        functions=functions,
         level=level,
         mode=mode,
         kernel=kernel,

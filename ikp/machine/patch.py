@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.errors import PatchError
+from ikp.errors import KernelError, PatchError
 from ikp.machine import sequences
 from ikp.machine.attributes import Code as Attribute
 from ikp.machine.capacity import add_constant, set_registers
+from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.forms import URZ
 from ikp.machine.insert import insert
@@ -49,6 +51,7 @@ class Patch:
     registers: tuple[int, int]  # of a thread: before, and now
     most: int | None = None  # records that a warp makes; None where loops say how many
     notes: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # what each range of chosen lines holds
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
@@ -63,6 +66,8 @@ def patch(
     detail: str = "loops",
     ptx: str = "",
     language: Language = Language.OTHER,
+    lines: Sequence[Lines] = (),
+    functions: Sequence[str] = (),
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
@@ -72,9 +77,12 @@ def patch(
         detail: one of ``DETAILS``.
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
+        lines: chosen lines of its source, which get ranges of their own.
+        functions: names of functions, whose lines are chosen.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
+        KernelError: nothing that was chosen has code in it.
         InspectError: there is no disassembler, or it refuses the file.
     """
     file = Cubin.read(cubin)
@@ -92,13 +100,14 @@ def patch(
     room, before = Room(code), kernel.registers
     frame, count = _frame(kernel, room)
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
-    places = Places(code.flow, ptx)
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions))
+    unplaced = _unplaced(places)
     weaver = Weaver(room, frame, count - _RESERVED, _named(places.at(DETAILS[detail])))
     added = weaver.woven(name, language)
     if count > before:
         set_registers(file, name, count)
     insert(file, name, added)
-    notes = [*_occupancy(name, frame, before, count), *weaver.notes]
+    notes = [*_occupancy(name, frame, before, count), *unplaced, *weaver.notes]
     return Patch(
         cubin=file.write(),
         names=tuple(weaver.names),
@@ -106,7 +115,23 @@ def patch(
         registers=(before, count),
         most=weaver.most,
         notes=tuple(notes),
+        told=tuple(each.told for each in places.choices if each.piece),
     )
+
+
+def _unplaced(places: Places) -> list[str]:
+    """Return why some of what was chosen has no range.
+
+    Raises:
+        KernelError: none of it has.
+    """
+    missing = [each.told for each in places.choices if each.piece is None]
+    if missing and len(missing) == len(places.choices):
+        raise KernelError(" ".join(missing))
+    overlapping = [
+        f"{place.name}: {why}." for place, why in places.refused if place.kind == "lines"
+    ]
+    return [*missing, *overlapping]
 
 
 def _named(places: list[Place]) -> list[Place]:

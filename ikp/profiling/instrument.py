@@ -19,6 +19,7 @@ def instrument(
     *,
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
+    functions: str | Iterable[str] | None = None,
     level: str = "source",
     ttgir: str | PathLike[str] | None = None,
     launches: str | None = None,
@@ -42,8 +43,11 @@ def instrument(
         detail: "kernel" marks the kernel and warp-specialised partitions, "loops" also each loop
             and iteration, "waits" (with level="machine") also what the code waits for, "ops" also
             each load, store, dot, copy, wait, barrier and call of a helper. None is "loops", or
-            "kernel" where ``lines`` are chosen.
+            "kernel" where ``lines`` or ``functions`` are chosen.
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
+            With level="machine", a range for each thing that their code does where it stands
+            together ("load: wait @file.py:88").
+        functions: also mark the code of these functions, as lines are; with level="machine".
         level: "source" puts marks where the author wrote the operation, "scheduled" where the
             compiler's scheduling moved it, "machine" into the kernel's finished machine code
             (sm_90), where they change nothing else.
@@ -60,9 +64,9 @@ def instrument(
         KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
             available. At a launch: the chosen lines hold none of its statements.
         PatchError: at a launch: with level="machine", the machine code, or the chip, is not known
-            well enough.
+            well enough, or the chosen lines have no code in it.
     """
-    marks = plan(detail, lines, level)
+    marks = plan(detail, lines, level, functions)
     if ttgir is not None:
         marks = Plan(level="scheduled", ttgir=str(ttgir))
     chosen = span(launches)

@@ -33,6 +33,7 @@ class Options:
     force: bool
     detail: str | None
     lines: tuple[str, ...]
+    functions: tuple[str, ...]
     level: str
     mode: str
     kernel: str | None
@@ -62,7 +63,7 @@ class Options:
         """
         from ikp.unedited.plan import plan, span
 
-        plan(self.detail, self.lines, self.level)
+        plan(self.detail, self.lines, self.level, self.functions)
         span(self.launch)
         choices.kernels(self.kernel)
         choices.of_launch(self.blocks, self.warps)
@@ -95,7 +96,7 @@ class Options:
 
         (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
         launcher: Watched = backend.watch(
-            plan(self.detail, self.lines, self.level),
+            plan(self.detail, self.lines, self.level, self.functions),
             launches=span(self.launch),
             buffer=choices.of_launch(self.blocks, self.warps),
             kernels=choices.kernels(self.kernel),

@@ -68,12 +68,14 @@ class Plan:
     lines: tuple[_Lines, ...] = ()
     level: str = "source"
     ttgir: str = ""  # the file with the records, where they are placed by hand
+    functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
 
     def __str__(self) -> str:
         if self.ttgir:
             return f"level={self.level} ttgir={self.ttgir}"
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
-        return f"level={self.level} detail={self.detail}{lines}"
+        functions = f" functions={','.join(self.functions)}" if self.functions else ""
+        return f"level={self.level} detail={self.detail}{lines}{functions}"
 
     @property
     def loops(self) -> bool:
@@ -87,21 +89,26 @@ class Plan:
 
 
 def plan(
-    detail: str | None = None, lines: str | Iterable[str] | None = None, level: str = "source"
+    detail: str | None = None,
+    lines: str | Iterable[str] | None = None,
+    level: str = "source",
+    functions: str | Iterable[str] | None = None,
 ) -> Plan:
     """Return a plan, with its options checked.
 
     Args:
         detail: "kernel", "loops", "waits" (with level="machine") or "ops"; None is "loops", or
-            "kernel" where lines are chosen.
+            "kernel" where lines or functions are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
         level: "source", "scheduled" or "machine".
+        functions: names of functions, with level="machine".
 
     Raises:
-        UsageError: an option is unknown.
+        UsageError: an option is unknown, or two don't go together.
     """
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
-    detail = detail or ("kernel" if texts else "loops")
+    names = (functions,) if isinstance(functions, str) else tuple(functions or ())
+    detail = detail or ("kernel" if texts or names else "loops")
     for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, _LEVELS)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
@@ -110,17 +117,22 @@ def plan(
             "detail='waits' shows what the machine code waits for: use it with level='machine', "
             f"not level={level!r}."
         )
-    if texts and level == "machine":
+    if names and level != "machine":
         raise UsageError(
-            "lines are chosen in the source: level='machine' marks what the machine code does. Use "
-            "detail='ops' and find each operation by its line."
+            f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
+            "marks each call of a helper."
+        )
+    if wrong := [name for name in names if not name.isidentifier()]:
+        raise UsageError(
+            f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
         )
     if texts and level == "scheduled":
         raise UsageError(
             "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
-            "the lines of a loop, use detail='ops' and find each operation by its line."
+            "the lines of a loop, use detail='ops' and find each operation by its line, or "
+            "level='machine'."
         )
-    return Plan(detail, tuple(map(_Lines.parse, texts)), level)
+    return Plan(detail, tuple(map(_Lines.parse, texts)), level, functions=names)
 
 
 def span(text: str | None) -> range:

@@ -39,10 +39,18 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
     [
         ({"detail": "waits"}, "level='machine'"),
         ({"detail": "waits", "level": "scheduled"}, "level='machine'"),
-        ({"lines": "88", "level": "machine"}, "detail='ops'"),
+        ({"lines": "88", "level": "scheduled"}, "level='machine'"),
+        ({"functions": "softened"}, "level='machine'"),
+        ({"functions": "a.b", "level": "machine"}, "no name of a function"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         plan(**options)
     assert plan("waits", level="machine").level == "machine"
+
+
+def test_what_is_chosen_lets_the_rest_be() -> None:
+    chosen = plan(lines="k.py:8", functions=("f", "g"), level="machine")
+    assert str(chosen) == "level=machine detail=kernel lines=k.py:8 functions=f,g"
+    assert plan(functions="f", level="machine").functions == ("f",)

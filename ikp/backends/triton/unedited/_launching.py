@@ -180,7 +180,7 @@ class Launcher:
         """Launch the kernel as it is, with records in its machine code.
 
         Raises:
-            KernelError: the kernel is interpreted.
+            KernelError: the kernel is interpreted, or what was chosen has no code in it.
             PatchError: its machine code is not known well enough.
         """
         from ikp.backends.triton.unedited import _patched as patched
@@ -213,6 +213,8 @@ class Launcher:
             made = plain(*args, **kwargs)
         if not launch.reached:
             self.tell(kernel, _ELSEWHERE)
+        if launch.told:
+            session.facts[f"chosen in {label}"] = "; ".join(launch.told)
         return made
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES, ClockKind, Language, OverflowMode
 from ikp.core.segment import Spec, Tensor
-from ikp.errors import IkpWarning, PatchError
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import driver
 from ikp.machine.patch import Patch, patch
 from ikp.machine.sequences import CELL, CELL_BYTES
@@ -43,6 +43,7 @@ class Launch:
     language: Language
     buffer: Callable[[tuple[int, int, int], int, int | None], Untyped]
     reached: bool = False  # Triton's launcher has had it
+    told: tuple[str, ...] = ()  # what the ranges of chosen lines hold
 
 
 class _Pending(threading.local):
@@ -95,6 +96,7 @@ def _run(
     launch.reached = True
     loaded = _loaded.get(compiled, function, launch)
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
+    launch.told = loaded.patch.told
     prof = launch.buffer(grid, loaded.patch.warps, loaded.patch.most)
     if prof is not None:
         loaded.point(prof, grid, stream)
@@ -181,7 +183,7 @@ _cells = _Cells()
 class _Modules:
     """The patched kernels of this process; what could not be patched is not tried again."""
 
-    made: dict[tuple[int, str], _Module | PatchError] = field(default_factory=dict)
+    made: dict[tuple[int, str], _Module | IkpError] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, compiled: Untyped, function: int, launch: Launch) -> _Module:
@@ -189,6 +191,7 @@ class _Modules:
 
         Raises:
             PatchError: there is none.
+            KernelError: what was chosen has no code in it.
         """
         key = function, str(launch.plan)
         with self.lock:
@@ -200,8 +203,10 @@ class _Modules:
                         f"{compiled.name} can't be recorded in its machine code: {error} Mark it "
                         "with level='source'."
                     )
+                except KernelError as error:
+                    self.made[key] = error
             found = self.made[key]
-        if isinstance(found, PatchError):
+        if isinstance(found, IkpError):
             raise found
         return found
 
@@ -216,6 +221,8 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
         detail=launch.plan.detail,
         ptx=str(compiled.asm.get("ptx", "")),
         language=launch.language,
+        lines=launch.plan.lines,
+        functions=launch.plan.functions,
     )
     for name in made.names:
         intern(name)

@@ -18,7 +18,7 @@ Chain = tuple[Line, ...]
 
 
 @dataclass(frozen=True)
-class Origins:
+class AboutLines:
     """The lines of one kernel.
 
     Args:

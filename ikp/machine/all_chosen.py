@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ikp.machine.about_lines import Origins
+from ikp.machine.about_lines import AboutLines
 from ikp.machine.absent import files, functions, no_code, no_function
 from ikp.machine.chosen import Chosen, Lines, Piece
 from ikp.machine.flow import Flow
@@ -22,7 +22,7 @@ class Choice:
 
 def choices(
     flow: Flow,
-    origins: Origins,
+    origins: AboutLines,
     waits: Sequence[LoadWait],
     lines: Sequence[Lines],
     names: Sequence[str],

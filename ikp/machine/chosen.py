@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import Protocol
 
-from ikp.machine.about_lines import Origins
+from ikp.machine.about_lines import AboutLines
 from ikp.machine.anchors import Anchor
 from ikp.machine.clusters import Clusters, Event
 from ikp.machine.flow import Flow
@@ -85,7 +85,7 @@ class Chosen:
     """
 
     flow: Flow
-    origins: Origins
+    origins: AboutLines
     lines: Lines
     waits: Sequence[LoadWait]
     title: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -17,11 +17,13 @@ from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.forms import URZ
 from ikp.machine.insert import insert
+from ikp.machine.instruction import BYTES
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.resources import UR
 from ikp.machine.room import Room
 from ikp.machine.sequences import CELL, CELL_BYTES, Frame
+from ikp.machine.shift import Shift
 from ikp.machine.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
@@ -52,6 +54,7 @@ class Patch:
     most: int | None = None  # records that a warp makes; None where loops say how many
     notes: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # what each range of chosen lines holds
+    ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
@@ -106,7 +109,7 @@ def patch(
     added = weaver.woven(name, language)
     if count > before:
         set_registers(file, name, count)
-    insert(file, name, added)
+    moved = insert(file, name, added)
     notes = [*_occupancy(name, frame, before, count), *unplaced, *weaver.notes]
     return Patch(
         cubin=file.write(),
@@ -116,7 +119,16 @@ def patch(
         most=weaver.most,
         notes=tuple(notes),
         told=tuple(each.told for each in places.choices if each.piece),
+        ours=tuple(_ours(moved)),
     )
+
+
+def _ours(moved: Shift) -> Iterator[tuple[int, int]]:
+    """Yield where the code is that was put in: the bytes between the kernel's own."""
+    ends = [0, *(int(at) + 1 for at in moved.new)]
+    for end, next_ in zip(ends, moved.new.tolist(), strict=False):
+        if end < next_:
+            yield end * BYTES, next_ * BYTES
 
 
 def _unplaced(places: Places) -> list[str]:

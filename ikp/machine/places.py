@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from ikp.machine import naming
-from ikp.machine.about_lines import Origins
+from ikp.machine.about_lines import AboutLines
 from ikp.machine.all_chosen import Choice, choices
 from ikp.machine.anchors import Anchor
 from ikp.machine.chosen import Lines
@@ -64,12 +64,12 @@ class Places:
     lines: Sequence[Lines] = ()
     functions: Sequence[str] = ()
     regions: Regions = field(init=False)
-    origins: Origins = field(init=False)
+    origins: AboutLines = field(init=False)
 
     def __post_init__(self) -> None:
         """Share what is known of the control flow, and of lines."""
         object.__setattr__(self, "regions", Regions(self.flow))
-        object.__setattr__(self, "origins", Origins(self.flow, self.ptx, self.regions))
+        object.__setattr__(self, "origins", AboutLines(self.flow, self.ptx, self.regions))
 
     def at(self, level: Level) -> list[Place]:
         """Return what is marked at a level, in the order of the starts, outer places first."""

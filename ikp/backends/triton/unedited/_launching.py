@@ -21,6 +21,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language, segment_bytes
+from ikp.core.trace import KEPT
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -213,6 +214,8 @@ class Launcher:
             made = plain(*args, **kwargs)
         if not launch.reached:
             self.tell(kernel, _ELSEWHERE)
+        if launch.kept:
+            session.facts[f"{KEPT}{label}"] = launch.kept
         if launch.told:
             session.facts[f"chosen in {label}"] = "; ".join(launch.told)
         return made

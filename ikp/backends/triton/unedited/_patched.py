@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.backends.triton.unedited import _kept_code as kept_code
 from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES, ClockKind, Language, OverflowMode
 from ikp.core.segment import Spec, Tensor
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
@@ -44,6 +45,7 @@ class Launch:
     buffer: Callable[[tuple[int, int, int], int, int | None], Untyped]
     reached: bool = False  # Triton's launcher has had it
     told: tuple[str, ...] = ()  # what the ranges of chosen lines hold
+    kept: str = ""  # where its machine code is
 
 
 class _Pending(threading.local):
@@ -96,7 +98,7 @@ def _run(
     launch.reached = True
     loaded = _loaded.get(compiled, function, launch)
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
-    launch.told = loaded.patch.told
+    launch.told, launch.kept = loaded.patch.told, loaded.kept
     prof = launch.buffer(grid, loaded.patch.warps, loaded.patch.most)
     if prof is not None:
         loaded.point(prof, grid, stream)
@@ -138,6 +140,7 @@ class _Module:
     patch: Patch
     function: int
     cell: int  # address in the device's memory
+    kept: str = ""  # where the machine code lies, for ikp inspect
 
     def point(self, prof: Untyped, grid: tuple[int, int, int], stream: int) -> None:
         """Tell the kernel where to record, in the order of the stream."""
@@ -214,12 +217,20 @@ class _Modules:
 _loaded = _Modules()
 
 
+def kept(compiled: Untyped) -> str:
+    """Return where the code with records lies of a compiled kernel, the latest; "" for none."""
+    function = getattr(compiled, "function", None)
+    made = [each for (plain, _), each in _loaded.made.items() if plain == function]
+    return next((each.kept for each in made[::-1] if isinstance(each, _Module)), "")
+
+
 def _load(compiled: Untyped, launch: Launch) -> _Module:
+    ptx = str(compiled.asm.get("ptx", ""))
     made = patch(
         bytes(compiled.asm["cubin"]),
         compiled.name,
         detail=launch.plan.detail,
-        ptx=str(compiled.asm.get("ptx", "")),
+        ptx=ptx,
         language=launch.language,
         lines=launch.plan.lines,
         functions=launch.plan.functions,
@@ -229,7 +240,8 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
     if made.notes:
         _tell(compiled.name, made.notes)
     module, function = foreign.load(compiled, made.cubin)
-    return _Module(made, function, driver.address_of(module, CELL))
+    path = kept_code.keep(made, compiled.name, ptx)
+    return _Module(made, function, driver.address_of(module, CELL), path)
 
 
 def _tell(name: str, notes: tuple[str, ...]) -> None:

@@ -49,6 +49,13 @@ from ikp.session.options import CLOCKS
     "finished machine code (sm_90).",
 )
 @click.option(
+    "--max-overhead",
+    type=float,
+    metavar="RATIO",
+    help="Leave out marks that would make a kernel take longer, by an estimate: 1.05 (level "
+    "machine).",
+)
+@click.option(
     "--mode",
     type=click.Choice(["timeline", "totals"]),
     default="timeline",
@@ -105,6 +112,7 @@ def command(
     lines: tuple[str, ...],
     functions: tuple[str, ...],
     level: str,
+    max_overhead: float | None,
     mode: str,
     kernel: str | None,
     launch: str,
@@ -142,6 +150,7 @@ def command(
         lines=lines,
         functions=functions,
         level=level,
+        max_overhead=max_overhead,
         mode=mode,
         kernel=kernel,
         launch=launch,

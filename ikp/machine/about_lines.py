@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ikp.machine.anchors import Anchor, anchor
-from ikp.machine.counted import awaited
+from ikp.machine.counted import Issued, awaited
 from ikp.machine.flow import Flow
 from ikp.machine.ptx_lines import load_lines, product_lines
 from ikp.machine.sass import Line
@@ -66,7 +66,7 @@ class AboutLines:
         for an mbarrier.
         """
         instructions = self.flow.code.instructions
-        found = awaited(instructions, self._region)
+        found = {at: tuple(each.at for each in of) for at, of in self.counted.items()}
         if not self.products:  # the lines of products are not known
             found = {
                 at: members
@@ -74,6 +74,11 @@ class AboutLines:
                 if anchor(instructions[at].opcode) is not Anchor.PRODUCT_WAIT
             }
         return {**self._arrivals(), **found}
+
+    @cached_property
+    def counted(self) -> dict[int, tuple[Issued, ...]]:
+        """What waits are for that count commits."""
+        return awaited(self.flow.code.instructions, self._region)
 
     def _arrivals(self) -> dict[int, tuple[int, ...]]:
         """Return the loads that a loop's only wait for an mbarrier is for."""

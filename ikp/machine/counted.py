@@ -10,9 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.sass import Instruction
+
+
+class Issued(NamedTuple):
+    """An instruction that is waited for: as it was issued in this turn of the loop, or before."""
+
+    at: int
+    ago: int  # turns
+
 
 _LEFT = re.compile(r"(?:SB0|gsb0),\s*(0x[0-9a-f]+)\s*$")
 
@@ -32,21 +41,25 @@ class _Queue:
         self.commits.append(tuple(self.open))
         self.open = []
 
-    def awaited(self, *, again: bool) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def awaited(self, *, again: bool) -> Iterator[tuple[int, tuple[Issued, ...]]]:
         """Yield each wait with what it waits for; ``again``: all comes round again."""
         count = len(self.commits)
         before = self.waits[-1][1] - count if again and self.waits else 0
         for at, ended in self.waits:
             first = max(before, ended - count)
-            numbers = [n % count if again else n for n in range(first, ended)] if count else []
-            numbers = [n for n in numbers if 0 <= n < count]
-            yield at, tuple(member for n in numbers for member in self.commits[n])
+            numbers = [n for n in range(first, ended) if count and (again or n >= 0)]
+            yield (
+                at,
+                tuple(
+                    Issued(one, -(n // count)) for n in numbers for one in self.commits[n % count]
+                ),
+            )
             before = max(before, ended)
 
 
 def awaited(
     instructions: tuple[Instruction, ...], region: Callable[[int], int | None]
-) -> dict[int, tuple[int, ...]]:
+) -> dict[int, tuple[Issued, ...]]:
     """Return what each wait that counts is for; nothing where that is not known.
 
     Args:
@@ -55,7 +68,7 @@ def awaited(
     """
     queues: dict[tuple[Anchor, int | None], _Queue] = {}
     latest: dict[Anchor, tuple[int, ...]] = {}
-    found: dict[int, tuple[int, ...]] = {}  # where nothing is committed: what was before
+    found: dict[int, tuple[Issued, ...]] = {}  # where nothing is committed: what was before
     for at, instruction in enumerate(instructions):
         kind = anchor(instruction.opcode)
         commits = instruction.opcode == "LDGDEPBAR"
@@ -66,7 +79,8 @@ def awaited(
         if kind in _IS_OF:
             if left := _LEFT.search(instruction.rest):
                 queue.wait(at, int(left[1], 16))
-                found[at] = () if queue.commits else latest.get(of, ())
+                known = () if queue.commits else latest.get(of, ())
+                found[at] = tuple(Issued(each, 0) for each in known)
         elif kind:
             queue.open.append(at)
         if commits or (of is Anchor.PRODUCT and "gsb0" in instruction.rest and kind is of):

@@ -12,12 +12,14 @@ from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
 from ikp.machine import sequences
 from ikp.machine.attributes import Code as Attribute
+from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.forms import URZ
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
+from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.resources import UR
@@ -38,6 +40,8 @@ _ENOUGH = 32
 """With so many registers for each thread, an SM holds as many threads as it can."""
 _ON_AN_SM = 65536
 _LANES = 32
+_SHARED = 227 << 10
+"""Bytes of shared memory that an SM has for blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Patch:
     registers: tuple[int, int]  # of a thread: before, and now
     most: int | None = None  # records that a warp makes; None where loops say how many
     notes: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()  # what each range of chosen lines holds
+    told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
 
     @staticmethod
@@ -71,6 +75,8 @@ def patch(
     language: Language = Language.OTHER,
     lines: Sequence[Lines] = (),
     functions: Sequence[str] = (),
+    max_overhead: float | None = None,
+    shared: int = 0,
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
@@ -82,6 +88,8 @@ def patch(
         language: what it was written in.
         lines: chosen lines of its source, which get ranges of their own.
         functions: names of functions, whose lines are chosen.
+        max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
+        shared: bytes of shared memory that a block is launched with, where that is known.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -105,7 +113,11 @@ def patch(
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
     unplaced = _unplaced(places)
-    weaver = Weaver(room, frame, count - _RESERVED, _named(places.at(DETAILS[detail])))
+    wanted, expected = places.at(DETAILS[detail]), list[str]()
+    if max_overhead is not None:
+        pace = Pace.of(places, _resident(count, frame.warps or 1, shared))
+        wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
+    weaver = Weaver(room, frame, count - _RESERVED, _named(wanted))
     added = weaver.woven(name, language)
     if count > before:
         set_registers(file, name, count)
@@ -118,7 +130,7 @@ def patch(
         registers=(before, count),
         most=weaver.most,
         notes=tuple(notes),
-        told=tuple(each.told for each in places.choices if each.piece),
+        told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved)),
     )
 
@@ -217,6 +229,12 @@ def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
         f"{becomes} blocks, not {was}, as far as registers go."
     )
     return [told]
+
+
+def _resident(registers: int, warps: int, shared: int) -> int:
+    """Return how many warps an SM has room for, as far as registers and shared memory go."""
+    room = _SHARED // shared if shared else 64
+    return warps * max(min(_blocks(registers, warps), room), 1)
 
 
 def _blocks(registers: int, warps: int) -> int:

@@ -106,7 +106,7 @@ class Places:
             spinning |= set(wait)
             yield from self._loop(header, wait)
         yield from self._load_waits()
-        for group in groups(self.flow, [wait.at for wait in self._waits]):
+        for group in groups(self.flow, [wait.at for wait in self.waits]):
             if not spinning.issuperset(group.members):
                 yield self._group(group)
 
@@ -126,7 +126,7 @@ class Places:
     @cached_property
     def choices(self) -> list[Choice]:
         """The ranges of chosen lines, each with what it holds; of lines without one, why."""
-        found = choices(self.flow, self.origins, self._waits, self.lines, self.functions)
+        found = choices(self.flow, self.origins, self.waits, self.lines, self.functions)
         return list(found)
 
     @property
@@ -141,11 +141,12 @@ class Places:
         ]
 
     @cached_property
-    def _waits(self) -> list[LoadWait]:
+    def waits(self) -> list[LoadWait]:
+        """Where loads are waited for."""
         return load_waits(self.flow)
 
     def _load_waits(self) -> Iterator[Place]:
-        for wait in self._waits:
+        for wait in self.waits:
             chains = [self.origins.own(at) for at in wait.loads]
             what = f"wait for {naming.variable(chains) or 'load'}"
             yield Place(

@@ -21,6 +21,7 @@ def instrument(
     lines: str | Iterable[str] | None = None,
     functions: str | Iterable[str] | None = None,
     level: str = "source",
+    max_overhead: float | None = None,
     ttgir: str | PathLike[str] | None = None,
     launches: str | None = None,
     prof: profile | None = None,
@@ -51,6 +52,9 @@ def instrument(
         level: "source" puts marks where the author wrote the operation, "scheduled" where the
             compiler's scheduling moved it, "machine" into the kernel's finished machine code
             (sm_90), where they change nothing else.
+        max_overhead: with level="machine", what recording may make of the kernel's time: with 1.05,
+            5 % more. Marks that would cost more by an estimate from the machine code are left out,
+            the finest first, and told.
         ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
             does not exist, a launch writes the kernel's IR there, to be edited: a line
             ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
@@ -66,7 +70,7 @@ def instrument(
         PatchError: at a launch: with level="machine", the machine code, or the chip, is not known
             well enough, or the chosen lines have no code in it.
     """
-    marks = plan(detail, lines, level, functions)
+    marks = plan(detail, lines, level, functions, max_overhead)
     if ttgir is not None:
         marks = Plan(level="scheduled", ttgir=str(ttgir))
     chosen = span(launches)

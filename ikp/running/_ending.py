@@ -128,7 +128,7 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
             parts.append(f"marked at {used}: the compiler refused marks in its source")
         lines.append("; ".join(parts))
         told = session.facts.get(f"chosen in {name}", "")
-        lines += [f"  {each}" for each in told.split("; ") if each]
+        lines += [f"  {each}" for each in told.split("\n") if each]
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")
     return lines

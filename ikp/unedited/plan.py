@@ -69,13 +69,15 @@ class Plan:
     level: str = "source"
     ttgir: str = ""  # the file with the records, where they are placed by hand
     functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
+    max_overhead: float | None = None  # what recording may make of the plain kernel's time: 1.05
 
     def __str__(self) -> str:
         if self.ttgir:
             return f"level={self.level} ttgir={self.ttgir}"
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
         functions = f" functions={','.join(self.functions)}" if self.functions else ""
-        return f"level={self.level} detail={self.detail}{lines}{functions}"
+        budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
+        return f"level={self.level} detail={self.detail}{lines}{functions}{budget}"
 
     @property
     def loops(self) -> bool:
@@ -93,6 +95,7 @@ def plan(
     lines: str | Iterable[str] | None = None,
     level: str = "source",
     functions: str | Iterable[str] | None = None,
+    max_overhead: float | None = None,
 ) -> Plan:
     """Return a plan, with its options checked.
 
@@ -102,6 +105,7 @@ def plan(
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
         level: "source", "scheduled" or "machine".
         functions: names of functions, with level="machine".
+        max_overhead: such as 1.05, with level="machine".
 
     Raises:
         UsageError: an option is unknown, or two don't go together.
@@ -122,6 +126,8 @@ def plan(
             f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
             "marks each call of a helper."
         )
+    if max_overhead is not None:
+        _check_budget(max_overhead, level)
     if wrong := [name for name in names if not name.isidentifier()]:
         raise UsageError(
             f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
@@ -132,7 +138,23 @@ def plan(
             "the lines of a loop, use detail='ops' and find each operation by its line, or "
             "level='machine'."
         )
-    return Plan(detail, tuple(map(_Lines.parse, texts)), level, functions=names)
+    return Plan(
+        *(detail, tuple(map(_Lines.parse, texts)), level),
+        functions=names,
+        max_overhead=max_overhead,
+    )
+
+
+def _check_budget(most: float, level: str) -> None:
+    if level != "machine":
+        raise UsageError(
+            f"max_overhead needs level='machine', not level={level!r}: there, what marks cost is what "
+            "the compiler makes of them, which nobody knows before."
+        )
+    if not most > 1:
+        raise UsageError(
+            f"max_overhead={most:g} is no ratio above 1: write 1.05 for at most 5 % more time."
+        )
 
 
 def span(text: str | None) -> range:

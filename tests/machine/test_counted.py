@@ -39,11 +39,18 @@ def test_a_wait_is_for_what_the_one_before_left(
 ) -> None:
     loop = 0 if again else None
     made = awaited(sass(*lines).instructions, lambda _: loop)
-    assert {at: tuple(sorted(of)) for at, of in made.items()} == {
+    assert {at: tuple(sorted(each.at for each in of)) for at, of in made.items()} == {
         at: tuple(sorted(of)) for at, of in found.items()
     }
 
 
 def test_behind_a_loop_it_is_what_the_loop_left_under_way() -> None:
     code = sass(PRODUCT, LAST, products(1), products(0))
-    assert awaited(code.instructions, lambda at: 0 if at < 3 else None)[3] == (0, 1)
+    assert awaited(code.instructions, lambda at: 0 if at < 3 else None)[3] == ((0, 0), (1, 0))
+
+
+def test_a_pipeline_waits_for_what_was_issued_turns_ago() -> None:
+    lines = (copies(2), COPY, COMMIT, COPY, COMMIT, PRODUCT, LAST, products(1))
+    made = awaited(sass(*lines).instructions, lambda _: 0)
+    assert made[0] == ((1, 2), (3, 2))
+    assert made[7] == ((5, 1), (6, 1))

@@ -217,7 +217,7 @@ class Launcher:
         if launch.kept:
             session.facts[f"{KEPT}{label}"] = launch.kept
         if launch.told:
-            session.facts[f"chosen in {label}"] = "; ".join(launch.told)
+            session.facts[f"chosen in {label}"] = "\n".join(launch.told)
         return made
 
 

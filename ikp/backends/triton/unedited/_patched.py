@@ -234,6 +234,8 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
         language=launch.language,
         lines=launch.plan.lines,
         functions=launch.plan.functions,
+        max_overhead=launch.plan.max_overhead,
+        shared=int(getattr(compiled.metadata, "shared", 0)),
     )
     for name in made.names:
         intern(name)

@@ -48,12 +48,8 @@ class _Queue:
         for at, ended in self.waits:
             first = max(before, ended - count)
             numbers = [n for n in range(first, ended) if count and (again or n >= 0)]
-            yield (
-                at,
-                tuple(
-                    Issued(one, -(n // count)) for n in numbers for one in self.commits[n % count]
-                ),
-            )
+            turns = [(-(n // count), self.commits[n % count]) for n in numbers]
+            yield at, tuple(Issued(each, ago) for ago, commit in turns for each in commit)
             before = max(before, ended)
 
 

@@ -148,8 +148,8 @@ def plan(
 def _check_budget(most: float, level: str) -> None:
     if level != "machine":
         raise UsageError(
-            f"max_overhead needs level='machine', not level={level!r}: there, what marks cost is what "
-            "the compiler makes of them, which nobody knows before."
+            f"max_overhead needs level='machine', not level={level!r}: there, marks cost what the "
+            "compiler makes of them, which nobody knows before."
         )
     if not most > 1:
         raise UsageError(

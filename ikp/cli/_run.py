@@ -56,6 +56,12 @@ from ikp.session.options import CLOCKS
     "machine).",
 )
 @click.option(
+    "--check",
+    is_flag=True,
+    help="Compare each kernel's results with and without records, bit for bit: its first recorded "
+    "launch runs three times (level machine).",
+)
+@click.option(
     "--mode",
     type=click.Choice(["timeline", "totals"]),
     default="timeline",
@@ -113,6 +119,7 @@ def command(
     functions: tuple[str, ...],
     level: str,
     max_overhead: float | None,
+    check: bool,
     mode: str,
     kernel: str | None,
     launch: str,
@@ -151,6 +158,7 @@ def command(
         functions=functions,
         level=level,
         max_overhead=max_overhead,
+        check_results=check,
         mode=mode,
         kernel=kernel,
         launch=launch,

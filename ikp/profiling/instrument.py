@@ -22,6 +22,7 @@ def instrument(
     functions: str | Iterable[str] | None = None,
     level: str = "source",
     max_overhead: float | None = None,
+    check: bool = False,
     ttgir: str | PathLike[str] | None = None,
     launches: str | None = None,
     prof: profile | None = None,
@@ -55,6 +56,9 @@ def instrument(
         max_overhead: with level="machine", what recording may make of the kernel's time: with 1.05,
             5 % more. Marks that would cost more by an estimate from the machine code are left out,
             the finest first, and told.
+        check: with level="machine", compare what the kernel writes with and without records, bit
+            for bit, at its first recorded launch, which then runs three times. Not for kernels that
+            wait for other launches, or that write memory which no argument points to.
         ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
             does not exist, a launch writes the kernel's IR there, to be edited: a line
             ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
@@ -69,8 +73,9 @@ def instrument(
             available. At a launch: the chosen lines hold none of its statements.
         PatchError: at a launch: with level="machine", the machine code, or the chip, is not known
             well enough, or the chosen lines have no code in it.
+        CheckError: at a launch: with check=True, the kernel computes something else with records.
     """
-    marks = plan(detail, lines, level, functions, max_overhead)
+    marks = plan(detail, lines, level, functions, max_overhead, check=check)
     if ttgir is not None:
         marks = Plan(level="scheduled", ttgir=str(ttgir))
     chosen = span(launches)

@@ -36,6 +36,7 @@ class Options:
     lines: tuple[str, ...]
     functions: tuple[str, ...]
     max_overhead: float | None
+    check_results: bool
     level: str
     mode: str
     kernel: str | None
@@ -81,7 +82,10 @@ class Options:
         """
         from ikp.unedited.plan import plan
 
-        return plan(self.detail, self.lines, self.level, self.functions, self.max_overhead)
+        return plan(
+            *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
+            check=self.check_results,
+        )
 
     def _check_path(self) -> None:
         """Look at the path; closer, and with numpy imported, where it may not do."""

@@ -70,6 +70,7 @@ class Plan:
     ttgir: str = ""  # the file with the records, where they are placed by hand
     functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
     max_overhead: float | None = None  # what recording may make of the plain kernel's time: 1.05
+    check: bool = False  # compare results with the plain kernel's
 
     def __str__(self) -> str:
         if self.ttgir:
@@ -77,7 +78,8 @@ class Plan:
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
         functions = f" functions={','.join(self.functions)}" if self.functions else ""
         budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
-        return f"level={self.level} detail={self.detail}{lines}{functions}{budget}"
+        check = " check" if self.check else ""
+        return f"level={self.level} detail={self.detail}{lines}{functions}{budget}{check}"
 
     @property
     def loops(self) -> bool:
@@ -96,6 +98,8 @@ def plan(
     level: str = "source",
     functions: str | Iterable[str] | None = None,
     max_overhead: float | None = None,
+    *,
+    check: bool = False,
 ) -> Plan:
     """Return a plan, with its options checked.
 
@@ -106,6 +110,7 @@ def plan(
         level: "source", "scheduled" or "machine".
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
+        check: compare results with the plain kernel's, with level="machine".
 
     Raises:
         UsageError: an option is unknown, or two don't go together.
@@ -126,6 +131,11 @@ def plan(
             f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
             "marks each call of a helper."
         )
+    if check and level != "machine":
+        raise UsageError(
+            f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
+            "is the one that runs without ikp."
+        )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
     if wrong := [name for name in names if not name.isidentifier()]:
@@ -142,6 +152,7 @@ def plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
         functions=names,
         max_overhead=max_overhead,
+        check=check,
     )
 
 

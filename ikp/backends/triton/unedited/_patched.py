@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ikp.backends.triton.unedited import _arguments as arguments
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _kept_code as kept_code
 from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES, ClockKind, Language, OverflowMode
@@ -21,6 +22,7 @@ from ikp.core.segment import Spec, Tensor
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import driver
 from ikp.machine.patch import Patch, patch
+from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
 from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.probing import Untyped
 from ikp.unedited.plan import Plan
@@ -46,6 +48,7 @@ class Launch:
     reached: bool = False  # Triton's launcher has had it
     told: tuple[str, ...] = ()  # what the ranges of chosen lines hold
     kept: str = ""  # where its machine code is
+    verdict: Verdict | None = None  # how its results compare with the plain kernel's
 
 
 class _Pending(threading.local):
@@ -100,10 +103,34 @@ def _run(
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     launch.told, launch.kept = loaded.patch.told, loaded.kept
     prof = launch.buffer(grid, loaded.patch.warps, loaded.patch.most)
-    if prof is not None:
+    if prof is None:
+        return plain(x, y, z, stream, function, *rest)
+
+    def recorded() -> object:
         loaded.point(prof, grid, stream)
-        function = loaded.function
-    return plain(x, y, z, stream, function, *rest)
+        return plain(x, y, z, stream, loaded.function, *rest)
+
+    if launch.plan.check and not loaded.checked:
+        loaded.checked = True
+        names = getattr(getattr(compiled.src, "fn", None), "arg_names", ())
+        launch.verdict = _rehearsed(
+            arguments.buffers(rest, names),
+            lambda: plain(x, y, z, stream, function, *rest),
+            recorded,
+        )
+        if launch.verdict.ran:
+            return None
+    return recorded()
+
+
+def _rehearsed(
+    buffers: list[Buffer], plain: Callable[[], object], recorded: Callable[[], object]
+) -> Verdict:
+    import torch.distributed as ranks
+
+    if ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1:
+        return Verdict("not checked: other ranks may wait for each of its launches", ran=False)
+    return rehearse(buffers, plain, recorded, DeviceMemory())
 
 
 def check(text: str) -> None:
@@ -141,6 +168,7 @@ class _Module:
     function: int
     cell: int  # address in the device's memory
     kept: str = ""  # where the machine code lies, for ikp inspect
+    checked: bool = False  # its results were compared with the plain kernel's
 
     def point(self, prof: Untyped, grid: tuple[int, int, int], stream: int) -> None:
         """Tell the kernel where to record, in the order of the stream."""

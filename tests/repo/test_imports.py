@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
     ),
-    "backends": ("core", "machine", "unedited"),
+    "backends": ("core", "machine", "targets", "unedited", "verbs"),
     "backends.driver": (
         *("core", "plugins", "verbs", "session", "unedited", "backends", "machine"),
     ),

@@ -21,7 +21,8 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
-from ikp.errors import IkpError, IkpWarning, KernelError, PatchError, UsageError
+from ikp.core.trace import KEPT
+from ikp.errors import CheckError, IkpError, IkpWarning, KernelError, PatchError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session, is_open
@@ -180,8 +181,9 @@ class Launcher:
         """Launch the kernel as it is, with records in its machine code.
 
         Raises:
-            KernelError: the kernel is interpreted.
+            KernelError: the kernel is interpreted, or what was chosen has no code in it.
             PatchError: its machine code is not known well enough.
+            CheckError: it was to be checked, and computes something else than the plain kernel.
         """
         from ikp.backends.triton.unedited import _patched as patched
 
@@ -192,6 +194,8 @@ class Launcher:
                 "none. Use level='source'."
             )
 
+        taken: list[Any] = []
+
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
             prof = _buffer(session, label, {**shape(grid, warps, most), **self.buffer})
             if prof is not None:
@@ -200,6 +204,7 @@ class Launcher:
                 except PatchError:
                     session.discard(prof)
                     raise
+                taken.append(prof)
                 self.recorded[label] += 1
                 self.taken += int(prof.data.numel())
                 session.facts[f"marks in {label}"] = str(plan)
@@ -210,7 +215,32 @@ class Launcher:
             made = plain(*args, **kwargs)
         if not launch.reached:
             self.tell(kernel, _ELSEWHERE)
+        self._tell_patched(session, label, launch, taken)
         return made
+
+    def _tell_patched(
+        self, session: Session, label: str, launch: Untyped, taken: list[Any]
+    ) -> None:
+        """Let the trace say what is known of a kernel with records in its machine code.
+
+        Raises:
+            CheckError: it computes something else than the plain kernel.
+        """
+        verdict = launch.verdict
+        if verdict is not None:
+            session.facts[f"check of {label}"] = verdict.text
+        if verdict is not None and verdict.differs:
+            session.discard(taken[0])
+            self.recorded[label] -= 1
+            raise CheckError(
+                f"{label} with records computes something else than without: {verdict.text}. The "
+                "plain kernel's results are kept, and nothing was recorded. Please report it, with "
+                "the kernel's cubin."
+            )
+        if launch.kept:
+            session.facts[f"{KEPT}{label}"] = launch.kept
+        if launch.told:
+            session.facts[f"chosen in {label}"] = "\n".join(launch.told)
 
 
 def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:

@@ -11,13 +11,15 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ikp.backends.patched import Launch, apart, modules, take, wanted
+from ikp.backends import kept_code
+from ikp.backends.patched import Launch, Patched, apart, modules, take, wanted
+from ikp.backends.triton.unedited import _arguments as arguments
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.errors import PatchError
 from ikp.machine import driver
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import patch
+from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
 from ikp.probing import Untyped
-from ikp.verbs.dsl import intern
 
 
 @contextmanager
@@ -63,29 +65,61 @@ def _run(
     key = function, str(launch.plan)
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        made = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
+        made = modules.get(key, compiled.name, stream, lambda: _patched(compiled, launch))
+        launch.told, launch.kept = made.patch.told, made.kept
         prof = launch.buffer(grid, made.patch.warps, made.patch.most)
-    if prof is not None:
-        driver.like(made.function, function)
+    if prof is None:
+        return plain(x, y, z, stream, function, *rest)
+    driver.like(made.function, function)
+
+    def recorded() -> object:
         made.point(prof, grid, made.patch.warps, stream)
-        function = made.function
-    return plain(x, y, z, stream, function, *rest)
+        return plain(x, y, z, stream, made.function, *rest)
+
+    if launch.plan.check and modules.first(key):
+        names = getattr(getattr(compiled.src, "fn", None), "arg_names", ())
+        launch.verdict = _rehearsed(
+            arguments.buffers(rest, names),
+            lambda: plain(x, y, z, stream, function, *rest),
+            recorded,
+        )
+        if launch.verdict.ran:
+            return None
+    return recorded()
 
 
-def _patch(compiled: Untyped, launch: Launch) -> Patch:
+def _rehearsed(
+    buffers: list[Buffer], plain: Callable[[], object], recorded: Callable[[], object]
+) -> Verdict:
+    import torch.distributed as ranks
+
+    if ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1:
+        return Verdict("not checked: other ranks may wait for each of its launches", ran=False)
+    return rehearse(buffers, plain, recorded, DeviceMemory())
+
+
+def kept(compiled: Untyped) -> str:
+    """Return where the code with records lies of a compiled kernel, the latest; "" for none."""
+    return modules.kept(getattr(compiled, "function", None))
+
+
+def _patched(compiled: Untyped, launch: Launch) -> Patched:
+    ptx = str(compiled.asm.get("ptx", ""))
     try:
         made = patch(
             bytes(compiled.asm["cubin"]),
             compiled.name,
             detail=launch.plan.detail,
-            ptx=str(compiled.asm.get("ptx", "")),
+            ptx=ptx,
             language=launch.language,
+            lines=launch.plan.lines,
+            functions=launch.plan.functions,
+            max_overhead=launch.plan.max_overhead,
+            shared=int(getattr(compiled.metadata, "shared", 0)),
         )
     except PatchError as error:
         raise PatchError(
             f"{compiled.name} can't be recorded in its machine code: {error} Mark it with "
             "level='source'."
         ) from error
-    for name in made.names:
-        intern(name)
-    return made
+    return Patched(made, kept_code.keep(made, compiled.name, ptx))

@@ -173,7 +173,7 @@ def test_no_disassembler_is_told_with_where_it_comes_from(gemm: Code) -> None:
 def test_a_toolkits_disassembler_does(
     gemm: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from tests.backends.sass import TOOLS
+    from tests.backends.opcodes import TOOLS
 
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvdisasm").symlink_to(TOOLS / "nvdisasm")

@@ -22,6 +22,9 @@ hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
 hypothesis.settings.register_profile(
     "ci", deadline=None, max_examples=50, derandomize=True, database=None, print_blob=True
 )
+hypothesis.settings.register_profile(
+    "few", deadline=None, max_examples=10, derandomize=True, database=None, print_blob=True
+)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=5000)
 
 
@@ -43,7 +46,7 @@ def _use_empty_triton_cache(config: pytest.Config) -> None:
 
 
 def _for_the_interpreter(config: pytest.Config) -> bool:
-    return bool(config.getoption("markexpr").strip() == "interp")
+    return str(config.getoption("markexpr")).split(maxsplit=1)[:1] == ["interp"]
 
 
 @pytest.fixture(scope="session", autouse=True)

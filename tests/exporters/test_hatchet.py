@@ -188,6 +188,7 @@ def test_zero_length_ranges_and_instants(path: Path) -> None:
     assert totals(read(path), "cycles") == {("gemm", "load"): 0, ("gemm",): 0, (): 0}
 
 
+@pytest.mark.any_pins
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=traces())
 def test_totals_are_those_of_the_ranges(trace: Trace, path: Path) -> None:
@@ -203,6 +204,7 @@ def test_totals_are_those_of_the_ranges(trace: Trace, path: Path) -> None:
     assert {child["frame"]["name"] for child in read(path)["children"]} == names
 
 
+@pytest.mark.any_pins
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=traces())
 def test_what_one_lies_in_is_what_holds_it(trace: Trace, path: Path) -> None:

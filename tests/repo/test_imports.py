@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,7 @@ def room(name: str) -> str:
     return max((each for each in rooms if within(name, f"ikp.{each}")), key=len, default="")
 
 
+@cache
 def parsed() -> dict[str, ast.Module]:
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
 

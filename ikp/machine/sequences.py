@@ -60,22 +60,10 @@ class Frame:
     high: int  # the upper half of every address in the segment
     room: int  # how many records there is room for; 0 where the warp records nothing
     count: int  # how many it has made, those without room among them
-    entered: tuple[int, int, int, int]  # the global timer and the clock at the entry
+    entered: tuple[int, ...] = ()  # both clocks at the entry, in four; if none, they are stored
     cell: int = 0  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     places: Places = Places()
-
-    COUNT = 10
-
-    @classmethod
-    def of(cls, free: Sequence[int], warps: int | None) -> Frame | None:
-        """Return a frame of free uniform registers; None where they are too few."""
-        pair = next((each for each in free if each % 2 == 0 and each + 1 in free), None)
-        others = [each for each in free if pair is None or each // 2 != pair // 2]
-        if pair is None or len(others) < cls.COUNT - 2:
-            return None
-        a, b, c, d, *clocks = others[: cls.COUNT - 2]
-        return cls(pair, a, b, c, d, (clocks[0], clocks[1], clocks[2], clocks[3]), warps=warps)
 
     @property
     def all(self) -> frozenset[int]:
@@ -138,12 +126,16 @@ def entry(frame: Frame, quad: int) -> list[Step]:
         f.wide(quad, f.GLOBAL_TIMER),
         f.wide(quad + 2, f.CLOCK),
         f.constant(frame.descriptor, 0, frame.places.descriptor, pair=True),
-        *[f.to_uniform(frame.entered[word], quad + word) for word in range(4)],
+        *[f.to_uniform(each, quad + word) for word, each in enumerate(frame.entered)],
     ]
 
 
 def locate(
-    frame: Frame, ground: Ground, whole: int, language: Language = Language.OTHER
+    frame: Frame,
+    ground: Ground,
+    whole: int,
+    language: Language = Language.OTHER,
+    clocks: int | None = None,
 ) -> list[Step]:
     """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
 
@@ -152,6 +144,7 @@ def locate(
         ground: what is free there.
         whole: the id of the range from each warp's entry to its exit.
         language: what the kernel was written in.
+        clocks: the registers with both clocks at the entry, where they are to be stored.
     """
     f, p, cell, sizes, ok = forms, frame.places, ground.cell, ground.sizes, ground.predicate
     slot, warps, x, y, z, columns, rows = ground.single[:FEW]
@@ -178,7 +171,12 @@ def locate(
         f.to_uniform(frame.room, y),
     ]
     header = _launch_header(frame, ground, warps, whole, language)
-    return [*reordered(steps), f.differs(ok, slot, 0), f.skip(len(header)).when(ok), *header]
+    other = [f.differs(ok, slot, 0), f.skip(len(header)).when(ok), *header]
+    if clocks is not None:
+        other += [f.copy(cell, x), *_elected(frame, ok)]
+        other += [_put(frame, cell, _SLOT["init_ns"], clocks).when(ok)]
+        other += [NOP.after(1 << ground.scoreboard)]
+    return [*reordered(steps), *other]
 
 
 def start(register: int) -> list[Step]:
@@ -253,13 +251,13 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
     ]
     rows = [
         (_SLOT["finish_ns"], now, 4, []),
-        (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)),
         (_SLOT["sm"], which, 4, says),
         (_SLOT["attempted"], done, 1, _copies(done, (frame.count,))),
     ]
+    if frame.entered:
+        rows.insert(1, (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)))
     steps = [
-        f.elect(predicate),
-        f.below(predicate, RZ, frame.room, where=predicate),
+        *_elected(frame, predicate),
         *_copies(address, (frame.records, frame.high)),
     ]
     for offset, value, words, made in rows:
@@ -306,8 +304,7 @@ def _launch_header(
 
     which, size, how, once, last = rows
     body = [
-        f.elect(ok),
-        f.below(ok, RZ, frame.room, where=ok),
+        *_elected(frame, ok),
         *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
         *constants(which + 2, p.grid, 2),
         put("magic", which),
@@ -325,6 +322,12 @@ def _launch_header(
         put("whole", last, 1),
     ]
     return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
+
+
+def _elected(frame: Frame, predicate: int) -> list[Step]:
+    """Set a predicate for one thread of a warp that records."""
+    f = forms
+    return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
 
 
 def _copies(into: int, uniform: Sequence[int]) -> list[Step]:

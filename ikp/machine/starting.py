@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ikp.machine import sequences
 from ikp.machine.anchors import Anchor, anchor
@@ -20,20 +20,35 @@ class Start:
 
     index: int
     ground: Ground
+    clocks: int  # four registers, into which both clocks are read at the entry
 
 
-def start(room: Room, first: int, known: bool) -> Start | None:
+def start(room: Room, first: int, known: bool, kept: bool) -> Start | None:
     """Return where a warp finds its slot; None where there are too few registers.
 
     Args:
         room: what is free where.
         first: the instruction before which the first record is made, or a start is kept.
         known: whether the code says how many threads a block has.
+        kept: whether both clocks are kept in uniform registers: else they are stored at once.
     """
-    for index in range(_latest(room, first), -1, -1):
-        if ground := _ground(room.at(index), sequences.FEW if known else sequences.MANY):
-            return Start(index, ground)
+    clocks = next(iter(room.at(0).quads), None)
+    if clocks is None:
+        return None
+    for index in range(_latest(room, first) if kept else 0, -1, -1):
+        spare = room.at(index) if kept else _without(room.at(index), clocks)
+        if ground := _ground(spare, sequences.FEW if known else sequences.MANY):
+            return Start(index, ground, clocks)
     return None
+
+
+def _without(spare: Spare, quad: int) -> Spare:
+    return replace(
+        spare,
+        registers=tuple(each for each in spare.registers if each // 4 * 4 != quad),
+        pairs=tuple(each for each in spare.pairs if each // 4 * 4 != quad),
+        quads=tuple(each for each in spare.quads if each != quad),
+    )
 
 
 def _latest(room: Room, first: int) -> int:

@@ -186,14 +186,15 @@ class Weaver:
             yield Before(site.index, tuple(assemble(steps, board, "RP")), site.rank == 0)
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
-        quads = self.room.at(0).quads
         first = min((site.index for site in self._runs), default=len(self.room.free))
-        begun = start(self.room, first, self.frame.warps is not None) if quads else None
+        kept = bool(self.frame.entered)
+        begun = start(self.room, first, self.frame.warps is not None, kept)
         if begun is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
-        ground, board = begun.ground, begun.ground.scoreboard
-        clocks = assemble(sequences.entry(self.frame, quads[-1]), board)
-        found = assemble(sequences.locate(self.frame, ground, whole, language), board)
+        ground, stored = begun.ground, None if kept else begun.clocks
+        clocks = assemble(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        steps = sequences.locate(self.frame, ground, whole, language, stored)
+        found = assemble(steps, ground.scoreboard)
         return [
             Before(0, tuple(clocks), skipped=True),
             Before(begun.index, tuple(found), skipped=True),

@@ -72,7 +72,8 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
 
 def began(frame: Frame):
     """Return what stands before the first record."""
-    return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE)]
+    clocks = None if frame.entered else 24
+    return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
 
 
 def kernel(frame: Frame):
@@ -145,9 +146,10 @@ def test_every_warp_leaves_its_records(grid, block, turns, room):
     ("grid", "block", "warps"), [((2, 2, 2), (40, 2, 1), None), ((3, 1, 1), (64, 1, 1), 2)]
 )
 @pytest.mark.parametrize("quads", [(8,), (8, 12, 16)])
-def test_the_decoder_reads_what_they_leave(grid, block, warps, quads, monkeypatch):
+@pytest.mark.parametrize("entered", [FRAME.entered, ()])
+def test_the_decoder_reads_what_they_leave(grid, block, warps, quads, entered, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "GROUND", replace(GROUND, quads=quads))
-    frame = replace(FRAME, warps=warps)
+    frame = replace(FRAME, warps=warps, entered=entered)
     slots = math.prod(grid) * -(-math.prod(block) // LANES)
     data, _, _ = launch(frame, grid, block, abi.segment_bytes(slots, 8), 3)
 

@@ -17,6 +17,7 @@ from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin
+from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
@@ -25,7 +26,7 @@ from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.room import RESERVED, Room
-from ikp.machine.sequences import CELL, CELL_BYTES, Frame
+from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import NoRoomError, Weaver
 
@@ -168,10 +169,10 @@ def _woven(
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
     name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
-    frame = Frame.of(room.unused_uniform, warps)
-    if frame is None:
+    kept = frame(room, warps, cell)
+    if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
-    weaver = Weaver(room, replace(frame, cell=cell), places)
+    weaver = Weaver(room, kept, places)
     try:
         return counts[0], weaver, weaver.woven(name, language)
     except NoRoomError:

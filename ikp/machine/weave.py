@@ -24,6 +24,7 @@ from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
+from ikp.machine.starting import start
 from ikp.machine.stretches import Point
 
 
@@ -91,7 +92,7 @@ class Weaver:
         for site, run in self._runs.items():
             if run.stores:
                 self._wait_behind(site, run.scratch)
-        return [entry, *self._written(), *exits]
+        return [*entry, *self._written(), *exits]
 
     def _ranges(self) -> None:
         kept = _kept([each for each in self.places if each.end], self._for_starts)
@@ -184,11 +185,20 @@ class Weaver:
             board = run.scratch.scoreboard if run else 0
             yield Before(site.index, tuple(assemble(steps, board, "RP")), site.rank == 0)
 
-    def _entry(self, whole: int, language: Language) -> Before:
-        if self.room.allowed[0] < sequences.ENTRY_REGISTERS:
+    def _entry(self, whole: int, language: Language) -> list[Before]:
+        first = min((site.index for site in self._runs), default=len(self.room.free))
+        kept = bool(self.frame.entered)
+        begun = start(self.room, first, self.frame.warps is not None, kept)
+        if begun is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
-        steps = sequences.entry(self.frame, _ENTRY_BOARD, whole, language)
-        return Before(0, tuple(assemble(steps, _ENTRY_BOARD)), skipped=True)
+        ground, stored = begun.ground, None if kept else begun.clocks
+        clocks = assemble(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        steps = sequences.locate(self.frame, ground, whole, language, stored)
+        found = assemble(steps, ground.scoreboard)
+        return [
+            Before(0, tuple(clocks), skipped=True),
+            Before(begun.index, tuple(found), skipped=True),
+        ]
 
     def _exit(self, at: int, instruction: Instruction) -> Before:
         """Return what stands before an EXIT. Where stores read all that is free, it waits."""
@@ -208,9 +218,6 @@ class Weaver:
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*_unless_staying(instruction, len(steps)), *steps]
         return Before(at, tuple(assemble(steps, board)))
-
-
-_ENTRY_BOARD = 0
 
 
 def _rows(spare: Spare) -> list[int]:

@@ -63,6 +63,15 @@ class Flight:
         rows = [known[state] for state in self.states]
         return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
 
+    def held(self, at: int) -> int:
+        """Return the scoreboards that may be taken before an instruction, a bit each."""
+        state = self.states[at]
+        return sum(1 << board for board in range(SCOREBOARDS) if state[board] & _TAKEN)
+
+    def lasting(self, at: int) -> int:
+        """Return what is unsafe to overwrite though one waits for every scoreboard."""
+        return (self.states[at][PRODUCTS] | self.states[at][UNTOLD]) & (_TAKEN - 1)
+
     @cached_property
     def used(self) -> frozenset[int]:
         """The scoreboards that the kernel takes or waits for anywhere."""

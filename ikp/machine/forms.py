@@ -22,8 +22,9 @@ SM: Final = 0x43
 
 _CLOCK_TIME = 8
 _ALU_TIME = 6
-_PREDICATE_TIME = 13
+_PREDICATE_TIME = 6
 _UNIFORM_TIME = 13
+_COUNT_TIME = 8
 
 
 def clock(into: int) -> Step:
@@ -46,6 +47,12 @@ def constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
     low = 0x7AB9 | into << 16 | _constant(bank, offset)
     high = 0xA00 if pair else 0x800
     return Step(low, high, writes=_u(into, 1 + pair), time=_UNIFORM_TIME)
+
+
+def load_constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
+    """Read 4 or 8 bytes of a constant bank into a thread's registers."""
+    low = 0x7B82 | into << 16 | RZ << 24 | _constant(bank, offset)
+    return Step(low, 0xA00 if pair else 0x800, writes=_r(into, 1 + pair), time=NEVER)
 
 
 def immediate(into: int, value: int) -> Step:
@@ -71,10 +78,28 @@ def to_uniform(into: int, source: int) -> Step:
     return Step(low, 0x000E0000, reads=_r(source), writes=_u(into), time=_UNIFORM_TIME)
 
 
+def copy_uniform(into: int, source: int) -> Step:
+    """Copy a uniform register to another."""
+    low = 0x7C82 | into << 16 | source << 32
+    return Step(low, 0x08000000, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
+
+
 def add(into: int, source: int, value: int) -> Step:
     """Add a constant."""
     low = 0x7836 | into << 16 | source << 24 | (value & _WORD) << 32
     return Step(low, 0, reads=_r(source), writes=_r(into))
+
+
+def add_uniform(into: int, source: int, value: int) -> Step:
+    """Add a constant to a uniform register."""
+    low = 0x7890 | into << 16 | source << 24 | (value & _WORD) << 32
+    return Step(low, 0x0FFFE03F, reads=_u(source), writes=_u(into), time=_COUNT_TIME)
+
+
+def scaled(into: int, source: int, uniform: int, bits: int) -> Step:
+    """Shift a register to the left, and add a uniform one."""
+    low = 0x7C11 | into << 16 | source << 24 | uniform << 32
+    return Step(low, 0x0F8E00FF | bits << 11, reads=_r(source) | _u(uniform), writes=_r(into))
 
 
 def subtract_uniform(into: int, source: int, uniform: int) -> Step:
@@ -95,6 +120,13 @@ def multiply_add(into: int, factor: int, uniform: int, addend: int) -> Step:
     return Step(
         low, 0x0F8E0200 | addend, reads=_r(factor) | _r(addend) | _u(uniform), writes=_r(into)
     )
+
+
+def multiply(into: int, factor: int, other: int, addend: int) -> Step:
+    """Multiply two registers, and add a third."""
+    low = 0x7224 | into << 16 | factor << 24 | other << 32
+    reads = _r(factor) | _r(other) | _r(addend)
+    return Step(low, 0x078E0200 | addend, reads=reads, writes=_r(into))
 
 
 def multiply_uniform(into: int, factor: int, other: int) -> Step:
@@ -124,10 +156,20 @@ def any_bit(into: int, source: int, mask: int) -> Step:
     )
 
 
-def below(into: int, source: int, uniform: int, *, unless: int | None = None) -> Step:
-    """Set a predicate: whether a register is below a uniform one, and another predicate is not."""
+def elect(into: int) -> Step:
+    """Set a predicate in one of the threads that come here together, and clear it in the others."""
+    return Step(0x782F | URZ << 16, 0x03800000 | into << 17, writes=_p(into))
+
+
+def below(
+    into: int, source: int, uniform: int, *, where: int = PT, unless: int | None = None
+) -> Step:
+    """Set a predicate: whether a register is below a uniform one.
+
+    ``where`` and ``unless`` are predicates that must hold, or must not, too.
+    """
     low = 0x7C0C | source << 24 | uniform << 32
-    also, reads = (PT, frozenset[Resource]()) if unless is None else (8 | unless, _p(unless))
+    also, reads = (where, _p(where)) if unless is None else (8 | unless, _p(unless))
     return Step(
         low,
         0x08701070 | also << 23 | into << 17,
@@ -135,6 +177,13 @@ def below(into: int, source: int, uniform: int, *, unless: int | None = None) ->
         writes=_p(into),
         time=_PREDICATE_TIME,
     )
+
+
+def below_other(into: int, source: int, other: int) -> Step:
+    """Set a predicate: whether a register is below another."""
+    low = 0x720C | source << 24 | other << 32
+    reads = _r(source) | _r(other)
+    return Step(low, 0x03F01070 | into << 17, reads=reads, writes=_p(into), time=_PREDICATE_TIME)
 
 
 def differs(into: int, source: int, value: int) -> Step:
@@ -189,4 +238,4 @@ def _u(first: int, count: int = 1) -> frozenset[Resource]:
 
 
 def _p(number: int) -> frozenset[Resource]:
-    return frozenset({("P", number)})
+    return frozenset({("P", number)} if number != PT else ())

@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
+import numpy as np
+
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
-from ikp.machine import sequences
 from ikp.machine.attributes import Code as Attribute
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.forms import URZ
+from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
 from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
-from ikp.machine.resources import UR
-from ikp.machine.room import Room
+from ikp.machine.room import RESERVED, Room
 from ikp.machine.sequences import CELL, CELL_BYTES, Frame
 from ikp.machine.shift import Shift
 from ikp.machine.weave import Weaver
@@ -32,8 +32,6 @@ DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
 
 _SM = 90
-_RESERVED = 2
-"""Registers that a kernel's number counts and its code may not use."""
 _PORTION = 8
 """Registers are handed out to threads in portions."""
 _ENOUGH = 32
@@ -48,7 +46,8 @@ _SHARED = 227 << 10
 class Patch:
     """A patched cubin, and what is recorded in it.
 
-    ``warps`` is how many a block has. ``notes`` say what is not recorded, and what the rest costs.
+    ``warps`` is how many a block has, 0 where the file doesn't say. ``notes`` say what is not
+    recorded.
     """
 
     cubin: bytes
@@ -58,6 +57,7 @@ class Patch:
     most: int | None = None  # records that a warp makes; None where loops say how many
     notes: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
+    kept: str = ""  # where the file lies, for who inspects it
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
 
     @staticmethod
@@ -77,6 +77,7 @@ def patch(
     functions: Sequence[str] = (),
     max_overhead: float | None = None,
     shared: int = 0,
+    block: tuple[int, int, int] | None = None,
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
@@ -90,6 +91,7 @@ def patch(
         functions: names of functions, whose lines are chosen.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
+        block: threads of the blocks that it is launched with, where the kernel does not say.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -100,36 +102,35 @@ def patch(
     kernel = file.kernel(name)
     if file.sm != _SM:
         raise PatchError(f"{name} is for {file.arch}: records are known for sm_{_SM} alone.")
-    code = next((each for each in read(cubin) if each.flow.code.name == name), None)
+    code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if any(each.op == "USETMAXREG" for each in code.flow.code.instructions):
-        raise PatchError(
-            f"{name} hands registers from some warps to others (setmaxnreg): how many each has is "
-            "not followed yet."
-        )
-    room, before = Room(code), kernel.registers
-    frame, count = _frame(kernel, room)
+    before, threads = kernel.registers, _threads(kernel) or list(block or ())
+    warps = -(-int(np.prod(threads)) // _LANES) if threads else None
+    count = before if hands_over(code.flow) else _roomy(max(before, _ENOUGH), warps)
+    room = Room(code, count - RESERVED)
+    frame = Frame.of(room.unused_uniform, warps if threads and threads[1:] == [1, 1] else None)
+    if frame is None:
+        raise PatchError(f"{name} leaves no uniform registers for records.")
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
     unplaced = _unplaced(places)
     wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:
-        pace = Pace.of(places, _resident(count, frame.warps or 1, shared))
+        pace = Pace.of(places, _resident(count, warps or 1, shared))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
-    weaver = Weaver(room, frame, count - _RESERVED, _named(wanted))
+    weaver = Weaver(room, frame, _named(wanted))
     added = weaver.woven(name, language)
     if count > before:
         set_registers(file, name, count)
     moved = insert(file, name, added)
-    notes = [*_occupancy(name, frame, before, count), *unplaced, *weaver.notes]
     return Patch(
         cubin=file.write(),
         names=tuple(weaver.names),
-        warps=frame.warps or 0,
+        warps=warps or 0,
         registers=(before, count),
         most=weaver.most,
-        notes=tuple(notes),
+        notes=(*unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved)),
     )
@@ -168,67 +169,20 @@ def _named(places: list[Place]) -> list[Place]:
     ]
 
 
-def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
-    """Return the registers that are kept for records, and how many a thread then has."""
-    cursor = _unused_pair(room)
-    count = _roomy(max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH), kernel)
-    if cursor + 2 + _RESERVED > count:
-        raise PatchError(
-            f"{kernel.name} has {kernel.registers} registers for each thread: there are none left "
-            "for records."
-        )
-    uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
-    if uniform + sequences.UNIFORMS > URZ:
-        raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
-    return Frame(cursor, uniform, 0, _warps(kernel)), count
-
-
-def _roomy(needed: int, kernel: Kernel) -> int:
+def _roomy(needed: int, warps: int | None) -> int:
     """Return as many registers as leave an SM room for as many blocks as those needed do."""
-    most, warps = _most(kernel), _warps(kernel)
-    needed = min(-(-needed // _PORTION) * _PORTION, most)
+    if warps is None:
+        return needed
+    most = min(255, _ON_AN_SM // (warps * _LANES) // _PORTION * _PORTION)
+    needed = max(needed, min(-(-needed // _PORTION) * _PORTION, most))
     more = range(needed, most + 1, _PORTION)
-    return max(c for c in more if _blocks(c, warps) == _blocks(needed, warps))
+    return max((c for c in more if _blocks(c, warps) == _blocks(needed, warps)), default=needed)
 
 
-def _unused_pair(room: Room) -> int:
-    """Return the first of two registers that the kernel never uses."""
-    used = room.liveness.used
-    return next(pair for pair in range(2, 256, 2) if not used >> pair & 3)
-
-
-def _most(kernel: Kernel) -> int:
-    """Return how many registers each thread of a kernel can have."""
-    threads = _warps(kernel) * _LANES
-    return min(255, _ON_AN_SM // threads // _PORTION * _PORTION)
-
-
-def _highest_uniform(room: Room) -> int:
-    return (room.liveness.used >> UR.first & (1 << UR.count) - 1).bit_length() - 1
-
-
-def _warps(kernel: Kernel) -> int:
-    for each in kernel.attributes:
-        if each.code == Attribute.REQNTID:
-            x, y, z = each.words
-            if y == z == 1:
-                return -(-x // _LANES)
-    raise PatchError(
-        f"{kernel.name} doesn't say how many threads a block has (.reqntid), or has them in more "
-        "than one dimension."
-    )
-
-
-def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
-    """Tell where more registers leave room for fewer blocks."""
-    was, becomes = (_blocks(count, frame.warps or 1) for count in (before, now))
-    if was == becomes:
-        return []
-    told = (
-        f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
-        f"{becomes} blocks, not {was}, as far as registers go."
-    )
-    return [told]
+def _threads(kernel: Kernel) -> list[int]:
+    """Return how many threads a block has in each dimension; nothing if the file doesn't say."""
+    known = (each.words for each in kernel.attributes if each.code == Attribute.REQNTID)
+    return next(known, [])
 
 
 def _resident(registers: int, warps: int, shared: int) -> int:

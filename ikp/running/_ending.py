@@ -131,6 +131,9 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
             lines.append(f"  check: {verdict}.")
         told = session.facts.get(f"chosen in {name}", "")
         lines += [f"  {each}" for each in told.split("\n") if each]
+    if launcher.aside:
+        libraries = ", ".join(sorted(launcher.aside))
+        lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")
     return lines

@@ -14,10 +14,11 @@ import numpy as np
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12}
-_TIMES |= {0x812: 13, 0xC0C: 13, 0x80C: 13}
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12, 0x890: 6, 0xC82: 6}
 _USUAL = 5
-_SLOW = {0x919}
+_GUARDS = 8
+"""A predicate guards an instruction so many cycles after an operation could read it."""
+_SLOW = {0x919, 0xB82}
 _STORES = {0x986, 0x98E}
 
 
@@ -61,6 +62,7 @@ class Warp:
     ready: dict[tuple[str, int], int] = field(default_factory=dict)
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
     reading: dict[tuple[str, int], int] = field(default_factory=dict)
+    elected: int = 0  # the thread that an election chooses
 
     def __post_init__(self) -> None:
         self.r[255] = 0
@@ -84,7 +86,7 @@ class Warp:
 
     def _execute(self, word: int, at: int) -> int:
         opcode = bits(word, 0, 12)
-        guard = self.p[self._read("P", bits(word, 12, 3))].copy()
+        guard = self.p[self._read("P", bits(word, 12, 3), _GUARDS)].copy()
         active = ~guard if bits(word, 15, 1) else guard
         if opcode == 0x947:
             assert active.all() or not active.any(), "a branch that divides the warp"
@@ -98,11 +100,11 @@ class Warp:
         OPERATIONS[opcode](self, word, active)
         return at + 1
 
-    def _read(self, file: str, number: int) -> int:
+    def _read(self, file: str, number: int, later: int = 0) -> int:
         if (file, number) in self.writing:
             raise HazardError(f"{file}{number} is in flight")
-        if self.ready.get((file, number), 0) > self.machine.now:
-            early = self.ready[file, number] - self.machine.now
+        if self.ready.get((file, number), 0) + later > self.machine.now:
+            early = self.ready[file, number] + later - self.machine.now
             raise HazardError(f"{file}{number} is read {early} cycles early")
         return number
 
@@ -120,6 +122,7 @@ class Warp:
         if (file, number) in self.reading:
             raise HazardError(f"{file}{number} is still to be read")
         if opcode in _SLOW:
+            assert bits(word, 110, 3) < 6, "nobody can wait for it"
             self.writing[file, number] = bits(word, 110, 3)
         self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
 
@@ -159,6 +162,27 @@ def _constant(w: Warp, word: int, active: np.ndarray) -> None:
     w.set_uniform(word, w.machine.constants[bank, offset])
     if bits(word, 72, 4) == 0xA:
         w.set_uniform(word, w.machine.constants[bank, offset + 4], 1)
+
+
+def _load_constant(w: Warp, word: int, active: np.ndarray) -> None:
+    bank, offset = bits(word, 54, 5), bits(word, 40, 14) * 4
+    for number in range({0x8: 1, 0xA: 2}[bits(word, 72, 4)]):
+        w.set(word, np.uint64(w.machine.constants[bank, offset + 4 * number]), active, number)
+
+
+def _elect(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 16, 6) == 63 and bits(word, 87, 4) == 7
+    w.set_predicate(word, np.arange(LANES) == w.elected, active)
+
+
+def _below_other(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 87, 4) == 7
+    w.set_predicate(word, w.reg(word, 24) < w.reg(word, 32), active)
+
+
+def _scaled(w: Warp, word: int, active: np.ndarray) -> None:
+    made = (w.reg(word, 24) << np.uint64(bits(word, 75, 5))) + np.uint64(w.uniform(word, 32))
+    w.set(word, made, active)
 
 
 def _store(w: Warp, word: int, active: np.ndarray) -> None:
@@ -213,7 +237,15 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x919: _special,
     0xAB9: _constant,
     0x424: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
-    0x224: lambda w, word, active: w.set(word, w.reg(word, 64), active),
+    0x224: lambda w, word, active: w.set(
+        word, w.reg(word, 24) * w.reg(word, 32) + w.reg(word, 64), active
+    ),
+    0x82F: _elect,
+    0xB82: _load_constant,
+    0x20C: _below_other,
+    0xC11: _scaled,
+    0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
+    0xC82: lambda w, word, active: w.set_uniform(word, w.uniform(word, 32)),
     0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     0x2CA: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
     0x836: lambda w, word, active: w.set(

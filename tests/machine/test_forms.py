@@ -27,6 +27,23 @@ FORMS = {
     rf"S2R {R}, SR_([A-Z.]+)": lambda a, name: f.special(a, _SPECIAL[name]),
     rf"ULDC {U}, c\[{HEX}\]\[{HEX}\]": f.constant,
     rf"ULDC\.64 {U}, c\[{HEX}\]\[{HEX}\]": lambda a, b, c: f.constant(a, b, c, pair=True),
+    rf"LDC {R}, c\[{HEX}\]\[{HEX}\]": f.load_constant,
+    rf"LDC\.64 {R}, c\[{HEX}\]\[{HEX}\]": lambda a, b, c: f.load_constant(a, b, c, pair=True),
+    rf"UMOV {U}, URZ": lambda a: f.copy_uniform(a, f.URZ),
+    rf"UIADD3 {U}, {U}, {HEX}, URZ": f.add_uniform,
+    rf"LEA {R}, {R}, {U}, {HEX}": f.scaled,
+    rf"IMAD {R}, {R}, {R}, {R}": f.multiply,
+    rf"IMAD {R}, {R}, {R}, RZ": lambda a, b, c: f.multiply(a, b, c, f.RZ),
+    r"ELECT P(\d), URZ, PT": f.elect,
+    rf"ISETP\.GE\.U32\.AND P(\d), PT, {R}, {R}, PT": lambda a, b, c: _changed(
+        f.below_other(a, b, c), 7 << 12
+    ),
+    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {U}, P(\d)": lambda a, b, c, d: f.below(
+        a, b, c, where=d
+    ),
+    rf"ISETP\.NE\.U32\.AND P(\d), PT, RZ, {U}, P(\d)": lambda a, b, c: _changed(
+        f.below(a, f.RZ, b, where=c), 4 << 12
+    ),
     rf"IMAD\.MOV\.U32 {R}, RZ, RZ, {HEX}": f.immediate,
     rf"IMAD\.MOV\.U32 {R}, RZ, RZ, {R}": f.copy,
     rf"IMAD\.U32 {R}, RZ, RZ, {U}": f.from_uniform,
@@ -114,6 +131,27 @@ L:
  ret;
 }
 """
+ELECTED = """
+.visible .entry k(.param .u64 p, .param .u32 n, .param .u32 m) .reqntid 128
+{
+ .reg .u64 a; .reg .u32 s<8>, c, d, t, w, x, lane; .reg .pred q, el;
+ ld.param.u64 a, [p]; ld.param.u32 c, [n]; ld.param.u32 d, [m];
+ mov.u32 t, %tid.x;
+ mad.lo.u32 w, t, 16, d; shl.b32 x, t, 5; add.u32 x, x, c;
+ st.global.u32 [a+64], w; st.global.u32 [a+68], x;
+ ld.global.v4.u32 {s0, s1, s2, s3}, [a];
+ mad.lo.u32 s4, s0, s1, s2; mul.lo.u32 s5, s2, s3;
+ setp.lt.u32 q, s4, s5; selp.u32 s6, s0, s1, q;
+ st.global.v4.u32 [a+16], {s4, s5, s6, s0};
+ elect.sync lane|el, 0xffffffff;
+ setp.lt.and.u32 q, s6, c, el;
+ @q st.global.u32 [a+32], t;
+ elect.sync lane|el, 0xffffffff;
+ setp.ne.and.u32 q, d, 0, el;
+ @q st.global.u32 [a+36], t;
+ ret;
+}
+"""
 CLOCKS = """
 .visible .entry k(.param .u64 p, .param .u32 n)
 {
@@ -140,7 +178,9 @@ MATRIX = """
 
 @pytest.fixture(scope="module")
 def instructions():
-    return [one for ptx in (KERNEL, LOOPS, CLOCKS, MATRIX) for one in assembled(ptx, "sm_90a")]
+    return [
+        one for ptx in (KERNEL, LOOPS, ELECTED, CLOCKS, MATRIX) for one in assembled(ptx, "sm_90a")
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.partition(" ")[0].replace("\\", ""))

@@ -119,16 +119,9 @@ def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untype
     Private(_COMPILER, "CompiledKernel").find().run = property(run)
 
 
-def load(compiled: Untyped, cubin: bytes) -> tuple[int, int]:
-    """Load machine code as that of a compiled kernel is loaded; return module and function."""
-    from triton.runtime.driver import driver
-
-    active: Untyped = driver.active
-    device = active.get_current_device()
-    module, function, *_ = active.utils.load_binary(
-        compiled.name, cubin, compiled.metadata.shared, device
-    )
-    return module, function
+def argument_names(compiled: Untyped) -> list[str]:
+    """Return what the arguments of a compiled kernel are called, where that is known."""
+    return list(getattr(getattr(compiled.src, "fn", None), "arg_names", ()))
 
 
 def fits(kernel: object) -> bool:

@@ -1,0 +1,290 @@
+"""A kernel with records in its machine code, loaded, and told where to record.
+
+What it is told lies in its module's constant memory, which is copied in the order of a stream
+before a launch. So each stream has a module of its own: launches that overlap never share one.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+from ikp.core.abi import (
+    ALIGNMENT,
+    LAUNCH_HEADER_BYTES,
+    ClockKind,
+    Language,
+    OverflowMode,
+    segment_bytes,
+)
+from ikp.core.segment import Spec, Tensor
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
+from ikp.machine import driver
+from ikp.machine.kept_code import KEPT
+from ikp.machine.patch import Patch
+from ikp.machine.rehearsal import Verdict
+from ikp.machine.sequences import CELL, CELL_BYTES
+from ikp.unedited.plan import Plan
+
+_TOLD = 3
+"""How many notes on a kernel are told in full."""
+_CELLS = 4096
+"""How many cells of pinned memory are taken at once."""
+
+
+class Facts(Protocol):
+    """A session, as far as what is told of launches goes into it."""
+
+    facts: dict[str, str]
+
+
+@dataclass(slots=True)
+class Launch:
+    """A launch that is to be recorded, whoever makes it.
+
+    ``buffer`` returns a session's buffer for a grid, the warps of a block, and the records of a
+    warp where these are known; None where the session has ended.
+    """
+
+    plan: Plan
+    language: Language
+    buffer: Callable[[tuple[int, int, int], int, int | None], Any]
+    reached: bool = False  # it was made
+    patch: Patch | None = None  # what was launched
+    verdict: Verdict | None = None  # how its results compare with the plain kernel's
+    tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
+
+
+class _Wanted(threading.local):
+    launch: Launch | None = None
+    others: int = 0
+
+
+wanted = _Wanted()
+"""What this thread launches next, where that is known; and how many calls of its own are under way
+in which nothing else is to be recorded."""
+
+
+@contextmanager
+def others() -> Iterator[None]:
+    """Have nothing recorded that this thread launches meanwhile, except what is wanted."""
+    wanted.others += 1
+    try:
+        yield
+    finally:
+        wanted.others -= 1
+
+
+@contextmanager
+def apart(stream: int) -> Iterator[None]:
+    """Allocate and load where a CUDA graph that a stream captures does not see it."""
+    if not driver.capturing(stream):
+        yield
+        return
+    import torch
+
+    with driver.relaxed(), torch.cuda.stream(_beside()):
+        yield
+
+
+@cache
+def _beside() -> Any:
+    """Return a stream that nobody captures."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
+def take() -> Launch | None:
+    """Return the launch that this thread is to record now, once."""
+    launch, wanted.launch = wanted.launch, None
+    if launch is not None:
+        launch.reached = True
+    return launch
+
+
+def check(text: str) -> None:
+    """Refuse what records in machine code can't do.
+
+    Args:
+        text: of the spec that the session asks for.
+
+    Raises:
+        PatchError: it is not what they do.
+    """
+    spec = Spec.parse(text)
+    wrong = [
+        text
+        for text, asked in (
+            (f"clock='{spec.clock.name.lower()}'", spec.clock is not ClockKind.CYCLES),
+            ("overflow='wrap'", spec.overflow is not OverflowMode.STOP),
+            ("a choice of warps or blocks", spec.select),
+            ("mode='totals'", spec.totals),
+        )
+        if asked
+    ]
+    if wrong:
+        raise PatchError(
+            f"records in machine code have no {', '.join(wrong)}: open the session without, or "
+            "mark the kernel with level='source'."
+        )
+
+
+def shape(grid: tuple[int, int, int], warps: int, most: int | None) -> dict[str, Any]:
+    """Return the options of ``prof.buffer`` for a launch.
+
+    Args:
+        grid: blocks.
+        warps: of a block.
+        most: records that a warp makes; None where that is not known.
+    """
+    if most is None:
+        return {"grid": grid, "num_warps": warps}
+    # Close together, what warps write takes far less time.
+    return {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
+
+
+@dataclass(slots=True)
+class Module:
+    """A patched kernel that the driver has loaded."""
+
+    patch: Patch
+    module: int
+    function: int
+    cell: int  # address in the device's memory
+    checked: bool = False  # its results were compared with the plain kernel's
+
+    @classmethod
+    def load(cls, patch: Patch, name: str) -> Module:
+        """Load a patched kernel in the current context.
+
+        Raises:
+            PatchError: the driver refuses it.
+        """
+        module, function = driver.load(patch.cubin, name)
+        return cls(patch, module, function, driver.address_of(module, CELL))
+
+    def point(self, prof: Any, grid: tuple[int, int, int], warps: int, stream: int) -> None:
+        """Tell the kernel where to record, in the order of the stream.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        slots = math.prod(grid) * warps
+        size = int(prof.data.numel()) - LAUNCH_HEADER_BYTES
+        each = size // max(slots, 1) & -ALIGNMENT
+        enabled = prof.slots_bytes > 0
+        words = (prof.address, each, slots if enabled and self.patch.fits(each) else 0)
+        driver.copy(self.cell, _cells.write(*words), CELL_BYTES, stream)
+
+
+class _Cells:
+    """Pinned memory from which cells are copied: each is written once, for one launch."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pages: list[Tensor] = []
+        self._used = _CELLS
+
+    def write(self, address: int, slot_bytes: int, slots: int) -> int:
+        """Return where a cell with these words lies."""
+        with self._lock:
+            if self._used == _CELLS:
+                self._pages.append(self._page())
+                self._used = 0
+            at = self._used
+            self._used += 1
+            row = self._pages[-1].numpy()[at]
+            row[:] = (address & 0xFFFFFFFF, address >> 32, slot_bytes, slots)
+            return int(row.ctypes.data)
+
+    @staticmethod
+    def _page() -> Tensor:
+        import torch
+
+        return torch.empty((_CELLS, CELL_BYTES // 4), dtype=torch.uint32, pin_memory=True)
+
+
+_cells = _Cells()
+
+
+@dataclass(slots=True)
+class Modules:
+    """The patched kernels of this process; what could not be patched is not tried again."""
+
+    _patches: dict[tuple[object, ...], Patch | IkpError] = field(default_factory=dict)
+    _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(
+        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
+    ) -> Module:
+        """Return a kernel's patched form for launches on one stream.
+
+        Args:
+            key: what identifies the plain kernel and its marks.
+            name: as the compiler wrote it.
+            stream: the driver's handle.
+            make: what patches it, asked once.
+
+        Raises:
+            PatchError: it can't be patched, or loaded.
+            KernelError: what was chosen has no code in it.
+        """
+        with self._lock:
+            if key not in self._patches:
+                self._patches[key] = self._made(name, make)
+            patch = self._patches[key]
+            if isinstance(patch, IkpError):
+                raise patch
+            place = *key, driver.context(), stream
+            if place not in self._loaded:
+                self._loaded[place] = Module.load(patch, name)
+            return self._loaded[place]
+
+    def patched(self, plain: object) -> Patch | None:
+        """Return the latest patched form of a kernel, by what its keys begin with."""
+        with self._lock:
+            made = [each for key, each in self._patches.items() if key[0] == plain]
+        return next((each for each in made[::-1] if isinstance(each, Patch)), None)
+
+    @staticmethod
+    def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:
+        try:
+            patch = make()
+        except (PatchError, KernelError) as error:
+            return error
+        if patch.notes:
+            _tell(name, patch.notes)
+        return patch
+
+
+modules = Modules()
+
+
+def tell(session: Facts, label: str, launch: Launch) -> None:
+    """Have a trace say what is known of a kernel that was launched with records.
+
+    Args:
+        session: what records it.
+        label: the kernel's.
+        launch: how it was launched.
+    """
+    if launch.verdict is not None:
+        session.facts[f"check of {label}"] = launch.verdict.text
+    if launch.patch is not None and launch.patch.kept:
+        session.facts[f"{KEPT}{label}"] = launch.patch.kept
+    if launch.patch is not None and launch.patch.told:
+        session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
+
+
+def _tell(name: str, notes: tuple[str, ...]) -> None:
+    """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
+    more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
+    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)

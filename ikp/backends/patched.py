@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from ikp.core.abi import (
     ALIGNMENT,
@@ -24,16 +24,22 @@ from ikp.core.abi import (
     segment_bytes,
 )
 from ikp.core.segment import Spec
-from ikp.errors import IkpError, IkpWarning, PatchError
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import driver
+from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Verdict
 from ikp.machine.sequences import CELL
 from ikp.unedited.plan import Plan
-from ikp.verbs.dsl import intern
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
+
+
+class Facts(Protocol):
+    """A session, as far as what is told of launches goes into it."""
+
+    facts: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -48,9 +54,9 @@ class Launch:
     language: Language
     buffer: Callable[[tuple[int, int, int], int, int | None], Any]
     reached: bool = False  # it was made
-    told: tuple[str, ...] = ()  # what the ranges of chosen lines hold
-    kept: str = ""  # where its machine code is
+    patch: Patch | None = None  # what was launched
     verdict: Verdict | None = None  # how its results compare with the plain kernel's
+    tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
 
 
 class _Wanted(threading.local):
@@ -142,14 +148,6 @@ def shape(grid: tuple[int, int, int], warps: int, most: int | None) -> dict[str,
     return {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
 
 
-@dataclass(frozen=True, slots=True)
-class Patched:
-    """A kernel's patched form, and where it is kept for ``ikp inspect``."""
-
-    patch: Patch
-    kept: str
-
-
 @dataclass(slots=True)
 class Module:
     """A patched kernel that the driver has loaded."""
@@ -158,18 +156,17 @@ class Module:
     module: int
     function: int
     cell: int  # address in the device's memory
-    kept: str  # where its machine code is
+    checked: bool = False  # its results were compared with the plain kernel's
 
     @classmethod
-    def load(cls, made: Patched, name: str) -> Module:
+    def load(cls, patch: Patch, name: str) -> Module:
         """Load a patched kernel in the current context.
 
         Raises:
             PatchError: the driver refuses it.
         """
-        module, function = driver.load(made.patch.cubin, name)
-        cell = driver.address_of(module, CELL)
-        return cls(made.patch, module, function, cell, made.kept)
+        module, function = driver.load(patch.cubin, name)
+        return cls(patch, module, function, driver.address_of(module, CELL))
 
     def point(self, prof: Any, grid: tuple[int, int, int], warps: int, stream: int) -> None:
         """Tell the kernel where to record, in the order of the stream.
@@ -189,18 +186,17 @@ class Module:
 class Modules:
     """The patched kernels of this process; what could not be patched is not tried again."""
 
-    _made: dict[tuple[object, ...], Patched | IkpError] = field(default_factory=dict)
+    _patches: dict[tuple[object, ...], Patch | IkpError] = field(default_factory=dict)
     _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
-    _checked: set[tuple[object, ...]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(
-        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patched]
+        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
     ) -> Module:
         """Return a kernel's patched form for launches on one stream.
 
         Args:
-            key: what identifies the plain kernel, by its handle, and its marks.
+            key: what identifies the plain kernel and its marks.
             name: as the compiler wrote it.
             stream: the driver's handle.
             make: what patches it, asked once.
@@ -210,42 +206,50 @@ class Modules:
             KernelError: what was chosen has no code in it.
         """
         with self._lock:
-            if key not in self._made:
-                self._made[key] = _made(name, make)
-            made = self._made[key]
-            if isinstance(made, IkpError):
-                raise made
+            if key not in self._patches:
+                self._patches[key] = self._made(name, make)
+            patch = self._patches[key]
+            if isinstance(patch, IkpError):
+                raise patch
             place = *key, driver.context(), stream
             if place not in self._loaded:
-                self._loaded[place] = Module.load(made, name)
+                self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]
 
-    def first(self, key: tuple[object, ...]) -> bool:
-        """Return whether this is asked for the first time."""
+    def patched(self, plain: object) -> Patch | None:
+        """Return the latest patched form of a kernel, by what its keys begin with."""
         with self._lock:
-            fresh = key not in self._checked
-            self._checked.add(key)
-            return fresh
+            made = [each for key, each in self._patches.items() if key[0] == plain]
+        return next((each for each in made[::-1] if isinstance(each, Patch)), None)
 
-    def kept(self, handle: object) -> str:
-        """Return where the patched code of a kernel lies, the latest; "" for none."""
-        made = [each for key, each in self._made.items() if key[0] == handle]
-        return next((each.kept for each in made[::-1] if isinstance(each, Patched)), "")
-
-
-def _made(name: str, make: Callable[[], Patched]) -> Patched | IkpError:
-    try:
-        made = make()
-    except IkpError as error:
-        return error
-    for each in made.patch.names:
-        intern(each)
-    if made.patch.notes:
-        _tell(name, made.patch.notes)
-    return made
+    @staticmethod
+    def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:
+        try:
+            patch = make()
+        except (PatchError, KernelError) as error:
+            return error
+        if patch.notes:
+            _tell(name, patch.notes)
+        return patch
 
 
 modules = Modules()
+
+
+def tell(session: Facts, label: str, launch: Launch) -> None:
+    """Have a trace say what is known of a kernel that was launched with records.
+
+    Args:
+        session: what records it.
+        label: the kernel's.
+        launch: how it was launched.
+    """
+    if launch.verdict is not None:
+        session.facts[f"check of {label}"] = launch.verdict.text
+    if launch.patch is not None and launch.patch.kept:
+        session.facts[f"{KEPT}{label}"] = launch.patch.kept
+    if launch.patch is not None and launch.patch.told:
+        session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
 
 
 def _tell(name: str, notes: tuple[str, ...]) -> None:

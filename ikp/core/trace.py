@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from ikp.core.abi import PayloadType
 from ikp.core.args import ArgColumn
 
 Column = NDArray[Any]
-
-KEPT: Final = "machine code of "
-"""How the provenance says where the machine code of a launch's kernel lies: the label follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ikp import registry
-from ikp.core.trace import KEPT, Trace
+from ikp.core.trace import Trace
 from ikp.errors import InspectError, UsageError
+from ikp.machine.kept_code import KEPT, MACHINE_MARK
 from ikp.machine.tools import assemble
 from ikp.plugins import Image
-from ikp.targets.ptx import MACHINE_MARK, STORE_MARK, WHOLE_MARK
+from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 
 
 def images(kernel: Any) -> Iterator[Image]:

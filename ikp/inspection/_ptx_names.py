@@ -9,7 +9,8 @@ from typing import Any
 
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
 from ikp.core.regions import fallback_name, merge, region_id
-from ikp.targets.ptx import MACHINE_MARK, STORE_MARK, WHOLE_MARK
+from ikp.machine.kept_code import MACHINE_MARK
+from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
 _MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)

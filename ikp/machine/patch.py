@@ -52,6 +52,7 @@ class Patch:
     notes: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
+    kept: str = ""  # the file that it is in; "" where nobody keeps it
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:

@@ -204,8 +204,8 @@ def _first_difference(buffer: Buffer, copy: int, memory: Memory) -> int | None:
         count = min(_CHUNK, buffer.nbytes - at)
         one, other = (memory.read(base + at, count) for base in (buffer.address, copy))
         if one != other:
-            pair = (np.frombuffer(each, np.uint8) for each in (one, other))
-            return at + int(np.flatnonzero(np.not_equal(*pair))[0])
+            left, right = (np.frombuffer(each, np.uint8) for each in (one, other))
+            return at + int(np.flatnonzero(left != right)[0])
     return None
 
 

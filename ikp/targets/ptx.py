@@ -37,8 +37,6 @@ STORE_MARK = "// ikp.store"
 ROLE_MARK = "// ikp.role"
 WHOLE_MARK = "// ikp.whole"
 END_MARK = "// ikp.end"
-MACHINE_MARK = "// ikp.machine"
-"""What stands beside the PTX of a kernel with records in its machine code."""
 HOST_NAMED = "region named on the host"
 """What a mark says of a region whose name the kernel does not know."""
 

@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 import ikp
-from ikp.backends import kept_code
 from ikp.cli.main import cli
-from ikp.core.trace import KEPT, of_class
+from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection.report import CodeRange, Kernel
+from ikp.machine import kept_code
+from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch, patch
 from ikp.unedited.plan import plan
 from tests.edit.warps import block

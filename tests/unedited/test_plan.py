@@ -44,6 +44,7 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
         ({"lines": "88", "level": "scheduled"}, "level='machine'"),
         ({"functions": "softened"}, "level='machine'"),
         ({"max_overhead": 1.05}, "level='machine'"),
+        ({"check": True}, "level='machine'"),
         ({"max_overhead": 0.05, "level": "machine"}, "no ratio above 1"),
         ({"max_overhead": float("nan"), "level": "machine"}, "no ratio above 1"),
         ({"functions": "a.b", "level": "machine"}, "no name of a function"),

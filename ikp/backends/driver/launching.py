@@ -6,33 +6,34 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from ikp.backends import kept_code, patched
+from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._images import cubin
 from ikp.backends.driver._names import readable
 from ikp.core.abi import Language
-from ikp.core.trace import KEPT
 from ikp.errors import IkpError, PatchError
 from ikp.machine import driver
-from ikp.machine.patch import patch
+from ikp.machine.kept_code import keep
+from ikp.machine.patch import Patch, patch
+from ikp.machine.rehearsal import Verdict
 from ikp.machine.shared import constants, shared
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
+from ikp.verbs.dsl import intern
 
 _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
 """Whose kernels are recorded where they are named, and not among everything that is launched."""
-_UNCHECKED = "not checked: which memory it writes, only a launch by Triton tells"
 _MANY = 4
 """How far up from a launched function its image is looked for."""
 
@@ -161,33 +162,29 @@ class Launches:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
-
-        def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            return self._buffer(kernel, session, meant, patched.shape(grid, warps, most))
-
-        meant = patched.Launch(self.launcher.plan, _language(kernel), buffer)
-        return meant
+        made = patched.Launch(self.launcher.plan, _language(kernel), self._buffer(kernel, session))
+        if made.plan.check:
+            made.verdict = Verdict("not checked: its arguments are not known", ran=False)
+        made.tell = partial(patched.tell, session, kernel.__name__, made)
+        return made
 
     def _buffer(
-        self, kernel: _Kernel, session: Session, meant: patched.Launch, options: dict[str, Any]
-    ) -> Any:
-        """Return a session's buffer, in whose trace stands what is known of the kernel's marks."""
-        label = kernel.__name__
-        prof = session.buffer(label, backend="driver", **options)
-        try:
-            patched.check(prof.spec_text)
-        except PatchError:
-            session.discard(prof)
-            raise
-        self.launcher.recorded[label] += 1
-        self.launcher.taken += int(prof.data.numel())
-        session.facts[f"marks in {label}"] = str(meant.plan)
-        session.facts[f"{KEPT}{label}"] = meant.kept
-        if meant.told:
-            session.facts[f"chosen in {label}"] = "\n".join(meant.told)
-        if meant.plan.check:
-            session.facts[f"check of {label}"] = _UNCHECKED
-        return prof
+        self, kernel: _Kernel, session: Session
+    ) -> Callable[[tuple[int, int, int], int, int | None], Any]:
+        def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
+            label = kernel.__name__
+            prof = session.buffer(label, backend="driver", **patched.shape(grid, warps, most))
+            try:
+                patched.check(prof.spec_text)
+            except PatchError:
+                session.discard(prof)
+                raise
+            self.launcher.recorded[label] += 1
+            self.launcher.taken += int(prof.data.numel())
+            session.facts[f"marks in {label}"] = str(self.launcher.plan)
+            return prof
+
+        return buffer
 
     def _recorded(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
@@ -202,7 +199,6 @@ class Launches:
             made = patched.modules.get(
                 key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch)
             )
-        meant.told, meant.kept = made.patch.told, made.kept
         if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
             raise PatchError("all its blocks must run at once, and records take more registers.")
         plain = int(launch.function)
@@ -216,28 +212,31 @@ class Launches:
             prof = meant.buffer(grid, warps, made.patch.most)
         if prof is None:
             return int(launch.function)
+        meant.patch = made.patch
+        if meant.tell is not None:
+            meant.tell()
         made.point(prof, grid, warps, stream)
         return made.function
 
-    def _patch(
-        self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch
-    ) -> patched.Patched:
+    def _patch(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, driver.chip())
         self._constants[kernel.id] = constants(code)
-        ptx = _ptx(kernel)
+        ptx, plan = _ptx(kernel), meant.plan
         made = patch(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
-            detail=meant.plan.detail,
+            detail=plan.detail,
             ptx=ptx,
             language=meant.language,
+            lines=plan.lines,
+            functions=plan.functions,
+            max_overhead=plan.max_overhead,
             block=(launch.block[0], launch.block[1], launch.block[2]),
-            lines=meant.plan.lines,
-            functions=meant.plan.functions,
-            max_overhead=meant.plan.max_overhead,
             shared=launch.shared,
         )
-        return patched.Patched(made, kept_code.keep(made, kernel.symbol, ptx))
+        for name in made.names:
+            intern(name)
+        return replace(made, kept=keep(made, kernel.symbol, ptx))
 
     def _copy_constants(self, kernel: _Kernel, made: patched.Module, stream: int) -> None:
         """Give the patched kernel the constants that the program has written."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, check, shape
+from ikp.backends.patched import Launch, check, shape, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -21,7 +21,6 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
-from ikp.core.trace import KEPT
 from ikp.errors import CheckError, IkpError, IkpWarning, KernelError, PatchError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -215,32 +214,16 @@ class Launcher:
             made = plain(*args, **kwargs)
         if not launch.reached:
             self.tell(kernel, _ELSEWHERE)
-        self._tell_patched(session, label, launch, taken)
-        return made
-
-    def _tell_patched(
-        self, session: Session, label: str, launch: Untyped, taken: list[Any]
-    ) -> None:
-        """Let the trace say what is known of a kernel with records in its machine code.
-
-        Raises:
-            CheckError: it computes something else than the plain kernel.
-        """
-        verdict = launch.verdict
-        if verdict is not None:
-            session.facts[f"check of {label}"] = verdict.text
-        if verdict is not None and verdict.differs:
+        tell(session, label, launch)
+        if launch.verdict is not None and launch.verdict.differs:
             session.discard(taken[0])
             self.recorded[label] -= 1
             raise CheckError(
-                f"{label} with records computes something else than without: {verdict.text}. The "
-                "plain kernel's results are kept, and nothing was recorded. Please report it, with "
-                "the kernel's cubin."
+                f"{label} with records computes something else than without: "
+                f"{launch.verdict.text}. The plain kernel's results are kept, and nothing was "
+                "recorded. Please report it, with the kernel's cubin."
             )
-        if launch.kept:
-            session.facts[f"{KEPT}{label}"] = launch.kept
-        if launch.told:
-            session.facts[f"chosen in {label}"] = "\n".join(launch.told)
+        return made
 
 
 def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from ikp.backends import kept_code
-from ikp.backends.patched import Launch, Patched, apart, modules, take, wanted
-from ikp.backends.triton.unedited import _arguments as arguments
+from ikp.backends.patched import Launch, apart, modules, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.errors import PatchError
 from ikp.machine import driver
-from ikp.machine.patch import patch
+from ikp.machine.kept_code import keep
+from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
 from ikp.probing import Untyped
+from ikp.verbs.dsl import intern
 
 
 @contextmanager
@@ -65,23 +67,22 @@ def _run(
     key = function, str(launch.plan)
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        made = modules.get(key, compiled.name, stream, lambda: _patched(compiled, launch))
-        launch.told, launch.kept = made.patch.told, made.kept
+        made = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
         prof = launch.buffer(grid, made.patch.warps, made.patch.most)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
+    launch.patch = made.patch
     driver.like(made.function, function)
 
     def recorded() -> object:
         made.point(prof, grid, made.patch.warps, stream)
         return plain(x, y, z, stream, made.function, *rest)
 
-    if launch.plan.check and modules.first(key):
-        names = getattr(getattr(compiled.src, "fn", None), "arg_names", ())
+    if launch.plan.check and not made.checked and not driver.capturing(stream):
+        made.checked = True
+        found = pointed_to.buffers(rest, foreign.argument_names(compiled))
         launch.verdict = _rehearsed(
-            arguments.buffers(rest, names),
-            lambda: plain(x, y, z, stream, function, *rest),
-            recorded,
+            found, lambda: plain(x, y, z, stream, function, *rest), recorded
         )
         if launch.verdict.ran:
             return None
@@ -100,21 +101,22 @@ def _rehearsed(
 
 def kept(compiled: Untyped) -> str:
     """Return where the code with records lies of a compiled kernel, the latest; "" for none."""
-    return modules.kept(getattr(compiled, "function", None))
+    found = modules.patched(getattr(compiled, "function", None))
+    return found.kept if found else ""
 
 
-def _patched(compiled: Untyped, launch: Launch) -> Patched:
-    ptx = str(compiled.asm.get("ptx", ""))
+def _patch(compiled: Untyped, launch: Launch) -> Patch:
+    ptx, plan = str(compiled.asm.get("ptx", "")), launch.plan
     try:
         made = patch(
             bytes(compiled.asm["cubin"]),
             compiled.name,
-            detail=launch.plan.detail,
+            detail=plan.detail,
             ptx=ptx,
             language=launch.language,
-            lines=launch.plan.lines,
-            functions=launch.plan.functions,
-            max_overhead=launch.plan.max_overhead,
+            lines=plan.lines,
+            functions=plan.functions,
+            max_overhead=plan.max_overhead,
             shared=int(getattr(compiled.metadata, "shared", 0)),
         )
     except PatchError as error:
@@ -122,4 +124,6 @@ def _patched(compiled: Untyped, launch: Launch) -> Patched:
             f"{compiled.name} can't be recorded in its machine code: {error} Mark it with "
             "level='source'."
         ) from error
-    return Patched(made, kept_code.keep(made, compiled.name, ptx))
+    for name in made.names:
+        intern(name)
+    return replace(made, kept=keep(made, compiled.name, ptx))

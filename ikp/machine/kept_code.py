@@ -11,13 +11,17 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from ikp.machine.patch import Patch
 from ikp.paths import triton_cache
-from ikp.targets.ptx import MACHINE_MARK
 
-_LONGEST = 100
-"""A file's name can't be as long as some kernels' names."""
+KEPT: Final = "machine code of "
+"""How a trace says where the machine code of a launch's kernel lies: the label follows."""
+_NAME = 100
+"""Characters of a name that a file is called by: those of C++ have no limit."""
+MACHINE_MARK: Final = "// ikp.machine"
+"""What stands in front of what the PTX beside it says of it."""
 
 
 def keep(patch: Patch, name: str, ptx: str) -> str:
@@ -32,7 +36,7 @@ def keep(patch: Patch, name: str, ptx: str) -> str:
     said = json.dumps({"names": patch.names, "ours": patch.ours})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        cubin = folder / f"{name[:_LONGEST]}.cubin"
+        cubin = folder / f"{name[:_NAME]}.cubin"
         _put(cubin, patch.cubin)
         _put(cubin.with_suffix(".ptx"), f"{ptx.rstrip()}\n{MACHINE_MARK} {said}\n".encode())
     except OSError as error:

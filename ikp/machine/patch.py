@@ -12,8 +12,8 @@ from ikp.errors import PatchError
 from ikp.machine import sequences
 from ikp.machine.attributes import Code as Attribute
 from ikp.machine.capacity import add_constant, set_registers
+from ikp.machine.chips import Chip, chip_of
 from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.forms import URZ
 from ikp.machine.insert import insert
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
@@ -25,7 +25,6 @@ from ikp.machine.weave import Weaver
 DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
 
-_SM = 90
 _RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
 _PORTION = 8
@@ -63,6 +62,7 @@ def patch(
     detail: str = "loops",
     ptx: str = "",
     language: Language = Language.OTHER,
+    untested: bool = False,
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
@@ -72,6 +72,7 @@ def patch(
         detail: one of ``DETAILS``.
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
+        untested: whether to do so, too, for chips on which that was never run.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -79,8 +80,7 @@ def patch(
     """
     file = Cubin.read(cubin)
     kernel = file.kernel(name)
-    if file.sm != _SM:
-        raise PatchError(f"{name} is for {file.arch}: records are known for sm_{_SM} alone.")
+    chip = chip_of(file.sm, kernel, untested=untested)
     code = next((each for each in read(cubin) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
@@ -90,7 +90,7 @@ def patch(
             "not followed yet."
         )
     room, before = Room(code), kernel.registers
-    frame, count = _frame(kernel, room)
+    frame, count = _frame(kernel, room, chip)
     frame = replace(frame, cell=add_constant(file, CELL, CELL_BYTES))
     places = Places(code.flow, ptx)
     weaver = Weaver(room, frame, count - _RESERVED, _named(places.at(DETAILS[detail])))
@@ -98,7 +98,7 @@ def patch(
     if count > before:
         set_registers(file, name, count)
     insert(file, name, added)
-    notes = [*_occupancy(name, frame, before, count), *weaver.notes]
+    notes = [*chip.notes, *_occupancy(name, frame, before, count), *weaver.notes]
     return Patch(
         cubin=file.write(),
         names=tuple(weaver.names),
@@ -119,27 +119,27 @@ def _named(places: list[Place]) -> list[Place]:
     ]
 
 
-def _frame(kernel: Kernel, room: Room) -> tuple[Frame, int]:
+def _frame(kernel: Kernel, room: Room, chip: Chip) -> tuple[Frame, int]:
     """Return the registers that are kept for records, and how many a thread then has."""
     cursor = _unused_pair(room)
-    count = _roomy(max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH), kernel)
+    count = _roomy(max(kernel.registers, cursor + 2 + _RESERVED, _ENOUGH), kernel, chip)
     if cursor + 2 + _RESERVED > count:
         raise PatchError(
             f"{kernel.name} has {kernel.registers} registers for each thread: there are none left "
             "for records."
         )
     uniform = -(-(_highest_uniform(room) + 1) // 2) * 2
-    if uniform + sequences.UNIFORMS > URZ:
+    if uniform + sequences.UNIFORMS > chip.uniforms:
         raise PatchError(f"{kernel.name} leaves no uniform registers for records.")
-    return Frame(cursor, uniform, 0, _warps(kernel)), count
+    return Frame(cursor, uniform, 0, _warps(kernel), chip), count
 
 
-def _roomy(needed: int, kernel: Kernel) -> int:
+def _roomy(needed: int, kernel: Kernel, chip: Chip) -> int:
     """Return as many registers as leave an SM room for as many blocks as those needed do."""
     most, warps = _most(kernel), _warps(kernel)
     needed = min(-(-needed // _PORTION) * _PORTION, most)
     more = range(needed, most + 1, _PORTION)
-    return max(c for c in more if _blocks(c, warps) == _blocks(needed, warps))
+    return max(c for c in more if _blocks(c, warps, chip) == _blocks(needed, warps, chip))
 
 
 def _unused_pair(room: Room) -> int:
@@ -172,7 +172,7 @@ def _warps(kernel: Kernel) -> int:
 
 def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
     """Tell where more registers leave room for fewer blocks."""
-    was, becomes = (_blocks(count, frame.warps or 1) for count in (before, now))
+    was, becomes = (_blocks(count, frame.warps or 1, frame.chip) for count in (before, now))
     if was == becomes:
         return []
     told = (
@@ -182,6 +182,6 @@ def _occupancy(name: str, frame: Frame, before: int, now: int) -> list[str]:
     return [told]
 
 
-def _blocks(registers: int, warps: int) -> int:
+def _blocks(registers: int, warps: int, chip: Chip) -> int:
     each = -(-registers // _PORTION) * _PORTION * _LANES * warps
-    return min(_ON_AN_SM // each, 64 // warps)
+    return min(_ON_AN_SM // each, chip.warps // warps)

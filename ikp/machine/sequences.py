@@ -16,8 +16,9 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
-from ikp.machine import forms
 from ikp.machine.assembler import NOP, Step
+from ikp.machine.chips import HOPPER, Chip
+from ikp.machine.forms import Forms
 from ikp.machine.ordering import reordered
 
 CELL: Final = "ikp_buffer"
@@ -33,16 +34,6 @@ _NOBODY = 0xFFFFFFFF  # the cursor of a thread that does not record
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a chip keeps what the entry reads: offsets in the constant bank 0."""
-
-    block: int = 0x0  # threads of a block: x, y, z
-    grid: int = 0xC  # blocks: x, y, z
-    grid_id: int = 0x30
-    descriptor: int = 0x208  # of global memory
-
-
-@dataclass(frozen=True, slots=True)
 class Frame:
     """The registers that a patched kernel keeps for its records from its entry on."""
 
@@ -50,7 +41,7 @@ class Frame:
     uniform: int  # eighteen, the first even
     cell: int  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
-    places: Places = Places()
+    chip: Chip = HOPPER
 
     @property
     def descriptor(self) -> int:
@@ -120,7 +111,7 @@ class Scratch:
 
 def entry(frame: Frame, scratch: Scratch, language: Language = Language.OTHER) -> list[Step]:
     """Return what stands before a kernel's first instruction."""
-    f, u, p = forms, frame.uniform + 8, frame.places
+    f, u, p = frame.chip.forms, frame.uniform + 8, frame.chip.places
     thread, block, base, slot = 0, 4, 2, 6
     lane, ok = 0, 1  # predicates, all of which are free here
     grid, cell, sizes = u, u + 2, u + 4
@@ -161,14 +152,14 @@ def entry(frame: Frame, scratch: Scratch, language: Language = Language.OTHER) -
     return [*reordered(steps), *_launch_header(frame, scratch, language, u, base, slot, ok)]
 
 
-def start(register: int) -> list[Step]:
+def start(frame: Frame, register: int) -> list[Step]:
     """Return what begins a range: the clock is read into a register, to be kept or stored."""
-    return [forms.clock(register)]
+    return [frame.chip.forms.clock(register)]
 
 
-def keep(uniform: int, register: int) -> list[Step]:
+def keep(frame: Frame, uniform: int, register: int) -> list[Step]:
     """Return what keeps a start in a uniform register."""
-    return [forms.to_uniform(uniform, register)]
+    return [frame.chip.forms.to_uniform(uniform, register)]
 
 
 def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> list[Step]:
@@ -180,12 +171,12 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         tag: the record's.
         kept: the uniform register with the range's start; None where it is in place.
     """
-    return [forms.clock(scratch.last), *_record(frame, scratch, tag, kept)]
+    return [frame.chip.forms.clock(scratch.last), *_record(frame, scratch, tag, kept)]
 
 
 def leave(frame: Frame, scratch: Scratch, tag: int | None = None) -> list[Step]:
     """Return what stands before an EXIT; ``tag``: of the range that lasts since the entry."""
-    f, ok, quad = forms, scratch.predicate, scratch.quad
+    f, ok, quad = frame.chip.forms, scratch.predicate, scratch.quad
     here = (scratch.address, scratch.address + 1)
     steps = [
         f.wide(quad, f.GLOBAL_TIMER),
@@ -227,7 +218,7 @@ def _record(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[
     the slot is full, no address is needed any more: its upper half counts what is dropped. What is
     kept is read last: a range may be so short that its start is only just on its way.
     """
-    f, first, room = forms, scratch.first, scratch.predicate
+    f, first, room = frame.chip.forms, scratch.first, scratch.predicate
     back = -abi.RECORD_BYTES
     if scratch.in_a_row:  # nobody reads what is stored as the payload
         stores = [_put(frame, frame.cursor, back, first)]
@@ -248,7 +239,7 @@ def _record(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[
 
 def _warp(frame: Frame, thread: int, warps: int) -> list[Step]:
     """Get a thread's number in its block, and, uniform, how many warps that has."""
-    f, u, p = forms, warps + 1, frame.places
+    f, u, p = frame.chip.forms, warps + 1, frame.chip.places
     if frame.warps is not None:
         fixed = [f.immediate(7, frame.warps), f.to_uniform(warps, 7)]
         return [f.special(thread, f.TID_X), *fixed]
@@ -271,7 +262,7 @@ def _launch_header(
     frame: Frame, scratch: Scratch, language: Language, u: int, base: int, slot: int, ok: int
 ) -> list[Step]:
     """Let the launch's first warp write what the launch is."""
-    f, p, row = forms, frame.places, 8
+    f, p, row = frame.chip.forms, frame.chip.places, 8
     sizes, warps = u + 4, u + 6
     header = abi.field_offsets(abi.LAUNCH_HEADER)
     here = {name: offset - abi.LAUNCH_HEADER_BYTES for name, offset in header.items()}
@@ -283,10 +274,10 @@ def _launch_header(
         f.from_uniform(base + 1, u + 3),
         f.immediate(row, abi.MAGIC),
         f.immediate(row + 1, abi.ABI_VERSION),
-        *_constants(row + 2, u, p.grid, 2),
+        *_constants(f, row + 2, u, p.grid, 2),
         put("magic"),
-        *_constants(row, u, p.grid + 8, 1),
-        *_constants(row + 1, u, p.block, 3),
+        *_constants(f, row, u, p.grid + 8, 1),
+        *_constants(f, row + 1, u, p.block, 3),
         put("grid_z"),
         f.from_uniform(row, warps),
         f.from_uniform(row + 1, sizes),
@@ -312,16 +303,16 @@ def _launch_header(
     ]
 
 
-def _constants(into: int, uniform: int, offset: int, count: int) -> list[Step]:
+def _constants(f: Forms, into: int, uniform: int, offset: int, count: int) -> list[Step]:
     """Copy words of the constant bank 0 to registers."""
     steps = []
     for number in range(count):
         steps += [
-            forms.constant(uniform, 0, offset + 4 * number),
-            forms.from_uniform(into + number, uniform),
+            f.constant(uniform, 0, offset + 4 * number),
+            f.from_uniform(into + number, uniform),
         ]
     return steps
 
 
 def _put(frame: Frame, address: int, offset: int, value: int, words: int = 4) -> Step:
-    return forms.store(address, offset, value, words, frame.descriptor)
+    return frame.chip.forms.store(address, offset, value, words, frame.descriptor)

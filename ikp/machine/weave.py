@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, sequences
+from ikp.machine import sequences
 from ikp.machine.assembler import NOP, Step, assemble
+from ikp.machine.forms import Forms
 from ikp.machine.places import Place, marks
 from ikp.machine.resources import span
 from ikp.machine.room import Room, Spare
@@ -97,7 +98,10 @@ class Weaver:
             uniform = kept[id(place)]
             if opens:
                 register = run.scratch.first + 1
-                run.steps += [*sequences.start(register), *sequences.keep(uniform, register)]
+                run.steps += [
+                    *sequences.start(self.frame, register),
+                    *sequences.keep(self.frame, uniform, register),
+                ]
             else:
                 tag = sequences.range_tag(region_id(place.name))
                 made = sequences.end(self.frame, run.scratch, tag, uniform)
@@ -120,7 +124,7 @@ class Weaver:
     def _fits(self, place: Place, kept: dict[int, int]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
         assert place.end is not None  # noqa: S101 - for the type checker
-        why = "no uniform register is" if kept[id(place)] >= forms.URZ else ""
+        why = "no uniform register is" if kept[id(place)] >= self.frame.chip.uniforms else ""
         for point in (place.start, place.end):
             why = why or self._lacking(self._spare(_Site.of(point)))
         if why:
@@ -239,7 +243,7 @@ class Weaver:
             steps = sequences.leave(self.frame, scratch, tag)
             # Those that an EXIT lets go on use these registers: all stores must have read them.
             steps += [NOP.after(scratch.busy)] if instruction.guard else []
-            steps = [*_unless_staying(instruction, len(steps)), *steps]
+            steps = [*_unless_staying(self.frame.chip.forms, instruction, len(steps)), *steps]
             yield Before(at, tuple(assemble(steps, scratch.scoreboard)))
 
 
@@ -262,7 +266,7 @@ def _members(first: int, last: int) -> int:
     return span(first, 4) if row else span(first, 2) | span(last, 1)
 
 
-def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:
+def _unless_staying(forms: Forms, leaving: Instruction, steps: int) -> list[Step]:
     """Have threads that an EXIT lets go on skip so many steps."""
     guard = leaving.guard
     if not guard:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ikp.machine.chips import HOPPER, Chip
+
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
 _TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12}
 _TIMES |= {0x812: 13, 0xC0C: 13, 0x80C: 13}
 _USUAL = 5
-_SLOW = {0x919}
+_SLOW = {0x919, 0x3C2, 0x7AC}
 _STORES = {0x986, 0x98E}
 
 
@@ -39,6 +41,7 @@ class Machine:
     base: int  # the memory's address
     now: int = 1000
     stores: int = 0
+    chip: Chip = HOPPER
 
     def put(self, address: int, words: Sequence[int]) -> None:
         """Store words; outside of the memory is an error."""
@@ -56,7 +59,7 @@ class Warp:
     machine: Machine
     special: dict[int, np.ndarray]
     r: np.ndarray = field(default_factory=lambda: np.full((256, LANES), 0xDEADBEEF, np.uint64))
-    u: list[int] = field(default_factory=lambda: [0xBADC0DE] * 63 + [0])
+    u: list[int] = field(default_factory=lambda: [0xBADC0DE] * 256)
     p: np.ndarray = field(default_factory=lambda: np.zeros((8, LANES), bool))
     ready: dict[tuple[str, int], int] = field(default_factory=dict)
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
@@ -64,6 +67,7 @@ class Warp:
 
     def __post_init__(self) -> None:
         self.r[255] = 0
+        self.u[self.machine.chip.forms.no_uniform] = 0
         self.p[7] = True
 
     def run(self, words: Sequence[int]) -> None:
@@ -88,15 +92,23 @@ class Warp:
         active = ~guard if bits(word, 15, 1) else guard
         if opcode == 0x947:
             assert active.all() or not active.any(), "a branch that divides the warp"
-            offset = bits(word, 34, 48) << 8 | bits(word, 16, 8)
-            offset -= (offset >> 55) << 56
-            assert offset % 4 == 0
-            return at + 1 + offset // 4 if active.all() else at + 1
+            return at + 1 + self._distance(word) if active.all() else at + 1
         if opcode == 0x94D:
             assert active.all()
             return 1 << 30
         OPERATIONS[opcode](self, word, active)
         return at + 1
+
+    def _distance(self, word: int) -> int:
+        """Return how many instructions a branch leads on."""
+        far, halves = self.machine.chip.forms.far, (word & (1 << 64) - 1, word >> 64)
+        offset = at = 0
+        for half, first, count in far.parts:
+            offset |= bits(halves[half], first, count) << at
+            at += count
+        offset -= (offset >> far.bits - 1) << far.bits
+        assert offset * far.unit % 16 == 0
+        return offset * far.unit // 16
 
     def _read(self, file: str, number: int) -> int:
         if (file, number) in self.writing:
@@ -112,7 +124,7 @@ class Warp:
 
     def uniform(self, word: int, first: int) -> int:
         """Return the uniform register that a field names."""
-        return self.u[self._read("U", bits(word, first, 6))]
+        return self.u[self._read("U", bits(word, first, 8))]
 
     def wrote(self, word: int, file: str, number: int) -> None:
         """Note when a result is there."""
@@ -131,9 +143,9 @@ class Warp:
             self.r[number] = np.where(active, np.asarray(value, np.uint64) & _WORD, self.r[number])
 
     def set_uniform(self, word: int, value: int, offset: int = 0) -> None:
-        """Set the uniform register that bits 16 to 21 name."""
-        self.wrote(word, "U", bits(word, 16, 6) + offset)
-        self.u[bits(word, 16, 6) + offset] = int(value) & _WORD
+        """Set the uniform register that bits 16 to 23 name."""
+        self.wrote(word, "U", bits(word, 16, 8) + offset)
+        self.u[bits(word, 16, 8) + offset] = int(value) & _WORD
 
     def set_predicate(self, word: int, value: np.ndarray, active: np.ndarray) -> None:
         """Set the predicate that bits 81 to 83 name."""
@@ -161,12 +173,17 @@ def _constant(w: Warp, word: int, active: np.ndarray) -> None:
         w.set_uniform(word, w.machine.constants[bank, offset + 4], 1)
 
 
+def _add(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
+
+
 def _store(w: Warp, word: int, active: np.ndarray) -> None:
     count = {0x19: 1, 0x1B: 2, 0x1D: 4}[bits(word, 72, 8)]
     low, high, value = bits(word, 24, 8), bits(word, 24, 8) + 1, bits(word, 32, 8)
     offset = bits(word, 40, 24)
     offset -= (offset >> 23) << 24
-    assert w.u[w._read("U", bits(word, 64, 6))] == w.machine.constants[0, 0x208]
+    descriptor = w.machine.constants[0, w.machine.chip.places.descriptor]
+    assert w.u[w._read("U", bits(word, 64, 8))] == descriptor
     registers = [low, high, *range(value, value + count)]
     for number in registers:
         w._read("R", number)
@@ -216,9 +233,13 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x224: lambda w, word, active: w.set(word, w.reg(word, 64), active),
     0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     0x2CA: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
-    0x836: lambda w, word, active: w.set(
-        word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active
-    ),
+    0x802: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
+    0x202: lambda w, word, active: w.set(word, w.reg(word, 32), active),
+    0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
+    0x3C2: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
+    0x7AC: _constant,
+    0x836: _add,
+    0x810: _add,
     0x210: lambda w, word, active: w.set(word, w.reg(word, 24) + w.reg(word, 32), active),
     0xC10: lambda w, word, active: w.set(
         word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.machine import forms as f
+from ikp.machine.chips import HOPPER
 from ikp.machine.assembler import Step
 from tests.machine.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
+f = HOPPER.forms
 _CONTROL = (1 << 105) - 1
 R = r"R(\d+)"
 U = r"UR(\d+)"

@@ -91,7 +91,8 @@ UNKNOWN_BLOCK = """
     [
         (lambda: cubin(UNKNOWN_BLOCK, "sm_90a"), "k", "how many threads"),
         (lambda: cubin(UNKNOWN_BLOCK, "sm_90a"), "other", "no kernel 'other'"),
-        (lambda: cubin(UNKNOWN_BLOCK, "sm_80"), "k", "sm_90 alone"),
+        (lambda: cubin(UNKNOWN_BLOCK, "sm_80"), "k", "sm_80.*IKP_UNTESTED_CHIPS=1"),
+        (lambda: cubin(UNKNOWN_BLOCK, "sm_75"), "k", "for sm_75: .* for sm_80,.* sm_120 alone"),
         (lambda: b"not a cubin" * 10, "k", "ELF"),
     ],
 )

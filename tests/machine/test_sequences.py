@@ -40,14 +40,14 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
     warps = -(-math.prod(block) // LANES)
     slots = math.prod(grid) * warps
     slot_bytes = (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
-    places = frame.places
+    places = frame.chip.places
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
     constants |= {(0, places.descriptor + 4): 0}
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0)
     constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
-    machine = Machine(constants, bytearray(size), BASE)
+    machine = Machine(constants, bytearray(size), BASE, chip=frame.chip)
     code = [assemble(steps, SCRATCH.scoreboard) for steps in kernel(frame)]
     before, begin, inside, finish, after = code
     threads = np.arange(warps * LANES)
@@ -75,10 +75,10 @@ def kernel(frame: Frame):
     wait = NOP.after(SCRATCH.busy)
     return (
         sequences.entry(frame, SCRATCH),
-        [wait, *sequences.start(18), *sequences.keep(KEPT, 18)],
+        [wait, *sequences.start(frame, 18), *sequences.keep(frame, KEPT, 18)],
         [
             wait,
-            *sequences.start(SCRATCH.quad + 1),
+            *sequences.start(frame, SCRATCH.quad + 1),
             *sequences.end(frame, SCRATCH, sequences.range_tag(INNER)),
         ],
         [wait, *sequences.end(frame, APART, sequences.range_tag(OUTER), KEPT)],

@@ -19,6 +19,7 @@ from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES, ClockKind, Language, Ov
 from ikp.core.segment import Spec, Tensor
 from ikp.errors import IkpWarning, PatchError
 from ikp.machine import driver
+from ikp.machine.chips import untested_asked
 from ikp.machine.patch import Patch, patch
 from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.probing import Untyped
@@ -216,6 +217,7 @@ def _load(compiled: Untyped, launch: Launch) -> _Module:
         detail=launch.plan.detail,
         ptx=str(compiled.asm.get("ptx", "")),
         language=launch.language,
+        untested=untested_asked(),
     )
     for name in made.names:
         intern(name)

@@ -58,9 +58,9 @@ class _Blackwell(Forms):
 
     def constant(self, into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
         """Read 4 or 8 bytes of a constant bank into uniform registers."""
-        step = super().constant(into, bank, offset, pair=pair)
+        step = super().constant(into, bank, 0, pair=pair)
         step = _recoded(step, 0x7AC, high=step.high | 0x08000000, time=NEVER)
-        return replace(step, low=step.low | self.no_uniform << 24)
+        return replace(step, low=step.low | self.no_uniform << 24 | offset << 37)
 
     def count_up(self, address: int, offset: int, value: int, descriptor: int) -> Step:
         """Add a register to a word of global memory, atomically."""
@@ -69,7 +69,7 @@ class _Blackwell(Forms):
 
 
 class _SmallBlackwell(_Blackwell):
-    """sm_120: what the others move by multiplying is moved."""
+    """sm_120: it adds two numbers, and moves what the others multiply."""
 
     def immediate(self, into: int, value: int) -> Step:
         """Set a register."""
@@ -85,8 +85,17 @@ class _SmallBlackwell(_Blackwell):
         return _moved(super().from_uniform(into, source), 0xC02, high=0x08000F00)
 
     def add(self, into: int, source: int, value: int) -> Step:
-        """Add a constant, to zero as well."""
-        return _recoded(super().add(into, source, value), 0x810, high=0x07FFE0FF)
+        """Add a constant."""
+        return _recoded(super().add(into, source, value), 0x835, high=0x078E0000)
+
+    def sum_of(self, into: int, source: int, other: int) -> Step:
+        """Add two registers."""
+        return _recoded(super().sum_of(into, source, other), 0x235, high=0x078E0000)
+
+    def subtract_uniform(self, into: int, source: int, uniform: int) -> Step:
+        """Subtract a uniform register."""
+        step = super().subtract_uniform(into, source, uniform)
+        return _recoded(step, 0xC35, high=0x0F8E0000)
 
 
 def _recoded(step: Step, opcode: int, *, high: int | None = None, time: int | None = None) -> Step:

@@ -133,7 +133,8 @@ class Warp:
             raise HazardError(f"{file}{number} is still to be read")
         if opcode in _SLOW:
             self.writing[file, number] = bits(word, 110, 3)
-        self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
+        else:
+            self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
 
     def set(self, word: int, value: object, active: np.ndarray, offset: int = 0) -> None:
         """Set the register that bits 16 to 23 name."""
@@ -167,7 +168,8 @@ def _special(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _constant(w: Warp, word: int, active: np.ndarray) -> None:
-    bank, offset = bits(word, 54, 5), bits(word, 40, 14) * 4
+    late = bits(word, 0, 12) == 0x7AC
+    bank, offset = bits(word, 54, 5), bits(word, 37, 17) if late else bits(word, 38, 16)
     w.set_uniform(word, w.machine.constants[bank, offset])
     if bits(word, 72, 4) == 0xA:
         w.set_uniform(word, w.machine.constants[bank, offset + 4], 1)
@@ -175,6 +177,15 @@ def _constant(w: Warp, word: int, active: np.ndarray) -> None:
 
 def _add(w: Warp, word: int, active: np.ndarray) -> None:
     w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
+
+
+def _sum_of(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.reg(word, 24) + w.reg(word, 32), active)
+
+
+def _subtract_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 63, 1)
+    w.set(word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active)
 
 
 def _store(w: Warp, word: int, active: np.ndarray) -> None:
@@ -238,12 +249,9 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     0x3C2: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
     0x7AC: _constant,
-    0x836: _add,
-    0x810: _add,
-    0x210: lambda w, word, active: w.set(word, w.reg(word, 24) + w.reg(word, 32), active),
-    0xC10: lambda w, word, active: w.set(
-        word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active
-    ),
+    **dict.fromkeys((0x836, 0x810, 0x835), _add),
+    **dict.fromkeys((0x210, 0x235), _sum_of),
+    **dict.fromkeys((0xC10, 0xC35), _subtract_uniform),
     0xC24: lambda w, word, active: w.set(
         word,
         w.reg(word, 24) * np.uint64(w.uniform(word, 32)) + w.reg(word, 64),

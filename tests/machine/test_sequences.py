@@ -17,6 +17,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
+from ikp.machine.chips import CHIPS
 from ikp.machine.sequences import Frame, Scratch
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
@@ -128,6 +129,18 @@ def test_the_decoder_reads_what_they_leave(grid, block, warps):
     assert told.dropped == 0 and not [note for note in told.notes if tells_loss(note)]
     names = [trace.regions[i].name for i in trace.events.region]
     assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_on_every_chip(chip):
+    frame = replace(FRAME, chip=chip)
+    data, _, _ = launch(frame, (2, 1, 2), (40, 2, 1), abi.segment_bytes(12, 8), 2)
+
+    trace = loaded(data)
+
+    assert trace.launches[0].grid == (2, 1, 2)
+    names = [trace.regions[i].name for i in trace.events.region]
+    assert sorted(names) == sorted((["inner"] * 2 + ["outer", "whole"]) * 12)
 
 
 def test_a_kernel_whose_recording_is_off_touches_nothing():

@@ -103,7 +103,7 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
             written, kept = set(), set()
         if step.time == NEVER:
             written |= step.writes
-        if step.keeps:
+        if step.time == NEVER or step.keeps:  # that a result is there tells of its operands, too
             kept |= step.reads
         ordered.append(step)
     return [*ordered, NOP.after(scoreboard)] if written else ordered

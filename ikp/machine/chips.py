@@ -125,11 +125,7 @@ class Chip:
     forms: Forms
     places: Places
     warps: int = 64  # that an SM has room for
-
-    @property
-    def uniforms(self) -> int:
-        """How many uniform registers records may count on: later chips have more."""
-        return 63
+    uniforms: int = 63  # registers that code may use: as many as ptxas was seen to use
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -150,9 +146,9 @@ _CHIPS: Final = {
     86: Chip("sm_86", State.COMPILED, _Ampere(), _EARLY, warps=48),
     89: Chip("sm_89", State.COMPILED, _Ampere(), _EARLY, warps=48),
     90: HOPPER,
-    100: Chip("sm_100", State.COMPILED, _Blackwell(), _LATE),
-    103: Chip("sm_103", State.COMPILED, _Blackwell(), _LATE),
-    120: Chip("sm_120", State.COMPILED, _SmallBlackwell(), _LATE, warps=48),
+    100: Chip("sm_100", State.COMPILED, _Blackwell(), _LATE, uniforms=80),
+    103: Chip("sm_103", State.COMPILED, _Blackwell(), _LATE, uniforms=80),
+    120: Chip("sm_120", State.COMPILED, _SmallBlackwell(), _LATE, warps=48, uniforms=80),
 }
 CHIPS: Final = tuple(_CHIPS.values())
 """Those that are known, the oldest first."""

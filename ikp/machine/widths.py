@@ -33,6 +33,7 @@ _WIDE_PARTS = re.compile(r"\.(64|U64|S64|F64|B64|WIDE|TRANS64|64H)\b")
 _WIDER_PARTS = re.compile(r"\.(128|256)\b")
 _COLUMNS = re.compile(r"\.64x(\d+)x\d+\.(F16|F32|S32|BF16|\w+)")
 _REPEATS = re.compile(r"\.x(\d+)\b")
+_ROW = re.compile(r"\.16dp(\d+)bit(_\w+)?")
 
 
 def known(opcode: str) -> bool:
@@ -92,11 +93,11 @@ def _matrices(opcode: str) -> Shape:
 
 
 def _tensor_memory(opcode: str) -> Shape:
-    """LDTM, STTM: a shape, repeated; no more than four registers each time."""
-    found = _REPEATS.search(opcode)
-    times = int(found[1]) if found else 1
-    most = min(4 * times, 128)
-    return Shape(1, most) if opcode.startswith("LD") else Shape(0, 0, (most,))
+    """LDTM, STTM: a shape, repeated; where it names threads, the others' registers stay."""
+    found, bits = _REPEATS.search(opcode), _ROW.search(opcode)
+    width = (int(found[1]) if found else 1) * max(int(bits[1]) // 64 if bits else 1, 1)
+    surely = 0 if bits and bits[2] else width
+    return Shape(surely, width) if opcode.startswith("LD") else Shape(0, 0, (width,))
 
 
 def _warpgroup(opcode: str) -> Shape:

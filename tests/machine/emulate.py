@@ -231,6 +231,11 @@ def _choose(w: Warp, word: int, active: np.ndarray) -> None:
     w.set(word, np.where(chosen, w.reg(word, 24), np.uint64(bits(word, 32, 32))), active)
 
 
+def _late_to_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set_uniform(word, int(w.reg(word, 24)[0]))
+    w.reading["R", bits(word, 24, 8)] = bits(word, 110, 3)
+
+
 def _any_bit(w: Warp, word: int, active: np.ndarray) -> None:
     w.set_predicate(word, (w.reg(word, 24) & np.uint64(bits(word, 32, 32))) != 0, active)
 
@@ -247,7 +252,7 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x802: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
     0x202: lambda w, word, active: w.set(word, w.reg(word, 32), active),
     0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
-    0x3C2: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
+    0x3C2: _late_to_uniform,
     0x7AC: _constant,
     **dict.fromkeys((0x836, 0x810, 0x835), _add),
     **dict.fromkeys((0x210, 0x235), _sum_of),

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ikp.machine.anchors import ISSUED, Anchor, anchor
+from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flow import Flow
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point
+from ikp.machine.underway import named
+
+_BOARDS = (1 << SCOREBOARDS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
         cuts: instructions before which no group goes on, because they wait.
     """
     found: list[Group] = []
-    waits = set(cuts)
+    waits, copied = set(cuts), _committing(flow)
     for number in sorted(flow.dominance.entered):
         block = flow.graph.blocks[number]
         members: list[tuple[int, Anchor]] = []
@@ -52,6 +56,8 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
             kind = anchor(flow.code.instructions[at].opcode)
             if kind and flow.code.instructions[at].never_runs:
                 kind = None
+            if kind is Anchor.COPY_WAIT and not named(flow.code.instructions[at].rest) & copied:
+                kind = None  # what allocates tensor memory has one in front of it
             if members and (at in waits or (kind and kind is not members[-1][1])):
                 found += _of_lines(flow, members)
                 members = []
@@ -62,6 +68,15 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
                 members = []
         found += _of_lines(flow, members)
     return found
+
+
+def _committing(flow: Flow) -> int:
+    """Return the scoreboards that tell of copies, a bit each."""
+    controls, found = flow.code.controls, 0
+    for at, instruction in enumerate(flow.code.instructions):
+        if instruction.op in ("LDGDEPBAR", "UTMACMDFLUSH"):
+            found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
+    return found & _BOARDS
 
 
 def _of_lines(flow: Flow, members: list[tuple[int, Anchor]]) -> Iterator[Group]:
@@ -97,7 +112,7 @@ def _line(flow: Flow, at: int) -> Line | None:
 
 def _title(flow: Flow, kind: Anchor, run: list[int]) -> str:
     words = {
-        Anchor.PRODUCT: "wgmma" if "GMMA" in flow.code.instructions[run[0]].opcode else "mma",
+        Anchor.PRODUCT: _product(flow.code.instructions[run[0]].op),
         Anchor.PRODUCT_WAIT: "wgmma wait",
         Anchor.COPY: "cp.async",
     }
@@ -105,6 +120,12 @@ def _title(flow: Flow, kind: Anchor, run: list[int]) -> str:
     if kind is Anchor.COPY_WAIT:
         word = _awaited(flow, run[0])
     return f"{word} x{len(run)}" if kind in ISSUED and len(run) > 1 else word
+
+
+def _product(op: str) -> str:
+    if op.startswith("UTC"):
+        return "tcgen05.mma"
+    return "wgmma" if "GMMA" in op else "mma"
 
 
 def _awaited(flow: Flow, wait: int) -> str:

@@ -15,7 +15,7 @@ from ikp.machine import naming
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.flow import Flow
 from ikp.machine.groups import Group, groups
-from ikp.machine.loops import after_spinning, iteration, loop_ends, waiting
+from ikp.machine.loops import ALLOCATES, after_spinning, iteration, loop_ends, waiting
 from ikp.machine.ptx_lines import load_lines, product_lines
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
@@ -103,7 +103,8 @@ class Places:
         ends = loop_ends(self.flow, header)
         lines = self._loop_lines(header)
         if ends and wait:
-            yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait)
+            title = self._awaited(wait)
+            yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait, title)
         elif ends:
             name = naming.title("loop", [lines])
             yield Place("loop", Level.LOOPS, name, *ends, (), lines[:1])
@@ -138,10 +139,20 @@ class Places:
             )
 
     def _group(self, group: Group) -> Place:
-        level, end = Level.OPS if group.issued else Level.WAITS, group.end
+        level, end, title = Level.OPS if group.issued else Level.WAITS, group.end, group.title
         if group.kind is Anchor.MBARRIER_WAIT:
             end = after_spinning(self.flow, group.members[-1], self.regions)
-        return self._place(group.kind.value, level, group.start, end, group.members, group.title)
+            title = self._awaited(group.members)
+        return self._place(group.kind.value, level, group.start, end, group.members, title)
+
+    def _awaited(self, tests: Sequence[int]) -> str:
+        """Return what tests of a barrier wait for, as far as they or their line say it."""
+        instructions = self.flow.code.instructions
+        if any(instructions[at].op == ALLOCATES for at in tests):
+            return "tensor memory wait"
+        lines = {instructions[at].lines[:1] for at in tests} - {()}
+        made = {i.lines[:1] for i in instructions if i.op.startswith("UTC") and "MMA" in i.op}
+        return "tcgen05 wait" if lines & made else ""
 
     def _place(
         self,

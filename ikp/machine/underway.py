@@ -72,14 +72,21 @@ def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
     return entering
 
 
-def awaited(opcode: str, rest: str) -> int:
-    """Return the places that a counting wait ends, a bit each: one down to zero ends all."""
+def named(rest: str) -> int:
+    """Return the scoreboards that a counting wait names, a bit each."""
     if listed := _ALL.search(rest):
         return sum({1 << int(board) for board in listed[1].split(",")})
+    found = _BOARD.search(rest)
+    return 1 << int(found[1]) if found else 0
+
+
+def awaited(opcode: str, rest: str) -> int:
+    """Return the places that a counting wait ends, a bit each: one down to zero ends all."""
+    if _ALL.search(rest):
+        return named(rest)
     _, _, left = rest.partition(",")
     if left.strip() not in ("0x0", ""):
         return 0
     if opcode.startswith("WARPGROUP"):
         return 1 << PRODUCTS
-    found = _BOARD.search(rest)
-    return 1 << int(found[1]) if found else 0
+    return named(rest)

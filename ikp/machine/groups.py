@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ikp.machine.anchors import ISSUED, Anchor, anchor
-from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flow import Flow
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point
-from ikp.machine.underway import named
-
-_BOARDS = (1 << SCOREBOARDS) - 1
+from ikp.machine.underway import committing, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
         cuts: instructions before which no group goes on, because they wait.
     """
     found: list[Group] = []
-    waits, copied = set(cuts), _committing(flow)
+    waits, copied = set(cuts), committing(flow)
     for number in sorted(flow.dominance.entered):
         block = flow.graph.blocks[number]
         members: list[tuple[int, Anchor]] = []
@@ -68,15 +65,6 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
                 members = []
         found += _of_lines(flow, members)
     return found
-
-
-def _committing(flow: Flow) -> int:
-    """Return the scoreboards that tell of copies, a bit each."""
-    controls, found = flow.code.controls, 0
-    for at, instruction in enumerate(flow.code.instructions):
-        if instruction.op in ("LDGDEPBAR", "UTMACMDFLUSH"):
-            found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
-    return found & _BOARDS
 
 
 def _of_lines(flow: Flow, members: list[tuple[int, Anchor]]) -> Iterator[Group]:

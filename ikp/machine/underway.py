@@ -20,6 +20,7 @@ State = tuple[int, ...]
 """For each scoreboard, and for products: what is under way, as bits."""
 
 NOTHING: State = (0,) * (2 * SCOREBOARDS + 2)
+_COMMITS = ("LDGDEPBAR", "UTMACMDFLUSH")
 _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
 
@@ -70,6 +71,15 @@ def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
                 entering[to] = merged
                 work.append(to)
     return entering
+
+
+def committing(flow: Flow) -> int:
+    """Return the scoreboards that tell how many groups of copies are under way, a bit each."""
+    controls, found = flow.code.controls, 0
+    for at, instruction in enumerate(flow.code.instructions):
+        if instruction.op in _COMMITS:
+            found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
+    return found & ((1 << SCOREBOARDS) - 1)
 
 
 def named(rest: str) -> int:

@@ -45,7 +45,9 @@ def known(opcode: str) -> bool:
 def shape(opcode: str) -> Shape:
     """Return the widths for an opcode with its modifiers."""
     op = opcode.partition(".")[0]
-    maker = _MAKERS.get(op) or next((make for end, make in _ENDS.items() if op.endswith(end)), None)
+    maker = _MAKERS.get(op)
+    if not maker and not op.startswith("UTC"):  # those have no targets that can be read off
+        maker = next((make for end, make in _ENDS.items() if op.endswith(end)), None)
     return maker(opcode) if maker else _UNKNOWN
 
 
@@ -174,6 +176,7 @@ _NAMES: dict[Callable[[str], Shape], str] = {
     _sink: "ACQBULK ARRIVES BAR BPT BRA BREAK BSSY BSYNC CCTL CCTLL CCTLT CGAERRBAR DEPBAR "
     "ENDCOLLECTIVE ERRBAR EXIT FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP PREEXIT RTT "
     "SETCTAID ST STAS STG STL STS UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG UTCBAR "
+    "UGETNEXTWORKID "
     "UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF UTMAREDG "
     "UTMASTG WARPGROUP WARPGROUPSET WARPSYNC YIELD UVIRTCOUNT PMTRIG",
     _load: "LD LDG LDS LDL LDC LDCU ULDC LDGMC",

@@ -55,7 +55,8 @@ LAUNCH_HEADER: Final = np.dtype(
         ("first_block", "<u4"),  # ... and of the blocks: the first,
         ("block_step", "<u4"),  # the distance between two,
         ("block_count", "<u4"),  # and at most how many
-        ("reserved", "<u4", 12),
+        ("whole", "<u4"),  # region id of the range from each warp's init to its finish; 0: none
+        ("reserved", "<u4", 11),
     ]
 )
 SLOT_HEADER: Final = np.dtype(

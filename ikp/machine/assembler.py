@@ -28,6 +28,8 @@ _GUARD = 0xF000
 _MOST_STALL = 15
 _PATIENT_STALL = 2
 """Behind longer stalls, the warp offers its turn to others."""
+GUARD_LATER: Final = 7
+"""A predicate can be read by an operation so many cycles before it can guard one."""
 _SIGNAL_STALL = 2
 """A scoreboard is taken one cycle after the instruction that takes it has issued."""
 
@@ -119,6 +121,8 @@ def _times(steps: Sequence[Step], settled: str) -> tuple[list[int], list[list[in
         # What both ways of a branch lead to must not depend on which was taken.
         used = ready.keys() if step.skips else step.reads | step.writes
         due = max((ready.get(resource, 0) for resource in used), default=0)
+        if (guard := ("P", step.guard)) in ready:
+            due = max(due, ready[guard] + GUARD_LATER)
         pads.append(_hold(stalls, due - now))
         now = max(now, due)
         signals = step.time == NEVER or step.keeps

@@ -1,22 +1,27 @@
 """The chips whose machine code records can be put into, and how each differs from sm_90.
 
-Most of what ikp inserts is the same on all of them, bit for bit. What is not was taken from what
-``ptxas`` makes for that chip.
+Runs of instructions are made as sm_90 has them (``forms``). Most are the same on all chips, bit for
+bit; ``Chip.fitted`` puts in what a chip has in the place of others, as ``ptxas`` writes it.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.machine.assembler import NEVER, Step
+from ikp.machine.assembler import NEVER, PT, Resource, Step
 from ikp.machine.attributes import Code
 from ikp.machine.cubin import Kernel
-from ikp.machine.encodings import NARROW
-from ikp.machine.forms import RZ, Forms
+from ikp.machine.encodings import NARROW, WIDE
+from ikp.machine.forms import RZ, URZ
+from ikp.machine.instruction import Field
+
+Change = Callable[[Step, int | None], list[Step]]
+"""What a chip has in the place of a step. It is given a register that is free there, if one is."""
 
 
 class State(Enum):
@@ -27,78 +32,61 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a chip keeps what the entry reads: offsets in the constant bank 0."""
+class Chip:
+    """A chip, as far as records need to know it."""
 
-    block: int  # threads of a block: x, y, z
-    grid: int  # blocks: x, y, z
-    grid_id: int
-    descriptor: int  # of global memory
-    parameters: int  # the kernel's own; its cubin says so, too
+    name: str
+    state: State
+    parameters: int  # where a kernel's own stand in the constant bank 0; its cubin says so, too
+    places: Mapping[int, int] = field(default_factory=dict)  # sm_90's in that bank -> this one's
+    changes: Mapping[int, Change] = field(default_factory=dict)  # by sm_90's opcodes
+    far: Field = WIDE  # where branches hold their distance
+    no_uniform: int = URZ  # the uniform register that is always zero
+    starts_wait: bool = False  # whether it takes a scoreboard to keep when a range began
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What whoever records on it is to know."""
+        if self.state is State.RUN:
+            return ()
+        return (f"records on {self.name} were never run by ikp's makers: compare results.",)
 
-class _Ampere(Forms):
-    """sm_80 to sm_89."""
+    def fitted(self, steps: Sequence[Step]) -> list[Step]:
+        """Return a run of instructions as this chip has them."""
+        made = [self._fit(step, _unset(steps[at + 1 :])) for at, step in enumerate(steps)]
+        for at, step in enumerate(steps):
+            if step.skips:
+                skipped = made[at + 1 : at + 1 + step.skips]
+                made[at] = [replace(step, skips=sum(map(len, skipped)), far=self.far)]
+        return [each for some in made for each in some]
 
-    far = NARROW
-
-    def add(self, into: int, source: int, value: int) -> Step:
-        """Add a constant, to zero as well: the chip adds three numbers."""
-        return _recoded(super().add(into, source, value), 0x810, high=0x07FFE0FF)
-
-    def to_uniform(self, into: int, source: int) -> Step:
-        """Copy a register to a uniform one: it is done when it is done."""
-        return _recoded(super().to_uniform(into, source), 0x3C2, time=NEVER)
-
-
-class _Blackwell(Forms):
-    """sm_100 and sm_103: more uniform registers; constants come when they come."""
-
-    no_uniform = 255
-
-    def constant(self, into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
-        """Read 4 or 8 bytes of a constant bank into uniform registers."""
-        step = super().constant(into, bank, 0, pair=pair)
-        step = _recoded(step, 0x7AC, high=step.high | 0x08000000, time=NEVER)
-        return replace(step, low=step.low | self.no_uniform << 24 | offset << 37)
-
-    def count_up(self, address: int, offset: int, value: int, descriptor: int) -> Step:
-        """Add a register to a word of global memory, atomically."""
-        step = super().count_up(address, offset, value, descriptor)
-        return replace(step, high=step.high ^ 0x00020080)
+    def _fit(self, step: Step, free: int | None) -> list[Step]:
+        opcode = step.low & 0xFFF
+        if opcode in _CONSTANTS and step.low >> _BANK == 0:
+            step = _at(step, self.places.get(_offset(step), _offset(step)))
+        if change := self.changes.get(opcode):
+            return change(step, free)
+        return [step]
 
 
-class _SmallBlackwell(_Blackwell):
-    """sm_120: it adds two numbers, and moves what the others multiply."""
-
-    def immediate(self, into: int, value: int) -> Step:
-        """Set a register."""
-        return _moved(super().immediate(into, value), 0x802)
-
-    def copy(self, into: int, source: int) -> Step:
-        """Copy a register."""
-        step = super().copy(into, source)
-        return _moved(replace(step, low=step.low & _NO_SOURCES | source << 32), 0x202)
-
-    def from_uniform(self, into: int, source: int) -> Step:
-        """Copy a uniform register to a thread's own."""
-        return _moved(super().from_uniform(into, source), 0xC02, high=0x08000F00)
-
-    def add(self, into: int, source: int, value: int) -> Step:
-        """Add a constant."""
-        return _recoded(super().add(into, source, value), 0x835, high=0x078E0000)
-
-    def sum_of(self, into: int, source: int, other: int) -> Step:
-        """Add two registers."""
-        return _recoded(super().sum_of(into, source, other), 0x235, high=0x078E0000)
-
-    def subtract_uniform(self, into: int, source: int, uniform: int) -> Step:
-        """Subtract a uniform register."""
-        step = super().subtract_uniform(into, source, uniform)
-        return _recoded(step, 0xC35, high=0x0F8E0000)
+_ULDC, _LDC, _R2UR, _ELECT, _REDG = 0xAB9, 0xB82, 0x2CA, 0x82F, 0x98E
+_VIADD, _IADD3, _IADD3_UNIFORM, _UIADD3, _UMOV = 0x836, 0x210, 0xC10, 0x890, 0xC82
+_IMAD, _IMAD_IMMEDIATE, _IMAD_UNIFORM, _UIMAD, _USHF = 0x224, 0x424, 0xE24, 0x2A4, 0x899
+_CONSTANTS = (_ULDC, _LDC)
+_BANK, _OFFSET, _LATE_OFFSET = 54, 38, 37
+_LANE_ID = 0x0
+_ALL_ZERO = 0xFF
 
 
-def _recoded(step: Step, opcode: int, *, high: int | None = None, time: int | None = None) -> Step:
+def _offset(step: Step) -> int:
+    return step.low >> _OFFSET & 0xFFFF
+
+
+def _at(step: Step, offset: int) -> Step:
+    return replace(step, low=step.low & ~(0xFFFF << _OFFSET) | offset << _OFFSET)
+
+
+def _recoded(step: Step, opcode: int, high: int | None = None, time: int | None = None) -> Step:
     """Return a step with another opcode of 12 bits, and another upper half or time."""
     return replace(
         step,
@@ -108,47 +96,130 @@ def _recoded(step: Step, opcode: int, *, high: int | None = None, time: int | No
     )
 
 
-def _moved(step: Step, opcode: int, high: int = 0xF00) -> Step:
+def _as(opcode: int, high: int | None = None, time: int | None = None) -> Change:
+    return lambda step, _: [_recoded(step, opcode, high, time)]
+
+
+def _unset(steps: Sequence[Step]) -> int | None:
+    """Return a register that later steps set before they read it, on every way."""
+    read: set[Resource] = set()
+    for step in steps:
+        if step.skips:
+            return None
+        for file, number in sorted(step.writes - step.reads - read):
+            if file == "R" and step.guard == PT:
+                return number
+        read |= step.reads
+    return None
+
+
+def _elected_by_lane(step: Step, free: int | None) -> list[Step]:
+    """Return what is true in a warp's first thread, whether it comes here or not."""
+    if free is None:
+        raise PatchError("no register is free where a thread is to be elected.")
+    into = step.high >> 17 & 7
+    register = frozenset({("R", free)})
+    lane = Step(0x7919 | free << 16, _LANE_ID << 8, writes=register, time=NEVER, waits=step.waits)
+    is_first = Step(
+        0x780C | free << 24, 0x03F02070 | into << 17, reads=register, writes=step.writes, time=6
+    )
+    return [lane, is_first]
+
+
+def _loaded_at_once(step: Step, _: int | None) -> list[Step]:
+    """Return moves from constants: there, each instruction can name one."""
+    into, offset = step.low >> 16 & 0xFF, _offset(step)
+    made = []
+    for word in range(len(step.writes)):
+        low = step.low & ~(0xFFFF << 16) | into + word << 16
+        moved = _recoded(replace(step, low=low), 0xA02, 0xF00, 6)
+        moved = replace(_at(moved, offset + 4 * word), writes=frozenset({("R", into + word)}))
+        made.append(moved)
+    return made
+
+
+_AMPERE: Final[Mapping[int, Change]] = {
+    _VIADD: _as(0x810, 0x07FFE0FF),  # it adds three numbers
+    _R2UR: _as(0x3C2, time=NEVER),
+    _LDC: _loaded_at_once,
+    _ELECT: _elected_by_lane,
+}
+
+
+def _late_constant(step: Step, _: int | None) -> list[Step]:
+    low = step.low & ~(0xFFFF << _OFFSET) | _offset(step) << _LATE_OFFSET | _ALL_ZERO << 24
+    return [_recoded(replace(step, low=low), 0x7AC, step.high | 0x08000000, NEVER)]
+
+
+def _zero(half: int, bit: int) -> Change:
+    """Return a change of a field that names the uniform register that is always zero."""
+
+    def change(step: Step, _: int | None) -> list[Step]:
+        value = (step.high if half else step.low) >> bit & 0xFF
+        mask = (_ALL_ZERO if value == URZ else value) << bit
+        if half:
+            return [replace(step, high=step.high & ~(_ALL_ZERO << bit) | mask)]
+        return [replace(step, low=step.low & ~(_ALL_ZERO << bit) | mask)]
+
+    return change
+
+
+_BLACKWELL: Final[Mapping[int, Change]] = {
+    _ULDC: _late_constant,
+    _REDG: lambda step, _: [replace(step, high=step.high ^ 0x00020080)],
+    _ELECT: _zero(0, 16),
+    _UMOV: _zero(0, 32),
+    _UIADD3: _zero(1, 0),
+    _UIMAD: _zero(1, 0),
+    _USHF: _zero(0, 24),
+}
+
+
+def _moved(opcode: int, high: int = 0xF00) -> Change:
     """Return a MOV in the place of a multiplication by zero, which names a first factor."""
-    return _recoded(replace(step, low=step.low & ~(RZ << 24)), opcode, high=high)
+    return lambda step, _: [_recoded(replace(step, low=step.low & ~(RZ << 24)), opcode, high)]
 
 
-_NO_SOURCES = 0xFFFFFF
+def _copied(step: Step, _: int | None) -> list[Step]:
+    """Return a copy as a MOV; another product is one here, too."""
+    if step.high >> 8 & 0xFF:
+        return [step]
+    low = step.low & 0xFFFFFF | (step.high & 0xFF) << 32
+    return [_recoded(replace(step, low=low), 0x202, 0xF00)]
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
-    """A chip, as far as records need to know it."""
+_SMALL_BLACKWELL: Final[Mapping[int, Change]] = {
+    **_BLACKWELL,
+    _VIADD: _as(0x835, 0x078E0000),  # it adds two numbers
+    _IADD3: _as(0x235, 0x078E0000),
+    _IADD3_UNIFORM: _as(0xC35, 0x0F8E0000),
+    _IMAD_IMMEDIATE: _moved(0x802),
+    _IMAD_UNIFORM: _moved(0xC02, 0x08000F00),
+    _IMAD: _copied,
+}
 
-    name: str
-    state: State
-    forms: Forms
-    places: Places
-    warps: int = 64  # that an SM has room for
-    uniforms: int = 63  # registers that code may use: as many as ptxas was seen to use
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What whoever records on it is to know."""
-        if self.state is State.RUN:
-            return ()
-        return (f"records on {self.name} were never run by ikp's makers: compare results.",)
+HOPPER: Final = Chip("sm_90", State.RUN, 0x210)
 
 
-_EARLY = Places(block=0x0, grid=0xC, grid_id=0x30, descriptor=0x118, parameters=0x160)
-_LATE = Places(block=0x360, grid=0x370, grid_id=0x140, descriptor=0x358, parameters=0x380)
+def _ampere(name: str) -> Chip:
+    return Chip(name, State.COMPILED, 0x160, {0x208: 0x118}, _AMPERE, far=NARROW, starts_wait=True)
 
-HOPPER: Final = Chip(
-    "sm_90", State.RUN, Forms(), replace(_EARLY, descriptor=0x208, parameters=0x210)
-)
+
+def _blackwell(name: str, changes: Mapping[int, Change] = _BLACKWELL) -> Chip:
+    block = {offset: 0x360 + offset for offset in range(0, 12, 4)}  # threads, and blocks
+    block |= {offset + 0xC: 0x370 + offset for offset in range(0, 12, 4)}
+    places = {**block, 0x30: 0x140, 0x208: 0x358}
+    return Chip(name, State.COMPILED, 0x380, places, changes, no_uniform=_ALL_ZERO)
+
+
 _CHIPS: Final = {
-    80: Chip("sm_80", State.COMPILED, _Ampere(), _EARLY),
-    86: Chip("sm_86", State.COMPILED, _Ampere(), _EARLY, warps=48),
-    89: Chip("sm_89", State.COMPILED, _Ampere(), _EARLY, warps=48),
+    80: _ampere("sm_80"),
+    86: _ampere("sm_86"),
+    89: _ampere("sm_89"),
     90: HOPPER,
-    100: Chip("sm_100", State.COMPILED, _Blackwell(), _LATE, uniforms=80),
-    103: Chip("sm_103", State.COMPILED, _Blackwell(), _LATE, uniforms=80),
-    120: Chip("sm_120", State.COMPILED, _SmallBlackwell(), _LATE, warps=48, uniforms=80),
+    100: _blackwell("sm_100"),
+    103: _blackwell("sm_103"),
+    120: _blackwell("sm_120", _SMALL_BLACKWELL),
 }
 CHIPS: Final = tuple(_CHIPS.values())
 """Those that are known, the oldest first."""
@@ -182,10 +253,10 @@ def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:
             f"code, but ikp was never run on such a chip. Set {UNTESTED}=1 to try, and compare "
             "the kernel's results with those of a plain run."
         )
-    if (stands := _parameters(kernel)) not in (None, chip.places.parameters):
+    if (stands := _parameters(kernel)) not in (None, chip.parameters):
         raise PatchError(
             f"{kernel.name} has its parameters at {stands:#x} in its constants, not at "
-            f"{chip.places.parameters:#x} as every known one of {chip.name}: what else stands "
+            f"{chip.parameters:#x} as every known one of {chip.name}: what else stands "
             "where is not known."
         )
     return chip

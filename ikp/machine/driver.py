@@ -1,11 +1,39 @@
-"""What ikp asks of the CUDA driver, with no package in between: a module's memory, and copies."""
+"""What ikp asks of the CUDA driver, with no package in between: modules, functions and copies."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Final
 
 from ikp.errors import PatchError
+
+_SETTABLE: Final = (8, 9, 14, 15)
+"""What a program sets for a function: shared memory, its share, clusters' size and order."""
+
+
+_NOT_FOUND: Final = 500
+_RELAXED: Final = 2
+"""The mode of capture that forbids nothing."""
+
+
+_WRITE_64: Final = 5
+
+
+class _Write(ctypes.Structure):
+    """One operation on memory in a stream: writing 64 bits."""
+
+    _fields_ = (
+        ("operation", ctypes.c_uint32),
+        ("gap", ctypes.c_uint32),
+        ("address", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+        ("alias", ctypes.c_uint64),
+        ("rest", ctypes.c_uint64),
+    )
 
 
 @cache
@@ -14,6 +42,107 @@ def _driver() -> ctypes.CDLL:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise PatchError(f"the CUDA driver can't be loaded: {error}") from error
+
+
+def load(cubin: bytes, name: str) -> tuple[int, int]:
+    """Load machine code in the current context; return the handles of module and function.
+
+    Raises:
+        PatchError: the driver refuses it.
+    """
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    _checked(_driver().cuModuleLoadData(ctypes.byref(module), cubin), "load the patched code")
+    _checked(
+        _driver().cuModuleGetFunction(ctypes.byref(function), module, name.encode()),
+        f"find {name} in the patched code",
+    )
+    return module.value or 0, function.value or 0
+
+
+def function_of(kernel: int) -> int:
+    """Return the function of a kernel that belongs to no context, in the current one.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    function = ctypes.c_void_p()
+    code = _driver().cuKernelGetFunction(ctypes.byref(function), ctypes.c_void_p(kernel))
+    _checked(code, "find the function of a kernel")
+    return function.value or 0
+
+
+def like(function: int, plain: int) -> None:
+    """Give a function what a program has set for another, such as how much shared memory it takes.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for attribute in _SETTABLE:
+        wanted, had = _attribute(plain, attribute), _attribute(function, attribute)
+        if wanted != had:
+            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
+            _checked(code, f"set attribute {attribute} of the patched function to {wanted}")
+
+
+def _attribute(function: int, attribute: int) -> int:
+    value = ctypes.c_int()
+    code = _driver().cuFuncGetAttribute(ctypes.byref(value), attribute, ctypes.c_void_p(function))
+    _checked(code, f"read attribute {attribute} of a function")
+    return value.value
+
+
+def context() -> int:
+    """Return the current context; 0 where there is none.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    found = ctypes.c_void_p()
+    _checked(_driver().cuCtxGetCurrent(ctypes.byref(found)), "tell the current context")
+    return found.value or 0
+
+
+def primary() -> int:
+    """Return the context that the CUDA runtime, and so torch, uses on the current device.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    device, found = ctypes.c_int(), ctypes.c_void_p()
+    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    _checked(
+        _driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "tell a device's context"
+    )
+    _checked(_driver().cuDevicePrimaryCtxRelease_v2(device), "give a device's context back")
+    return found.value or 0
+
+
+def chip() -> tuple[int, int]:
+    """Return the compute capability of the current device: ``(9, 0)``.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    device, parts = ctypes.c_int(), []
+    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    for attribute in (75, 76):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
+        value = ctypes.c_int()
+        code = _driver().cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        _checked(code, "tell what chip the device has")
+        parts.append(value.value)
+    return parts[0], parts[1]
+
+
+def capturing(stream: int) -> bool:
+    """Return whether what is queued on a stream becomes a part of a CUDA graph.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    status = ctypes.c_int()
+    code = _driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
+    _checked(code, "tell whether a stream is captured")
+    return status.value != 0
 
 
 def address_of(module: int, symbol: str) -> int:
@@ -26,33 +155,72 @@ def address_of(module: int, symbol: str) -> int:
     Raises:
         PatchError: the module has no such symbol, or the driver refuses.
     """
-    address, size = ctypes.c_uint64(), ctypes.c_size_t()
-    _checked(
-        _driver().cuModuleGetGlobal_v2(
-            ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(module), symbol.encode()
-        ),
-        f"find {symbol} in a module",
-    )
-    return address.value
+    found = find(module, symbol)
+    if found is None:
+        raise PatchError(f"the CUDA driver finds no {symbol} in a module.")
+    return found
 
 
-def copy(target: int, source: int, nbytes: int, stream: int) -> None:
-    """Copy pinned host memory to the device, in the order of a stream.
-
-    The host memory stays as it is until the copy is over; in a CUDA graph, as long as that lives.
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Let this thread allocate and load while it captures a CUDA graph, in which none of that is.
 
     Raises:
         PatchError: the driver refuses.
     """
-    _checked(
-        _driver().cuMemcpyHtoDAsync_v2(
-            ctypes.c_uint64(target),
-            ctypes.c_void_p(source),
-            ctypes.c_size_t(nbytes),
-            ctypes.c_void_p(stream),
-        ),
-        "copy to the device",
+    mode = ctypes.c_int(_RELAXED)
+    exchange = _driver().cuThreadExchangeStreamCaptureMode
+    _checked(exchange(ctypes.byref(mode)), "allocate beside the capture of a graph")
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+def find(holder: int, symbol: str, *, library: bool = False) -> int | None:
+    """Return where a module or library has a symbol on the current device; None where it has none.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    ask = _driver().cuLibraryGetGlobal if library else _driver().cuModuleGetGlobal_v2
+    address, size = ctypes.c_uint64(), ctypes.c_size_t()
+    code = ask(ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(holder), symbol.encode())
+    if code == _NOT_FOUND:
+        return None
+    _checked(code, f"find {symbol}")
+    return address.value
+
+
+def copy_within(target: int, source: int, nbytes: int, stream: int) -> None:
+    """Copy memory of the device, in the order of a stream.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    code = _driver().cuMemcpyDtoDAsync_v2(
+        ctypes.c_uint64(target),
+        ctypes.c_uint64(source),
+        ctypes.c_size_t(nbytes),
+        ctypes.c_void_p(stream),
     )
+    _checked(code, "copy within the device")
+
+
+def write(target: int, words: tuple[int, int], stream: int) -> None:
+    """Write two words of 64 bits to the device's memory, in the order of a stream.
+
+    The values go with the call: a CUDA graph that is captured writes them at each replay. And no
+    copy shows in other profilers, which take a copy inside a launch for the launch itself.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    operations = (_Write * len(words))(
+        *(_Write(_WRITE_64, 0, target + 8 * at, word) for at, word in enumerate(words))
+    )
+    code = _driver().cuStreamBatchMemOp_v2(ctypes.c_void_p(stream), len(words), operations, 0)
+    _checked(code, "write to the device in a stream's order")
 
 
 def _checked(code: int, what: str) -> None:

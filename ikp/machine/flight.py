@@ -21,12 +21,14 @@ from ikp.machine.sass import Instruction
 from ikp.machine.underway import (
     OPERANDS,
     PRODUCTS,
+    QUEUES,
     UNTOLD,
     State,
     Step,
     awaited,
     committing,
     named,
+    queue,
     under_way,
 )
 
@@ -70,6 +72,18 @@ class Flight:
         }
         rows = [known[state] for state in self.states]
         return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
+
+    def held(self, at: int) -> int:
+        """Return the scoreboards that may be taken before an instruction, a bit each."""
+        state = self.states[at]
+        return sum(1 << board for board in range(SCOREBOARDS) if state[board] & _TAKEN)
+
+    def lasting(self, at: int) -> int:
+        """Return what is unsafe to overwrite though one waits for every scoreboard."""
+        late = self.states[at][PRODUCTS]
+        for each in self.states[at][UNTOLD:]:
+            late |= each
+        return late & (_TAKEN - 1)
 
     @cached_property
     def used(self) -> frozenset[int]:
@@ -117,9 +131,10 @@ class Flight:
             if reads[at] != NONE:
                 takes.append((reads[at], own.reads | _TAKEN))
             if writes[at] == reads[at] == NONE and _reads_late(instruction):
-                takes.append((UNTOLD, own.reads))
+                takes.append((queue(instruction.op), own.reads))
             if ends or takes:
-                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes)
+                joins = _joins(instruction, writes[at], reads[at])
+                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
         return steps
 
     @cached_property
@@ -147,6 +162,13 @@ class Flight:
             if effect.writes:
                 window.append((cycle, effect.writes))
             cycle += max(stall, 1)
+
+
+def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:
+    """Return which earlier operands an instruction's own scoreboard tells of, too."""
+    if instruction.op not in QUEUES or instruction.guard or reads == writes == NONE:
+        return None
+    return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
 
 
 def _reads_late(instruction: Instruction) -> bool:

@@ -1,166 +1,223 @@
-"""The instructions that ikp inserts, each as its assembler writes it.
+"""The instructions that ikp inserts, each as its assembler writes it for sm_90.
 
 The words are those that ``ptxas`` makes: the tests compile each form, and compare. Their times are
-the longest that it was seen to wait on any chip, rounded up. ``Forms`` is what sm_90 has; ``chips``
-says where another one differs.
+the longest that it was seen to wait, rounded up.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ikp.machine.assembler import NEVER, PT, Resource, Step
-from ikp.machine.encodings import WIDE
-from ikp.machine.instruction import Field
 
 RZ: Final = 255
+URZ: Final = 63
+
+# Special registers.
+CLOCK: Final = 0x50
+GLOBAL_TIMER: Final = 0x52
+TID_X: Final = 0x21
+CTAID_X: Final = 0x25
+SM: Final = 0x43
 
 _CLOCK_TIME = 8
-_PREDICATE_TIME = 13
+_ALU_TIME = 6
+_PREDICATE_TIME = 6
 _UNIFORM_TIME = 13
+_COUNT_TIME = 8
 
 
-class Forms:
-    """The instructions of one family of chips."""
+def clock(into: int) -> Step:
+    """Read the low word of the SM's clock."""
+    return Step(0x7805 | into << 16, CLOCK << 8, writes=_r(into), time=_CLOCK_TIME)
 
-    CLOCK: Final = 0x50
-    GLOBAL_TIMER: Final = 0x52
-    TID_X: Final = 0x21
-    CTAID_X: Final = 0x25
-    SM: Final = 0x43
-    """Special registers."""
 
-    no_uniform: ClassVar[int] = 63
-    """The uniform register that is always zero; those below it can be used."""
-    far: ClassVar[Field] = WIDE
-    """Where branches hold their distance."""
+def wide(into: int, special: int) -> Step:
+    """Read a special register of 64 bits."""
+    return Step(0x7805 | into << 16, 0x10000 | special << 8, writes=_r(into, 2), time=_CLOCK_TIME)
 
-    def clock(self, into: int) -> Step:
-        """Read the low word of the SM's clock."""
-        return Step(0x7805 | into << 16, self.CLOCK << 8, writes=_r(into), time=_CLOCK_TIME)
 
-    def wide(self, into: int, special: int) -> Step:
-        """Read a special register of 64 bits."""
-        return Step(
-            0x7805 | into << 16, 0x10000 | special << 8, writes=_r(into, 2), time=_CLOCK_TIME
-        )
+def special(into: int, register: int) -> Step:
+    """Read a special register of 32 bits."""
+    return Step(0x7919 | into << 16, register << 8, writes=_r(into), time=NEVER)
 
-    def special(self, into: int, register: int) -> Step:
-        """Read a special register of 32 bits."""
-        return Step(0x7919 | into << 16, register << 8, writes=_r(into), time=NEVER)
 
-    def constant(self, into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
-        """Read 4 or 8 bytes of a constant bank into uniform registers."""
-        low = 0x7AB9 | into << 16 | _constant(bank, offset)
-        high = 0xA00 if pair else 0x800
-        return Step(low, high, writes=_u(into, 1 + pair), time=_UNIFORM_TIME)
+def constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
+    """Read 4 or 8 bytes of a constant bank into uniform registers."""
+    low = 0x7AB9 | into << 16 | _constant(bank, offset)
+    high = 0xA00 if pair else 0x800
+    return Step(low, high, writes=_u(into, 1 + pair), time=_UNIFORM_TIME)
 
-    def immediate(self, into: int, value: int) -> Step:
-        """Set a register."""
-        return Step(
-            0x7424 | into << 16 | RZ << 24 | (value & _WORD) << 32, 0x078E00FF, writes=_r(into)
-        )
 
-    def copy(self, into: int, source: int) -> Step:
-        """Copy a register."""
-        low = 0x7224 | into << 16 | RZ << 24 | RZ << 32
-        return Step(low, 0x078E0000 | source, reads=_r(source), writes=_r(into))
+def load_constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
+    """Read 4 or 8 bytes of a constant bank into a thread's registers."""
+    low = 0x7B82 | into << 16 | RZ << 24 | _constant(bank, offset)
+    return Step(low, 0xA00 if pair else 0x800, writes=_r(into, 1 + pair), time=NEVER)
 
-    def from_uniform(self, into: int, source: int) -> Step:
-        """Copy a uniform register to a thread's own."""
-        low = 0x7E24 | into << 16 | RZ << 24 | source << 32
-        return Step(low, 0x0F8E00FF, reads=_u(source), writes=_r(into))
 
-    def to_uniform(self, into: int, source: int) -> Step:
-        """Copy a register, which all threads of the warp have equal, to a uniform one."""
-        low = 0x72CA | into << 16 | source << 24
-        return Step(low, 0x000E0000, reads=_r(source), writes=_u(into), time=_UNIFORM_TIME)
+def immediate(into: int, value: int) -> Step:
+    """Set a register."""
+    return Step(0x7424 | into << 16 | RZ << 24 | (value & _WORD) << 32, 0x078E00FF, writes=_r(into))
 
-    def add(self, into: int, source: int, value: int) -> Step:
-        """Add a constant."""
-        low = 0x7836 | into << 16 | source << 24 | (value & _WORD) << 32
-        return Step(low, 0, reads=_r(source), writes=_r(into))
 
-    def subtract_uniform(self, into: int, source: int, uniform: int) -> Step:
-        """Subtract a uniform register."""
-        low = 0x7C10 | into << 16 | source << 24 | uniform << 32 | _MINUS
-        return Step(low, 0x0FFFE0FF, reads=_r(source) | _u(uniform), writes=_r(into))
+def copy(into: int, source: int) -> Step:
+    """Copy a register."""
+    low = 0x7224 | into << 16 | RZ << 24 | RZ << 32
+    return Step(low, 0x078E0000 | source, reads=_r(source), writes=_r(into))
 
-    def sum_of(self, into: int, source: int, other: int) -> Step:
-        """Add two registers."""
-        low = 0x7210 | into << 16 | source << 24 | other << 32
-        return Step(low, 0x07FFE0FF, reads=_r(source) | _r(other), writes=_r(into))
 
-    def multiply_add(self, into: int, factor: int, uniform: int, addend: int) -> Step:
-        """Multiply a register by a uniform one, and add a register."""
-        low = 0x7C24 | into << 16 | factor << 24 | uniform << 32
-        return Step(
-            low, 0x0F8E0200 | addend, reads=_r(factor) | _r(addend) | _u(uniform), writes=_r(into)
-        )
+def from_uniform(into: int, source: int) -> Step:
+    """Copy a uniform register to a thread's own."""
+    low = 0x7E24 | into << 16 | RZ << 24 | source << 32
+    return Step(low, 0x0F8E00FF, reads=_u(source), writes=_r(into))
 
-    def multiply_uniform(self, into: int, factor: int, other: int) -> Step:
-        """Multiply two uniform registers."""
-        low = 0x72A4 | into << 16 | factor << 24 | other << 32
-        high, reads = 0x0F8E0200 | self.no_uniform, _u(factor) | _u(other)
-        return Step(low, high, reads=reads, writes=_u(into), time=_UNIFORM_TIME)
 
-    def shift_right(self, into: int, source: int, bits: int) -> Step:
-        """Shift to the right, with zeros from the left."""
-        low = 0x7819 | into << 16 | RZ << 24 | bits << 32
-        return Step(low, 0x00011600 | source, reads=_r(source), writes=_r(into))
+def to_uniform(into: int, source: int) -> Step:
+    """Copy a register, which all threads of the warp have equal, to a uniform one."""
+    low = 0x72CA | into << 16 | source << 24
+    return Step(low, 0x000E0000, reads=_r(source), writes=_u(into), time=_UNIFORM_TIME)
 
-    def shift_uniform_right(self, into: int, source: int, bits: int) -> Step:
-        """Shift a uniform register to the right, with zeros from the left."""
-        low = 0x7899 | into << 16 | self.no_uniform << 24 | bits << 32
-        return Step(low, 0x08011600 | source, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
 
-    def any_bit(self, into: int, source: int, mask: int) -> Step:
-        """Set a predicate: whether any bit of the mask is set."""
-        low = 0x7812 | RZ << 16 | source << 24 | mask << 32
-        return Step(
-            low, 0x0780C0FF | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
-        )
+def copy_uniform(into: int, source: int) -> Step:
+    """Copy a uniform register to another."""
+    low = 0x7C82 | into << 16 | source << 32
+    return Step(low, 0x08000000, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
 
-    def below(self, into: int, source: int, uniform: int, *, unless: int | None = None) -> Step:
-        """Set a predicate: whether a register is below a uniform one; another predicate is not."""
-        low = 0x7C0C | source << 24 | uniform << 32
-        also, reads = (PT, frozenset[Resource]()) if unless is None else (8 | unless, _p(unless))
-        return Step(
-            low,
-            0x08701070 | also << 23 | into << 17,
-            reads=reads | _r(source) | _u(uniform),
-            writes=_p(into),
-            time=_PREDICATE_TIME,
-        )
 
-    def differs(self, into: int, source: int, value: int) -> Step:
-        """Set a predicate: whether a register is not a constant."""
-        low = 0x780C | source << 24 | (value & _WORD) << 32
-        return Step(
-            low, 0x03F05070 | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
-        )
+def add(into: int, source: int, value: int) -> Step:
+    """Add a constant."""
+    low = 0x7836 | into << 16 | source << 24 | (value & _WORD) << 32
+    return Step(low, 0, reads=_r(source), writes=_r(into))
 
-    def choose(self, into: int, source: int, value: int, predicate: int) -> Step:
-        """Copy a register where a predicate holds; set a constant where it does not."""
-        low = 0x7807 | into << 16 | source << 24 | (value & _WORD) << 32
-        return Step(low, predicate << 23, reads=_r(source) | _p(predicate), writes=_r(into))
 
-    def store(self, address: int, offset: int, value: int, words: int, descriptor: int) -> Step:
-        """Store 1, 2 or 4 registers to global memory. The address is a pair of registers."""
-        size = {1: 0x1900, 2: 0x1B00, 4: 0x1D00}[words]
-        low = 0x7986 | address << 24 | value << 32 | (offset & _OFFSET) << 40
-        reads = _r(address, 2) | _r(value, words) | _u(descriptor, 2)
-        return Step(low, 0x0C100000 | size | descriptor, reads=reads, keeps=True)
+def add_uniform(into: int, source: int, value: int) -> Step:
+    """Add a constant to a uniform register."""
+    low = 0x7890 | into << 16 | source << 24 | (value & _WORD) << 32
+    return Step(low, 0x0FFFE03F, reads=_u(source), writes=_u(into), time=_COUNT_TIME)
 
-    def count_up(self, address: int, offset: int, value: int, descriptor: int) -> Step:
-        """Add a register to a word of global memory, atomically."""
-        low = 0x798E | address << 24 | value << 32 | (offset & _OFFSET) << 40
-        reads = _r(address, 2) | _r(value) | _u(descriptor, 2)
-        return Step(low, 0x0C10E100 | descriptor | 0x80, reads=reads, keeps=True)
 
-    def skip(self, steps: int) -> Step:
-        """Branch over the next steps."""
-        return Step(0x7947, 0x03800000, skips=steps, far=self.far, stall=5)
+def scaled(into: int, source: int, uniform: int, bits: int) -> Step:
+    """Shift a register to the left, and add a uniform one."""
+    low = 0x7C11 | into << 16 | source << 24 | uniform << 32
+    return Step(low, 0x0F8E00FF | bits << 11, reads=_r(source) | _u(uniform), writes=_r(into))
+
+
+def subtract_uniform(into: int, source: int, uniform: int) -> Step:
+    """Subtract a uniform register."""
+    low = 0x7C10 | into << 16 | source << 24 | uniform << 32 | _MINUS
+    return Step(low, 0x0FFFE0FF, reads=_r(source) | _u(uniform), writes=_r(into))
+
+
+def sum_of(into: int, source: int, other: int) -> Step:
+    """Add two registers."""
+    low = 0x7210 | into << 16 | source << 24 | other << 32
+    return Step(low, 0x07FFE0FF, reads=_r(source) | _r(other), writes=_r(into))
+
+
+def multiply_add(into: int, factor: int, uniform: int, addend: int) -> Step:
+    """Multiply a register by a uniform one, and add a register."""
+    low = 0x7C24 | into << 16 | factor << 24 | uniform << 32
+    return Step(
+        low, 0x0F8E0200 | addend, reads=_r(factor) | _r(addend) | _u(uniform), writes=_r(into)
+    )
+
+
+def multiply(into: int, factor: int, other: int, addend: int) -> Step:
+    """Multiply two registers, and add a third."""
+    low = 0x7224 | into << 16 | factor << 24 | other << 32
+    reads = _r(factor) | _r(other) | _r(addend)
+    return Step(low, 0x078E0200 | addend, reads=reads, writes=_r(into))
+
+
+def multiply_uniform(into: int, factor: int, other: int) -> Step:
+    """Multiply two uniform registers."""
+    low = 0x72A4 | into << 16 | factor << 24 | other << 32
+    reads = _u(factor) | _u(other)
+    return Step(low, 0x0F8E023F, reads=reads, writes=_u(into), time=_UNIFORM_TIME)
+
+
+def shift_right(into: int, source: int, bits: int) -> Step:
+    """Shift to the right, with zeros from the left."""
+    low = 0x7819 | into << 16 | RZ << 24 | bits << 32
+    return Step(low, 0x00011600 | source, reads=_r(source), writes=_r(into))
+
+
+def shift_uniform_right(into: int, source: int, bits: int) -> Step:
+    """Shift a uniform register to the right, with zeros from the left."""
+    low = 0x7899 | into << 16 | URZ << 24 | bits << 32
+    return Step(low, 0x08011600 | source, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
+
+
+def any_bit(into: int, source: int, mask: int) -> Step:
+    """Set a predicate: whether any bit of the mask is set."""
+    low = 0x7812 | RZ << 16 | source << 24 | mask << 32
+    return Step(
+        low, 0x0780C0FF | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
+    )
+
+
+def elect(into: int) -> Step:
+    """Set a predicate in one of the threads that come here together, and clear it in the others."""
+    return Step(0x782F | URZ << 16, 0x03800000 | into << 17, writes=_p(into))
+
+
+def below(
+    into: int, source: int, uniform: int, *, where: int = PT, unless: int | None = None
+) -> Step:
+    """Set a predicate: whether a register is below a uniform one.
+
+    ``where`` and ``unless`` are predicates that must hold, or must not, too.
+    """
+    low = 0x7C0C | source << 24 | uniform << 32
+    also, reads = (where, _p(where)) if unless is None else (8 | unless, _p(unless))
+    return Step(
+        low,
+        0x08701070 | also << 23 | into << 17,
+        reads=reads | _r(source) | _u(uniform),
+        writes=_p(into),
+        time=_PREDICATE_TIME,
+    )
+
+
+def below_other(into: int, source: int, other: int) -> Step:
+    """Set a predicate: whether a register is below another."""
+    low = 0x720C | source << 24 | other << 32
+    reads = _r(source) | _r(other)
+    return Step(low, 0x03F01070 | into << 17, reads=reads, writes=_p(into), time=_PREDICATE_TIME)
+
+
+def differs(into: int, source: int, value: int) -> Step:
+    """Set a predicate: whether a register is not a constant."""
+    low = 0x780C | source << 24 | (value & _WORD) << 32
+    return Step(
+        low, 0x03F05070 | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
+    )
+
+
+def choose(into: int, source: int, value: int, predicate: int) -> Step:
+    """Copy a register where a predicate holds; set a constant where it does not."""
+    low = 0x7807 | into << 16 | source << 24 | (value & _WORD) << 32
+    return Step(low, predicate << 23, reads=_r(source) | _p(predicate), writes=_r(into))
+
+
+def store(address: int, offset: int, value: int, words: int, descriptor: int) -> Step:
+    """Store 1, 2 or 4 registers to global memory. The address is a pair of registers."""
+    size = {1: 0x1900, 2: 0x1B00, 4: 0x1D00}[words]
+    low = 0x7986 | address << 24 | value << 32 | (offset & _OFFSET) << 40
+    reads = _r(address, 2) | _r(value, words) | _u(descriptor, 2)
+    return Step(low, 0x0C100000 | size | descriptor, reads=reads, keeps=True)
+
+
+def count_up(address: int, offset: int, value: int, descriptor: int) -> Step:
+    """Add a register to a word of global memory, atomically."""
+    low = 0x798E | address << 24 | value << 32 | (offset & _OFFSET) << 40
+    reads = _r(address, 2) | _r(value) | _u(descriptor, 2)
+    return Step(low, 0x0C10E100 | descriptor | 0x80, reads=reads, keeps=True)
+
+
+def skip(steps: int) -> Step:
+    """Branch over the next steps."""
+    return Step(0x7947, 0x03800000, skips=steps, stall=5)
 
 
 _WORD = 0xFFFFFFFF
@@ -177,8 +234,8 @@ def _r(first: int, count: int = 1) -> frozenset[Resource]:
 
 
 def _u(first: int, count: int = 1) -> frozenset[Resource]:
-    return frozenset(("U", number) for number in range(first, first + count))
+    return frozenset(("U", number) for number in range(first, first + count) if number != URZ)
 
 
 def _p(number: int) -> frozenset[Resource]:
-    return frozenset({("P", number)})
+    return frozenset({("P", number)} if number != PT else ())

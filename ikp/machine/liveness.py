@@ -94,7 +94,7 @@ class Liveness:
         for block, tos in enumerate(after):
             for to in tos:
                 before[to].append(block)
-        unknown = self._unknown_calls
+        unknown = self.unknown_calls
         leaving = [EVERYTHING if block in unknown else 0 for block in range(len(after))]
         entering = [0] * len(after)
         work = list(range(len(after)))
@@ -123,7 +123,7 @@ class Liveness:
         return reads, kills
 
     @cached_property
-    def _unknown_calls(self) -> set[int]:
+    def unknown_calls(self) -> set[int]:
         """The blocks that end in a call of something that isn't here."""
         return {
             self.flow.graph.block(at) for at, tos in self.flow.graph.jumps.calls.items() if not tos

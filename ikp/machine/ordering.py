@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ikp.machine.assembler import NEVER, Step
+from ikp.machine.assembler import GUARD_LATER, NEVER, Step
 
 _LATE = 30
 """Cycles that an instruction may take whose end a scoreboard tells."""
@@ -36,7 +36,10 @@ def _part(steps: Sequence[Step]) -> list[Step]:
     order: list[Step] = []
     while left:
         ready = [at for at in left if not before[at] & left]
-        due = {at: max((done[each] for each in before[at]), default=0) for at in ready}
+        due = {
+            at: max((done[each] + _later(steps[at], steps[each]) for each in before[at]), default=0)
+            for at in ready
+        }
         at = min(ready, key=lambda each: (max(due[each], now), -length[each], each))
         left.discard(at)
         order.append(steps[at])
@@ -64,6 +67,10 @@ def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
         for each in before[at]:
             length[each] = max(length[each], _time(steps[each]) + length[at])
     return length
+
+
+def _later(step: Step, needed: Step) -> int:
+    return GUARD_LATER if ("P", step.guard) in needed.writes else 0
 
 
 def _time(step: Step) -> int:

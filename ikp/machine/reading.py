@@ -8,12 +8,16 @@ from ikp.machine.liveness import Liveness
 from ikp.machine.sass import parse
 
 
-def read(cubin: bytes) -> list[Liveness]:
+def read(cubin: bytes, function: int | None = None) -> list[Liveness]:
     """Return the functions of a cubin: code, control flow and what is live.
+
+    Args:
+        cubin: the file that the compiler wrote.
+        function: the symbol of the one that is wanted; without it, all of them.
 
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
     """
-    code, beside = tools.texts(cubin)
+    code, beside = tools.texts(cubin, function=function)
     printed = life_ranges.read(beside)
     return [Liveness(Flow(each), printed.get(each.name)) for each in parse(code)]

@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flight import Flight
+from ikp.machine.handed import registers_at
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import UP, UR, P, R
+from ikp.machine.resources import UP, UR, P, R, table
+
+RESERVED = 2
+"""Registers that a kernel's number counts and its code may not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,14 @@ class Room:
     """The room in one kernel. Instructions go by their index; a place is right before one."""
 
     liveness: Liveness
+    registers: int | None = None  # how many code may use; by default, what the kernel names
+
+    @cached_property
+    def allowed(self) -> list[int]:
+        """How many registers code may use before each instruction: from R0 on."""
+        most = self.highest + 1 if self.registers is None else self.registers
+        handed = registers_at(self.liveness.flow, most + RESERVED)
+        return [each - RESERVED for each in handed]
 
     @cached_property
     def flight(self) -> Flight:
@@ -57,23 +69,32 @@ class Room:
         named = [at for at in range(R.count) if self.liveness.used >> at & 1]
         return max(named, default=-1)
 
-    def at(self, place: int, registers: int | None = None) -> Spare:
+    @cached_property
+    def unused_uniform(self) -> tuple[int, ...]:
+        """The uniform registers that the kernel never names."""
+        used = self.liveness.used
+        return tuple(at for at in range(self._uniform) if not used >> (UR.first + at) & 1)
+
+    def at(self, place: int) -> Spare:
         """Return what is free before an instruction; see ``through``."""
-        return self.through([place], registers)
+        return self.through([place])
 
-    def through(self, places: Iterable[int], registers: int | None = None) -> Spare:
-        """Return what is free before each of some instructions.
-
-        Args:
-            places: their indices.
-            registers: how many registers the kernel may use; by default, up to the highest one
-                that it names.
-        """
+    def through(self, places: Iterable[int]) -> Spare:
+        """Return what is free before each of some instructions, which go by their indices."""
         rows = list(places)
         free: NDArray[np.bool_] = np.all(self.free[rows], axis=0, keepdims=True)[0]
-        limit = self.highest + 1 if registers is None else registers
-        own = free[R.columns][:limit]
+        limit = min((self.allowed[row] for row in rows), default=0)
         taken: NDArray[np.bool_] = np.any(self.flight.taken[rows], axis=0, keepdims=True)[0]
+        return self._spare(free, limit, taken)
+
+    def waited(self, place: int) -> Spare:
+        """Return what is free before an instruction to who waits for all scoreboards there."""
+        late = table([self.flight.lasting(place)])[0]
+        none = np.zeros(SCOREBOARDS, np.bool_)
+        return self._spare(~(self.liveness.table[place] | late), self.allowed[place], none)
+
+    def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
+        own = free[R.columns][:limit]
         return Spare(
             _numbers(own),
             _runs(own, 2),

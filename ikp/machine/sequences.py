@@ -5,78 +5,79 @@ before a launch. All zero, they say that nothing is recorded::
 
     | address of the segment u64 | bytes of a slot u32 | slots u32 |
 
-Every warp keeps its cursor in two registers, for one thread: the others have one that is above
-every limit. What a warp has once is in uniform registers, of which a kernel never has too few.
+What a warp keeps is in uniform registers alone: where its records are, how many it has made, and
+both clocks at the entry. Whichever of its threads come to a record elect one of them to store it.
+Until a warp leaves, only its records are stored: its slot's header is, at the exit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.machine import forms
 from ikp.machine.assembler import NOP, Step
-from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.forms import Forms
+from ikp.machine.forms import RZ, URZ
 from ikp.machine.ordering import reordered
 
 CELL: Final = "ikp_buffer"
 """The symbol of the cell."""
 CELL_BYTES: Final = 16
-UNIFORMS: Final = 18
-"""How many uniform registers a frame takes; the entry needs more of them than the rest."""
-SCRATCH: Final = 12
-"""The entry also uses the kernel's first registers, in which there is nothing yet."""
+ENTRY_REGISTERS: Final = 28
+"""The entry uses so many of the kernel's first registers, in which there is nothing yet."""
 
-_SLOT = abi.field_offsets(abi.SLOT_HEADER)
-_NOBODY = 0xFFFFFFFF  # the cursor of a thread that does not record
+_SLOT = {
+    name: offset - abi.SLOT_HEADER_BYTES
+    for name, offset in abi.field_offsets(abi.SLOT_HEADER).items()
+}
+"""A slot header's fields, as seen from the first record."""
+_RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a chip keeps what the entry reads: offsets in the constant bank 0."""
+
+    block: int = 0x0  # threads of a block: x, y, z
+    grid: int = 0xC  # blocks: x, y, z
+    grid_id: int = 0x30
+    descriptor: int = 0x208  # of global memory
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The registers that a patched kernel keeps for its records from its entry on."""
+    """The uniform registers that a patched kernel keeps for its records from its entry on."""
 
-    cursor: int  # two, the first even: the address of the next record
-    uniform: int  # eighteen, the first even
-    cell: int  # where the cell stands in the constant bank 3
+    descriptor: int  # two, the first even: what global memory is
+    records: int  # the address of the warp's first record
+    high: int  # the upper half of every address in the segment
+    room: int  # how many records there is room for; 0 where the warp records nothing
+    count: int  # how many it has made, those without room among them
+    entered: tuple[int, int, int, int]  # the global timer and the clock at the entry
+    cell: int = 0  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
-    chip: Chip = HOPPER
+    places: Places = Places()
+
+    COUNT = 10
+
+    @classmethod
+    def of(cls, free: Sequence[int], warps: int | None) -> Frame | None:
+        """Return a frame of free uniform registers; None where they are too few."""
+        pair = next((each for each in free if each % 2 == 0 and each + 1 in free), None)
+        others = [each for each in free if pair is None or each // 2 != pair // 2]
+        if pair is None or len(others) < cls.COUNT - 2:
+            return None
+        a, b, c, d, *clocks = others[: cls.COUNT - 2]
+        return cls(pair, a, b, c, d, (clocks[0], clocks[1], clocks[2], clocks[3]), warps=warps)
 
     @property
-    def descriptor(self) -> int:
-        """The uniform registers that say what global memory is."""
-        return self.uniform
-
-    @property
-    def limit(self) -> int:
-        """The uniform register with the end of the slot."""
-        return self.uniform + 2
-
-    @property
-    def slot(self) -> int:
-        """The uniform register with the slot's address."""
-        return self.uniform + 3
-
-    @property
-    def high(self) -> int:
-        """The uniform register with the upper half of every address in the segment."""
-        return self.uniform + 4
-
-    @property
-    def first(self) -> int:
-        """The uniform register with the clock at the entry."""
-        return self.uniform + 5
-
-    @property
-    def sm(self) -> int:
-        """The uniform register with the number of the SM."""
-        return self.uniform + 6
-
-    @property
-    def grid_id(self) -> int:
-        """The uniform register that identifies the launch."""
-        return self.uniform + 7
+    def all(self) -> frozenset[int]:
+        """All of them."""
+        own = (self.records, self.high, self.room, self.count, *self.entered)
+        return frozenset((self.descriptor, self.descriptor + 1, *own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,14 @@ class Scratch:
     """What is free at one place, and used there alone.
 
     A record is stored at once if its words are in a row: ``first`` a multiple of four, ``last`` two
-    behind it. Entries and exits need such a row, with a fourth register behind it.
+    behind it. Where ``last`` is one of the first two, or there is but one, it is stored in pieces.
     """
 
     first: int  # two registers, the first even: a record's tag and start
-    last: int  # a record's end
+    last: int  # a record's end; where the clock is read
+    address: int  # two registers, the first even
     predicate: int
     scoreboard: int
-    address: int = 0  # two registers, the first even: at entries and exits
 
     @property
     def in_a_row(self) -> bool:
@@ -99,9 +100,9 @@ class Scratch:
         return self.first % 4 == 0 and self.last == self.first + 2
 
     @property
-    def quad(self) -> int:
-        """Four registers in a row, at entries and exits."""
-        return self.first
+    def piecemeal(self) -> bool:
+        """Whether one word must be read by its store before another is made."""
+        return self.last in (self.first, self.first + 1)
 
     @property
     def busy(self) -> int:
@@ -109,61 +110,65 @@ class Scratch:
         return 1 << self.scoreboard
 
 
-def entry(frame: Frame, scratch: Scratch, language: Language = Language.OTHER) -> list[Step]:
-    """Return what stands before a kernel's first instruction."""
-    f, u, p = frame.chip.forms, frame.uniform + 8, frame.chip.places
-    thread, block, base, slot = 0, 4, 2, 6
-    lane, ok = 0, 1  # predicates, all of which are free here
-    grid, cell, sizes = u, u + 2, u + 4
+def entry(
+    frame: Frame, scoreboard: int, whole: int, language: Language = Language.OTHER
+) -> list[Step]:
+    """Return what stands before a kernel's first instruction.
+
+    Args:
+        frame: what the kernel keeps.
+        scoreboard: one that is free there: all are.
+        whole: the id of the range from each warp's entry to its exit.
+        language: what the kernel was written in.
+    """
+    f, p = forms, frame.places
+    clocks, thread, cell, block, grid, sizes, slot, records = 16, 0, 2, 4, 12, 14, 7, 20
+    ok = 0
     steps = [
-        f.wide(scratch.quad, f.GLOBAL_TIMER),
-        f.wide(scratch.quad + 2, f.CLOCK),
         *[f.special(block + axis, f.CTAID_X + axis) for axis in range(3)],
-        f.special(8, f.SM),
+        *[f.load_constant(grid + axis, 0, p.grid + 4 * axis) for axis in range(2)],
+        f.load_constant(cell, 3, frame.cell, pair=True),
+        f.load_constant(sizes, 3, frame.cell + 8, pair=True),
         f.constant(frame.descriptor, 0, p.descriptor, pair=True),
-        f.constant(grid, 0, p.grid),
-        f.constant(grid + 1, 0, p.grid + 4),
-        f.constant(cell, 3, frame.cell, pair=True),
-        f.constant(sizes, 3, frame.cell + 8, pair=True),
-        f.constant(frame.grid_id, 0, p.grid_id),
-        *_warp(frame, thread, u + 6),
-        f.multiply_add(block + 1, block + 2, grid + 1, block + 1),
-        f.multiply_add(block, block + 1, grid, block),
-        f.any_bit(lane, thread, 31),
+        f.copy_uniform(frame.count, URZ),
+        *_warp(frame, thread, _WARPS),
+        f.multiply(block + 1, block + 2, grid + 1, block + 1),
+        f.multiply(block, block + 1, grid, block),
         f.shift_right(slot, thread, 5),
-        f.multiply_add(slot, block, u + 6, slot),
-        f.below(ok, slot, sizes + 1, unless=lane),
-        f.from_uniform(base, cell),
-        f.add(base, base, abi.LAUNCH_HEADER_BYTES),
-        f.multiply_add(scratch.address, slot, sizes, base),
-        f.from_uniform(scratch.address + 1, cell + 1),
-        f.from_uniform(frame.cursor + 1, cell + 1),
-        f.add(7, slot, 1),
-        f.multiply_add(7, 7, sizes, base),
-        f.to_uniform(frame.limit, 7),
-        f.to_uniform(frame.slot, scratch.address),
-        f.to_uniform(frame.first, scratch.quad + 2),
-        f.add(7, scratch.address, abi.SLOT_HEADER_BYTES),
-        f.choose(frame.cursor, 7, _NOBODY, ok),
-        _put(frame, scratch.address, _SLOT["init_ns"], scratch.quad).when(ok),
-        f.to_uniform(frame.high, frame.cursor + 1),
-        f.to_uniform(frame.sm, 8),
+        f.multiply(slot, block, _WARPS, slot),
+        f.multiply(records, slot, sizes, cell),
+        f.add(records, records, abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES),
+        f.below_other(ok, slot, sizes + 1),
+        f.add(records + 1, sizes, -abi.SLOT_HEADER_BYTES),
+        f.shift_right(records + 1, records + 1, _RECORD_BITS),
+        f.choose(records + 1, records + 1, 0, ok),
+        f.to_uniform(frame.records, records),
+        f.to_uniform(frame.high, cell + 1),
+        f.to_uniform(frame.room, records + 1),
+        *[f.to_uniform(frame.entered[word], clocks + word) for word in range(4)],
     ]
-    return [*reordered(steps), *_launch_header(frame, scratch, language, u, base, slot, ok)]
+    return [
+        f.wide(clocks, f.GLOBAL_TIMER),
+        f.wide(clocks + 2, f.CLOCK),
+        *reordered(steps),
+        *_launch_header(frame, 1 << scoreboard, whole, language, cell, sizes, slot),
+    ]
 
 
-def start(frame: Frame, register: int) -> list[Step]:
+def start(register: int) -> list[Step]:
     """Return what begins a range: the clock is read into a register, to be kept or stored."""
-    return [frame.chip.forms.clock(register)]
+    return [forms.clock(register)]
 
 
-def keep(frame: Frame, uniform: int, register: int) -> list[Step]:
+def keep(uniform: int, register: int) -> list[Step]:
     """Return what keeps a start in a uniform register."""
-    return [frame.chip.forms.to_uniform(uniform, register)]
+    return [forms.to_uniform(uniform, register)]
 
 
 def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> list[Step]:
-    """Return what ends a range.
+    """Return what ends a range, and stores its record if there is room.
+
+    What is kept is read last: a range may be so short that its start is only just on its way.
 
     Args:
         frame: what the kernel keeps.
@@ -171,39 +176,69 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         tag: the record's.
         kept: the uniform register with the range's start; None where it is in place.
     """
-    return [frame.chip.forms.clock(scratch.last), *_record(frame, scratch, tag, kept)]
+    f, here, room = forms, scratch.address, scratch.predicate
+    return [
+        f.clock(scratch.last),
+        f.elect(room),
+        f.from_uniform(here, frame.count),
+        *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
+        f.below(room, here, frame.room, where=room),
+        f.scaled(here, here, frame.records, _RECORD_BITS),
+        f.from_uniform(here + 1, frame.high),
+        f.add_uniform(frame.count, frame.count, 1),
+        *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept)],
+    ]
 
 
-def leave(frame: Frame, scratch: Scratch, tag: int | None = None) -> list[Step]:
-    """Return what stands before an EXIT; ``tag``: of the range that lasts since the entry."""
-    f, ok, quad = frame.chip.forms, scratch.predicate, scratch.quad
-    here = (scratch.address, scratch.address + 1)
+def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
+    """Return what stores a record's words."""
+    f, first, last, here = forms, scratch.first, scratch.last, scratch.address
+    begun = [] if kept is None else [f.from_uniform(first + 1, kept)]
+    if scratch.in_a_row:  # nobody reads what is stored as the payload
+        return [*begun, _put(frame, here, 0, first)]
+    end = _put(frame, here, 8, last, 1)
+    if not scratch.piecemeal:
+        return [*begun, _put(frame, here, 0, first, 2), end]
+    tagged = f.immediate(first, tag)
+    if last != first:
+        return [end, tagged, *begun, _put(frame, here, 0, first, 2)]
+    begun = [] if kept is None else [f.from_uniform(first, kept)]
+    return [end, tagged, _put(frame, here, 0, first, 1), *begun, _put(frame, here, 4, first, 1)]
+
+
+def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> list[Step]:
+    """Return what stands before an EXIT: the slot's header.
+
+    Where a warp's threads leave apart, the last of them have the last word.
+
+    Args:
+        frame: what the kernel keeps.
+        quads: rows of four free registers, one at least; with four, no store waits for another.
+        address: two free registers, the first even.
+        predicate: a free one.
+    """
+    f = forms
+    now, before, which, done = (quads[row % len(quads)] for row in range(4))
+    says = [
+        f.special(which, f.SM),
+        f.load_constant(which + 1, 0, frame.places.grid_id),
+        f.immediate(which + 2, SlotState.FINISHED),
+        f.immediate(which + 3, 0),
+    ]
+    rows = [
+        (_SLOT["finish_ns"], now, 4, []),
+        (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)),
+        (_SLOT["sm"], which, 4, says),
+        (_SLOT["attempted"], done, 1, _copies(done, (frame.count,))),
+    ]
     steps = [
-        f.wide(quad, f.GLOBAL_TIMER),
-        f.wide(quad + 2, f.CLOCK),
-        f.from_uniform(here[0], frame.slot),
-        f.from_uniform(here[1], frame.high),
-        f.differs(ok, frame.cursor, _NOBODY),
-        _put(frame, here[0], _SLOT["finish_ns"], quad).when(ok),
+        f.elect(predicate),
+        f.below(predicate, RZ, frame.room, where=predicate),
+        *_copies(address, (frame.records, frame.high)),
     ]
-    if tag is not None:
-        steps += _record(frame, scratch, tag, frame.first)
-    count = frame.cursor
-    last = [
-        f.differs(ok, frame.cursor, _NOBODY),
-        f.subtract_uniform(count, frame.cursor, frame.slot).after(scratch.busy),
-        f.add(count, count, -abi.SLOT_HEADER_BYTES),
-        f.shift_right(count, count, abi.RECORD_BYTES.bit_length() - 1),
-        f.subtract_uniform(count + 1, frame.cursor + 1, frame.high),
-        f.sum_of(count, count, count + 1),
-        f.from_uniform(quad, frame.sm),
-        f.from_uniform(quad + 1, frame.grid_id),
-        f.immediate(quad + 2, SlotState.FINISHED),
-        f.immediate(quad + 3, 0),
-        _put(frame, here[0], _SLOT["attempted"], count, 1).when(ok),
-        _put(frame, here[0], _SLOT["sm"], quad).when(ok),
-    ]
-    return [*reordered(steps), *reordered(last)]
+    for offset, value, words, made in rows:
+        steps += [*made, _put(frame, address, offset, value, words).when(predicate)]
+    return [f.wide(now, f.GLOBAL_TIMER), f.wide(now + 2, f.CLOCK), *reordered(steps)]
 
 
 def range_tag(region: int) -> int:
@@ -211,108 +246,69 @@ def range_tag(region: int) -> int:
     return abi.tag(Kind.RANGE, PayloadType.NONE, region)
 
 
-def _record(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
-    """Store the record if there is room.
-
-    The cursor moves first: behind the store, it would have to wait until that has read it. Where
-    the slot is full, no address is needed any more: its upper half counts what is dropped. What is
-    kept is read last: a range may be so short that its start is only just on its way.
-    """
-    f, first, room = frame.chip.forms, scratch.first, scratch.predicate
-    back = -abi.RECORD_BYTES
-    if scratch.in_a_row:  # nobody reads what is stored as the payload
-        stores = [_put(frame, frame.cursor, back, first)]
-    else:
-        stores = [
-            _put(frame, frame.cursor, back, first, 2),
-            _put(frame, frame.cursor, back + 8, scratch.last, 1),
-        ]
-    return [
-        f.below(room, frame.cursor, frame.limit),
-        f.immediate(first, tag),
-        f.add(frame.cursor, frame.cursor, abi.RECORD_BYTES).when(room),
-        f.add(frame.cursor + 1, frame.cursor + 1, 1).when(room, holds=False),
-        *([] if kept is None else [f.from_uniform(first + 1, kept)]),
-        *[store.when(room) for store in stores],
-    ]
+_WARPS = 11  # the entry's register with the number of warps of a block
 
 
 def _warp(frame: Frame, thread: int, warps: int) -> list[Step]:
-    """Get a thread's number in its block, and, uniform, how many warps that has."""
-    f, u, p = frame.chip.forms, warps + 1, frame.chip.places
+    """Get a thread's number in its block, and how many warps that has."""
+    f, y, z, size = forms, 8, 9, (24, 25, 26)
     if frame.warps is not None:
-        fixed = [f.immediate(7, frame.warps), f.to_uniform(warps, 7)]
-        return [f.special(thread, f.TID_X), *fixed]
-    y, z = 9, 10
+        return [f.special(thread, f.TID_X), f.immediate(warps, frame.warps)]
     return [
         *[f.special(into, f.TID_X + axis) for axis, into in enumerate((thread, y, z))],
-        *[f.constant(into, 0, p.block + 4 * axis) for axis, into in enumerate((u, u + 1, warps))],
-        f.multiply_add(y, z, u + 1, y),
-        f.multiply_add(thread, y, u, thread),
-        f.multiply_uniform(warps, warps, u),
-        f.multiply_uniform(warps, warps, u + 1),
-        f.from_uniform(7, warps),
-        f.add(7, 7, 31),
-        f.shift_right(7, 7, 5),
-        f.to_uniform(warps, 7),
+        *[f.load_constant(each, 0, frame.places.block + 4 * n) for n, each in enumerate(size)],
+        f.multiply(y, z, size[1], y),
+        f.multiply(thread, y, size[0], thread),
+        f.multiply(warps, size[0], size[1], RZ),
+        f.multiply(warps, warps, size[2], RZ),
+        f.add(warps, warps, 31),
+        f.shift_right(warps, warps, 5),
     ]
 
 
 def _launch_header(
-    frame: Frame, scratch: Scratch, language: Language, u: int, base: int, slot: int, ok: int
+    frame: Frame, busy: int, whole: int, language: Language, cell: int, sizes: int, slot: int
 ) -> list[Step]:
     """Let the launch's first warp write what the launch is."""
-    f, p, row = frame.chip.forms, frame.chip.places, 8
-    sizes, warps = u + 4, u + 6
-    header = abi.field_offsets(abi.LAUNCH_HEADER)
-    here = {name: offset - abi.LAUNCH_HEADER_BYTES for name, offset in header.items()}
+    f, p, other, ok = forms, frame.places, 0, 1
+    here = abi.field_offsets(abi.LAUNCH_HEADER)
+    first, second, third, rest = 4, 16, 24, 20
 
-    def put(name: str, words: int = 4) -> Step:
-        return _put(frame, base, here[name], row, words).when(ok)
+    def put(name: str, value: int, words: int = 4) -> Step:
+        return _put(frame, cell, here[name], value, words).when(ok)
 
     body = [
-        f.from_uniform(base + 1, u + 3),
-        f.immediate(row, abi.MAGIC),
-        f.immediate(row + 1, abi.ABI_VERSION),
-        *_constants(f, row + 2, u, p.grid, 2),
-        put("magic"),
-        *_constants(f, row, u, p.grid + 8, 1),
-        *_constants(f, row + 1, u, p.block, 3),
-        put("grid_z"),
-        f.from_uniform(row, warps),
-        f.from_uniform(row + 1, sizes),
-        f.immediate(row + 2, ClockKind.CYCLES),
-        f.immediate(row + 3, OverflowMode.STOP),
-        put("warps_per_block"),
-        f.from_uniform(row, frame.grid_id),
-        put("grid_id", 1),
-        f.immediate(row + 1, 1),
-        f.count_up(base, here["launches"], row + 1, frame.descriptor).when(ok),
-        f.immediate(row, language),
-        f.immediate(row + 1, 0),
-        put("language", 2),
-        NOP.after(scratch.busy),  # the kernel may use these registers at once
+        *[f.load_constant(first + 2 + n, 0, p.grid + 4 * n) for n in range(2)],
+        f.load_constant(second, 0, p.grid + 8),
+        *[f.load_constant(second + 1 + n, 0, p.block + 4 * n) for n in range(3)],
+        f.load_constant(rest, 0, p.grid_id),
+        f.elect(ok),
+        f.below(ok, RZ, frame.room, where=ok),
+        f.immediate(first, abi.MAGIC),
+        f.immediate(first + 1, abi.ABI_VERSION),
+        f.copy(third, _WARPS),
+        f.copy(third + 1, sizes),
+        f.immediate(third + 2, ClockKind.CYCLES),
+        f.immediate(third + 3, OverflowMode.STOP),
+        f.immediate(rest + 1, 1),
+        f.immediate(rest + 2, language),
+        f.immediate(rest + 3, 0),
+        f.immediate(_WARPS, whole),
+        put("magic", first),
+        put("grid_z", second),
+        put("warps_per_block", third),
+        put("grid_id", rest, 1),
+        f.count_up(cell, here["launches"], rest + 1, frame.descriptor).when(ok),
+        put("language", rest + 2, 2),
+        put("whole", _WARPS, 1),
     ]
-    other, room = 2, 3
-    return [
-        f.differs(other, slot, 0),
-        f.below(room, slot, sizes + 1),
-        f.skip(len(body) + 1).when(other),
-        f.skip(len(body)).when(room, holds=False),
-        *body,
-    ]
+    body = [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
+    return [f.differs(other, slot, 0), f.skip(len(body)).when(other), *body]
 
 
-def _constants(f: Forms, into: int, uniform: int, offset: int, count: int) -> list[Step]:
-    """Copy words of the constant bank 0 to registers."""
-    steps = []
-    for number in range(count):
-        steps += [
-            f.constant(uniform, 0, offset + 4 * number),
-            f.from_uniform(into + number, uniform),
-        ]
-    return steps
+def _copies(into: int, uniform: Sequence[int]) -> list[Step]:
+    return [forms.from_uniform(into + word, each) for word, each in enumerate(uniform)]
 
 
 def _put(frame: Frame, address: int, offset: int, value: int, words: int = 4) -> Step:
-    return frame.chip.forms.store(address, offset, value, words, frame.descriptor)
+    return forms.store(address, offset, value, words, frame.descriptor)

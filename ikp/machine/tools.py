@@ -47,8 +47,15 @@ def disassemble(cubin: bytes) -> str:
     return texts(cubin, life_ranges=False)[0]
 
 
-def texts(cubin: bytes, *, life_ranges: bool = True) -> tuple[str, str]:
+def texts(
+    cubin: bytes, *, life_ranges: bool = True, function: int | None = None
+) -> tuple[str, str]:
     """Return what ``disassemble`` does, and the same code beside life ranges.
+
+    Args:
+        cubin: the file that the compiler wrote.
+        life_ranges: whether to return the second text.
+        function: the symbol of the function that is wanted alone; without it, all of them.
 
     They exclude each other in ``nvdisasm``, so it runs twice, at once. It prints no life ranges of
     files that are of another version than its own: then the second text is empty.
@@ -57,10 +64,11 @@ def texts(cubin: bytes, *, life_ranges: bool = True) -> tuple[str, str]:
         InspectError: there is no disassembler, or it refuses the file.
     """
     options = [["-hex", "-gi"], ["-plr", "-lrm", "narrow"]][: 1 + life_ranges]
+    alone = [] if function is None else ["-fun", str(function)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        started = [_started([tool("nvdisasm"), "-c", *each, path]) for each in options]
+        started = [_started([tool("nvdisasm"), "-c", *alone, *each, path]) for each in options]
         results = [(process.communicate(), process.returncode) for process in started]
     (code, said), failed = results[0]
     if failed:

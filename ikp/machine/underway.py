@@ -9,17 +9,20 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import with_calls
 
-UNTOLD = SCOREBOARDS + 1
-"""The place of what stores read that take no scoreboard: nobody waits for it, nothing ends it."""
-OPERANDS = SCOREBOARDS + 2
-"""The first of six places, one for each scoreboard: operands that only a result tells of."""
 PRODUCTS = SCOREBOARDS
 """The place of warpgroups' products, after those of the scoreboards."""
+OPERANDS = SCOREBOARDS + 1
+"""The first of six places, one for each scoreboard: operands that it tells of by the way."""
+QUEUES = ("STG", "STS", "LDS", "LDGSTS")
+"""Instructions that read their registers in the order of their issue, each kind apart."""
+UNTOLD = OPERANDS + SCOREBOARDS
+"""The first of the places of what is read with no scoreboard: one for each queue, where it ends
+when a later one of that queue has read its own, and one for all others, where nothing ends it."""
 
 State = tuple[int, ...]
-"""For each scoreboard, and for products: what is under way, as bits."""
+"""For each place: what is under way, as bits."""
 
-NOTHING: State = (0,) * (2 * SCOREBOARDS + 2)
+NOTHING: State = (0,) * (UNTOLD + len(QUEUES) + 1)
 _COMMITS = ("LDGDEPBAR", "UTMACMDFLUSH")
 _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
@@ -31,6 +34,7 @@ class Step:
 
     ends: int  # the places that it waits for, a bit each
     takes: list[tuple[int, int]]  # (place, bits) that are under way from then on
+    joins: tuple[int, int] | None = None  # (from, to) which place what is under way there goes
 
     def __call__(self, state: State) -> State:
         """Return the state after it."""
@@ -39,6 +43,10 @@ class Step:
             now = [0 if self.ends >> place & 1 else each for place, each in enumerate(now)]
         for place, bits in self.takes:
             now[place] |= bits
+        if self.joins:
+            place, to = self.joins
+            now[to] |= now[place]
+            now[place] = 0
         return tuple(now)
 
 
@@ -71,6 +79,11 @@ def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
                 entering[to] = merged
                 work.append(to)
     return entering
+
+
+def queue(op: str) -> int:
+    """Return the place of what an instruction reads with no scoreboard."""
+    return UNTOLD + (QUEUES.index(op) if op in QUEUES else len(QUEUES))
 
 
 def committing(flow: Flow) -> int:

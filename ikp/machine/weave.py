@@ -8,22 +8,28 @@ one of the registers or take the scoreboard, before the next record, or at the e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import sequences
+from ikp.machine import forms, sequences
 from ikp.machine.assembler import NOP, Step, assemble
-from ikp.machine.forms import Forms
+from ikp.machine.chips import HOPPER, Chip
+from ikp.machine.choosing import Chooser, used
 from ikp.machine.places import Place, marks
-from ikp.machine.resources import span
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
 from ikp.machine.stretches import Point
+
+
+class NoRoomError(PatchError):
+    """A kernel has no registers for what every kernel needs: with more of them, it has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,14 +60,14 @@ class Weaver:
     Args:
         room: what is free where.
         frame: what is kept for records throughout.
-        registers: how many registers the code may use.
         places: what is recorded, from ``Places``.
+        chip: what the kernel is for.
     """
 
     room: Room
     frame: Frame
-    registers: int
     places: list[Place]
+    chip: Chip = HOPPER
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 1  # records that a warp makes; None where loops say how many
@@ -81,32 +87,33 @@ class Weaver:
         """
         self.names = [name]
         self._ranges()
-        entry = self._entry(language)
-        exits = list(self._exits(sequences.range_tag(region_id(name))))
+        entry = self._entry(region_id(name), language)
+        code = self.room.liveness.flow.code.instructions
+        leaving = [(at, each) for at, each in enumerate(code) if each.op == "EXIT"]
+        exits = [self._exit(at, each) for at, each in leaving if not each.never_runs]
         for site, run in self._runs.items():
             if run.stores:
-                words = _members(run.scratch.first, run.scratch.last)
-                self._wait_behind(site, run.scratch, words)
+                self._wait_behind(site, run.scratch)
         return [entry, *self._written(), *exits]
 
     def _ranges(self) -> None:
-        kept = _kept([each for each in self.places if each.end], self._first_kept)
-        lost = {id(each) for each in self.places if each.end and not self._fits(each, kept)}
-        for point, place, opens in marks([each for each in self.places if id(each) not in lost]):
+        kept = _kept([each for each in self.places if each.end], self._for_starts)
+        chosen = {id(each) for each in self.places if each.end and self._fits(each, kept)}
+        found = [each for each in self.places if id(each) in chosen]
+        stores = {_Site.of(each.end) for each in found if each.end}
+        for point, place, opens in marks(found):
             site = _Site.of(point)
-            run = self._runs.setdefault(site, _Run(self._scratch(site)))
-            uniform = kept[id(place)]
+            if site not in self._runs:
+                self._runs[site] = _Run(self._scratch(site, site in stores), stores=site in stores)
+            run, uniform = self._runs[site], kept[id(place)]
+            assert uniform is not None  # noqa: S101 - for the type checker
             if opens:
-                register = run.scratch.first + 1
-                run.steps += [
-                    *sequences.start(self.frame, register),
-                    *sequences.keep(self.frame, uniform, register),
-                ]
+                register = run.scratch.last
+                run.steps += [*sequences.start(register), *sequences.keep(uniform, register)]
             else:
                 tag = sequences.range_tag(region_id(place.name))
                 made = sequences.end(self.frame, run.scratch, tag, uniform)
                 run.steps += [made[0].after(place.waits), *made[1:]]
-                run.stores = True
                 self._count(point)
                 self.names.append(place.name)
         self.names = list(dict.fromkeys(self.names))
@@ -118,79 +125,54 @@ class Weaver:
         self.most = None if again or self.most is None else self.most + 1
 
     @property
-    def _first_kept(self) -> int:
-        return self.frame.uniform + sequences.UNIFORMS
+    def _for_starts(self) -> list[int]:
+        """Uniform registers that nobody else uses."""
+        return [each for each in self.room.unused_uniform if each not in self.frame.all]
 
-    def _fits(self, place: Place, kept: dict[int, int]) -> bool:
+    def _fits(self, place: Place, kept: dict[int, int | None]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
         assert place.end is not None  # noqa: S101 - for the type checker
-        why = "no uniform register is" if kept[id(place)] >= self.frame.chip.uniforms else ""
-        for point in (place.start, place.end):
-            why = why or self._lacking(self._spare(_Site.of(point)))
+        why = "no uniform register is" if kept[id(place)] is None else ""
+        for point, stores in ((place.start, False), (place.end, True)):
+            made = self._choices(_Site.of(point), stores)
+            why = why or (made if isinstance(made, str) else "")
         if why:
             self.notes.append(f"{place.name} is not recorded: {why} free there.")
         return not why
 
-    @staticmethod
-    def _lacking(spare: Spare) -> str:
-        if not spare.pairs or len(spare.registers) < 3:
-            return f"only {len(spare.registers)} registers are"
-        if not spare.predicates:
-            return "no predicate is"
-        return "" if spare.scoreboards else "no scoreboard is"
+    def _scratch(self, site: _Site, stores: bool) -> Scratch:
+        made = self._choices(site, stores)
+        assert not isinstance(made, str)  # noqa: S101 - for the type checker
+        return made
 
-    def _spare(self, site: _Site) -> Spare:
-        """Return what is free at a site, the cursor aside."""
-        count = len(self.room.free)
-        spare = self.room.at(min(site.index, count - 1), self.registers)
-        cursor = self.frame.cursor
-        return replace(
-            spare,
-            registers=tuple(each for each in spare.registers if each // 2 != cursor // 2),
-            pairs=tuple(each for each in spare.pairs if each != cursor),
-            quads=tuple(each for each in spare.quads if each // 4 != cursor // 4),
-        )
+    def _choices(self, site: _Site, stores: bool) -> Scratch | str:
+        if not stores:
+            return self._chooser.for_start(site.index)
+        return self._chooser.for_record(site.index, self._ends[site] == 1)
 
-    def _scratch(self, site: _Site) -> Scratch:
-        """Return the registers and the scoreboard that the kernel leaves alone for longest."""
-        spare = self._spare(site)
-        free = set(spare.registers)
-        rows = [(pair, pair + 2) for pair in spare.pairs if pair % 4 == 0 and pair + 2 in free]
-        pair = spare.pairs[0]
-        apart = [(pair, each) for each in spare.registers if each // 2 != pair // 2]
-        _, board, first, last = max(
-            (self._reach(site.index, _members(*words), board), -board, *words)
-            for words in rows or apart
-            for board in spare.scoreboards
-        )
-        return Scratch(first, last, spare.predicates[-1], -board)
+    @cached_property
+    def _ends(self) -> Counter[_Site]:
+        """How many places end at a site."""
+        return Counter(_Site.of(each.end) for each in self.places if each.end)
 
-    def _reach(self, index: int, registers: int, board: int) -> int:
-        """Return how many instructions pass until the kernel needs one of these."""
-        end = self._block_end(index)
-        for at in range(index, end):
-            if self._needs(at, registers, board):
-                return at - index
-        return end - index
+    @cached_property
+    def _chooser(self) -> Chooser:
+        points = [p for each in self.places if each.end for p in (each.start, each.end)]
+        ours = frozenset(_Site.of(point).index for point in points)
+        return Chooser(self.room, ours, self.chip.starts_wait)
 
-    def _block_end(self, index: int) -> int:
-        graph = self.room.liveness.flow.graph
-        return graph.blocks[graph.block(index)].end
-
-    def _needs(self, at: int, registers: int, board: int) -> bool:
-        controls = self.room.liveness.flow.code.controls
-        taken = board in (controls.writes[at], controls.reads[at])
-        return taken or bool(self.room.liveness.effects[at].writes & registers)
-
-    def _wait_behind(self, site: _Site, scratch: Scratch, registers: int) -> None:
+    def _wait_behind(self, site: _Site, scratch: Scratch) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
-        end = self._block_end(site.index)
+        registers, board = used(scratch), scratch.scoreboard
+        end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
         later = sorted(each for each in self._runs if each > site)
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
+            if met is None and choose.waits(at, board):
+                return
             last = at in jumps or at == end - 1
-            if met is not None or last or self._needs(at, registers, scratch.scoreboard):
+            if met is not None or last or choose.needs(at, registers, board):
                 there = met or _Site(at, 1)
                 waits = self._late if there == site else self._waits
                 waits[there] = waits.get(there, 0) | scratch.busy
@@ -204,69 +186,65 @@ class Weaver:
             steps += run.steps if run else []
             steps += [NOP.after(late)] if late else []
             board = run.scratch.scoreboard if run else 0
-            yield Before(site.index, tuple(assemble(steps, board, "RP")), site.rank == 0)
+            yield Before(site.index, self._assembled(steps, board, "RP"), site.rank == 0)
 
-    def _entry(self, language: Language) -> Before:
-        spare, own = self._spare(_Site(0, 0)), set(range(sequences.SCRATCH))
-        quads = [each for each in spare.quads if not own & set(range(each, each + 4))]
-        pairs = [each for each in spare.pairs if not own & {each, each + 1}]
-        boards = spare.scoreboards
-        choices = [
-            (self._reach(0, span(quad, 4) | span(pair, 2), board), quad, pair, board)
-            for quad in quads
-            for pair in pairs
-            if pair // 4 != quad // 4
-            for board in boards
-        ]
-        if not choices:
-            raise PatchError("no registers are free for records at the kernel's entry.")
-        _, quad, pair, board = max(choices)
-        scratch = Scratch(quad, quad + 2, 3, board, pair)
-        steps = sequences.entry(self.frame, scratch, language)
-        self._wait_behind(_Site(0, 0), scratch, span(scratch.quad, 4) | span(scratch.address, 2))
-        return Before(0, tuple(assemble(steps, board)), skipped=True)
+    def _entry(self, whole: int, language: Language) -> Before:
+        if self.room.allowed[0] < sequences.ENTRY_REGISTERS:
+            raise NoRoomError("it has too few registers for what records need at its entry.")
+        steps = sequences.entry(self.frame, _ENTRY_BOARD, whole, language)
+        return Before(0, self._assembled(steps, _ENTRY_BOARD), skipped=True)
 
-    def _exits(self, tag: int) -> Iterable[Before]:
-        for at, instruction in enumerate(self.room.liveness.flow.code.instructions):
-            if instruction.op != "EXIT" or instruction.never_runs:
-                continue
-            spare = self._spare(_Site(at, 1))
-            quads = spare.quads
-            pairs = [each for each in spare.pairs if quads and each // 4 != quads[-1] // 4]
-            if not (quads and pairs and spare.predicates and spare.scoreboards):
-                raise PatchError(
-                    f"no registers are free for records where the kernel ends, at instruction {at}."
-                )
-            scratch = Scratch(
-                *(quads[-1], quads[-1] + 2, spare.predicates[-1], spare.scoreboards[-1], pairs[-1])
+    def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        return tuple(assemble(self.chip.fitted(steps), board, settled))
+
+    def _exit(self, at: int, instruction: Instruction) -> Before:
+        """Return what stands before an EXIT. Where stores read all that is free, it waits."""
+        waits, spare = 0, self.room.at(at)
+        rows = _rows(spare)
+        if not rows:
+            waits, spare = self.room.flight.held(at), self.room.waited(at)
+            rows = _rows(spare)
+        if not rows:
+            raise NoRoomError(
+                f"no registers are free for records where the kernel ends, at instruction {at}."
             )
-            steps = sequences.leave(self.frame, scratch, tag)
-            # Those that an EXIT lets go on use these registers: all stores must have read them.
-            steps += [NOP.after(scratch.busy)] if instruction.guard else []
-            steps = [*_unless_staying(self.frame.chip.forms, instruction, len(steps)), *steps]
-            yield Before(at, tuple(assemble(steps, scratch.scoreboard)))
+        (address, *quads), board = rows, spare.scoreboards[-1]
+        steps = sequences.leave(self.frame, quads, address, spare.predicates[-1])
+        steps[0] = steps[0].after(waits)
+        # Those that an EXIT lets go on use these registers: all stores must have read them.
+        steps += [NOP.after(1 << board)] if instruction.guard else []
+        steps = [*_unless_staying(instruction, len(steps)), *steps]
+        return Before(at, self._assembled(steps, board))
 
 
-def _kept(places: list[Place], first: int) -> dict[int, int]:
+_ENTRY_BOARD = 0
+
+
+def _rows(spare: Spare) -> list[int]:
+    """Return a pair for an address and up to four rows of four, each its first; or nothing."""
+    if not (spare.predicates and spare.scoreboards):
+        return []
+    quads = list(spare.quads[-5:])
+    pair = next((each for each in spare.pairs[::-1] if each // 4 * 4 not in quads), None)
+    if pair is None and quads:
+        pair = quads.pop(0)
+    return [pair, *quads[-4:]] if pair is not None and quads else []
+
+
+def _kept(places: list[Place], free: list[int]) -> dict[int, int | None]:
     """Return a uniform register for each place's start: nested places have different ones."""
-    made: dict[int, int] = {}
+    made: dict[int, int | None] = {}
     around: list[Place] = []
     for _, place, opens in marks(places):
         if opens:
-            made[id(place)] = first + len(around)
+            made[id(place)] = free[len(around)] if len(around) < len(free) else None
             around.append(place)
         else:
             around.remove(place)
     return made
 
 
-def _members(first: int, last: int) -> int:
-    """Return the registers that a record is made in, as bits."""
-    row = first % 4 == 0 and last == first + 2  # stored at once, with what stands behind it
-    return span(first, 4) if row else span(first, 2) | span(last, 1)
-
-
-def _unless_staying(forms: Forms, leaving: Instruction, steps: int) -> list[Step]:
+def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:
     """Have threads that an EXIT lets go on skip so many steps."""
     guard = leaving.guard
     if not guard:

@@ -127,6 +127,9 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         if used != str(launcher.plan):
             parts.append(f"marked at {used}: the compiler refused marks in its source")
         lines.append("; ".join(parts))
+    if launcher.aside:
+        libraries = ", ".join(sorted(launcher.aside))
+        lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")
     if launcher.recorded:
         lines.append(f"marks: {launcher.plan}.")
     return lines

@@ -19,6 +19,7 @@ class Watched(Protocol):
     plan: Plan
     recorded: Counter[str]  # launches, by kernel
     plain: Counter[tuple[str, str]]  # launches that are not recorded, by kernel and reason
+    aside: set[str]  # libraries whose kernels run plain, because nobody has named them
 
     def stepping_in(self) -> AbstractContextManager[None]:
         """Have every launch in this process go through this, until that is left.

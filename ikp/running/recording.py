@@ -10,11 +10,12 @@ import json
 import os
 import sys
 import warnings
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ikp.errors import IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
@@ -120,10 +121,24 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     session = None if forked else options.session().__enter__()
     launcher.session = _Forked() if forked else lambda: session
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
-    stepped_in = launcher.stepping_in()
-    stepped_in.__enter__()
+    stepped_in = ExitStack()
+    stepped_in.enter_context(launcher.stepping_in())
+    if launcher.plan.level == "machine" and not forked:
+        _beside(launcher, stepped_in)
     frames.hide()
     return Recording(options, launcher, session, stepped_in)
+
+
+def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
+    """Step in where kernels are launched that the launcher does not know how to meet."""
+    from ikp import registry
+
+    for backend in registry.own().values():
+        if hasattr(backend, "beside"):
+            try:
+                stepped_in.enter_context(backend.beside(launcher))
+            except IkpError as error:
+                say(f"kernels that Triton does not launch run plain: {error}")
 
 
 class _Forked:
@@ -149,7 +164,7 @@ class Recording:
     options: Options
     launcher: Watched
     session: profile | None  # None: kernels run plain
-    stepped_in: AbstractContextManager[None]  # steps out when nobody holds it
+    stepped_in: ExitStack  # steps out when nobody holds it
 
     def step_out(self) -> None:
         """Launch kernels as the program does. Later, Python takes modules apart in any order."""

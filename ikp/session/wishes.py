@@ -99,10 +99,12 @@ def _installed_backend() -> str:
 
     own, packages = registry.own(), registry.packages()
     for name in own:
-        if find_spec(packages[name]) is not None:
+        if own[name].languages and find_spec(packages[name]) is not None:
             return name
     installs: dict[str, list[str]] = {}
     for name, kind in own.items():
+        if not kind.languages:
+            continue
         pip = registry.remedy_for(registry.BACKENDS, name, packages[name])
         installs.setdefault(pip or "", []).extend(each.name for each in kind.languages)
     remedies = (f"{pip} ({' and '.join(languages)})" for pip, languages in installs.items())

@@ -42,7 +42,8 @@ LAUNCH_WORDS = {
     "first_block": 68,
     "block_step": 72,
     "block_count": 76,
-    "reserved": 80,
+    "whole": 80,
+    "reserved": 84,
 }
 WIDE = abi.WIDE_RECORD.itemsize
 SLOT_WORDS = {

@@ -67,6 +67,30 @@ def test_outside_a_session_and_with_recording_off_it_runs_plain() -> None:
     assert len(prof.trace.launches) == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_a_graph_records_and_keeps_its_last_replay() -> None:
+    plain = product(unedited.matmul)
+    marked = ikp.instrument(unedited.matmul, detail="loops", level="machine")
+    torch.manual_seed(0)
+    a = torch.randn((M, K), device="cuda", dtype=torch.float16)
+    b = torch.randn((K, N), device="cuda", dtype=torch.float16)
+    c = torch.zeros((M, N), device="cuda", dtype=torch.float16)
+    graph = torch.cuda.CUDAGraph()
+    with ikp.profile() as prof:
+        with torch.cuda.graph(graph):
+            marked[(TILES,)](a, b, c, M, N, K, **SIZES, num_warps=WARPS, num_stages=STAGES)
+        for _ in range(3):
+            c.zero_()
+            graph.replay()
+    assert torch.equal(c, plain)
+    (launch,) = prof.trace.launches
+    assert launch.relaunches == 2
+    assert launch.dropped == 0
+    assert prof.trace.slots.finished.all()
+    graph.replay()  # into memory that outlives the session
+    torch.cuda.synchronize()
+
+
 def test_a_session_that_asks_for_more_is_refused_in_words() -> None:
     marked = ikp.instrument(unedited.matmul, detail="kernel", level="machine")
     with ikp.profile(clock="globaltimer"), pytest.raises(ikp.IkpError, match="globaltimer"):

@@ -16,10 +16,11 @@ from ikp.machine.chips import HOPPER, Chip
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12}
-_TIMES |= {0x812: 13, 0xC0C: 13, 0x80C: 13}
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12, 0x890: 6, 0xC82: 6}
 _USUAL = 5
-_SLOW = {0x919, 0x3C2, 0x7AC}
+_GUARDS = 8
+"""A predicate guards an instruction so many cycles after an operation could read it."""
+_SLOW = {0x919, 0xB82, 0x3C2, 0x7AC}
 _STORES = {0x986, 0x98E}
 
 
@@ -43,6 +44,11 @@ class Machine:
     stores: int = 0
     chip: Chip = HOPPER
 
+    @property
+    def descriptor(self) -> int:
+        """Where the constants say what global memory is."""
+        return self.chip.places.get(0x208, 0x208)
+
     def put(self, address: int, words: Sequence[int]) -> None:
         """Store words; outside of the memory is an error."""
         at = address - self.base
@@ -64,10 +70,11 @@ class Warp:
     ready: dict[tuple[str, int], int] = field(default_factory=dict)
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
     reading: dict[tuple[str, int], int] = field(default_factory=dict)
+    elected: int = 0  # the thread that an election chooses
 
     def __post_init__(self) -> None:
         self.r[255] = 0
-        self.u[self.machine.chip.forms.no_uniform] = 0
+        self.u[self.machine.chip.no_uniform] = 0
         self.p[7] = True
 
     def run(self, words: Sequence[int]) -> None:
@@ -88,7 +95,7 @@ class Warp:
 
     def _execute(self, word: int, at: int) -> int:
         opcode = bits(word, 0, 12)
-        guard = self.p[self._read("P", bits(word, 12, 3))].copy()
+        guard = self.p[self._read("P", bits(word, 12, 3), _GUARDS)].copy()
         active = ~guard if bits(word, 15, 1) else guard
         if opcode == 0x947:
             assert active.all() or not active.any(), "a branch that divides the warp"
@@ -100,8 +107,8 @@ class Warp:
         return at + 1
 
     def _distance(self, word: int) -> int:
-        """Return how many instructions a branch leads on."""
-        far, halves = self.machine.chip.forms.far, (word & (1 << 64) - 1, word >> 64)
+        """Return how many instructions a branch leads over."""
+        far, halves = self.machine.chip.far, (word & (1 << 64) - 1, word >> 64)
         offset = at = 0
         for half, first, count in far.parts:
             offset |= bits(halves[half], first, count) << at
@@ -110,11 +117,11 @@ class Warp:
         assert offset * far.unit % 16 == 0
         return offset * far.unit // 16
 
-    def _read(self, file: str, number: int) -> int:
+    def _read(self, file: str, number: int, later: int = 0) -> int:
         if (file, number) in self.writing:
             raise HazardError(f"{file}{number} is in flight")
-        if self.ready.get((file, number), 0) > self.machine.now:
-            early = self.ready[file, number] - self.machine.now
+        if self.ready.get((file, number), 0) + later > self.machine.now:
+            early = self.ready[file, number] + later - self.machine.now
             raise HazardError(f"{file}{number} is read {early} cycles early")
         return number
 
@@ -132,9 +139,10 @@ class Warp:
         if (file, number) in self.reading:
             raise HazardError(f"{file}{number} is still to be read")
         if opcode in _SLOW:
+            assert bits(word, 110, 3) < 6, "nobody can wait for it"
             self.writing[file, number] = bits(word, 110, 3)
-        else:
-            self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
+            return
+        self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
 
     def set(self, word: int, value: object, active: np.ndarray, offset: int = 0) -> None:
         """Set the register that bits 16 to 23 name."""
@@ -144,7 +152,7 @@ class Warp:
             self.r[number] = np.where(active, np.asarray(value, np.uint64) & _WORD, self.r[number])
 
     def set_uniform(self, word: int, value: int, offset: int = 0) -> None:
-        """Set the uniform register that bits 16 to 23 name."""
+        """Set the uniform register that bits 16 to 21 name."""
         self.wrote(word, "U", bits(word, 16, 8) + offset)
         self.u[bits(word, 16, 8) + offset] = int(value) & _WORD
 
@@ -175,17 +183,25 @@ def _constant(w: Warp, word: int, active: np.ndarray) -> None:
         w.set_uniform(word, w.machine.constants[bank, offset + 4], 1)
 
 
-def _add(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
+def _load_constant(w: Warp, word: int, active: np.ndarray) -> None:
+    bank, offset = bits(word, 54, 5), bits(word, 40, 14) * 4
+    for number in range({0x8: 1, 0xA: 2}[bits(word, 72, 4)]):
+        w.set(word, np.uint64(w.machine.constants[bank, offset + 4 * number]), active, number)
 
 
-def _sum_of(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set(word, w.reg(word, 24) + w.reg(word, 32), active)
+def _elect(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 16, 8) == w.machine.chip.no_uniform and bits(word, 87, 4) == 7
+    w.set_predicate(word, np.arange(LANES) == w.elected, active)
 
 
-def _subtract_uniform(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 63, 1)
-    w.set(word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active)
+def _below_other(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 87, 4) == 7
+    w.set_predicate(word, w.reg(word, 24) < w.reg(word, 32), active)
+
+
+def _scaled(w: Warp, word: int, active: np.ndarray) -> None:
+    made = (w.reg(word, 24) << np.uint64(bits(word, 75, 5))) + np.uint64(w.uniform(word, 32))
+    w.set(word, made, active)
 
 
 def _store(w: Warp, word: int, active: np.ndarray) -> None:
@@ -193,7 +209,7 @@ def _store(w: Warp, word: int, active: np.ndarray) -> None:
     low, high, value = bits(word, 24, 8), bits(word, 24, 8) + 1, bits(word, 32, 8)
     offset = bits(word, 40, 24)
     offset -= (offset >> 23) << 24
-    descriptor = w.machine.constants[0, w.machine.chip.places.descriptor]
+    descriptor = w.machine.constants[0, w.machine.descriptor]
     assert w.u[w._read("U", bits(word, 64, 8))] == descriptor
     registers = [low, high, *range(value, value + count)]
     for number in registers:
@@ -223,7 +239,8 @@ def _below(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _differs(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set_predicate(word, w.reg(word, 24) != bits(word, 32, 32), active)
+    same = w.reg(word, 24) == bits(word, 32, 32)
+    w.set_predicate(word, {2: same, 5: ~same}[bits(word, 76, 3)], active)
 
 
 def _choose(w: Warp, word: int, active: np.ndarray) -> None:
@@ -236,6 +253,24 @@ def _late_to_uniform(w: Warp, word: int, active: np.ndarray) -> None:
     w.reading["R", bits(word, 24, 8)] = bits(word, 110, 3)
 
 
+def _add(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
+
+
+def _sum_of(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.reg(word, 24) + w.reg(word, 32), active)
+
+
+def _subtract_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 63, 1)
+    w.set(word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active)
+
+
+def _move_constant(w: Warp, word: int, active: np.ndarray) -> None:
+    bank, offset = bits(word, 54, 5), bits(word, 38, 16)
+    w.set(word, np.uint64(w.machine.constants[bank, offset]), active)
+
+
 def _any_bit(w: Warp, word: int, active: np.ndarray) -> None:
     w.set_predicate(word, (w.reg(word, 24) & np.uint64(bits(word, 32, 32))) != 0, active)
 
@@ -246,14 +281,23 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x919: _special,
     0xAB9: _constant,
     0x424: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
-    0x224: lambda w, word, active: w.set(word, w.reg(word, 64), active),
+    0x224: lambda w, word, active: w.set(
+        word, w.reg(word, 24) * w.reg(word, 32) + w.reg(word, 64), active
+    ),
+    0x82F: _elect,
+    0xB82: _load_constant,
+    0x20C: _below_other,
+    0xC11: _scaled,
+    0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
+    0xC82: lambda w, word, active: w.set_uniform(word, w.uniform(word, 32)),
     0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     0x2CA: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
+    0x3C2: _late_to_uniform,
+    0x7AC: _constant,
+    0xA02: _move_constant,
     0x802: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
     0x202: lambda w, word, active: w.set(word, w.reg(word, 32), active),
     0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
-    0x3C2: _late_to_uniform,
-    0x7AC: _constant,
     **dict.fromkeys((0x836, 0x810, 0x835), _add),
     **dict.fromkeys((0x210, 0x235), _sum_of),
     **dict.fromkeys((0xC10, 0xC35), _subtract_uniform),

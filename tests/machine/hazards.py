@@ -19,7 +19,9 @@ def hazards(code: Liveness) -> list[str]:
     states, waits = Flight(code).states, code.flow.code.controls.waits
     found = []
     for at, instruction in enumerate(code.flow.code.instructions):
-        in_flight = states[at][UNTOLD]
+        in_flight = 0
+        for untold in states[at][UNTOLD:]:
+            in_flight |= untold
         for board in range(SCOREBOARDS):
             if not waits[at] >> board & 1:
                 in_flight |= states[at][board] | states[at][OPERANDS + board]

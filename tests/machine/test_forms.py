@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from ikp.machine import forms as f
 from ikp.machine.assembler import Step
 from ikp.machine.chips import CHIPS
-from ikp.machine.forms import Forms
 from tests.machine.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -19,44 +19,59 @@ _CONTROL = (1 << 105) - 1
 R = r"R(\d+)"
 U = r"UR(\d+)"
 HEX = r"(-?0x[0-9a-f]+)"
-BANK = rf"c\[{HEX}\]\[(?:{HEX}|URZ)\]"
+BANK = rf"c\[{HEX}\]\[(?:{HEX}|U?RZ)\]"
 PLACE = rf"\[{R}\.64(?:\+{HEX})?\]"
 _SPECIAL = {"TID.X": 0x21, "TID.Y": 0x22, "TID.Z": 0x23, "CTAID.X": 0x25, "CTAID.Y": 0x26}
 _SPECIAL |= {"CTAID.Z": 0x27, "VIRTUALSMID": 0x43}
 FORMS: dict[str, Callable[..., Step]] = {
-    rf"CS2R\.32 {R}, SR_CLOCKLO": Forms.clock,
-    rf"CS2R {R}, SR_CLOCKLO": lambda f, a: f.wide(a, f.CLOCK),
-    rf"CS2R {R}, SR_GLOBALTIMERLO": lambda f, a: f.wide(a, f.GLOBAL_TIMER),
-    rf"S2R {R}, SR_([A-Z.]+)": lambda f, a, name: f.special(a, _SPECIAL[name]),
-    rf"(?:ULDC|LDCU) {U}, {BANK}": lambda f, a, b, c: f.constant(a, b, c or 0),
-    rf"(?:ULDC|LDCU)\.64 {U}, {BANK}": lambda f, a, b, c: f.constant(a, b, c or 0, pair=True),
-    rf"(?:IMAD\.MOV\.U32|MOV) {R}(?:, RZ, RZ)?, {HEX}": lambda f, a, b: f.immediate(a, b),
-    rf"(?:IMAD\.MOV\.U32|MOV) {R}(?:, RZ, RZ)?, {R}": lambda f, a, b: f.copy(a, b),
-    rf"(?:IMAD\.U32|MOV) {R}(?:, RZ, RZ)?, {U}": lambda f, a, b: f.from_uniform(a, b),
-    rf"R2UR {U}, {R}": lambda f, a, b: f.to_uniform(a, b),
-    rf"(?:VIADD|IADD3|IADD) {R}, {R}, {HEX}(?:, RZ)?": lambda f, a, b, c: f.add(a, b, c),
-    rf"IADD3? {R}, {R}, -{U}(?:, RZ)?": lambda f, a, b, c: f.subtract_uniform(a, b, c),
-    rf"IADD3? {R}, {R}, {R}(?:, RZ)?": lambda f, a, b, c: f.sum_of(a, b, c),
-    rf"IMAD {R}, {R}, {U}, {R}": lambda f, *all: f.multiply_add(*all),
-    rf"UIMAD {U}, {U}, {U}, URZ": lambda f, a, b, c: f.multiply_uniform(a, b, c),
-    rf"SHF\.R\.U32\.HI {R}, RZ, {HEX}, {R}": lambda f, a, bits, b: f.shift_right(a, b, bits),
-    rf"USHF\.R\.U32\.HI {U}, URZ, {HEX}, {U}": lambda f, a, bits, b: f.shift_uniform_right(
-        a, b, bits
+    rf"CS2R\.32 {R}, SR_CLOCKLO": f.clock,
+    rf"CS2R {R}, SR_CLOCKLO": lambda a: f.wide(a, f.CLOCK),
+    rf"CS2R {R}, SR_GLOBALTIMERLO": lambda a: f.wide(a, f.GLOBAL_TIMER),
+    rf"S2R {R}, SR_([A-Z.]+)": lambda a, name: f.special(a, _SPECIAL[name]),
+    rf"(?:ULDC|LDCU) {U}, {BANK}": lambda a, b, c: f.constant(a, b, c or 0),
+    rf"(?:ULDC|LDCU)\.64 {U}, {BANK}": lambda a, b, c: f.constant(a, b, c or 0, pair=True),
+    rf"(?:LDC|MOV) {R}, {BANK}": lambda a, b, c: f.load_constant(a, b, c or 0),
+    rf"LDC\.64 {R}, {BANK}": lambda a, b, c: f.load_constant(a, b, c or 0, pair=True),
+    rf"UMOV {U}, URZ": lambda a: f.copy_uniform(a, f.URZ),
+    rf"UIADD3 {U}, {U}, {HEX}, URZ": f.add_uniform,
+    rf"LEA {R}, {R}, {U}, {HEX}": f.scaled,
+    rf"IMAD {R}, {R}, {R}, {R}": f.multiply,
+    rf"IMAD {R}, {R}, {R}, RZ": lambda a, b, c: f.multiply(a, b, c, f.RZ),
+    r"ELECT P(\d), URZ, PT": f.elect,
+    rf"ISETP\.GE\.U32\.AND P(\d), PT, {R}, {R}, PT": lambda a, b, c: _changed(
+        f.below_other(a, b, c), 7 << 12
     ),
-    rf"LOP3\.LUT P(\d), RZ, {R}, {HEX}, RZ, 0xc0, !PT": lambda f, a, b, c: f.any_bit(a, b, c),
+    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {U}, P(\d)": lambda a, b, c, d: f.below(
+        a, b, c, where=d
+    ),
+    rf"ISETP\.NE\.U32\.AND P(\d), PT, RZ, {U}, P(\d)": lambda a, b, c: _changed(
+        f.below(a, f.RZ, b, where=c), 4 << 12
+    ),
+    rf"(?:IMAD\.MOV\.U32|MOV) {R}(?:, RZ, RZ)?, {HEX}": f.immediate,
+    rf"(?:IMAD\.MOV\.U32|MOV) {R}(?:, RZ, RZ)?, {R}": f.copy,
+    rf"(?:IMAD\.U32|MOV) {R}(?:, RZ, RZ)?, {U}": f.from_uniform,
+    rf"R2UR {U}, {R}": f.to_uniform,
+    rf"(?:VIADD|IADD3|IADD) {R}, {R}, {HEX}(?:, RZ)?": f.add,
+    rf"IADD3? {R}, {R}, -{U}(?:, RZ)?": f.subtract_uniform,
+    rf"IADD3? {R}, {R}, {R}(?:, RZ)?": f.sum_of,
+    rf"IMAD {R}, {R}, {U}, {R}": f.multiply_add,
+    rf"UIMAD {U}, {U}, {U}, URZ": f.multiply_uniform,
+    rf"SHF\.R\.U32\.HI {R}, RZ, {HEX}, {R}": lambda a, bits, b: f.shift_right(a, b, bits),
+    rf"USHF\.R\.U32\.HI {U}, URZ, {HEX}, {U}": lambda a, bits, b: f.shift_uniform_right(a, b, bits),
+    rf"LOP3\.LUT P(\d), RZ, {R}, {HEX}, RZ, 0xc0, !PT": f.any_bit,
     # It likes to write these two with another comparison, or with a register of the thread's.
-    rf"ISETP\.GE\.U32\.AND P(\d), PT, {R}, {U}, PT": lambda f, a, b, c: _changed(
+    rf"ISETP\.GE\.U32\.AND P(\d), PT, {R}, {U}, PT": lambda a, b, c: _changed(
         f.below(a, b, c), 7 << 12
     ),
-    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {R}, !P(\d)": lambda f, a, b, c, d: _changed(
+    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {R}, !P(\d)": lambda a, b, c, d: _changed(
         f.below(a, b, c, unless=d), 1 << 27, 0x0E00
     ),
-    rf"ISETP\.NE\.U32\.AND P(\d), PT, {R}, {HEX}, PT": lambda f, a, b, c: f.differs(a, b, c),
-    rf"SEL {R}, {R}, {HEX}, P(\d)": lambda f, *all: f.choose(*all),
-    rf"STG\.E {PLACE}, {R}": lambda f, a, o, v: f.store(a, o or 0, v, 1, 0),
-    rf"STG\.E\.64 {PLACE}, {R}": lambda f, a, o, v: f.store(a, o or 0, v, 2, 0),
-    rf"STG\.E\.128 {PLACE}, {R}": lambda f, a, o, v: f.store(a, o or 0, v, 4, 0),
-    rf"REDG?\.E\.ADD\.STRONG\.GPU {PLACE}, {R}": lambda f, a, o, v: f.count_up(a, o or 0, v, 0),
+    rf"ISETP\.NE\.U32\.AND P(\d), PT, {R}, {HEX}, PT": f.differs,
+    rf"SEL {R}, {R}, {HEX}, P(\d)": f.choose,
+    rf"STG\.E {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 1, 0),
+    rf"STG\.E\.64 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 2, 0),
+    rf"STG\.E\.128 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 4, 0),
+    rf"REDG?\.E\.ADD\.STRONG\.GPU {PLACE}, {R}": lambda a, o, v: f.count_up(a, o or 0, v, 0),
 }
 """How the disassembler writes each form, whatever the chip, and who makes it of the operands."""
 
@@ -119,6 +134,27 @@ L:
  ret;
 }
 """
+ELECTED = """
+.visible .entry k(.param .u64 p, .param .u32 n, .param .u32 m) .reqntid 128
+{
+ .reg .u64 a; .reg .u32 s<8>, c, d, t, w, x, lane; .reg .pred q, el;
+ ld.param.u64 a, [p]; ld.param.u32 c, [n]; ld.param.u32 d, [m];
+ mov.u32 t, %tid.x;
+ mad.lo.u32 w, t, 16, d; shl.b32 x, t, 5; add.u32 x, x, c;
+ st.global.u32 [a+64], w; st.global.u32 [a+68], x;
+ ld.global.v4.u32 {s0, s1, s2, s3}, [a];
+ mad.lo.u32 s4, s0, s1, s2; mul.lo.u32 s5, s2, s3;
+ setp.lt.u32 q, s4, s5; selp.u32 s6, s0, s1, q;
+ st.global.v4.u32 [a+16], {s4, s5, s6, s0};
+ elect.sync lane|el, 0xffffffff;
+ setp.lt.and.u32 q, s6, c, el;
+ @q st.global.u32 [a+32], t;
+ elect.sync lane|el, 0xffffffff;
+ setp.ne.and.u32 q, d, 0, el;
+ @q st.global.u32 [a+36], t;
+ ret;
+}
+"""
 CLOCKS = """
 .visible .entry k(.param .u64 p, .param .u32 n)
 {
@@ -155,35 +191,66 @@ UNIFORM = """
 """
 
 
+EARLIER = """
+.visible .entry k(.param .u64 p, .param .u32 n)
+{
+ .reg .u64 a, b; .reg .u32 s<8>, i, w, x, y, z; .reg .pred q, r;
+ ld.param.u64 a, [p]; mov.u32 i, %tid.x; mul.wide.u32 b, i, 4; add.u64 b, b, a;
+ mov.u32 x, %ctaid.z; mov.u32 y, %nctaid.y; mul.lo.u32 z, x, y; mov.u32 x, %ctaid.x;
+ mul.lo.u32 z, z, x; shr.u32 z, z, 3; mad.lo.u32 w, i, z, i; st.global.u32 [b], w;
+ shl.b32 w, i, 5; add.u32 w, w, z; st.global.u32 [b+4096], w;
+ ld.global.v4.u32 {s0, s1, s2, s3}, [a];
+ mad.lo.u32 s4, s0, s1, s2; mul.lo.u32 s5, s2, s3;
+ setp.lt.u32 q, s4, s5; selp.u32 s6, s0, s1, q;
+ st.global.v4.u32 [a+16], {s4, s5, s6, s0};
+ setp.gt.u32 r, s0, 9;
+ setp.lt.and.u32 q, s6, z, r; @q st.global.u32 [a+32], s6;
+ setp.gt.u32 r, s1, 9;
+ setp.ne.and.u32 q, z, 0, r; @q st.global.u32 [a+36], s5;
+ ret;
+}
+"""
+"""What ``ELECTED`` has beside that, for chips that can't elect a thread."""
 TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
-_TO_UNIFORM = ("R2UR UR19, R8", 0x000E000000000000081373C2)
-"""On sm_80: no PTX was found that makes it. Of a kernel of torch 2.11, cu128."""
+_OF_LIBRARIES = [
+    ("R2UR UR19, R8", 0x000E000000000000081373C2),
+    ("UMOV UR4, URZ", 0x080000000000003F00047C82),
+]
+"""On sm_80, no PTX was found that makes these. Of kernels of torch 2.11, cu128."""
+_EXPANDED = ("ELECT", r"LDC\.64")
+"""What several instructions stand for on sm_80."""
 
 
 def _module(target: str) -> list[tuple[str, int]]:
     """Assemble all kernels at once: the disassembler takes its time to start."""
-    number = int(target[3:].rstrip("a"))
-    kernels = [KERNEL, LOOPS, CLOCKS, UNIFORM, *([BULK] if number >= 90 else [])]
+    later = _number(target) >= 90
+    kernels = [KERNEL, LOOPS, CLOCKS, UNIFORM, *([ELECTED, BULK] if later else [EARLIER])]
     numbered = [
         each.replace(" k(", f" k{at}(").replace("cell", f"cell{at}")
         for at, each in enumerate(kernels)
     ]
     made = assembled("".join(numbered), target)
-    return made if number >= 90 else [*made, _TO_UNIFORM]
+    return made if later else [*made, *_OF_LIBRARIES]
+
+
+def _number(target: str) -> int:
+    return int(target[3:].rstrip("a"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_forms_are_what_the_assembler_makes(target: str) -> None:
-    f, unseen = next(each.forms for each in CHIPS if each.name == target.rstrip("a")), set(FORMS)
+    chip = next(each for each in CHIPS if each.name == target.rstrip("a"))
+    chip = replace(chip, places={})  # the operands are this chip's own
+    unseen = {form for form in FORMS if not (chip.starts_wait and form.startswith(_EXPANDED))}
     for text, word in _module(target):
         guard, plain = re.fullmatch(r"(?:@(\S+) )?(.*)", text).groups()
         plain = re.sub(r"desc\[UR\d+\]|\.reuse", "", plain)
-        plain = plain.replace("PT, PT, ", "") if "IADD3" in plain else plain
+        plain = re.sub("U?PT, U?PT, ", "", plain) if "IADD3" in plain else plain
         for form, make in FORMS.items():
             found = re.fullmatch(form, plain)
             if not found or "LANEID" in plain or (guard and "U" in guard):
                 continue
-            step = make(f, *map(_operand, found.groups()))
+            (step,) = chip.fitted([make(*map(_operand, found.groups()))])
             if step.low & 0xFFF != word & 0xFFF:
                 continue  # the same thing, done by another instruction
             if guard:

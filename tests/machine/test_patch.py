@@ -10,8 +10,11 @@ import pytest
 
 from ikp.errors import PatchError
 from ikp.machine.cubin import Cubin
+from ikp.machine.handed import registers_at
 from ikp.machine.patch import Patch, patch
 from ikp.machine.reading import read
+from ikp.machine.resources import R
+from ikp.machine.room import RESERVED
 from ikp.machine.sass import Instruction
 from ikp.machine.sequences import CELL
 from tests.machine.assembled import cubin
@@ -25,30 +28,11 @@ OTHERS = ("matmul sm_80", "matmul sm_100", "gathered sm_120")
 """Kernels for chips on which no record was ever run."""
 
 
-OURS = frozenset(
-    [
-        "CS2R",
-        "S2R",
-        "ULDC",
-        "LDCU",
-        "IMAD",
-        "MOV",
-        "IADD3",
-        "IADD",
-        "VIADD",
-        "ISETP",
-        "SEL",
-        "SHF",
-        "LOP3",
-        "R2UR",
-        "STG",
-        "RED",
-        "REDG",
-        "UIMAD",
-        "BRA",
-        "NOP",
-    ]
-)
+OURS = {
+    *("BRA", "CS2R", "ELECT", "IADD", "IADD3", "IMAD", "ISETP", "LDC", "LDCU", "LEA", "LOP3"),
+    *("MOV", "NOP", "R2UR", "RED", "REDG", "S2R", "SEL", "SHF", "STG", "UIADD3", "ULDC", "UMOV"),
+    "VIADD",
+}
 """What is put in, as the disassembler names it."""
 _ADDRESS = re.compile(r"MOV R\d+, 0x[0-9a-f]+0")
 """What may be the address to return to from a call."""
@@ -140,10 +124,52 @@ UNKNOWN_BLOCK = """
 """
 
 
+def test_a_kernel_need_not_say_how_many_threads_a_block_has():
+    made = patch(cubin(UNKNOWN_BLOCK, "sm_90a"), "k")
+    assert (made.warps, made.names) == (0, ("k",))
+
+
+GIVES_BACK = """
+.visible .entry k(.param .u64 p, .param .u32 n) .reqntid 384 .minnctapersm 1
+{
+ .reg .u64 a; .reg .u32 t, w, i, c; .reg .pred q; .reg .f32 f<8>;
+ ld.param.u64 a, [p]; ld.param.u32 c, [n]; mov.u32 t, %tid.x; shr.u32 w, t, 7;
+ setp.ne.u32 q, w, 0; @q bra CONSUMER;
+ setmaxnreg.dec.sync.aligned.u32 40;
+ mov.u32 i, 0;
+L:
+ st.global.u32 [a], i; bar.sync 1, 256; add.u32 i, i, 1; setp.lt.u32 q, i, c; @q bra L;
+ bra DONE;
+CONSUMER:
+ setmaxnreg.inc.sync.aligned.u32 232;
+ mov.u32 i, 0;
+M:
+ bar.sync 1, 256; ld.global.f32 f0, [a+16]; st.global.f32 [a+32], f0;
+ add.u32 i, i, 1; setp.lt.u32 q, i, c; @q bra M;
+DONE:
+ ret;
+}
+"""
+
+
+def test_warps_that_gave_registers_back_touch_none_of_those():
+    plain = cubin(GIVES_BACK, "sm_90a")
+    made = patch(plain, "k", detail="ops")
+    assert made.registers[0] == made.registers[1] == Cubin.read(plain).kernel("k").registers
+    code = code_of(made.cubin, "k")
+    allowed = registers_at(code.flow, made.registers[1])
+    assert set(allowed) == {made.registers[1], 40}
+    records = 0
+    for effect, most in zip(code.effects, allowed, strict=True):
+        used = (effect.reads | effect.writes) & R.all
+        records += most == 40 and used != 0
+        assert used >> (most - RESERVED) == 0
+    assert records > 20 and len(made.names) > 3
+
+
 @pytest.mark.parametrize(
     ("data", "name", "words"),
     [
-        (lambda: cubin(UNKNOWN_BLOCK, "sm_90a"), "k", "how many threads"),
         (lambda: cubin(UNKNOWN_BLOCK, "sm_90a"), "other", "no kernel 'other'"),
         (lambda: cubin(UNKNOWN_BLOCK, "sm_80"), "k", "sm_80.*IKP_UNTESTED_CHIPS=1"),
         (lambda: cubin(UNKNOWN_BLOCK, "sm_75"), "k", "for sm_75: .* for sm_80,.* sm_120 alone"),

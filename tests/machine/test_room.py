@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -132,9 +134,25 @@ def test_what_was_just_written_may_not_be_there_yet() -> None:
     assert 5 not in made.at(1).registers and 5 in made.at(3).registers
 
 
+def test_a_later_store_tells_of_an_earlier_one() -> None:
+    made = room(
+        ("STG.E desc[UR4][R2.64], R4", None, None, 0),
+        ("STS [R8], R9", None, 0, 0),
+        ("NOP", None, None, 1),  # another queue
+        ("@P0 STG.E desc[UR4][R2.64], R5", None, 1, 0),  # may be skipped
+        ("NOP", None, None, 2),
+        ("STG.E desc[UR4][R2.64], R6", None, 2, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 4),
+        ("EXIT", None, None, 0),
+    )
+    assert [4 in made.at(at).registers for at in range(9)] == [False] * 8 + [True]
+    assert 4 in made.waited(6).registers and 4 not in made.waited(5).registers
+
+
 def test_pairs_and_quads_are_aligned() -> None:
     made = room(("STS [R3], R9", None, None, 0), ("EXIT", None, None, 0))
-    spare = made.through([0], registers=13)
+    spare = replace(made, registers=13).through([0])
     assert spare.registers == (0, 2, 4, 5, 6, 7, 8, 10, 11, 12)
     assert (spare.pairs, spare.quads) == ((4, 6, 10), (4,))
     assert made.through([0]).registers == (0, 2, 4, 5, 6, 7, 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
-from ikp.machine.chips import CHIPS
+from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.sequences import Frame, Scratch
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
@@ -27,29 +28,28 @@ BASE = 0x7F42_1000_0000
 DESCRIPTOR = 0x1234
 OUTER, INNER, WHOLE = 7, 8, 9
 NAMES = {OUTER: "outer", INNER: "inner", WHOLE: "whole"}
-FRAME = Frame(cursor=22, uniform=40, cell=16)
-SCRATCH = Scratch(first=24, last=26, predicate=3, scoreboard=5, address=20)
-APART = Scratch(first=14, last=17, predicate=3, scoreboard=5)
-KEPT = FRAME.uniform + sequences.UNIFORMS
-
-OURS = {("R", number) for number in (20, 21, 22, 23, 24, 25, 26, 27)}
-"""The registers that the kernel itself never uses."""
+FRAME = Frame(40, 42, 43, 44, 45, (46, 47, 48, 49), cell=16)
+SCRATCH = Scratch(first=24, last=26, address=20, predicate=3, scoreboard=5)
+APART = Scratch(first=14, last=17, address=8, predicate=3, scoreboard=5)
+KEPT = 50
+QUADS = (24, 28)
 
 
-def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
+def launch(frame: Frame, grid, block, size, turns, *, enabled=True, chip=HOPPER):
     """Run a kernel of nothing but records; return the segment's bytes."""
     warps = -(-math.prod(block) // LANES)
     slots = math.prod(grid) * warps
     slot_bytes = (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
-    places = frame.chip.places
+    places = frame.places
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
-    constants |= {(0, places.descriptor + 4): 0}
+    constants = {(bank, chip.places.get(at, at)): word for (bank, at), word in constants.items()}
+    constants |= {(0, chip.places.get(places.descriptor, places.descriptor) + 4): 0}
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0)
     constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
-    machine = Machine(constants, bytearray(size), BASE, chip=frame.chip)
-    code = [assemble(steps, SCRATCH.scoreboard) for steps in kernel(frame)]
+    machine = Machine(constants, bytearray(size), BASE, chip=chip)
+    code = [assemble(chip.fitted(steps), SCRATCH.scoreboard) for steps in kernel(frame)]
     before, begin, inside, finish, after = code
     threads = np.arange(warps * LANES)
     x, y, z = threads % block[0], threads // block[0] % block[1], threads // block[0] // block[1]
@@ -60,9 +60,10 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
             special = dict(zip((0x21, 0x22, 0x23), (x[lanes], y[lanes], z[lanes]), strict=True))
             special |= {0x25 + i: np.full(LANES, at[i]) for i in range(3)}
             special[0x43] = np.full(LANES, number % 5)
-            running = Warp(machine, special)
+            special[0x0] = np.arange(LANES)
+            running = Warp(machine, special, elected=number % LANES)
             running.run(before)
-            assert set(running.reading) <= OURS, "the kernel may overwrite what is still to be read"
+            assert not running.reading, "the kernel may overwrite what is still to be read"
             running.run(begin)
             for _ in range(turns):
                 running.run(inside)
@@ -75,16 +76,39 @@ def kernel(frame: Frame):
     """An outer range whose start is kept, inner ones, and the range of the whole kernel."""
     wait = NOP.after(SCRATCH.busy)
     return (
-        sequences.entry(frame, SCRATCH),
-        [wait, *sequences.start(frame, 18), *sequences.keep(frame, KEPT, 18)],
+        sequences.entry(frame, SCRATCH.scoreboard, WHOLE),
+        [wait, *sequences.start(18), *sequences.keep(KEPT, 18)],
         [
             wait,
-            *sequences.start(frame, SCRATCH.quad + 1),
+            *sequences.start(SCRATCH.first + 1),
             *sequences.end(frame, SCRATCH, sequences.range_tag(INNER)),
         ],
         [wait, *sequences.end(frame, APART, sequences.range_tag(OUTER), KEPT)],
-        [wait, *sequences.leave(frame, SCRATCH, sequences.range_tag(WHOLE))],
+        [wait, *sequences.leave(frame, QUADS, 20, 3)],
     )
+
+
+@pytest.mark.parametrize(("first", "last"), [(24, 26), (24, 29), (26, 26), (26, 27)])
+def test_a_record_can_be_made_in_few_registers(first, last):
+    scratch = Scratch(first, last, address=20, predicate=3, scoreboard=5)
+    data = bytearray(abi.segment_bytes(1, 2))
+    cell = (BASE & 0xFFFFFFFF, BASE >> 32, len(data) - abi.LAUNCH_HEADER_BYTES, 1)
+    constants = {(0, offset): 1 for offset in range(0, 0x300, 4)}
+    constants |= {(3, FRAME.cell + 4 * i): word for i, word in enumerate(cell)}
+    machine = Machine(constants, data, BASE)
+    warp = Warp(machine, {number: np.zeros(LANES) for number in range(256)}, elected=7)
+    code = [
+        sequences.entry(FRAME, 5, WHOLE),
+        [*sequences.start(last), *sequences.keep(KEPT, last)],
+        sequences.end(FRAME, scratch, sequences.range_tag(INNER), KEPT),
+    ]
+    for steps, settled in zip(code, ("RUP", "RP", "RP"), strict=True):
+        warp.run(assemble(steps, scratch.scoreboard, settled))
+    at = abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES
+    made, more = np.frombuffer(bytes(data[at : at + 32]), abi.RECORD)
+    assert made["tag"] == abi.tag(Kind.RANGE, 0, INNER) and not more["tag"]
+    assert 1000 < made["start"] < made["end"] < machine.now
+    assert set(warp.reading) <= {("R", n) for n in (20, 21, *range(first, last + 4))}
 
 
 def loaded(data):
@@ -105,8 +129,8 @@ def test_every_warp_leaves_its_records(grid, block, turns, room):
     slot = heads[:, : abi.SLOT_HEADER_BYTES].copy().view(abi.SLOT_HEADER)[:, 0]
     kept = heads[:, abi.SLOT_HEADER_BYTES :].copy().view(abi.RECORD)
     assert (slot["state"] == SlotState.FINISHED).all()
-    assert (slot["attempted"] == turns + 2).all()
-    wanted = [INNER] * turns + [OUTER, WHOLE]
+    assert (slot["attempted"] == turns + 1).all()
+    wanted = [INNER] * turns + [OUTER]
     tags = [abi.tag(Kind.RANGE, 0, region) for region in wanted]
     for row in kept:
         assert row["tag"].tolist() == (tags + [0] * room)[:room]
@@ -131,16 +155,19 @@ def test_the_decoder_reads_what_they_leave(grid, block, warps):
     assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
 
 
+@pytest.mark.parametrize("warps", [None, 3])
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
-def test_on_every_chip(chip):
-    frame = replace(FRAME, chip=chip)
-    data, _, _ = launch(frame, (2, 1, 2), (40, 2, 1), abi.segment_bytes(12, 8), 2)
+def test_on_every_chip(chip, warps):
+    block = (40, 2, 1) if warps is None else (96, 1, 1)
+    frame, size = replace(FRAME, warps=warps), abi.segment_bytes(12, 8)
+    data, _, _ = launch(frame, (2, 1, 2), block, size, 2, chip=chip)
 
     trace = loaded(data)
 
-    assert trace.launches[0].grid == (2, 1, 2)
-    names = [trace.regions[i].name for i in trace.events.region]
-    assert sorted(names) == sorted((["inner"] * 2 + ["outer", "whole"]) * 12)
+    assert (trace.launches[0].grid, trace.launches[0].block) == ((2, 1, 2), block)
+    assert trace.launches[0].dropped == 0
+    names = Counter(trace.regions[i].name for i in trace.events.region)
+    assert names == {"inner": 24, "outer": 12, "whole": 12}
 
 
 def test_a_kernel_whose_recording_is_off_touches_nothing():
@@ -149,7 +176,7 @@ def test_a_kernel_whose_recording_is_off_touches_nothing():
 
 
 def test_the_emulator_sees_what_issues_too_early():
-    words = assemble(sequences.entry(FRAME, SCRATCH), SCRATCH.scoreboard)
+    words = assemble(sequences.entry(FRAME, 5, WHOLE), 5)
     hasty = [word & ~(0xF << 105) | 1 << 105 for word in words]
     deaf = [word & ~(0x3F << 116) for word in words]
     for broken in (hasty, deaf):

@@ -37,7 +37,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
     ),
-    "backends": ("core", "machine"),
+    "backends": ("core", "machine", "unedited"),
+    "backends.driver": (
+        *("core", "plugins", "verbs", "session", "unedited", "backends", "machine"),
+    ),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
         "machine",

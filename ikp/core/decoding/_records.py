@@ -103,7 +103,29 @@ def kept_records(
     kinds: Column = records["tag"] >> abi.KIND_SHIFT
     if placed.any():
         kinds = _plain_kinds(kinds)
-    return Kept(records, row, kept, attempted, reached, kinds)
+    found = Kept(records, row, kept, attempted, reached, kinds)
+    return _with_whole(found, layout, heads, finished) if layout.whole else found
+
+
+def _with_whole(found: Kept, layout: Layout, heads: Rows, finished: NDArray[np.bool_]) -> Kept:
+    """Add the range from each warp's init to its finish, which ends last."""
+    unit = "ns" if layout.unit is ClockKind.GLOBALTIMER else "clock"
+    start, end = heads[f"init_{unit}"], heads[f"finish_{unit}"]
+    rows = np.flatnonzero(finished & (start <= end))
+    made = np.zeros(len(rows), layout.clock.record)
+    made["tag"] = abi.tag(Kind.RANGE, abi.PayloadType.NONE, layout.whole)
+    mask = (1 << layout.clock.bits) - 1
+    made["start"], made["end"] = start[rows] & mask, end[rows] & mask
+    at = np.cumsum(found.kept)[rows]
+    more = np.bincount(rows, minlength=len(found.kept))
+    return Kept(
+        records=np.insert(found.records, at, made),
+        row=np.insert(found.row, at, rows),
+        kept=found.kept + more,
+        attempted=found.attempted + more,
+        reached=found.reached,
+        kinds=np.insert(found.kinds, at, np.uint32(Kind.RANGE)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

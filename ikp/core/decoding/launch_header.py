@@ -52,6 +52,7 @@ class Layout:
     slot_bytes: int
     capacity: int  # records that a slot can get
     needed_bytes: int  # of a segment with room, where there is none
+    whole: int  # region id of the range from each warp's init to its finish; 0 where none is told
     relaunches: int  # earlier launches that wrote to the segment
     fresh: bool  # there was none, so that all is zero where this one didn't write
     notes: tuple[str, ...]  # where that is not as it was asked for, in words
@@ -96,6 +97,7 @@ def read_layout(source: Source) -> Layout | None:
         slot_bytes=slot_bytes,
         capacity=capacity,
         needed_bytes=needed,
+        whole=0 if summed else int(header["whole"]),
         relaunches=relaunches,
         fresh=not relaunches,
         notes=tuple(notes),
@@ -221,6 +223,7 @@ def _check_launch(header: np.void, source: Source, where: str) -> None:
         (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
         (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
+        (int(header["whole"]) > abi.REGION_MASK, f"region {int(header['whole']):#x}"),
     ]
     wrong = [text for found, text in problems if found]
     if wrong:

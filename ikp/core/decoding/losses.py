@@ -41,7 +41,7 @@ def note_losses(
             "would have held all"
         )
     unfinished = int(np.count_nonzero(~finished))
-    if layout.capacity and len(finished) and not unfinished and not kept.reached.any():
+    if layout.capacity and len(finished) and not (unfinished or layout.whole or kept.reached.any()):
         notes.append(
             f"no {what}: {_warps(len(finished))} ran from ikp.init to the end and closed no range "
             "there. Check that each ikp.start has its ikp.end, that the code of the ranges runs, "

@@ -30,6 +30,8 @@ OLD_PATH = "IKP_RUN_PYTHONPATH"
 """Variables: what ``ikp run`` was asked for, and what ``PYTHONPATH`` was, if it was set."""
 AWAITED = ("triton", "torch._inductor.runtime.triton_heuristics")
 """Whoever launches a kernel imports one of these first, and a class to step into after it."""
+DRIVEN = ("torch", "cuda", "cutlass", "cupy", "tilelang", "numba", "jax", "pycuda", "tvm_ffi")
+"""Whoever comes to the CUDA driver otherwise imports one of these, and it must not be there yet."""
 NO_KERNEL = (
     "no Triton or Gluon kernel was launched in this process. Kernels of child processes are not "
     "seen: put `ikp run` in front of the child's own command."
@@ -43,11 +45,12 @@ class Wait:
         self.options, _, self.path = wish.partition("\n")
         self.process = os.getpid()
         self.recording: Recording | None = None
+        self.awaited = AWAITED + DRIVEN * ('"level": "machine"' in self.options)
         self._first = [True]
 
     def find_spec(self, name: str, *_: object) -> None:
         """Begin at the first of the awaited imports, in whichever thread."""
-        if name in AWAITED and self._first:
+        if name in self.awaited and self._first:
             self._first.clear()  # and stays in sys.meta_path, which importlib goes through now
             self.begin()
 
@@ -124,7 +127,7 @@ def _hide() -> None:
 def _wait(wish: str) -> None:
     wait = Wait(wish)
     atexit.register(wait.end)  # registered first, so it runs after the program's own
-    if any(name in sys.modules for name in AWAITED):  # a .pth file has imported it
+    if any(name in sys.modules for name in wait.awaited):  # a .pth file has imported it
         wait.begin()
     else:
         sys.meta_path.insert(0, wait)

@@ -119,18 +119,6 @@ def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untype
     Private(_COMPILER, "CompiledKernel").find().run = property(run)
 
 
-def load(compiled: Untyped, cubin: bytes) -> tuple[int, int]:
-    """Load machine code as that of a compiled kernel is loaded; return module and function."""
-    from triton.runtime.driver import driver
-
-    active: Untyped = driver.active
-    device = active.get_current_device()
-    module, function, *_ = active.utils.load_binary(
-        compiled.name, cubin, compiled.metadata.shared, device
-    )
-    return module, function
-
-
 def fits(kernel: object) -> bool:
     """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
     return TRITON.fits(INTERPRETED if _is_interpreted(kernel) else COMPILED, kernel)

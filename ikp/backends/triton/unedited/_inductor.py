@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
+from ikp.backends.patched import others
 from ikp.backends.triton.unedited._foreign import GENERATED, TORCH, Kernel, fits
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.probing import Untyped
@@ -25,6 +26,10 @@ def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
 
     @functools.wraps(original)
     def run(self: Untyped, /, *args: object, **kwargs: object) -> object:
+        with others():
+            return launched(self, *args, **kwargs)
+
+    def launched(self: Untyped, /, *args: object, **kwargs: object) -> object:
         def plain(*_: object, **__: object) -> object:
             return original(self, *args, **kwargs)
 

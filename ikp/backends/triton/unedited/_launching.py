@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import threading
 import traceback
 import warnings
@@ -14,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ikp.backends.patched import Launch, check, shape
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
-from ikp.core.abi import Language, segment_bytes
+from ikp.core.abi import Language
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -117,7 +117,7 @@ class Launcher:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
-        if _capturing():
+        if self.plan.level != "machine" and _capturing():
             return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
@@ -193,13 +193,10 @@ class Launcher:
             )
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            shape: dict[str, Any] = {"grid": grid, "num_warps": warps}
-            if most is not None:  # close together, what warps write takes far less time
-                shape = {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
-            prof = _buffer(session, label, {**shape, **self.buffer})
+            prof = _buffer(session, label, {**shape(grid, warps, most), **self.buffer})
             if prof is not None:
                 try:
-                    patched.check(prof.spec_text)
+                    check(prof.spec_text)
                 except PatchError:
                     session.discard(prof)
                     raise
@@ -208,7 +205,7 @@ class Launcher:
                 session.facts[f"marks in {label}"] = str(plan)
             return prof
 
-        launch = patched.Launch(plan, Language.TRITON, buffer)
+        launch = Launch(plan, Language.TRITON, buffer)
         with patched.recorded(launch):
             made = plain(*args, **kwargs)
         if not launch.reached:

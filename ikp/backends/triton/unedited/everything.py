@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ikp.backends.patched import others
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -38,6 +39,7 @@ class Everything(Launcher):
     room: int = 2 << 30
     failed: dict[str, str] = field(default_factory=dict)
     plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
+    aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
 
     def tell(self, kernel: Kernel, reason: str) -> None:
         """Count a launch without marks; all are told at the end."""
@@ -156,7 +158,8 @@ def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
     def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
-        return launcher.run(self, functools.partial(original, self), *args, **kwargs)
+        with others():
+            return launcher.run(self, functools.partial(original, self), *args, **kwargs)
 
     kind.run = run
     return lambda: setattr(kind, "run", original)

@@ -1,0 +1,69 @@
+"""What a program hands the driver to load, as the machine code for one chip."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ikp.errors import InspectError, PatchError
+from ikp.machine.cubin import Cubin
+from ikp.machine.tools import tool
+
+_ELF = b"\x7fELF"
+_FATBIN = struct.pack("<I", 0xBA55ED50)
+
+
+def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
+    """Return the machine code that has a kernel, as the driver would choose it.
+
+    Args:
+        image: a cubin, several in one file, or PTX.
+        name: the kernel, as the compiler wrote it.
+        chip: compute capability of the device.
+
+    Raises:
+        PatchError: there is none for this chip.
+    """
+    files = [image] if image.startswith(_ELF) else _unpacked(image)
+    fitting = []
+    for each in files:
+        read = Cubin.read(each)
+        major, minor = divmod(read.sm, 10)
+        if name in read.kernels and major == chip[0] and minor <= chip[1]:
+            fitting.append((minor, read.suffix, each))
+    if not fitting:
+        raise PatchError(
+            f"it was loaded without machine code for sm_{chip[0]}{chip[1]}: the driver compiles it "
+            "itself. Compile it for this chip."
+        )
+    return max(fitting)[2]
+
+
+def _unpacked(image: bytes) -> list[bytes]:
+    """Return the cubins of a file with several.
+
+    Raises:
+        PatchError: it is none, or no tool reads it.
+    """
+    if not image.startswith(_FATBIN):
+        raise PatchError("it was loaded as PTX, which the driver compiles. Load a cubin.")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "image.fatbin").write_bytes(image)
+        try:
+            program = tool("cuobjdump")
+        except InspectError as error:
+            raise PatchError(str(error)) from error
+        said = subprocess.run(  # noqa: S603
+            [program, "-xelf", "all", "image.fatbin"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        made = [each.read_bytes() for each in sorted(folder.glob("*.cubin"))]
+    if said.returncode and not made:
+        raise PatchError(f"{program} can't read what was loaded: {said.stderr.strip()[:300]}")
+    return made

@@ -1,0 +1,245 @@
+"""Records launches that reach the CUDA driver: what is launched instead, and where it records."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from ikp.backends import patched
+from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._hook import Hook, Kind, Known
+from ikp.backends.driver._images import cubin
+from ikp.backends.driver._names import readable
+from ikp.core.abi import Language
+from ikp.errors import IkpError, PatchError
+from ikp.machine import driver
+from ikp.machine.chips import untested_asked
+from ikp.machine.patch import Patch, patch
+from ikp.machine.shared import constants, shared
+from ikp.session.current import Session
+from ikp.unedited.plan import Plan
+from ikp.verbs.dsl import intern
+
+_LIBRARIES = re.compile(
+    r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
+)
+"""Whose kernels are recorded where they are named, and not among everything that is launched."""
+_MANY = 4
+"""How far up from a launched function its image is looked for."""
+
+
+class Chooser(Protocol):
+    """Says which launches are recorded, and counts them and the others."""
+
+    plan: Plan
+    kernels: re.Pattern[str] | None
+    recorded: Counter[str]
+    failed: dict[str, str]
+    taken: int
+    aside: set[str]  # libraries whose kernels run plain
+
+    def chosen(self, kernel: Any) -> Session | None:
+        """Return the session that records this launch, or None; count the launch."""
+
+    def tell(self, kernel: Any, reason: str) -> None:
+        """Count a launch without marks."""
+
+
+class _Kernel:
+    """A kernel, with the names by which it is chosen and counted: those of a jitted function.
+
+    ``holder`` is the module or library that it is of, ``handle`` that one's.
+    """
+
+    def __init__(self, symbol: str, holder: Known, handle: int, number: int) -> None:
+        self.__name__ = readable(symbol)
+        module = Path(holder.origin).name.partition(".")[0]
+        self.fn = SimpleNamespace(__module__=module, __qualname__=self.__name__)
+        self.symbol, self.holder, self.handle, self.id = symbol, holder, handle, number
+
+    def find(self, symbol: str) -> int | None:
+        """Return where the loaded plain kernel has a variable; None where it has none."""
+        library = self.holder.kind is Kind.LIBRARY
+        return driver.find(self.handle, symbol, library=library)
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the file that it comes from."""
+        return f"{self.fn.__module__}.{self.__name__}"
+
+
+@contextmanager
+def stepping_in(launcher: Chooser) -> Iterator[None]:
+    """Have launches that reach the driver go through ``launcher``, until that is left.
+
+    Raises:
+        PatchError: the driver is in this process already, or there is none.
+    """
+    hook = hooks.install()
+    hook.ask(Launches(hook, launcher).asked)
+    try:
+        yield
+    finally:
+        hook.ask(None)
+
+
+@dataclass(slots=True)
+class Launches:
+    """The launches of this process, as the driver sees them."""
+
+    hook: Hook
+    launcher: Chooser
+    _kernels: dict[int, _Kernel] = field(default_factory=dict)  # by the function's id
+    _constants: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def asked(self, launch: hooks.Launch) -> None:
+        """Say what is launched. The program never sees an error of this."""
+        try:
+            self._answer(launch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the plain kernel is launched
+            launch.instead = launch.function
+            kernel = self._kernels.get(launch.id)
+            if kernel is not None:
+                self._fail(kernel, error)
+
+    def _fail(self, kernel: _Kernel, error: Exception) -> None:
+        text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
+        reason = f"could not be marked: {' '.join(text.split())[:300]}"
+        self.launcher.failed[kernel.full_name] = reason
+        self.launcher.tell(kernel, reason)
+
+    def _answer(self, launch: hooks.Launch) -> None:
+        meant = patched.take()
+        if meant is None and patched.wanted.others:
+            return  # it is somebody else's, who has decided
+        kernel = self._kernel(launch)
+        if kernel is None or (meant is None and self._aside(kernel)):
+            launch.decided = 1
+            return
+        if meant is None:
+            meant = self._chosen(kernel)
+        if meant is not None:
+            launch.instead = self._recorded(kernel, meant, launch)
+
+    def _kernel(self, launch: hooks.Launch) -> _Kernel | None:
+        """Return what is launched; None where its image was not seen."""
+        with self._lock:
+            if launch.id in self._kernels:
+                return self._kernels[launch.id]
+            above: list[tuple[int, Known]] = []
+            handle = int(launch.function)
+            while handle and len(above) < _MANY and (known := self.hook.about(handle)):
+                above.append((handle, known))
+                handle = known.parent
+            symbol = next((each.name for _, each in above if each.name), "")
+            if not (symbol and above[-1][1].image):
+                return None
+            handle, holder = above[-1]
+            made = _Kernel(symbol, holder, handle, launch.id)
+            self._kernels[launch.id] = made
+            return made
+
+    def _aside(self, kernel: _Kernel) -> bool:
+        """Return whether a kernel is a library's that nobody has named."""
+        library = _LIBRARIES.match(Path(kernel.holder.origin).name)
+        if library is None or self.launcher.kernels is not None:
+            return False
+        self.launcher.aside.add(Path(kernel.holder.origin).name)
+        return True
+
+    def _chosen(self, kernel: _Kernel) -> patched.Launch | None:
+        session = self.launcher.chosen(kernel)
+        if session is None:
+            return None
+        return patched.Launch(self.launcher.plan, _language(kernel), self._buffer(kernel, session))
+
+    def _buffer(
+        self, kernel: _Kernel, session: Session
+    ) -> Callable[[tuple[int, int, int], int, int | None], Any]:
+        def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
+            label = kernel.__name__
+            prof = session.buffer(label, backend="driver", **patched.shape(grid, warps, most))
+            try:
+                patched.check(prof.spec_text)
+            except PatchError:
+                session.discard(prof)
+                raise
+            self.launcher.recorded[label] += 1
+            self.launcher.taken += int(prof.data.numel())
+            session.facts[f"marks in {label}"] = str(self.launcher.plan)
+            return prof
+
+        return buffer
+
+    def _recorded(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
+        """Return the patched function, told where to record."""
+        if driver.context() != driver.primary():
+            raise PatchError(
+                "it runs in a CUDA context of its own, where torch's memory can't be used."
+            )
+        stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
+        grid = launch.grid[0], launch.grid[1], launch.grid[2]
+        key = kernel.id, str(meant.plan), block, driver.context()
+        with patched.apart(stream):
+            made = patched.modules.get(
+                key, kernel.symbol, stream, partial(self._patch, kernel, meant, block)
+            )
+        if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
+            raise PatchError("all its blocks must run at once, and records take more registers.")
+        plain = int(launch.function)
+        known = self.hook.about(plain)
+        if known is not None and known.kind is Kind.KERNEL:
+            plain = driver.function_of(plain)
+        driver.like(made.function, plain)
+        self._copy_constants(kernel, made, stream)
+        warps = -(-math.prod(block) // 32)
+        with patched.apart(stream):
+            prof = meant.buffer(grid, warps, made.patch.most)
+        if prof is None:
+            return int(launch.function)
+        made.point(prof, grid, warps, stream)
+        return made.function
+
+    def _patch(self, kernel: _Kernel, meant: patched.Launch, block: tuple[int, int, int]) -> Patch:
+        code = cubin(kernel.holder.image, kernel.symbol, driver.chip())
+        self._constants[kernel.id] = constants(code)
+        made = patch(
+            shared(code, kernel.symbol, kernel.find),
+            kernel.symbol,
+            detail=meant.plan.detail,
+            ptx=_ptx(kernel),
+            language=meant.language,
+            untested=untested_asked(),
+            block=block,
+        )
+        for name in made.names:
+            intern(name)
+        return made
+
+    def _copy_constants(self, kernel: _Kernel, made: patched.Module, stream: int) -> None:
+        """Give the patched kernel the constants that the program has written."""
+        for name, size in self._constants[kernel.id]:
+            if (source := kernel.find(name)) is not None:
+                driver.copy_within(driver.address_of(made.module, name), source, size, stream)
+
+
+def _ptx(kernel: _Kernel) -> str:
+    """Return the PTX beside a file that was loaded: Triton's cache keeps both."""
+    beside = Path(kernel.holder.origin).with_suffix(".ptx")
+    if kernel.holder.origin.endswith(".cubin") and beside.is_file():
+        return beside.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _language(kernel: _Kernel) -> Language:
+    return Language.CUTE if kernel.symbol.startswith("kernel_cutlass_") else Language.OTHER

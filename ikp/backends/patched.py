@@ -1,0 +1,223 @@
+"""A kernel with records in its machine code, loaded, and told where to record.
+
+What it is told lies in its module's constant memory, which is written in the order of a stream
+before a launch. So each stream has a module of its own: launches that overlap never share one.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ikp.core.abi import (
+    ALIGNMENT,
+    LAUNCH_HEADER_BYTES,
+    ClockKind,
+    Language,
+    OverflowMode,
+    segment_bytes,
+)
+from ikp.core.segment import Spec
+from ikp.errors import IkpWarning, PatchError
+from ikp.machine import driver
+from ikp.machine.patch import Patch
+from ikp.machine.sequences import CELL
+from ikp.unedited.plan import Plan
+
+_TOLD = 3
+"""How many notes on a kernel are told in full."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """A launch that is to be recorded, whoever makes it.
+
+    ``buffer`` returns a session's buffer for a grid, the warps of a block, and the records of a
+    warp where these are known; None where the session has ended.
+    """
+
+    plan: Plan
+    language: Language
+    buffer: Callable[[tuple[int, int, int], int, int | None], Any]
+    reached: bool = False  # it was made
+
+
+class _Wanted(threading.local):
+    launch: Launch | None = None
+    others: int = 0
+
+
+wanted = _Wanted()
+"""What this thread launches next, where that is known; and how many calls of its own are under way
+in which nothing else is to be recorded."""
+
+
+@contextmanager
+def others() -> Iterator[None]:
+    """Have nothing recorded that this thread launches meanwhile, except what is wanted."""
+    wanted.others += 1
+    try:
+        yield
+    finally:
+        wanted.others -= 1
+
+
+@contextmanager
+def apart(stream: int) -> Iterator[None]:
+    """Allocate and load where a CUDA graph that a stream captures does not see it."""
+    if not driver.capturing(stream):
+        yield
+        return
+    import torch
+
+    with driver.relaxed(), torch.cuda.stream(_beside()):
+        yield
+
+
+@cache
+def _beside() -> Any:
+    """Return a stream that nobody captures."""
+    import torch
+
+    return torch.cuda.Stream()
+
+
+def take() -> Launch | None:
+    """Return the launch that this thread is to record now, once."""
+    launch, wanted.launch = wanted.launch, None
+    if launch is not None:
+        launch.reached = True
+    return launch
+
+
+def check(text: str) -> None:
+    """Refuse what records in machine code can't do.
+
+    Args:
+        text: of the spec that the session asks for.
+
+    Raises:
+        PatchError: it is not what they do.
+    """
+    spec = Spec.parse(text)
+    wrong = [
+        text
+        for text, asked in (
+            (f"clock='{spec.clock.name.lower()}'", spec.clock is not ClockKind.CYCLES),
+            ("overflow='wrap'", spec.overflow is not OverflowMode.STOP),
+            ("a choice of warps or blocks", spec.select),
+            ("mode='totals'", spec.totals),
+        )
+        if asked
+    ]
+    if wrong:
+        raise PatchError(
+            f"records in machine code have no {', '.join(wrong)}: open the session without, or "
+            "mark the kernel with level='source'."
+        )
+
+
+def shape(grid: tuple[int, int, int], warps: int, most: int | None) -> dict[str, Any]:
+    """Return the options of ``prof.buffer`` for a launch.
+
+    Args:
+        grid: blocks.
+        warps: of a block.
+        most: records that a warp makes; None where that is not known.
+    """
+    if most is None:
+        return {"grid": grid, "num_warps": warps}
+    # Close together, what warps write takes far less time.
+    return {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
+
+
+@dataclass(slots=True)
+class Module:
+    """A patched kernel that the driver has loaded."""
+
+    patch: Patch
+    module: int
+    function: int
+    cell: int  # address in the device's memory
+
+    @classmethod
+    def load(cls, patch: Patch, name: str) -> Module:
+        """Load a patched kernel in the current context.
+
+        Raises:
+            PatchError: the driver refuses it.
+        """
+        module, function = driver.load(patch.cubin, name)
+        return cls(patch, module, function, driver.address_of(module, CELL))
+
+    def point(self, prof: Any, grid: tuple[int, int, int], warps: int, stream: int) -> None:
+        """Tell the kernel where to record, in the order of the stream.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        slots = math.prod(grid) * warps
+        size = int(prof.data.numel()) - LAUNCH_HEADER_BYTES
+        each = size // max(slots, 1) & -ALIGNMENT
+        enabled = prof.slots_bytes > 0
+        recording = slots if enabled and self.patch.fits(each) else 0
+        driver.write(self.cell, (prof.address, each | recording << 32), stream)
+
+
+@dataclass(slots=True)
+class Modules:
+    """The patched kernels of this process; what could not be patched is not tried again."""
+
+    _patches: dict[tuple[object, ...], Patch | PatchError] = field(default_factory=dict)
+    _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(
+        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
+    ) -> Module:
+        """Return a kernel's patched form for launches on one stream.
+
+        Args:
+            key: what identifies the plain kernel and its marks.
+            name: as the compiler wrote it.
+            stream: the driver's handle.
+            make: what patches it, asked once.
+
+        Raises:
+            PatchError: it can't be patched, or loaded.
+        """
+        with self._lock:
+            if key not in self._patches:
+                self._patches[key] = self._made(name, make)
+            patch = self._patches[key]
+            if isinstance(patch, PatchError):
+                raise patch
+            place = *key, driver.context(), stream
+            if place not in self._loaded:
+                self._loaded[place] = Module.load(patch, name)
+            return self._loaded[place]
+
+    @staticmethod
+    def _made(name: str, make: Callable[[], Patch]) -> Patch | PatchError:
+        try:
+            patch = make()
+        except PatchError as error:
+            return error
+        if patch.notes:
+            _tell(name, patch.notes)
+        return patch
+
+
+modules = Modules()
+
+
+def _tell(name: str, notes: tuple[str, ...]) -> None:
+    """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
+    more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
+    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)

@@ -1,0 +1,147 @@
+"""What a record is made with where it stands: registers, a predicate and a scoreboard.
+
+Of all that is free there, what the kernel leaves alone for longest: the wait for the record's store
+then stands far behind it. Where little is free, the words of a record are stored one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from ikp.machine.control import SCOREBOARDS
+from ikp.machine.resources import span
+from ikp.machine.room import Room, Spare
+from ikp.machine.sequences import Scratch
+
+NO_BOARD = -1
+_T = TypeVar("_T", int, tuple[int, int])
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses for one kernel.
+
+    Args:
+        room: what is free where.
+        ours: the instructions before which other code is put.
+        starts_wait: whether what reads a clock takes a scoreboard.
+    """
+
+    room: Room
+    ours: frozenset[int]
+    starts_wait: bool = False
+
+    def for_start(self, index: int) -> Scratch | str:
+        """Return what reads a clock before an instruction, or what it lacks."""
+        spare = self._spare(index)
+        if not spare.registers:
+            return "no register is"
+        if self.starts_wait and not spare.scoreboards:
+            return "no scoreboard is"
+        one = self._longest(index, spare.registers, lambda each: span(each, 1))
+        return Scratch(one, one, 0, 0, min(spare.scoreboards, default=0))
+
+    def for_record(self, index: int, alone: bool) -> Scratch | str:
+        """Return what makes a record before an instruction, or what it lacks.
+
+        Args:
+            index: the instruction.
+            alone: whether no other record is made there.
+        """
+        spare = self._spare(index)
+        choices = next(filter(None, _layouts(spare)), [])
+        if not choices:
+            return f"only {len(spare.registers)} registers are"
+        if not spare.predicates:
+            return "no predicate is"
+        first, last = self._longest(index, choices, lambda each: words(*each))
+        taken = words(first, last)
+        pairs = [each for each in spare.pairs if not taken & span(each, 2)]
+        address = self._longest(index, pairs, lambda each: span(each, 2))
+        board = self._board(index, spare, Scratch(first, last, address, 0, 0), alone)
+        if board is None:
+            return "no scoreboard is"
+        return Scratch(first, last, address, spare.predicates[-1], board)
+
+    def end(self, index: int) -> int:
+        """Return where the block of an instruction ends."""
+        graph = self.room.liveness.flow.graph
+        return graph.blocks[graph.block(index)].end
+
+    def needs(self, at: int, registers: int, board: int = NO_BOARD) -> bool:
+        """Return whether an instruction of the kernel writes these, or takes a scoreboard."""
+        writes, reads, _ = self._controls
+        taken = board in (writes[at], reads[at])
+        return taken or bool(self.room.liveness.effects[at].writes & registers)
+
+    def waits(self, at: int, board: int) -> bool:
+        """Return whether an instruction of the kernel waits for a scoreboard."""
+        return bool(self._controls[2][at] >> board & 1)
+
+    @cached_property
+    def _controls(self) -> tuple[list[int], list[int], list[int]]:
+        controls = self.room.liveness.flow.code.controls
+        return controls.writes.tolist(), controls.reads.tolist(), controls.waits.tolist()
+
+    def _spare(self, index: int) -> Spare:
+        return self.room.at(min(index, len(self.room.free) - 1))
+
+    def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
+        return max(choices, key=lambda each: (self._reach(index, members(each)), each))
+
+    def _reach(self, index: int, registers: int, board: int = NO_BOARD) -> int:
+        """Return how many instructions pass until the kernel needs one of these."""
+        end = self.end(index)
+        needed = (at for at in range(index, end) if self.needs(at, registers, board))
+        return next(needed, end) - index
+
+    def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
+        """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
+        if spare.scoreboards:
+            return max(spare.scoreboards, key=lambda each: (self._reach(index, 0, each), -each))
+        if scratch.piecemeal or not alone:  # we would wait, and for what the kernel does, too
+            return None
+        boards = set(range(SCOREBOARDS)) - self.room.flight.counted
+        return next((b for b in sorted(boards) if self._awaited(index, used(scratch), b)), None)
+
+    def _awaited(self, index: int, registers: int, board: int) -> bool:
+        """Return whether the kernel waits for a scoreboard before anybody needs these registers."""
+        for at in range(index, self.end(index)):
+            if at > index and at in self.ours:
+                return False
+            if self.waits(at, board):
+                return True
+            if self.needs(at, registers):
+                return False
+        return False
+
+
+def words(first: int, last: int) -> int:
+    """Return the registers that a record's words are in, as bits."""
+    if first % 4 == 0 and last == first + 2:  # stored at once, with what stands behind it
+        return span(first, 4)
+    return span(first, min(2, last - first + 1) if last >= first else 2) | span(last, 1)
+
+
+def used(scratch: Scratch) -> int:
+    """Return the registers that a record's stores read, as bits."""
+    return words(scratch.first, scratch.last) | span(scratch.address, 2)
+
+
+def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
+    """Yield where a record's words can be and leave a pair for their address, the best way first.
+
+    Each is given by the first word's register and the one that the clock is read into.
+    """
+    free, pairs = spare.registers, spare.pairs
+    ways = (
+        [(pair, pair + 2) for pair in pairs if pair % 4 == 0 and pair + 2 in free],
+        [(pair, each) for pair in pairs[:1] for each in free if each // 2 != pair // 2],
+        [(pair, pair + 1) for pair in pairs],
+        [(each, each) for each in free],
+    )
+    for way in ways:
+        yield [each for each in way if any(not words(*each) & span(pair, 2) for pair in pairs)]

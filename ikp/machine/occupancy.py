@@ -1,0 +1,63 @@
+"""How many registers a thread may have, and what that leaves room for."""
+
+from __future__ import annotations
+
+from ikp.machine.attributes import Code
+from ikp.machine.cubin import Kernel
+
+_PORTION = 8
+"""Registers are handed out to threads in portions."""
+_ENOUGH = 32
+"""With so many registers for each thread, an SM holds as many threads as it can."""
+_ON_AN_SM = 65536
+_MOST = 255
+_LANES = 32
+_MOST_THREADS = 1024
+_WARPS_OF_AN_SM = 64
+
+
+def block_size(kernel: Kernel) -> list[int]:
+    """Return how many threads a block has in each dimension; nothing if the file doesn't say."""
+    known = (each.words for each in kernel.attributes if each.code == Code.REQNTID)
+    return next(known, [])
+
+
+def warps_of(threads: int) -> int:
+    """Return how many warps so many threads are."""
+    return -(-threads // _LANES)
+
+
+def register_counts(before: int, warps: int | None) -> list[int]:
+    """Return how many registers a thread may have, the best first: with the last, blocks get fewer.
+
+    The first leaves an SM room for as many blocks as before.
+
+    Args:
+        before: how many a thread has.
+        warps: of a block; None where that is not known.
+    """
+    limit = _ON_AN_SM // ((warps or warps_of(_MOST_THREADS)) * _LANES) // _PORTION * _PORTION
+    most, least = min(_MOST, limit), max(before, _ENOUGH)
+    whole = max(least, min(-(-least // _PORTION) * _PORTION, most))
+    more = range(whole, most + 1, _PORTION) if warps else [whole]
+    free = max((c for c in more if _blocks(c, warps) == _blocks(whole, warps)), default=whole)
+    return [free, *[count for count in (free + _PORTION,) if count <= most]]
+
+
+def cost(name: str, warps: int | None, before: int, now: int) -> list[str]:
+    """Tell where more registers leave room for fewer blocks."""
+    if _blocks(before, warps) == _blocks(now, warps):
+        return []
+    told = (
+        f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
+        f"{_blocks(now, warps)} blocks, not {_blocks(before, warps)}, as far as registers go."
+        if warps
+        else f"{name} takes {now} registers for each thread in place of {before}: an SM may have "
+        "room for fewer blocks."
+    )
+    return [told]
+
+
+def _blocks(registers: int, warps: int | None) -> int:
+    each = max(-(-registers // _PORTION) * _PORTION, _ENOUGH) * _LANES * (warps or 1)
+    return min(_ON_AN_SM // each, _WARPS_OF_AN_SM // (warps or 1))

@@ -1,0 +1,127 @@
+/* A CUDA driver without a device: what it is asked to do, it writes down. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int R;
+typedef void *H;
+
+static char log_[1 << 20];
+static size_t at;
+static char handles[4096];
+static int used = 1;
+static int attributes[4096][32];
+static char memory[1 << 16];
+static size_t taken = 256;
+static int context_ = 7, captured;
+
+#define SAY(...) (at += (size_t)snprintf(log_ + at, sizeof log_ - at, __VA_ARGS__))
+#define NUMBER(handle) ((int)((char *)(handle) - handles))
+
+static H make(void) { return &handles[used++]; }
+const char *fake_log(void) { return log_; }
+void fake_clear(void) { at = 0; log_[0] = 0; }
+void fake_capture(int on) { captured = on; }
+void fake_context(int which) { context_ = which; }
+char *fake_memory(void) { return memory; }
+
+R cuInit(unsigned flags) { return (R)flags; }
+R cuModuleLoadData(H *made, const void *image) {
+    const char *text = image;
+    if (!memcmp(text, "\177ELF", 4)) {
+        uint64_t end;
+        uint16_t size, count;
+        memcpy(&end, text + 40, 8);
+        memcpy(&size, text + 58, 2);
+        memcpy(&count, text + 60, 2);
+        int ours = memmem(text, end + (uint64_t)size * count, "ikp_buffer", 10) != NULL;
+        *made = make();
+        SAY("load %d%s\n", NUMBER(*made), ours ? " patched" : "");
+        return 0;
+    }
+    *made = make();
+    SAY("load %d\n", NUMBER(*made));
+    return 0;
+}
+R cuModuleUnload(H gone) { SAY("unload %d\n", NUMBER(gone)); return 0; }
+R cuModuleGetFunction(H *made, H module, const char *name) {
+    *made = make();
+    SAY("function %d of %d %s\n", NUMBER(*made), NUMBER(module), name);
+    return 0;
+}
+R cuLibraryLoadData(H *made, const void *image, void *a, void **b, unsigned c, void *d, void **e,
+                    unsigned f) {
+    (void)image, (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
+    *made = make();
+    SAY("library %d\n", NUMBER(*made));
+    return 0;
+}
+R cuLibraryGetKernel(H *made, H library, const char *name) {
+    *made = make();
+    SAY("kernel %d of %d %s\n", NUMBER(*made), NUMBER(library), name);
+    return 0;
+}
+R cuKernelGetFunction(H *made, H kernel) {
+    *made = make();
+    memcpy(attributes[NUMBER(*made)], attributes[NUMBER(kernel)], sizeof attributes[0]);
+    return 0;
+}
+R cuFuncGetAttribute(int *value, int which, H f) { *value = attributes[NUMBER(f)][which]; return 0; }
+R cuFuncSetAttribute(H f, int which, int value) {
+    attributes[NUMBER(f)][which] = value;
+    SAY("set %d %d=%d\n", NUMBER(f), which, value);
+    return 0;
+}
+R cuCtxGetCurrent(H *made) { *made = &handles[4000 + context_]; return 0; }
+R cuCtxGetDevice(int *made) { *made = 0; return 0; }
+R cuDevicePrimaryCtxRetain(H *made, int device) { (void)device; *made = &handles[4007]; return 0; }
+R cuDevicePrimaryCtxRelease_v2(int device) { return device; }
+R cuDeviceGetAttribute(int *value, int which, int device) {
+    (void)device;
+    *value = which == 75 ? 9 : 0;
+    return 0;
+}
+R cuStreamIsCapturing(H stream, int *status) { (void)stream; *status = captured; return 0; }
+R cuThreadExchangeStreamCaptureMode(int *mode) {
+    SAY("capture mode %d\n", *mode);
+    *mode = 0;
+    return 0;
+}
+R cuModuleGetGlobal_v2(uint64_t *address, size_t *size, H module, const char *name) {
+    (void)module;
+    *address = (uint64_t)(uintptr_t)(memory + taken);
+    *size = 16;
+    taken += 256;
+    SAY("global %s\n", name);
+    return 0;
+}
+R cuLibraryGetGlobal(uint64_t *address, size_t *size, H library, const char *name) {
+    return cuModuleGetGlobal_v2(address, size, library, name);
+}
+R cuStreamBatchMemOp_v2(H stream, unsigned count, const uint64_t *operations, unsigned flags) {
+    (void)flags;
+    for (unsigned i = 0; i < count; i++) *(uint64_t *)(uintptr_t)operations[6 * i + 1] = operations[6 * i + 2];
+    uint64_t last = operations[6 * (count - 1) + 2];
+    SAY("write %u %u in stream %d\n", (uint32_t)last, (uint32_t)(last >> 32), (int)(intptr_t)stream);
+    return (R)(operations[0] & 0xFFFFFFFF) - 5;
+}
+R cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, H stream) {
+    (void)to, (void)from;
+    SAY("copy within %zu to stream %d\n", size, (int)(intptr_t)stream);
+    return 0;
+}
+R cuGetErrorName(int code, const char **name) { (void)code; *name = "FAKE"; return 0; }
+R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                 unsigned shared, H stream, void **params, void **extra) {
+    (void)gy, (void)gz, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
+    SAY("launch %d %ux%u on %d\n", NUMBER(f), gx, bx, (int)(intptr_t)stream);
+    return 0;
+}
+R cuGetProcAddress_v2(const char *name, void **made, int version, uint64_t flags, int *status) {
+    (void)version, (void)flags, (void)status;
+    *made = NULL;
+    if (!strcmp(name, "cuLaunchKernel")) *made = (void *)cuLaunchKernel;
+    if (!strcmp(name, "cuGetProcAddress")) *made = (void *)cuGetProcAddress_v2;
+    return *made ? 0 : 500;
+}

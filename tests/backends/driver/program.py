@@ -1,0 +1,121 @@
+"""Loads and launches a kernel as a program does that knows the CUDA driver alone; prints what came.
+
+Run by ``test_hook.py`` in a process of its own, in which no driver has been loaded.
+"""
+
+import ctypes
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from ikp.backends import patched
+from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver.launching import stepping_in
+from ikp.unedited.plan import plan
+
+patched._beside = lambda: None  # torch takes that for the stream that is current
+
+
+class Session:
+    """Hands out buffers, as far as a launch asks."""
+
+    facts: ClassVar[dict[str, str]] = {}
+    asked: ClassVar[list[dict[str, object]]] = []
+
+    def buffer(self, label: str, **options: object) -> Any:
+        from ikp.core.segment import Spec
+
+        self.asked.append({"label": label, **options})
+        data = SimpleNamespace(numel=lambda: 1 << 20)
+        return SimpleNamespace(
+            data=data, address=1 << 33, slots_bytes=(1 << 20) - 128, spec_text=str(Spec())
+        )
+
+    def discard(self, prof: object) -> None:
+        self.asked.pop()
+
+
+class Launcher:
+    """Chooses as it is told."""
+
+    def __init__(self) -> None:
+        self.plan = plan("loops", level="machine")
+        self.kernels: re.Pattern[str] | None = None
+        self.recorded: Counter[str] = Counter()
+        self.plain: list[str] = []
+        self.failed: dict[str, str] = {}
+        self.taken = 0
+        self.aside: set[str] = set()
+        self.on = True
+
+    def chosen(self, kernel: Any) -> Session | None:
+        return Session() if self.on and kernel.full_name not in self.failed else None
+
+    def tell(self, kernel: Any, reason: str) -> None:
+        self.plain.append(f"{kernel.__name__}: {reason}")
+
+
+def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after another
+    """Launch a kernel in many ways."""
+    hooks.install()
+    library = ctypes.CDLL("libcuda.so.1")
+    library.fake_log.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p
+    library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
+    said: dict[str, object] = {}
+    launcher = Launcher()
+
+    def told(part: str) -> None:
+        said[part] = library.fake_log().decode().splitlines()
+        library.fake_clear()
+
+    def launch(which: ctypes.c_void_p, stream: int = 0, block: int = 256) -> None:
+        library.cuLaunchKernel(which, 12, 1, 1, block, 1, 1, 0, stream, None, None)
+
+    module, function, found = handle(), handle(), handle()
+    with stepping_in(launcher):
+        data = ctypes.create_string_buffer(image.read_bytes())
+        library.cuModuleLoadData(ctypes.byref(module), data)
+        library.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
+        ctypes.memset(data, 0, len(data))  # the driver has its own copy, and so has ikp
+        library.cuFuncSetAttribute(function, 8, 98304)
+        told("loaded")
+        launch(function)
+        told("first")
+        launch(function)
+        told("again")
+        launch(function, stream=5)
+        told("other stream")
+        library.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(found), 12000, 0, None)
+        said["address"] = found.value == ctypes.cast(library.cuLaunchKernel, handle).value
+        library.fake_capture(1)
+        launch(function)
+        told("captured")
+        library.fake_capture(0)
+        launcher.on = False
+        launch(function)
+        told("not chosen")
+        launcher.on = True
+        library.fake_context(8)
+        launch(function)
+        told("other context")
+        launcher.failed.clear()
+        library.fake_context(7)
+        library.cuModuleUnload(module)
+        library.cuModuleLoadData(ctypes.byref(module), b"// PTX\n.version 8.0\n")
+        library.cuModuleGetFunction(ctypes.byref(found), module, b"made")
+        library.fake_clear()
+        launch(found)
+        told("PTX")
+    launch(function)
+    told("after")
+    said |= {"plain": launcher.plain, "recorded": launcher.recorded, "asked": Session.asked}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

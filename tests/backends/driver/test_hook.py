@@ -1,0 +1,84 @@
+"""A library before the CUDA driver: what a program launches passes it, and is recorded."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ikp.backends.driver._names import readable
+from tests.machine.compiled import code
+
+pytestmark = pytest.mark.any_pins
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+    """What the program printed that launched a kernel through a driver which writes all down."""
+    folder = tmp_path_factory.mktemp("driver")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler, "Triton needs a C compiler, and so does this"
+    fake, image = folder / "libcuda.so.1", folder / "kernel.cubin"
+    source = Path(__file__).with_name("fake.c")
+    flags = ("-shared", "-fPIC", "-D_GNU_SOURCE", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
+    subprocess.run([compiler, *flags, "-o", fake, source], check=True)
+    image.write_bytes(code("matmul").compiled.asm["cubin"])
+    command = [sys.executable, "-m", "tests.backends.driver.program", str(image), "matmul"]
+    env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
+    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+PLAIN = "launch 2 12x256 on 0"
+
+
+def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None:
+    assert said["loaded"] == ["load 1", "function 2 of 1 matmul", "set 2 8=98304"]
+    assert said["first"] == [
+        *("load 3 patched", "function 4 of 3 matmul", "global ikp_buffer", "set 4 8=98304"),
+        *("write 10912 96 in stream 0", "launch 4 12x256 on 0"),
+    ]
+    assert said["again"] == ["write 10912 96 in stream 0", "launch 4 12x256 on 0"]
+    assert said["address"]  # whoever asks the driver for its functions gets the same
+    assert said["recorded"] == {"matmul": 4}
+    wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
+    assert said["asked"] == [wanted] * 4
+
+
+def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
+    assert said["other stream"] == [
+        *("load 5 patched", "function 6 of 5 matmul", "global ikp_buffer", "set 6 8=98304"),
+        *("write 10912 96 in stream 5", "launch 6 12x256 on 5"),
+    ]
+
+
+def test_a_graph_gets_the_write_and_the_launch_alone(said: dict) -> None:
+    assert said["captured"] == [
+        *("capture mode 2", "capture mode 0") * 2,
+        *("write 10912 96 in stream 0", "launch 4 12x256 on 0"),
+    ]
+
+
+def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> None:
+    for part in ("not chosen", "other context", "after"):
+        assert said[part] == [PLAIN], part
+    assert said["PTX"] == ["launch 8 12x256 on 0"]
+    assert said["plain"] == [
+        (
+            "matmul: could not be marked: it runs in a CUDA context of its own, where torch's "
+            "memory can't be used."
+        ),
+        "made: could not be marked: it was loaded as PTX, which the driver compiles. Load a cubin.",
+    ]
+
+
+def test_names_are_those_of_the_source() -> None:
+    assert readable("_ZN2at6native12_GLOBAL__N_14walkILi4EfEEvPT0_i") == "at::native::walk"
+    assert readable("matmul") == "matmul"

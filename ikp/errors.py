@@ -52,6 +52,10 @@ class PatchError(IkpError):
     """Machine code that is not known well enough to be changed."""
 
 
+class CheckError(IkpError):
+    """A kernel with records computes something else than without; see ``ikp.instrument``."""
+
+
 class PluginError(IkpError):
     """A backend or exporter that is missing, broken, or written for another interface."""
 

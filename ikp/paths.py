@@ -1,4 +1,4 @@
-"""Paths at which files are to be written: refused in words where that can't work."""
+"""Paths: at which files are to be written, refused where that can't work; and Triton's cache."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from pathlib import Path
 from ikp.errors import ExportError
 
 _AnyPath = str | PathLike[str]
+
+
+def triton_cache() -> Path:
+    """Return the folder in which Triton keeps what it compiles, there or not."""
+    home = os.environ.get("TRITON_HOME") or Path.home()
+    return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home) / ".triton" / "cache")
 
 
 def path_text(path: _AnyPath) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,9 @@ import pytest
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
 hypothesis.settings.register_profile(
     "ci", deadline=None, max_examples=50, derandomize=True, database=None, print_blob=True
+)
+hypothesis.settings.register_profile(
+    "few", deadline=None, max_examples=10, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=5000)
 
@@ -42,7 +46,26 @@ def _use_empty_triton_cache(config: pytest.Config) -> None:
 
 
 def _for_the_interpreter(config: pytest.Config) -> bool:
-    return bool(config.getoption("markexpr").strip() == "interp")
+    return str(config.getoption("markexpr")).split(maxsplit=1)[:1] == ["interp"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _each_cubin_is_disassembled_once() -> Iterator[None]:
+    """To start NVIDIA's disassembler takes longer than most of what is done with its text."""
+    from ikp.machine import tools
+
+    texts = tools.texts
+
+    @lru_cache(maxsize=64)
+    def made(_nvdisasm: Path, cubin: bytes, life_ranges: bool) -> tuple[str, str]:
+        return texts(cubin, life_ranges=life_ranges)
+
+    def once(cubin: bytes, *, life_ranges: bool = True) -> tuple[str, str]:
+        return made(tools.tool("nvdisasm"), cubin, life_ranges)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tools, "texts", once)
+        yield
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from ikp.core.abi import (
     ALIGNMENT,
@@ -24,14 +24,22 @@ from ikp.core.abi import (
     segment_bytes,
 )
 from ikp.core.segment import Spec
-from ikp.errors import IkpWarning, PatchError
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import driver
+from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch
+from ikp.machine.rehearsal import Verdict
 from ikp.machine.sequences import CELL
 from ikp.unedited.plan import Plan
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
+
+
+class Facts(Protocol):
+    """A session, as far as what is told of launches goes into it."""
+
+    facts: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -46,6 +54,9 @@ class Launch:
     language: Language
     buffer: Callable[[tuple[int, int, int], int, int | None], Any]
     reached: bool = False  # it was made
+    patch: Patch | None = None  # what was launched
+    verdict: Verdict | None = None  # how its results compare with the plain kernel's
+    tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
 
 
 class _Wanted(threading.local):
@@ -145,6 +156,7 @@ class Module:
     module: int
     function: int
     cell: int  # address in the device's memory
+    checked: bool = False  # its results were compared with the plain kernel's
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:
@@ -174,7 +186,7 @@ class Module:
 class Modules:
     """The patched kernels of this process; what could not be patched is not tried again."""
 
-    _patches: dict[tuple[object, ...], Patch | PatchError] = field(default_factory=dict)
+    _patches: dict[tuple[object, ...], Patch | IkpError] = field(default_factory=dict)
     _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -191,23 +203,30 @@ class Modules:
 
         Raises:
             PatchError: it can't be patched, or loaded.
+            KernelError: what was chosen has no code in it.
         """
         with self._lock:
             if key not in self._patches:
                 self._patches[key] = self._made(name, make)
             patch = self._patches[key]
-            if isinstance(patch, PatchError):
+            if isinstance(patch, IkpError):
                 raise patch
             place = *key, driver.context(), stream
             if place not in self._loaded:
                 self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]
 
+    def patched(self, plain: object) -> Patch | None:
+        """Return the latest patched form of a kernel, by what its keys begin with."""
+        with self._lock:
+            made = [each for key, each in self._patches.items() if key[0] == plain]
+        return next((each for each in made[::-1] if isinstance(each, Patch)), None)
+
     @staticmethod
-    def _made(name: str, make: Callable[[], Patch]) -> Patch | PatchError:
+    def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:
         try:
             patch = make()
-        except PatchError as error:
+        except (PatchError, KernelError) as error:
             return error
         if patch.notes:
             _tell(name, patch.notes)
@@ -215,6 +234,22 @@ class Modules:
 
 
 modules = Modules()
+
+
+def tell(session: Facts, label: str, launch: Launch) -> None:
+    """Have a trace say what is known of a kernel that was launched with records.
+
+    Args:
+        session: what records it.
+        label: the kernel's.
+        launch: how it was launched.
+    """
+    if launch.verdict is not None:
+        session.facts[f"check of {label}"] = launch.verdict.text
+    if launch.patch is not None and launch.patch.kept:
+        session.facts[f"{KEPT}{label}"] = launch.patch.kept
+    if launch.patch is not None and launch.patch.told:
+        session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
 
 
 def _tell(name: str, notes: tuple[str, ...]) -> None:

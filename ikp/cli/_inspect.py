@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ikp.cli._reading import read_trace
 from ikp.errors import InspectError
+from ikp.paths import triton_cache
 from ikp.patterns import choose
 from ikp.terminal import columns, write
 
 if TYPE_CHECKING:
     from ikp.inspection.report import Report
+    from ikp.trace import Trace
 
 
 @click.command("inspect", short_help="What a kernel's ranges hold, instruction by instruction.")
@@ -33,8 +35,9 @@ def command(path: Path | None, kernel: str | None, code: str | None, output: str
     """Show which machine instructions lie between the clock reads of each range. No GPU is needed.
 
     PATH is a .cubin file with its .ptx beside it, a .ptx file, or a directory with such files, of
-    which the kernels that record are shown, the latest of each name. Without PATH it is Triton's
-    cache, where each kernel that was compiled on this machine lies. For CuTe, set
+    which the kernels that record are shown, the latest of each name; or a trace of kernels with
+    records in their machine code (--level machine), which says where that was kept. Without PATH it
+    is Triton's cache, where each kernel that was compiled on this machine lies. For CuTe, set
     CUTE_DSL_KEEP=ptx,cubin and CUTE_DSL_DUMP_DIR when the kernel is compiled.
 
     A warning says where a range does not hold what its name or its lines promise, like a range
@@ -48,7 +51,7 @@ def command(path: Path | None, kernel: str | None, code: str | None, output: str
     """  # noqa: D301 - \b is click's
     from ikp.inspection.inspector import inspect
 
-    report = inspect(path or _cache(), name=kernel)
+    report = inspect(_chosen(path), name=kernel)
     if output == "json":
         click.echo(report.to_json())
         return
@@ -57,10 +60,17 @@ def command(path: Path | None, kernel: str | None, code: str | None, output: str
         _print_code(report, code)
 
 
+def _chosen(path: Path | None) -> Path | Trace:
+    """Return what to inspect: a path as it is, but of a trace, the trace."""
+    if path is None:
+        return _cache()
+    code = path.is_dir() or path.suffix in (".ptx", ".cubin") or not path.exists()
+    return path if code else read_trace(path)
+
+
 def _cache() -> Path:
     """Return Triton's cache."""
-    home = os.environ.get("TRITON_HOME") or Path.home()
-    path = Path(os.environ.get("TRITON_CACHE_DIR") or Path(home) / ".triton" / "cache")
+    path = triton_cache()
     if not path.is_dir():
         raise InspectError(
             f"Triton's cache is not there: {path}. Run the kernel once, or name a .cubin file."

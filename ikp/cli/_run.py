@@ -28,10 +28,17 @@ from ikp.session.options import CLOCKS
     type=click.Choice(["kernel", "loops", "waits", "ops"]),
     help="What to mark: kernels; also loops and iterations; also what the machine code waits for "
     "(level machine); also each load, store, dot, wait, barrier and call of a helper.  [default: "
-    "loops, or kernel with --lines]",
+    "loops, or kernel with --lines and --function]",
 )
 @click.option(
     "--lines", metavar="FILE:A-B", multiple=True, help="Also mark these lines. Can be repeated."
+)
+@click.option(
+    "--function",
+    "functions",
+    metavar="NAME",
+    multiple=True,
+    help="Also mark the code of this function (level machine). Can be repeated.",
 )
 @click.option(
     "--level",
@@ -40,6 +47,19 @@ from ikp.session.options import CLOCKS
     show_default=True,
     help="Put marks where the author wrote an operation, where the compiler moved it, or into the "
     "finished machine code (sm_90).",
+)
+@click.option(
+    "--max-overhead",
+    type=float,
+    metavar="RATIO",
+    help="Leave out marks that would make a kernel take longer, by an estimate: 1.05 (level "
+    "machine).",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Compare each kernel's results with and without records, bit for bit: its first recorded "
+    "launch runs three times (level machine).",
 )
 @click.option(
     "--mode",
@@ -96,7 +116,10 @@ def command(
     code: bool,
     detail: str | None,
     lines: tuple[str, ...],
+    functions: tuple[str, ...],
     level: str,
+    max_overhead: float | None,
+    check: bool,
     mode: str,
     kernel: str | None,
     launch: str,
@@ -132,7 +155,10 @@ def command(
         force=force or out is None,
         detail=detail,
         lines=lines,
+        functions=functions,
         level=level,
+        max_overhead=max_overhead,
+        check_results=check,
         mode=mode,
         kernel=kernel,
         launch=launch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
@@ -57,12 +58,18 @@ def find(flow: Flow) -> Found:
     A record is a 16-byte store of {tag, start, end, payload} whose end word comes from a clock and
     whose tag doesn't: that tells it from what init and finish write. Tag and start tell it from
     any other such store. Of a 64-bit clock it is one of {start, end}, both from a clock, and
-    another of {tag, payload} behind it.
+    another of {tag, payload} behind it. In finished machine code, where no four registers in a row
+    were free, it is one of {tag, start} and another of {end} behind it.
     """
     tracer = Tracer(flow)
-    records, unresolved, anchors = [], [], set[int]()
+    records, unresolved, anchors = list[Record](), list[int](), set[int]()
     wide = False
     for at, instruction in enumerate(flow.code.instructions):
+        if (apart := _apart(flow.code.instructions, at)) is not None:
+            tag, start = words(instruction.operands[1], 2)
+            (end,) = flow.code.instructions[apart].operands[1:2]
+            records += _of_two(tracer, (at, apart), tag, start, end)
+            continue
         if not _stores(instruction, "128"):
             continue
         start, _, end, _ = words(instruction.operands[1], 4)
@@ -85,6 +92,29 @@ def find(flow: Flow) -> Found:
         else:
             unresolved.append(at)
     return Found(tuple(records), _clocks(tracer, anchors, wide=wide), tuple(unresolved))
+
+
+def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:
+    """Return the store of the end that belongs to the tag and start that ``at`` stores."""
+    if not _stores(instructions[at], "64") or at + 1 == len(instructions):
+        return None
+    after = instructions[at + 1]
+    plain = after.op in _STORES and not {"64", "128", "U8", "U16"} & {*after.opcode.split(".")}
+    base, offset = _address(instructions[at])
+    return at + 1 if plain and _address(after) == (base, offset + 8) else None
+
+
+def _of_two(
+    tracer: Tracer, stores: tuple[int, int], tag: str, start: str, end: str
+) -> Iterator[Record]:
+    """Yield the record that two stores make of {tag, start} and {end}; nothing of others."""
+    at, last = stores
+    if _are_clocks(tracer, tracer.origins(at, (start,))):
+        tags = _tags(tracer, at, tag)
+        # What the second store finds, the first one does, too: nothing stands between them.
+        spans = _spans(tracer, tracer.origins(at, (end, start)))
+        if tags and spans:
+            yield Record((at, last), tags.pop() if len(tags) == 1 else None, spans)
 
 
 def _stores(instruction: Instruction, bits: str) -> bool:

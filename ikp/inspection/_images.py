@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ikp import registry
+from ikp.core.trace import Trace
 from ikp.errors import InspectError, UsageError
+from ikp.machine.kept_code import KEPT, MACHINE_MARK
 from ikp.machine.tools import assemble
 from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
@@ -23,6 +25,8 @@ def images(kernel: Any) -> Iterator[Image]:
     """
     if isinstance(kernel, (str, PathLike)):
         return _of_path(Path(kernel))
+    if isinstance(kernel, Trace):
+        return _of_trace(kernel)
     for backend in registry.imported():
         found: Image | None = backend.image(kernel) if hasattr(backend, "image") else None
         if found is not None:
@@ -44,6 +48,28 @@ def _of_path(path: Path) -> Iterator[Image]:
     if path.suffix == ".cubin":
         return iter([_of_cubin(path)])
     raise UsageError(f"{path} is neither a .cubin nor a .ptx file, nor a directory.")
+
+
+def _of_trace(trace: Trace) -> Iterator[Image]:
+    """Yield what a trace says that was launched."""
+    kept = {
+        name.removeprefix(KEPT): path
+        for name, path in trace.provenance.items()
+        if name.startswith(KEPT)
+    }
+    if not kept:
+        raise InspectError(
+            "this trace names no machine code: its kernels were compiled with their records "
+            "(level='source' or 'scheduled', or ikp.init in them) and lie in Triton's cache. "
+            "ikp inspect without a path looks there."
+        )
+    for name, path in kept.items():
+        if not Path(path).exists():
+            raise InspectError(
+                f"the machine code of {name} that this trace was recorded with is not there: "
+                f"{path}. Copy it from the machine that recorded it, or record again."
+            )
+        yield _of_cubin(Path(path))
 
 
 def _of_cubin(path: Path) -> Image:
@@ -68,7 +94,7 @@ def _of_folder(folder: Path) -> Iterator[Image]:
     seen: set[tuple[str, str]] = set()
     for path in sorted(folder.rglob("*.ptx"), key=_time, reverse=True):
         text = _text(path)
-        if STORE_MARK in text or WHOLE_MARK in text:
+        if any(mark in text for mark in (STORE_MARK, WHOLE_MARK, MACHINE_MARK)):
             key = path.stem, _target(text)
             if key not in seen:
                 seen.add(key)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
-from ikp.core.regions import fallback_name, merge
+from ikp.core.regions import fallback_name, merge, region_id
+from ikp.machine.kept_code import MACHINE_MARK
 from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
 _MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
 _TAG = re.compile(r"v[24]\.b32 \[[\w+]+\], \{(0x[0-9a-f]+),")
 _TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
+_MACHINE = re.compile(rf"^{MACHINE_MARK} (.*)$", re.MULTILINE)
 _RUN_TIME = "(id known at run time)"
 
 
@@ -24,6 +27,8 @@ class Marks:
     names: dict[int, str]  # region id -> name
     tags: dict[int, str]  # tag of each record whose tag is a constant -> name of its region
     count: int
+    ours: tuple[tuple[int, int], ...] = ()
+    """With records in the machine code: what was put in, from byte to byte of the code."""
 
     def name(self, tag: int | None) -> str:
         """Return what to call the region of a tag."""
@@ -39,6 +44,8 @@ def read(ptx: str) -> Marks:
     Raises:
         RegionError: two names share one id.
     """
+    if found := _MACHINE.search(ptx):
+        return _of_machine(json.loads(found[1]))
     places = list(_MARK.finditer(ptx))
     names = merge({int(m[1]): json.loads(m[2])} for m in places if m[1])
     ends = [*(m.start() for m in places[1:]), len(ptx)]
@@ -48,6 +55,12 @@ def read(ptx: str) -> Marks:
             tag = int(found[1], 16)
             tags[tag] = names.get(tag & REGION_MASK) or fallback_name(tag & REGION_MASK)
     return Marks(names, tags, len(places))
+
+
+def _of_machine(said: dict[str, list[Any]]) -> Marks:
+    names = merge({region_id(name): name} for name in said["names"])
+    ours = tuple((first, last) for first, last in said["ours"])
+    return Marks(names, {}, len(names), ours)
 
 
 def keeps_totals(ptx: str) -> bool:

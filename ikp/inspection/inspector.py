@@ -14,6 +14,7 @@ from ikp.inspection import _expectations as expectations
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection import _source as source
 from ikp.inspection._find_records import Found, Record, find
+from ikp.inspection._holding import Holding
 from ikp.inspection._images import images
 from ikp.inspection._ptx_names import Marks
 from ikp.inspection._whereabouts import Places
@@ -36,7 +37,9 @@ def inspect(kernel: Any, *, name: str | None = None) -> Report:
     Args:
         kernel: a compiled kernel: what a launch returned in Triton and Gluon; in CuTe, what
             ``cute.compile`` returned with its options ``cute.KeepPTX`` and ``cute.KeepCUBIN``. Or a
-            path: a ``.cubin`` or ``.ptx`` file, or a directory of such, like Triton's cache.
+            path: a ``.cubin`` or ``.ptx`` file, or a directory of such, like Triton's cache. Or a
+            trace of kernels with records in their machine code (level="machine"), which says where
+            that was kept.
         name: only kernels of this name; a pattern as the shell has them, like ``*gemm*``.
 
     Returns:
@@ -104,6 +107,11 @@ class _Findings:
         )
 
     @cached_property
+    def _holding(self) -> Holding | None:
+        """What ranges hold of what they name, with records in finished machine code."""
+        return Holding(self.flow, self.image.ptx, self._own) if self.marks.ours else None
+
+    @cached_property
     def _records(self) -> dict[tuple[str, str, source.Source | None], list[Record]]:
         """The records of each range of the source, in the order of their first stores."""
         groups: dict[tuple[str, str, source.Source | None], list[Record]] = defaultdict(list)
@@ -121,6 +129,8 @@ class _Findings:
         ]
 
     def _source(self, record: Record) -> source.Source | None:
+        if self._holding is not None:
+            return self._holding.source(self.marks.name(record.tag))
         instructions = self.flow.code.instructions
         span = record.spans[-1]
         return source.between(instructions[span.start], instructions[span.end])
@@ -128,18 +138,24 @@ class _Findings:
     def _copy(self, record: Record) -> Copy:
         instructions = self.flow.code.instructions
         contents = {i for span in record.spans for i in span.contents} - self._own
+        held = self._holding.of(self.marks.name(record.tag), record) if self._holding else None
         return Copy(
             tuple(sorted({instructions[span.start].address for span in record.spans})),
             tuple(sorted({instructions[span.end].address for span in record.spans})),
             instructions[record.store].address,
             tuple(instructions[i] for i in sorted(contents)),
+            None if held is None else len(held.own),
         )
 
     @cached_property
     def _own(self) -> set[int]:
-        """The clock reads and stores of all records."""
+        """The clock reads and stores of all records, and what else is known to be put in."""
         reads = {i for record in self.found.records for s in record.spans for i in (s.start, s.end)}
-        return reads | {at for record in self.found.records for at in record.stores}
+        stores = {at for record in self.found.records for at in record.stores}
+        addresses = enumerate(each.address for each in self.flow.code.instructions)
+        ours = self.marks.ours
+        put_in = {i for i, at in addresses if any(first <= at < last for first, last in ours)}
+        return reads | stores | put_in
 
     @cached_property
     def _held(self) -> dict[int, tuple[str, ...]]:
@@ -164,10 +180,22 @@ class _Findings:
         return Places(self.flow, reads, self._held)
 
     def _warnings(self) -> list[Finding]:
+        if self._holding is not None:
+            return self._not_held(self._holding)
         return [
             w
             for found in self._ranges
             for w in expectations.check(found, partial(self._elsewhere, found))
+        ]
+
+    def _not_held(self, holding: Holding) -> list[Finding]:
+        """Say which ranges don't hold what they name."""
+        ranges = zip(self._ranges, self._records.items(), strict=True)
+        return [
+            Finding(found, f"{found.label} lacks {held.short} of what its name says.")
+            for found, ((name, _, _), records) in ranges
+            for record in records
+            if (held := holding.of(name, record)) and held.short
         ]
 
     def _elsewhere(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 _FIXED = ("range", "source", "copies", "instructions")
+_NAMED = "as named"
 _MAIN = (
     Work.TENSOR,
     Work.COPY,
@@ -30,6 +31,11 @@ _MAIN = (
 _COUNTS_NOTE = (
     "counts: instructions in the code, per copy of a range; one in a loop runs many times. "
     "Integer instructions and jumps are in the first number only."
+)
+_NAMED_NOTE = (
+    "as named: how many of them are what the range's name says, by kind and by line; of a wait for "
+    "loads, the loads that its second clock read waits for. The others are other lines' code that "
+    "the compiler has put between."
 )
 
 
@@ -99,7 +105,9 @@ def _head(kernel: Kernel) -> tuple[str, str]:
 
 def _below(kernel: Kernel) -> list[str]:
     """Return what stands under the table."""
-    lines = [_COUNTS_NOTE, *(f"note: {note}" for note in kernel.notes)]
+    judged = [copy.named for found in kernel.ranges for copy in found.copies]
+    told = [_NAMED_NOTE] if any(each is not None for each in judged) else []
+    lines = [_COUNTS_NOTE, *told, *(f"note: {note}" for note in kernel.notes)]
     lines += [line for warning in kernel.warnings for line in ("", *_warning(warning))]
     lines += [line for problem in kernel.problems for line in ("", f"unknown: {problem}")]
     outside = [group for group in kernel.outside if group.work in _MAIN]
@@ -122,19 +130,24 @@ def _cells(kernel: Kernel) -> list[list[str]]:
         for work in Work
         if work not in IDLE and any(found.holds(work) for found in kernel.ranges)
     ]
-    rows = [_row(found, kinds) for found in kernel.ranges]
-    return [[*_FIXED, *(work.value for work in kinds)], *rows]
+    judged = any(copy.named is not None for found in kernel.ranges for copy in found.copies)
+    rows = [_row(found, kinds, judged=judged) for found in kernel.ranges]
+    named = [_NAMED] if judged else []
+    return [[*_FIXED, *named, *(work.value for work in kinds)], *rows]
 
 
-def _row(found: CodeRange, kinds: list[Work]) -> list[str]:
+def _row(found: CodeRange, kinds: list[Work], *, judged: bool) -> list[str]:
     sizes = [len(copy.instructions) for copy in found.copies]
     name = shortened(found.name)
     counts = [found.counts(work) for work in kinds]
+    named = [copy.named for copy in found.copies if copy.named is not None]
+    own = [_between(min(named), max(named)) if named else ""] if judged else []
     return [
         name if found.kind == "range" else f"{name} ({found.kind})",
         printable(str(found.source or "")),
         str(len(found.copies)),
         _between(min(sizes), max(sizes)),
+        *own,
         *(_between(*pair) for pair in counts),
     ]
 
@@ -195,6 +208,7 @@ def _range_dict(found: CodeRange) -> dict[str, object]:
                 "starts": copy.starts,
                 "ends": copy.ends,
                 "store": copy.store,
+                **({} if copy.named is None else {"named": copy.named}),
                 "counts": {w.value: copy.counts[w] for w in Work if copy.counts[w]},
                 "instructions": [_instruction_dict(i) for i in copy.instructions],
             }

@@ -28,6 +28,9 @@ class Copy:
     store: int
     instructions: tuple[Instruction, ...]
     """Everything on any path from a start to its end, but for ikp's own reads and stores."""
+    named: int | None = None
+    """With records in finished machine code: how many of them, or of the loads that it waits for,
+    are what its name says. None where it says nothing of the kind, as of a loop."""
 
     @cached_property
     def counts(self) -> Counter[Work]:

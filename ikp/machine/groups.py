@@ -106,7 +106,7 @@ def _title(flow: Flow, kind: Anchor, run: list[int]) -> str:
     }
     word = words.get(kind, kind.value)
     if kind is Anchor.COPY_WAIT:
-        word = _awaited(flow, run[0])
+        word = counted_wait(flow, run[0])
     return f"{word} x{len(run)}" if kind in ISSUED and len(run) > 1 else word
 
 
@@ -116,7 +116,7 @@ def _product(op: str) -> str:
     return "wgmma" if "GMMA" in op else "mma"
 
 
-def _awaited(flow: Flow, wait: int) -> str:
+def counted_wait(flow: Flow, wait: int) -> str:
     """Return what a counting wait is for, by what was committed last before it in the code."""
     instructions = flow.code.instructions
     if "{" in instructions[wait].rest:

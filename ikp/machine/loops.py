@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.flow import Flow
+from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
 
 ALLOCATES = "UTCATOMSWS"
@@ -64,6 +65,13 @@ def iteration(flow: Flow, header: int, regions: Regions) -> tuple[Point, Point] 
     if top.end - 1 in graph.falls:  # the test for the end stands first: a turn begins after it
         starts.append(Point(top.end - 1, after=True))
     return next(((start, end) for start in starts if not regions.why_not(start, end)), None)
+
+
+def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
+    """Return the lines of a loop: its jump back has them."""
+    body, blocks = flow.bodies[header], flow.graph.blocks
+    jumps = [blocks[block].end - 1 for block in flow.graph.before[header] if block in body]
+    return flow.code.instructions[max(jumps)].lines
 
 
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:

@@ -51,14 +51,19 @@ def variable(chains: Iterable[tuple[Line, ...]]) -> str:
     return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is of the language's own library."""
+    return bool(_LIBRARY.search(file))
+
+
 def _shown(chain: Sequence[Line]) -> Line:
     """Return the innermost line that is not the language's own library."""
-    return next((line for line in chain if not _LIBRARY.search(line.file)), chain[0])
+    return next((line for line in chain if not is_library(line.file)), chain[0])
 
 
 def _calls(chain: Sequence[Line]) -> str:
     """Return ``" softened() < attention()"`` for code of a helper."""
-    own = [line for line in chain if not _LIBRARY.search(line.file)]
+    own = [line for line in chain if not is_library(line.file)]
     if len(own) < 2:
         return ""
     functions = [_function(line) for line in own]

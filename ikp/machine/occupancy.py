@@ -12,6 +12,8 @@ _ENOUGH = 32
 _ON_AN_SM = 65536
 _MOST = 255
 _LANES = 32
+_SHARED = 227 << 10
+"""Bytes of shared memory that an SM has for blocks."""
 _MOST_THREADS = 1024
 _WARPS_OF_AN_SM = 64
 
@@ -61,3 +63,9 @@ def cost(name: str, warps: int | None, before: int, now: int) -> list[str]:
 def _blocks(registers: int, warps: int | None) -> int:
     each = max(-(-registers // _PORTION) * _PORTION, _ENOUGH) * _LANES * (warps or 1)
     return min(_ON_AN_SM // each, _WARPS_OF_AN_SM // (warps or 1))
+
+
+def resident(registers: int, warps: int, shared: int) -> int:
+    """Return how many warps an SM has room for, as far as registers and shared memory go."""
+    room = _SHARED // shared if shared else 64
+    return warps * max(min(_blocks(registers, warps), room), 1)

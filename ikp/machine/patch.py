@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -10,19 +11,24 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.errors import PatchError
+from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
+from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chips import Chip, chip_of
+from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin
+from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
+from ikp.machine.instruction import BYTES
 from ikp.machine.liveness import Liveness
+from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.room import RESERVED, Room
-from ikp.machine.sequences import CELL, CELL_BYTES, Frame
-from ikp.machine.shift import Before
+from ikp.machine.sequences import CELL, CELL_BYTES
+from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import NoRoomError, Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
@@ -43,6 +49,9 @@ class Patch:
     registers: tuple[int, int]  # of a thread: before, and now
     most: int | None = None  # records that a warp makes; None where loops say how many
     notes: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
+    ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
+    kept: str = ""  # the file that it is in; "" where nobody keeps it
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
@@ -58,6 +67,10 @@ def patch(
     ptx: str = "",
     language: Language = Language.OTHER,
     block: tuple[int, int, int] | None = None,
+    lines: Sequence[Lines] = (),
+    functions: Sequence[str] = (),
+    max_overhead: float | None = None,
+    shared: int = 0,
     untested: bool = False,
 ) -> Patch:
     """Put records into a kernel of a cubin.
@@ -69,10 +82,15 @@ def patch(
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
         block: threads of the blocks that it is launched with, where the kernel does not say.
+        lines: chosen lines of its source, which get ranges of their own.
+        functions: names of functions, whose lines are chosen.
+        max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
+        shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so, too, for chips on which that was never run.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
+        KernelError: nothing that was chosen has code in it.
         InspectError: there is no disassembler, or it refuses the file.
     """
     file = Cubin.read(cubin)
@@ -89,9 +107,15 @@ def patch(
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(int(np.prod(size))) if size else None
     counts = occupancy.register_counts(before, warps)
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions))
+    unplaced = _unplaced(places)
+    wanted, expected = places.at(DETAILS[detail]), list[str]()
+    if max_overhead is not None:
+        pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared))
+        wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
     count, weaver, added = _woven(
         code,
-        _named(Places(code.flow, ptx).at(DETAILS[detail])),
+        _named(wanted),
         [before] if hands_over(code.flow) else counts,
         cell=add_constant(file, CELL, CELL_BYTES),
         warps=warps if size[1:] == [1, 1] else None,
@@ -100,15 +124,40 @@ def patch(
     )
     if count > before:
         set_registers(file, name, count)
-    insert(file, name, added)
+    moved = insert(file, name, added)
     return Patch(
         cubin=file.write(),
         names=tuple(weaver.names),
         warps=warps or 0,
         registers=(before, count),
         most=weaver.most,
-        notes=(*chip.notes, *occupancy.cost(name, warps, before, count), *weaver.notes),
+        notes=(*chip.notes, *occupancy.cost(name, warps, before, count), *unplaced, *weaver.notes),
+        told=(*expected, *(each.told for each in places.choices if each.piece)),
+        ours=tuple(_ours(moved)),
     )
+
+
+def _ours(moved: Shift) -> Iterator[tuple[int, int]]:
+    """Yield where the code is that was put in: the bytes between the kernel's own."""
+    ends = [0, *(int(at) + 1 for at in moved.new)]
+    for end, next_ in zip(ends, moved.new.tolist(), strict=False):
+        if end < next_:
+            yield end * BYTES, next_ * BYTES
+
+
+def _unplaced(places: Places) -> list[str]:
+    """Return why some of what was chosen has no range.
+
+    Raises:
+        KernelError: none of it has.
+    """
+    missing = [each.told for each in places.choices if each.piece is None]
+    if missing and len(missing) == len(places.choices):
+        raise KernelError(" ".join(missing))
+    overlapping = [
+        f"{place.name}: {why}." for place, why in places.refused if place.kind == "lines"
+    ]
+    return [*missing, *overlapping]
 
 
 def _woven(
@@ -123,10 +172,10 @@ def _woven(
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
     name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
-    frame = Frame.of(room.unused_uniform, warps)
-    if frame is None:
+    kept = frame(room, warps, cell, chip)
+    if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
-    weaver = Weaver(room, replace(frame, cell=cell), places, chip)
+    weaver = Weaver(room, kept, places, chip)
     try:
         return counts[0], weaver, weaver.woven(name, language)
     except NoRoomError:

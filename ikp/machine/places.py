@@ -12,11 +12,20 @@ from enum import IntEnum
 from functools import cached_property
 
 from ikp.machine import naming
-from ikp.machine.anchors import Anchor, anchor
+from ikp.machine.about_lines import AboutLines
+from ikp.machine.all_chosen import Choice, choices
+from ikp.machine.anchors import Anchor
+from ikp.machine.chosen import Lines
 from ikp.machine.flow import Flow
 from ikp.machine.groups import Group, groups
-from ikp.machine.loops import ALLOCATES, after_spinning, iteration, loop_ends, waiting
-from ikp.machine.ptx_lines import load_lines, product_lines
+from ikp.machine.loops import (
+    ALLOCATES,
+    after_spinning,
+    iteration,
+    loop_ends,
+    loop_lines,
+    waiting,
+)
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
 from ikp.machine.waits import LoadWait, load_waits
@@ -35,7 +44,7 @@ class Level(IntEnum):
 class Place:
     """A stretch of code, and what it is."""
 
-    kind: str  # "kernel", "loop", "iteration", "load wait", or an anchor's value
+    kind: str  # "kernel", "loop", "iteration", "load wait", "lines", or an anchor's value
     level: Level
     name: str  # "wait for b_g @chunk.py:417"
     start: Point
@@ -53,15 +62,21 @@ class Places:
     Args:
         flow: the kernel.
         ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
+        lines: chosen lines of its source, which have places of their own at every level.
+        functions: names of functions whose lines are chosen, too.
     """
 
     flow: Flow
     ptx: str = ""
+    lines: Sequence[Lines] = ()
+    functions: Sequence[str] = ()
     regions: Regions = field(init=False)
+    origins: AboutLines = field(init=False)
 
     def __post_init__(self) -> None:
-        """Share what is known of the control flow."""
+        """Share what is known of the control flow, and of lines."""
         object.__setattr__(self, "regions", Regions(self.flow))
+        object.__setattr__(self, "origins", AboutLines(self.flow, self.ptx, self.regions))
 
     def at(self, level: Level) -> list[Place]:
         """Return what is marked at a level, in the order of the starts, outer places first."""
@@ -79,12 +94,16 @@ class Places:
 
     @cached_property
     def _judged(self) -> list[tuple[Place, str]]:
-        found = [(place, self._why_not(place)) for place in self._candidates()]
-        found.sort(key=lambda item: _order(item[0]))
-        return _nested(found)
+        chosen = _nested([(place, "") for place in self._chosen])
+        kept = [place for place, why in chosen if not why]
+        found = [(place, self._why_not(place, kept)) for place in self._candidates()]
+        return [*(each for each in chosen if each[1]), *_nested(found + [(p, "") for p in kept])]
 
-    def _why_not(self, place: Place) -> str:
-        return self.regions.why_not(place.start, place.end) if place.end else ""
+    def _why_not(self, place: Place, chosen: Sequence[Place]) -> str:
+        if place.end is None:
+            return ""
+        crossed = (f"it overlaps {each.name}" for each in chosen if _cross(place, each))
+        return self.regions.why_not(place.start, place.end) or next(crossed, "")
 
     def _candidates(self) -> Iterator[Place]:
         yield Place("kernel", Level.KERNEL, self.flow.code.name, Point(0), None, ())
@@ -94,14 +113,14 @@ class Places:
             spinning |= set(wait)
             yield from self._loop(header, wait)
         yield from self._load_waits()
-        for group in groups(self.flow, [wait.at for wait in self._waits]):
+        for group in groups(self.flow, [wait.at for wait in self.waits]):
             if not spinning.issuperset(group.members):
                 yield self._group(group)
 
     def _loop(self, header: int, wait: tuple[int, ...]) -> Iterator[Place]:
         """Yield a loop and its iteration; a loop that only waits is a wait."""
         ends = loop_ends(self.flow, header)
-        lines = self._loop_lines(header)
+        lines = loop_lines(self.flow, header)
         if ends and wait:
             title = self._awaited(wait)
             yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait, title)
@@ -112,20 +131,31 @@ class Places:
         if turn and not wait:
             yield Place("iteration", Level.LOOPS, "iteration", *turn, (), lines[:1])
 
-    def _loop_lines(self, header: int) -> tuple[Line, ...]:
-        """Return the line of a loop: the jump back has it."""
-        body = self.flow.bodies[header]
-        blocks = self.flow.graph.blocks
-        jumps = [blocks[b].end - 1 for b in self.flow.graph.before[header] if b in body]
-        return self.flow.code.instructions[max(jumps)].lines
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """The ranges of chosen lines, each with what it holds; of lines without one, why."""
+        found = choices(self.flow, self.origins, self.waits, self.lines, self.functions)
+        return list(found)
+
+    @property
+    def _chosen(self) -> list[Place]:
+        pieces = [each.piece for each in self.choices if each.piece]
+        return [
+            Place(
+                *("lines", Level.KERNEL, each.name, each.start, each.end, each.holds),
+                waits=each.waits,
+            )
+            for each in pieces
+        ]
 
     @cached_property
-    def _waits(self) -> list[LoadWait]:
+    def waits(self) -> list[LoadWait]:
+        """Where loads are waited for."""
         return load_waits(self.flow)
 
     def _load_waits(self) -> Iterator[Place]:
-        for wait in self._waits:
-            chains = [self._lines(at) for at in wait.loads]
+        for wait in self.waits:
+            chains = [self.origins.own(at) for at in wait.loads]
             what = f"wait for {naming.variable(chains) or 'load'}"
             yield Place(
                 "load wait",
@@ -163,35 +193,9 @@ class Places:
         members: Sequence[int],
         title: str = "",
     ) -> Place:
-        chains, note = self._chains(members)
+        chains, note = self.origins.chains(members)
         name = naming.title(title or kind, chains, f" ({note})" if note else "")
         return Place(kind, level, name, start, end, tuple(members), _first(chains), note=note)
-
-    def _chains(self, members: Sequence[int]) -> tuple[list[tuple[Line, ...]], str]:
-        """Return the lines of instructions, and whose they are if not their own."""
-        instructions = self.flow.code.instructions
-        if not any("GMMA" in instructions[at].opcode for at in members):
-            return [self._lines(at) for at in members], ""
-        known = [self._products.get(at, ()) for at in members]
-        if all(known):
-            return known, ""
-        wait = next((i for i in instructions[members[-1] :] if _awaits_product(i.opcode)), None)
-        return ([wait.lines], "line of its wait") if wait else ([], "line not known")
-
-    def _lines(self, at: int) -> tuple[Line, ...]:
-        """Return an instruction's lines, a load's as the PTX has them."""
-        lines = self.flow.code.instructions[at].lines
-        if lines and anchor(self.flow.code.instructions[at].opcode) is Anchor.LOAD:
-            return (self._loads.get(lines[0], lines[0]), *lines[1:])
-        return lines
-
-    @cached_property
-    def _loads(self) -> dict[Line, Line]:
-        return load_lines(self.flow.code, self.ptx)
-
-    @cached_property
-    def _products(self) -> dict[int, tuple[Line, ...]]:
-        return product_lines(self.flow.code, self.ptx)
 
 
 def marks(places: Sequence[Place]) -> list[tuple[Point, Place, bool]]:
@@ -212,10 +216,6 @@ def marks(places: Sequence[Place]) -> list[tuple[Point, Place, bool]]:
     return [(key[0], place, opens) for key, place, opens in keyed]
 
 
-def _awaits_product(opcode: str) -> bool:
-    return opcode.startswith("WARPGROUP.DEPBAR")
-
-
 def _first(chains: Sequence[tuple[Line, ...]]) -> tuple[Line, ...]:
     return tuple(dict.fromkeys(chain[0] for chain in chains if chain))
 
@@ -226,8 +226,15 @@ def _order(place: Place) -> tuple[Point, int, int]:
     return place.start, -(2 * end.index + end.after), place.level
 
 
+def _cross(one: Place, other: Place) -> bool:
+    """Whether two places overlap, and neither is in the other."""
+    first, second = sorted((one, other), key=_order)
+    return not _ends_before(first, second.start) and _crosses(first, second)
+
+
 def _nested(judged: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
     """Refuse what would overlap another place without being in it, or hold it."""
+    judged.sort(key=lambda item: _order(item[0]))
     open_places: list[Place] = []
     found: list[tuple[Place, str]] = []
     for place, why in judged:

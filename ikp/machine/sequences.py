@@ -8,6 +8,9 @@ before a launch. All zero, they say that nothing is recorded::
 What a warp keeps is in uniform registers alone: where its records are, how many it has made, and
 both clocks at the entry. Whichever of its threads come to a record elect one of them to store it.
 Until a warp leaves, only its records are stored: its slot's header is, at the exit.
+
+Where a warp's slot is takes some steps to find. Nothing needs it before the first record, so that
+is done where the kernel waits anyway: for what it loaded first.
 """
 
 from __future__ import annotations
@@ -26,8 +29,9 @@ from ikp.machine.ordering import reordered
 CELL: Final = "ikp_buffer"
 """The symbol of the cell."""
 CELL_BYTES: Final = 16
-ENTRY_REGISTERS: Final = 28
-"""The entry uses so many of the kernel's first registers, in which there is nothing yet."""
+FEW: Final = 7
+MANY: Final = 12
+"""How many single registers ``locate`` takes, where a block's threads are known or not."""
 
 _SLOT = {
     name: offset - abi.SLOT_HEADER_BYTES
@@ -56,28 +60,28 @@ class Frame:
     high: int  # the upper half of every address in the segment
     room: int  # how many records there is room for; 0 where the warp records nothing
     count: int  # how many it has made, those without room among them
-    entered: tuple[int, int, int, int]  # the global timer and the clock at the entry
+    entered: tuple[int, ...] = ()  # both clocks at the entry, in four; if none, they are stored
     cell: int = 0  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     places: Places = Places()
-
-    COUNT = 10
-
-    @classmethod
-    def of(cls, free: Sequence[int], warps: int | None) -> Frame | None:
-        """Return a frame of free uniform registers; None where they are too few."""
-        pair = next((each for each in free if each % 2 == 0 and each + 1 in free), None)
-        others = [each for each in free if pair is None or each // 2 != pair // 2]
-        if pair is None or len(others) < cls.COUNT - 2:
-            return None
-        a, b, c, d, *clocks = others[: cls.COUNT - 2]
-        return cls(pair, a, b, c, d, (clocks[0], clocks[1], clocks[2], clocks[3]), warps=warps)
 
     @property
     def all(self) -> frozenset[int]:
         """All of them."""
         own = (self.records, self.high, self.room, self.count, *self.entered)
         return frozenset((self.descriptor, self.descriptor + 1, *own))
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Registers that are free where a warp finds its slot."""
+
+    cell: int  # two, the first even
+    sizes: int  # two, the first even
+    single: tuple[int, ...]
+    quads: tuple[int, ...]  # rows of four; with three, no store waits for another
+    predicate: int
+    scoreboard: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,49 +114,69 @@ class Scratch:
         return 1 << self.scoreboard
 
 
-def entry(
-    frame: Frame, scoreboard: int, whole: int, language: Language = Language.OTHER
-) -> list[Step]:
-    """Return what stands before a kernel's first instruction.
+def entry(frame: Frame, quad: int) -> list[Step]:
+    """Return what stands before a kernel's first instruction: both clocks are kept.
 
     Args:
         frame: what the kernel keeps.
-        scoreboard: one that is free there: all are.
+        quad: four free registers.
+    """
+    f = forms
+    return [
+        f.wide(quad, f.GLOBAL_TIMER),
+        f.wide(quad + 2, f.CLOCK),
+        f.constant(frame.descriptor, 0, frame.places.descriptor, pair=True),
+        *[f.to_uniform(each, quad + word) for word, each in enumerate(frame.entered)],
+    ]
+
+
+def locate(
+    frame: Frame,
+    ground: Ground,
+    whole: int,
+    language: Language = Language.OTHER,
+    clocks: int | None = None,
+) -> list[Step]:
+    """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
+
+    Args:
+        frame: what the kernel keeps.
+        ground: what is free there.
         whole: the id of the range from each warp's entry to its exit.
         language: what the kernel was written in.
+        clocks: the registers with both clocks at the entry, where they are to be stored.
     """
-    f, p = forms, frame.places
-    clocks, thread, cell, block, grid, sizes, slot, records = 16, 0, 2, 4, 12, 14, 7, 20
-    ok = 0
+    f, p, cell, sizes, ok = forms, frame.places, ground.cell, ground.sizes, ground.predicate
+    slot, warps, x, y, z, columns, rows = ground.single[:FEW]
     steps = [
-        *[f.special(block + axis, f.CTAID_X + axis) for axis in range(3)],
-        *[f.load_constant(grid + axis, 0, p.grid + 4 * axis) for axis in range(2)],
+        *[f.special(into, f.CTAID_X + axis) for axis, into in enumerate((x, y, z))],
+        f.load_constant(columns, 0, p.grid),
+        f.load_constant(rows, 0, p.grid + 4),
         f.load_constant(cell, 3, frame.cell, pair=True),
         f.load_constant(sizes, 3, frame.cell + 8, pair=True),
-        f.constant(frame.descriptor, 0, p.descriptor, pair=True),
         f.copy_uniform(frame.count, URZ),
-        *_warp(frame, thread, _WARPS),
-        f.multiply(block + 1, block + 2, grid + 1, block + 1),
-        f.multiply(block, block + 1, grid, block),
-        f.shift_right(slot, thread, 5),
-        f.multiply(slot, block, _WARPS, slot),
-        f.multiply(records, slot, sizes, cell),
-        f.add(records, records, abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES),
+        *_warp(frame, slot, warps, ground.single[FEW:]),
+        f.multiply(y, z, rows, y),
+        f.multiply(x, y, columns, x),
+        f.shift_right(slot, slot, 5),
+        f.multiply(slot, x, warps, slot),
+        f.multiply(x, slot, sizes, cell),
+        f.add(x, x, abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES),
         f.below_other(ok, slot, sizes + 1),
-        f.add(records + 1, sizes, -abi.SLOT_HEADER_BYTES),
-        f.shift_right(records + 1, records + 1, _RECORD_BITS),
-        f.choose(records + 1, records + 1, 0, ok),
-        f.to_uniform(frame.records, records),
+        f.add(y, sizes, -abi.SLOT_HEADER_BYTES),
+        f.shift_right(y, y, _RECORD_BITS),
+        f.choose(y, y, 0, ok),
+        f.to_uniform(frame.records, x),
         f.to_uniform(frame.high, cell + 1),
-        f.to_uniform(frame.room, records + 1),
-        *[f.to_uniform(frame.entered[word], clocks + word) for word in range(4)],
+        f.to_uniform(frame.room, y),
     ]
-    return [
-        f.wide(clocks, f.GLOBAL_TIMER),
-        f.wide(clocks + 2, f.CLOCK),
-        *reordered(steps),
-        *_launch_header(frame, 1 << scoreboard, whole, language, cell, sizes, slot),
-    ]
+    header = _launch_header(frame, ground, warps, whole, language)
+    other = [f.differs(ok, slot, 0), f.skip(len(header)).when(ok), *header]
+    if clocks is not None:
+        other += [f.copy(cell, x), *_elected(frame, ok)]
+        other += [_put(frame, cell, _SLOT["init_ns"], clocks).when(ok)]
+        other += [NOP.after(1 << ground.scoreboard)]
+    return [*reordered(steps), *other]
 
 
 def start(register: int) -> list[Step]:
@@ -227,13 +251,13 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
     ]
     rows = [
         (_SLOT["finish_ns"], now, 4, []),
-        (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)),
         (_SLOT["sm"], which, 4, says),
         (_SLOT["attempted"], done, 1, _copies(done, (frame.count,))),
     ]
+    if frame.entered:
+        rows.insert(1, (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)))
     steps = [
-        f.elect(predicate),
-        f.below(predicate, RZ, frame.room, where=predicate),
+        *_elected(frame, predicate),
         *_copies(address, (frame.records, frame.high)),
     ]
     for offset, value, words, made in rows:
@@ -246,14 +270,12 @@ def range_tag(region: int) -> int:
     return abi.tag(Kind.RANGE, PayloadType.NONE, region)
 
 
-_WARPS = 11  # the entry's register with the number of warps of a block
-
-
-def _warp(frame: Frame, thread: int, warps: int) -> list[Step]:
+def _warp(frame: Frame, thread: int, warps: int, more: Sequence[int]) -> list[Step]:
     """Get a thread's number in its block, and how many warps that has."""
-    f, y, z, size = forms, 8, 9, (24, 25, 26)
+    f = forms
     if frame.warps is not None:
         return [f.special(thread, f.TID_X), f.immediate(warps, frame.warps)]
+    y, z, *size = more
     return [
         *[f.special(into, f.TID_X + axis) for axis, into in enumerate((thread, y, z))],
         *[f.load_constant(each, 0, frame.places.block + 4 * n) for n, each in enumerate(size)],
@@ -267,43 +289,45 @@ def _warp(frame: Frame, thread: int, warps: int) -> list[Step]:
 
 
 def _launch_header(
-    frame: Frame, busy: int, whole: int, language: Language, cell: int, sizes: int, slot: int
+    frame: Frame, ground: Ground, warps: int, whole: int, language: Language
 ) -> list[Step]:
-    """Let the launch's first warp write what the launch is."""
-    f, p, other, ok = forms, frame.places, 0, 1
-    here = abi.field_offsets(abi.LAUNCH_HEADER)
-    first, second, third, rest = 4, 16, 24, 20
+    """Let one thread of the launch's first warp write what the launch is."""
+    f, p, ok = forms, frame.places, ground.predicate
+    here, busy = abi.field_offsets(abi.LAUNCH_HEADER), 1 << ground.scoreboard
+    rows = [ground.quads[row % len(ground.quads)] for row in range(5)]
+
+    def constants(into: int, offset: int, count: int) -> list[Step]:
+        return [f.load_constant(into + n, 0, offset + 4 * n) for n in range(count)]
 
     def put(name: str, value: int, words: int = 4) -> Step:
-        return _put(frame, cell, here[name], value, words).when(ok)
+        return _put(frame, ground.cell, here[name], value, words).when(ok)
 
+    which, size, how, once, last = rows
     body = [
-        *[f.load_constant(first + 2 + n, 0, p.grid + 4 * n) for n in range(2)],
-        f.load_constant(second, 0, p.grid + 8),
-        *[f.load_constant(second + 1 + n, 0, p.block + 4 * n) for n in range(3)],
-        f.load_constant(rest, 0, p.grid_id),
-        f.elect(ok),
-        f.below(ok, RZ, frame.room, where=ok),
-        f.immediate(first, abi.MAGIC),
-        f.immediate(first + 1, abi.ABI_VERSION),
-        f.copy(third, _WARPS),
-        f.copy(third + 1, sizes),
-        f.immediate(third + 2, ClockKind.CYCLES),
-        f.immediate(third + 3, OverflowMode.STOP),
-        f.immediate(rest + 1, 1),
-        f.immediate(rest + 2, language),
-        f.immediate(rest + 3, 0),
-        f.immediate(_WARPS, whole),
-        put("magic", first),
-        put("grid_z", second),
-        put("warps_per_block", third),
-        put("grid_id", rest, 1),
-        f.count_up(cell, here["launches"], rest + 1, frame.descriptor).when(ok),
-        put("language", rest + 2, 2),
-        put("whole", _WARPS, 1),
+        *_elected(frame, ok),
+        *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
+        *constants(which + 2, p.grid, 2),
+        put("magic", which),
+        *[*constants(size, p.grid + 8, 1), *constants(size + 1, p.block, 3)],
+        put("grid_z", size),
+        *[f.copy(how, warps), f.copy(how + 1, ground.sizes)],
+        *[f.immediate(how + 2, ClockKind.CYCLES), f.immediate(how + 3, OverflowMode.STOP)],
+        put("warps_per_block", how),
+        *[*constants(once, p.grid_id, 1), f.immediate(once + 1, 1)],
+        *[f.immediate(once + 2, language), f.immediate(once + 3, 0)],
+        put("grid_id", once, 1),
+        f.count_up(ground.cell, here["launches"], once + 1, frame.descriptor).when(ok),
+        put("language", once + 2, 2),
+        f.immediate(last, whole),
+        put("whole", last, 1),
     ]
-    body = [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
-    return [f.differs(other, slot, 0), f.skip(len(body)).when(other), *body]
+    return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
+
+
+def _elected(frame: Frame, predicate: int) -> list[Step]:
+    """Set a predicate for one thread of a warp that records."""
+    f = forms
+    return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
 
 
 def _copies(into: int, uniform: Sequence[int]) -> list[Step]:

@@ -68,6 +68,26 @@ class Regions:
             block = graph.falls.get(point.index)
         return block if block in self.flow.dominance.entered else None
 
+    def between(self, start: Point, end: Point) -> list[int]:
+        """Return the instructions on any way from one point to another that hold a stretch."""
+        first, last = self.block(start), self.block(end)
+        blocks, graph = self.flow.graph.blocks, self.flow.graph
+        if first is None or last is None:
+            return []
+        begun, ended = start.index + start.after, end.index + end.after
+        if first == last:
+            return list(range(begun, ended))
+        seen = {first, last}
+        work = [*graph.after[first]]
+        found = [*range(begun, blocks[first].end), *range(blocks[last].first, ended)]
+        while work:
+            block = work.pop()
+            if block not in seen:
+                seen.add(block)
+                found += range(blocks[block].first, blocks[block].end)
+                work += graph.after[block]
+        return sorted(found)
+
     def loop(self, block: int) -> int | None:
         """Return the first block of the innermost loop around a block."""
         return self._loops.get(block)

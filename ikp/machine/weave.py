@@ -25,6 +25,7 @@ from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
+from ikp.machine.starting import start
 from ikp.machine.stretches import Point
 
 
@@ -94,7 +95,7 @@ class Weaver:
         for site, run in self._runs.items():
             if run.stores:
                 self._wait_behind(site, run.scratch)
-        return [entry, *self._written(), *exits]
+        return [*entry, *self._written(), *exits]
 
     def _ranges(self) -> None:
         kept = _kept([each for each in self.places if each.end], self._for_starts)
@@ -188,11 +189,20 @@ class Weaver:
             board = run.scratch.scoreboard if run else 0
             yield Before(site.index, self._assembled(steps, board, "RP"), site.rank == 0)
 
-    def _entry(self, whole: int, language: Language) -> Before:
-        if self.room.allowed[0] < sequences.ENTRY_REGISTERS:
+    def _entry(self, whole: int, language: Language) -> list[Before]:
+        first = min((site.index for site in self._runs), default=len(self.room.free))
+        kept = bool(self.frame.entered)
+        begun = start(self.room, first, self.frame.warps is not None, kept)
+        if begun is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
-        steps = sequences.entry(self.frame, _ENTRY_BOARD, whole, language)
-        return Before(0, self._assembled(steps, _ENTRY_BOARD), skipped=True)
+        ground, stored = begun.ground, None if kept else begun.clocks
+        clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        steps = sequences.locate(self.frame, ground, whole, language, stored)
+        found = self._assembled(steps, ground.scoreboard)
+        return [
+            Before(0, clocks, skipped=True),
+            Before(begun.index, found, skipped=True),
+        ]
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
         return tuple(assemble(self.chip.fitted(steps), board, settled))
@@ -215,9 +225,6 @@ class Weaver:
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*_unless_staying(instruction, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
-
-
-_ENTRY_BOARD = 0
 
 
 def _rows(spare: Spare) -> list[int]:

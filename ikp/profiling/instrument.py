@@ -19,7 +19,10 @@ def instrument(
     *,
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
+    functions: str | Iterable[str] | None = None,
     level: str = "source",
+    max_overhead: float | None = None,
+    check: bool = False,
     ttgir: str | PathLike[str] | None = None,
     launches: str | None = None,
     prof: profile | None = None,
@@ -42,11 +45,20 @@ def instrument(
         detail: "kernel" marks the kernel and warp-specialised partitions, "loops" also each loop
             and iteration, "waits" (with level="machine") also what the code waits for, "ops" also
             each load, store, dot, copy, wait, barrier and call of a helper. None is "loops", or
-            "kernel" where ``lines`` are chosen.
+            "kernel" where ``lines`` or ``functions`` are chosen.
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
+            With level="machine", a range for each thing that their code does where it stands
+            together ("load: wait @file.py:88").
+        functions: also mark the code of these functions, as lines are; with level="machine".
         level: "source" puts marks where the author wrote the operation, "scheduled" where the
             compiler's scheduling moved it, "machine" into the kernel's finished machine code
             (sm_90), where they change nothing else.
+        max_overhead: with level="machine", what recording may make of the kernel's time: with 1.05,
+            5 % more. Marks that would cost more by an estimate from the machine code are left out,
+            the finest first, and told.
+        check: with level="machine", compare what the kernel writes with and without records, bit
+            for bit, at its first recorded launch, which then runs three times. Not for kernels that
+            wait for other launches, or that write memory which no argument points to.
         ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
             does not exist, a launch writes the kernel's IR there, to be edited: a line
             ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
@@ -60,9 +72,10 @@ def instrument(
         KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
             available. At a launch: the chosen lines hold none of its statements.
         PatchError: at a launch: with level="machine", the machine code, or the chip, is not known
-            well enough.
+            well enough, or the chosen lines have no code in it.
+        CheckError: at a launch: with check=True, the kernel computes something else with records.
     """
-    marks = plan(detail, lines, level)
+    marks = plan(detail, lines, level, functions, max_overhead, check=check)
     if ttgir is not None:
         marks = Plan(level="scheduled", ttgir=str(ttgir))
     chosen = span(launches)

@@ -127,6 +127,10 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         if used != str(launcher.plan):
             parts.append(f"marked at {used}: the compiler refused marks in its source")
         lines.append("; ".join(parts))
+        if verdict := session.facts.get(f"check of {name}"):
+            lines.append(f"  check: {verdict}.")
+        told = session.facts.get(f"chosen in {name}", "")
+        lines += [f"  {each}" for each in told.split("\n") if each]
     if launcher.aside:
         libraries = ", ".join(sorted(launcher.aside))
         lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")

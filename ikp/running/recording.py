@@ -24,6 +24,7 @@ from ikp.running.startup.sitecustomize import say
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
+    from ikp.unedited.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class Options:
     force: bool
     detail: str | None
     lines: tuple[str, ...]
+    functions: tuple[str, ...]
+    max_overhead: float | None
+    check_results: bool
     level: str
     mode: str
     kernel: str | None
@@ -61,15 +65,28 @@ class Options:
             UsageError: an option names nothing, or two don't go together.
             ExportError: the trace can't be written.
         """
-        from ikp.unedited.plan import plan, span
+        from ikp.unedited.plan import span
 
-        plan(self.detail, self.lines, self.level)
+        self.plan()
         span(self.launch)
         choices.kernels(self.kernel)
         choices.of_launch(self.blocks, self.warps)
         if self.mode != "timeline":  # every clock goes with that
             self.session()
         self._check_path()
+
+    def plan(self) -> Plan:
+        """Return what is to be marked.
+
+        Raises:
+            UsageError: an option is unknown, or two don't go together.
+        """
+        from ikp.unedited.plan import plan
+
+        return plan(
+            *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
+            check=self.check_results,
+        )
 
     def _check_path(self) -> None:
         """Look at the path; closer, and with numpy imported, where it may not do."""
@@ -92,11 +109,11 @@ class Options:
     def launcher(self) -> Watched:
         """Return what launches the program's kernels; it has no session yet."""
         from ikp import registry
-        from ikp.unedited.plan import plan, span
+        from ikp.unedited.plan import span
 
         (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
         launcher: Watched = backend.watch(
-            plan(self.detail, self.lines, self.level),
+            self.plan(),
             launches=span(self.launch),
             buffer=choices.of_launch(self.blocks, self.warps),
             kernels=choices.kernels(self.kernel),

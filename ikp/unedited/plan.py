@@ -68,12 +68,18 @@ class Plan:
     lines: tuple[_Lines, ...] = ()
     level: str = "source"
     ttgir: str = ""  # the file with the records, where they are placed by hand
+    functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
+    max_overhead: float | None = None  # what recording may make of the plain kernel's time: 1.05
+    check: bool = False  # compare results with the plain kernel's
 
     def __str__(self) -> str:
         if self.ttgir:
             return f"level={self.level} ttgir={self.ttgir}"
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
-        return f"level={self.level} detail={self.detail}{lines}"
+        functions = f" functions={','.join(self.functions)}" if self.functions else ""
+        budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
+        check = " check" if self.check else ""
+        return f"level={self.level} detail={self.detail}{lines}{functions}{budget}{check}"
 
     @property
     def loops(self) -> bool:
@@ -87,21 +93,31 @@ class Plan:
 
 
 def plan(
-    detail: str | None = None, lines: str | Iterable[str] | None = None, level: str = "source"
+    detail: str | None = None,
+    lines: str | Iterable[str] | None = None,
+    level: str = "source",
+    functions: str | Iterable[str] | None = None,
+    max_overhead: float | None = None,
+    *,
+    check: bool = False,
 ) -> Plan:
     """Return a plan, with its options checked.
 
     Args:
         detail: "kernel", "loops", "waits" (with level="machine") or "ops"; None is "loops", or
-            "kernel" where lines are chosen.
+            "kernel" where lines or functions are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
         level: "source", "scheduled" or "machine".
+        functions: names of functions, with level="machine".
+        max_overhead: such as 1.05, with level="machine".
+        check: compare results with the plain kernel's, with level="machine".
 
     Raises:
-        UsageError: an option is unknown.
+        UsageError: an option is unknown, or two don't go together.
     """
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
-    detail = detail or ("kernel" if texts else "loops")
+    names = (functions,) if isinstance(functions, str) else tuple(functions or ())
+    detail = detail or ("kernel" if texts or names else "loops")
     for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, _LEVELS)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
@@ -110,17 +126,46 @@ def plan(
             "detail='waits' shows what the machine code waits for: use it with level='machine', "
             f"not level={level!r}."
         )
-    if texts and level == "machine":
+    if names and level != "machine":
         raise UsageError(
-            "lines are chosen in the source: level='machine' marks what the machine code does. Use "
-            "detail='ops' and find each operation by its line."
+            f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
+            "marks each call of a helper."
+        )
+    if check and level != "machine":
+        raise UsageError(
+            f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
+            "is the one that runs without ikp."
+        )
+    if max_overhead is not None:
+        _check_budget(max_overhead, level)
+    if wrong := [name for name in names if not name.isidentifier()]:
+        raise UsageError(
+            f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
         )
     if texts and level == "scheduled":
         raise UsageError(
             "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
-            "the lines of a loop, use detail='ops' and find each operation by its line."
+            "the lines of a loop, use detail='ops' and find each operation by its line, or "
+            "level='machine'."
         )
-    return Plan(detail, tuple(map(_Lines.parse, texts)), level)
+    return Plan(
+        *(detail, tuple(map(_Lines.parse, texts)), level),
+        functions=names,
+        max_overhead=max_overhead,
+        check=check,
+    )
+
+
+def _check_budget(most: float, level: str) -> None:
+    if level != "machine":
+        raise UsageError(
+            f"max_overhead needs level='machine', not level={level!r}: there, marks cost what the "
+            "compiler makes of them, which nobody knows before."
+        )
+    if not most > 1:
+        raise UsageError(
+            f"max_overhead={most:g} is no ratio above 1: write 1.05 for at most 5 % more time."
+        )
 
 
 def span(text: str | None) -> range:

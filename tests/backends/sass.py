@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import struct
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +18,18 @@ from triton.compiler import ASTSource, CompiledKernel
 from ikp.backends.triton import TritonBackend
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Spec
+from ikp.machine.cubin import Cubin
 from ikp.session.wishes import revision
+from tests.backends.opcodes import (
+    TOOLS,
+    Word,
+    disassembled,
+    names,
+    reads_clock,
+    texts,
+    words_of,
+)
 
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CAPABILITIES = (80, 90, 100)
 SYNCHRONISING = (
     "ATOM",
@@ -38,12 +44,6 @@ SYNCHRONISING = (
     "CCTL",
 )
 LOCAL_MEMORY = ("STL", "LDL")
-CLOCKS = re.compile(r"SR_(CLOCKLO|GLOBALTIMERLO)\b")
-NOP = 0x918
-"""The opcode that fills machine code up to its alignment, in the low bits of an instruction."""
-LOCAL = {0x387, 0x983}
-"""The opcodes of STL and LDL, in the low bits of an instruction."""
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,5}\*/\s+(.*?)\s*;")
 _DIVISIBLE = [["tt.divisibility", 16]]
 
 
@@ -142,83 +142,55 @@ class Code:
         return int(self.compiled.metadata.shared)
 
     @cached_property
-    def machine_code(self) -> bytes:
-        """The machine code as it is loaded."""
-        return text_of(self.compiled.asm["cubin"])
+    def words(self) -> tuple[Word, ...]:
+        """The instructions as 128 bits each, without the padding at the end."""
+        return words_of(self.compiled.asm["cubin"])
 
     @property
     def size(self) -> int:
-        """How many ``instructions`` there are, counted without the disassembler."""
-        words = struct.iter_unpack("<QQ", self.machine_code)
-        return sum(low & 0xFFF != NOP for low, _ in words)
+        """How many instructions there are."""
+        return len(self.words)
 
     @property
-    def local(self) -> int:
-        """How many instructions use local memory, counted without the disassembler."""
-        words = struct.iter_unpack("<QQ", self.machine_code)
-        return sum(low & 0xFFF in LOCAL for low, _ in words)
+    def clock_reads(self) -> int:
+        """How many instructions read the clock."""
+        return sum(map(reads_clock, self.words))
 
     @cached_property
+    def opcodes(self) -> Counter[str]:
+        """How often each opcode occurs, modifiers left out: ``STG``, ``BAR``."""
+        return Counter(self.names)
+
+    @property
+    def names(self) -> list[str]:
+        """The opcode of each instruction."""
+        return names(self.compiled.asm["cubin"])
+
+    @property
     def sass(self) -> str:
         """The machine code as cuobjdump prints it, with addresses."""
         return disassembled(self.compiled.asm["cubin"])
 
     @cached_property
     def instructions(self) -> tuple[str, ...]:
-        """The SASS instructions, without the padding at the end."""
-        return tuple(i for i in _INSTRUCTION.findall(self.sass) if opcode(i) != "NOP")
-
-    @cached_property
-    def opcodes(self) -> Counter[str]:
-        """How often each opcode occurs, modifiers left out: ``STG``, ``BAR``."""
-        return Counter(opcode(instruction) for instruction in self.instructions)
+        """The text of each instruction, without the padding. Ask for ``words`` where they do."""
+        return tuple(texts(self.compiled.asm["cubin"]))
 
     def count(self, names: Sequence[str]) -> dict[str, int]:
         """Return how often each of ``names`` occurs, where it does."""
         return {name: self.opcodes[name] for name in names if self.opcodes[name]}
 
     @property
+    def allocated(self) -> int:
+        """Registers that a launch gives to each thread."""
+        (kernel,) = Cubin.read(self.compiled.asm["cubin"]).kernels.values()
+        return kernel.registers
+
+    @property
     def registers(self) -> int:
-        """Registers per thread."""
+        """Registers that instructions of any role name: it may have set its own number of them."""
         used = (re.findall(r"\bR(\d+)\b", instruction) for instruction in self.instructions)
         return 1 + max(int(number) for numbers in used for number in numbers)
-
-    def between_clocks(self) -> list[tuple[str, ...]]:
-        """Return the instructions between each clock read of a record and the next."""
-        places = [i for i, text in enumerate(self.instructions) if CLOCKS.search(text)]
-        return [self.instructions[a + 1 : b] for a, b in pairwise(places)]
-
-
-@cache
-def disassembled(cubin: bytes) -> str:
-    """Return what cuobjdump prints of machine code.
-
-    Once for kernels that are the same: to start it takes longer than to compile most of them.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
-        command = [TOOLS / "cuobjdump", "-sass", path]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def text_of(cubin: bytes) -> bytes:
-    """Return what the sections ``.text`` of a cubin hold: 16 bytes for each instruction."""
-    (table,) = struct.unpack_from("<Q", cubin, 40)
-    size, count, names = struct.unpack_from("<3H", cubin, 58)
-    headers = [struct.unpack_from("<2I4Q", cubin, table + at * size) for at in range(count)]
-    (*_, strings, _) = headers[names]
-    return b"".join(
-        cubin[offset : offset + length]
-        for name, *_, offset, length in headers
-        if cubin.startswith(b".text.", strings + name)
-    )
-
-
-def opcode(instruction: str) -> str:
-    """Return the opcode of a SASS instruction, without its guard and modifiers."""
-    words = instruction.split()
-    return words[1 if words[0].startswith("@") else 0].split(".")[0]
 
 
 def assemble(ptx: str, folder: Path) -> None:

@@ -237,6 +237,7 @@ def test_a_surprise_is_told_and_the_program_runs_plain(tmp_path: Path) -> None:
     assert "ModuleNotFoundError: No module named 'ikp.running'" in done.stderr
 
 
+@pytest.mark.any_pins
 def test_kernels_that_record_themselves_are_left_alone(tmp_path: Path) -> None:
     program = PROGRAM.replace("def other(x, BLOCK", "def other(x, prof, BLOCK").replace(
         "    tl.store(x + tl.arange", "    ikp.init(prof)\n    tl.store(x + tl.arange"
@@ -269,7 +270,9 @@ def test_ranks_write_traces_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.pftrace"
 
 
-@pytest.mark.parametrize("level", ["scheduled", "machine"])
+@pytest.mark.parametrize(
+    "level", ["scheduled", pytest.param("machine", marks=pytest.mark.any_pins)]
+)
 def test_the_interpreter_has_no_other_level(tmp_path: Path, level: str) -> None:
     done = start(tmp_path, "run", "--level", level, "prog.py")
     assert done.returncode == 0

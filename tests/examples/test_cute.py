@@ -15,7 +15,8 @@ from cutlass.cute.runtime import make_fake_compact_tensor
 from examples import gemm_cute
 from ikp.backends.triton._hooks import names_in_code
 from tests.backends.cute.compiling import compile_cute, prof
-from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, TOOLS, Code
+from tests.backends.opcodes import TOOLS
+from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code
 from tests.kernels.stripped import stripped
 
 pytestmark = pytest.mark.compiled
@@ -68,7 +69,7 @@ def test_ptxas_serialises_no_multiplication(tmp_path: Path) -> None:
 
 
 def test_off_is_the_kernel_without_ikp(tmp_path: Path) -> None:
-    assert gemm(False).instructions == compile_gemm(stripped(gemm_cute, tmp_path)).instructions
+    assert gemm(False).words == compile_gemm(stripped(gemm_cute, tmp_path)).words
 
 
 def test_every_wait_has_its_record_and_every_role_its_name() -> None:

@@ -6,9 +6,13 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from collections import Counter
+from contextlib import redirect_stdout
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +42,31 @@ def path(tmp_path: Path) -> Path:
 
 
 def viewed(path: Path, metric: str) -> list[tuple[int, str, float]]:
-    """Return the tree that the viewer prints: depth, name and value of each node."""
+    """Return the tree that the viewer prints: depth, name and value of each node.
+
+    As its command does, but in this process: to start it takes longer than to print a tree.
+    """
+    printed = StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(action="ignore"),
+        redirect_stdout(printed),
+    ):
+        patch.setattr(sys, "argv", ["proton-viewer", "-m", metric, str(path)])
+        import_module(VIEWER).main()
+    return tree(printed.getvalue())
+
+
+def viewed_alone(path: Path, metric: str) -> list[tuple[int, str, float]]:
+    """Return the same, as the command prints it in a process with a stack of its own."""
     command = [sys.executable, "-W", "ignore", "-m", VIEWER, "-m", metric, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    lines = re.findall(r"^([│├└─ ]*)(-?[\d.]+) (.+)$", done.stdout, re.MULTILINE)
+    return tree(done.stdout)
+
+
+def tree(printed: str) -> list[tuple[int, str, float]]:
+    lines = re.findall(r"^([│├└─ ]*)(-?[\d.]+) (.+)$", printed, re.MULTILINE)
     return [(len(lead) // 3, name, float(value)) for lead, value, name in lines]
 
 
@@ -137,7 +161,7 @@ def test_the_command_that_convert_prints_works(
 def test_nesting_deeper_than_the_viewer_can_go(path: Path) -> None:
     depth = MOST_LEVELS + 50
     warp(*((depth - i, depth + i) for i in range(1, depth))).save(path)
-    assert viewed(path, "cycles")[2] == (2, "load", 4.0 * (depth - 1))
+    assert viewed_alone(path, "cycles")[2] == (2, "load", 4.0 * (depth - 1))
     found = totals(read(path), "cycles")
     assert max(map(len, found)) == 1 + MOST_LEVELS
     assert sum(n for key, n in found.items() if len(key) > 1) == sum(4 * i for i in range(1, depth))
@@ -164,6 +188,7 @@ def test_zero_length_ranges_and_instants(path: Path) -> None:
     assert totals(read(path), "cycles") == {("gemm", "load"): 0, ("gemm",): 0, (): 0}
 
 
+@pytest.mark.any_pins
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=traces())
 def test_totals_are_those_of_the_ranges(trace: Trace, path: Path) -> None:
@@ -179,6 +204,7 @@ def test_totals_are_those_of_the_ranges(trace: Trace, path: Path) -> None:
     assert {child["frame"]["name"] for child in read(path)["children"]} == names
 
 
+@pytest.mark.any_pins
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(trace=traces())
 def test_what_one_lies_in_is_what_holds_it(trace: Trace, path: Path) -> None:

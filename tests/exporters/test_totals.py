@@ -55,6 +55,7 @@ def test_every_byte_is_as_the_protobuf_library_writes_it(trace: Trace, tmp_path:
     assert_canonical(path)
 
 
+@pytest.mark.any_pins
 @shared_folder
 @given(trace=traces_with_totals())
 def test_how_warps_are_cut_makes_no_difference(trace: Trace, tmp_path: Path) -> None:
@@ -98,6 +99,7 @@ def test_perfetto_finds_them_by_name(made: Trace, tmp_path: Path) -> None:
         assert len(found["n"]) == 4
 
 
+@pytest.mark.any_pins
 @shared_folder
 @given(trace=traces_with_totals())
 def test_chrome_json_holds_each_total(trace: Trace, tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Records in finished machine code, on a GPU: results bit for bit, and all ranges."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
 from ikp.machine.chips import CHIPS, UNTESTED  # noqa: E402
@@ -94,4 +97,86 @@ def test_a_graph_records_and_keeps_its_last_replay() -> None:
 def test_a_session_that_asks_for_more_is_refused_in_words() -> None:
     marked = ikp.instrument(unedited.matmul, detail="kernel", level="machine")
     with ikp.profile(clock="globaltimer"), pytest.raises(ikp.IkpError, match="globaltimer"):
+        product(marked)
+
+
+def line(text: str) -> int:
+    """Return the first line of the test kernels with a text."""
+    lines = Path(unedited.__file__).read_text().splitlines()
+    return next(n for n, each in enumerate(lines, 1) if text in each)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_chosen_lines_have_ranges_of_what_they_do() -> None:
+    plain, number = product(unedited.matmul), line("tl.dot(")
+    marked = ikp.instrument(unedited.matmul, lines=f"unedited.py:{number}", level="machine")
+    with ikp.profile() as prof:
+        assert torch.equal(plain, product(marked))
+    trace = prof.trace
+    names = Counter(trace.regions[i].name for i in trace.events.region)
+    dots = {name: count for name, count in names.items() if name.startswith("dot: ")}
+    assert sum(dots.values()) >= TILES * WARPS * STEPS
+    assert all(name.endswith(f"@unedited.py:{number}") for name in dots)
+    assert "instructions" in trace.provenance["chosen in matmul"]
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_the_launched_code_can_be_inspected() -> None:
+    marked = ikp.instrument(unedited.matmul, detail="ops", level="machine")
+    with ikp.profile() as prof:
+        product(marked)
+    (kernel,) = ikp.inspect(prof.trace)
+    assert not kernel.warnings and not kernel.problems
+    assert sum(copy.named is not None for r in kernel.ranges for copy in r.copies) > 5
+    recorded = {prof.trace.regions[i].name for i in prof.trace.events.region}
+    assert recorded - {"matmul"} <= {r.name for r in kernel.ranges}
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_a_budget_leaves_out_the_finest() -> None:
+    plain = product(unedited.matmul)
+    ranges = []
+    for most in (9.0, 1.02):
+        marked = ikp.instrument(unedited.matmul, detail="ops", level="machine", max_overhead=most)
+        with ikp.profile() as prof:
+            assert torch.equal(plain, product(marked))
+        ranges.append(len(prof.trace.events))
+    assert ranges[1] < ranges[0]
+    assert "Left out to stay within 1.02" in prof.trace.provenance["chosen in matmul"]
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_a_check_runs_the_plain_kernel_too() -> None:
+    plain = product(unedited.matmul)
+    marked = ikp.instrument(unedited.matmul, detail="ops", level="machine", check=True)
+    with ikp.profile() as prof:
+        assert torch.equal(plain, product(marked))
+        assert torch.equal(plain, product(marked))
+    assert len(prof.trace.launches) == 2
+    told = prof.trace.provenance["check of matmul"]
+    assert told.startswith("3 buffers, ") and told.endswith(", equal bit for bit")
+
+
+@triton.jit
+def summed(x, out, N: tl.constexpr):
+    """Add to what is there: a second run on its own result would give another."""
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(x + at, tl.load(x + at) + 1)
+    tl.atomic_add(out, tl.sum(tl.load(x + at)))
+
+
+def test_a_kernel_that_changes_its_input_has_run_once() -> None:
+    marked = ikp.instrument(summed, detail="kernel", level="machine", check=True)
+    x = torch.zeros(64 * 256, device="cuda")
+    out = torch.zeros(1, device="cuda")
+    with ikp.profile() as prof:
+        marked[(64,)](x, out, 256)
+    assert (x == 1).all() and out.item() == 64 * 256  # whole numbers: any order gives this
+    assert prof.trace.provenance["check of summed"].startswith("2 buffers, ")
+    assert len(prof.trace.launches) == 1
+
+
+def test_lines_of_another_file_are_refused_in_words() -> None:
+    marked = ikp.instrument(unedited.matmul, lines="other.py:3", level="machine")
+    with ikp.profile(), pytest.raises(ikp.IkpError, match=r"it comes from unedited\.py"):
         product(marked)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from tests.backends.sass import TOOLS
+from tests.backends.opcodes import TOOLS
 
 _PTX_LINE = re.compile(r'File "\.nv_debug_ptx_txt", line (\d+)')
 _ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
@@ -36,12 +38,23 @@ class Stored:
     ends: frozenset[int]
 
 
-def ptx_lines(cubin: bytes, folder: Path) -> dict[int, int]:
-    """Return the PTX line of each instruction, by its address."""
-    path = folder / "kernel.cubin"
-    path.write_bytes(cubin)
-    command = [TOOLS / "nvdisasm", "-c", "-gp", path]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+@cache
+def disassembled(cubin: bytes) -> tuple[str, dict[int, int]]:
+    """Return what ikp reads of a cubin, and the PTX line of each instruction, by its address.
+
+    The assembler's table comes with one more option, in lines of its own: to ask for it apart would
+    start the disassembler a second time, which takes longer than all that is read of its text.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        command = [TOOLS / "nvdisasm", "-c", "-hex", "-gi", "-gp", path]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    own = [line for line in text.splitlines(keepends=True) if not _PTX_LINE.search(line)]
+    return "".join(own), _ptx_lines(text)
+
+
+def _ptx_lines(text: str) -> dict[int, int]:
     lines, current = {}, 0
     for line in text.splitlines():
         if found := _PTX_LINE.search(line):

@@ -50,6 +50,7 @@ def test_a_compiled_triton_kernel(gemm: Code) -> None:
     assert report.warnings == report.kernels[0].warnings
 
 
+@pytest.mark.any_pins
 def test_a_cubin_with_its_ptx_beside_it(gemm: Code, tmp_path: Path) -> None:
     save(gemm, tmp_path / "gemm", "cubin", "ptx")
     for path in ("gemm.cubin", "gemm.ptx"):
@@ -59,6 +60,7 @@ def test_a_cubin_with_its_ptx_beside_it(gemm: Code, tmp_path: Path) -> None:
         assert report.kernels[0].notes == ()
 
 
+@pytest.mark.any_pins
 def test_a_cubin_alone_has_ids_for_names(gemm: Code, tmp_path: Path) -> None:
     save(gemm, tmp_path / "gemm", "cubin")
     (found,) = ikp.inspect(str(tmp_path / "gemm.cubin"))
@@ -78,6 +80,7 @@ def test_ptx_alone_is_assembled(name: str, tmp_path: Path) -> None:
     assert "assembled from PTX" in found.notes[0]
 
 
+@pytest.mark.any_pins
 def test_a_folder_gives_the_latest_kernel_of_each_name_that_records(
     gemm: Code, tmp_path: Path
 ) -> None:
@@ -94,6 +97,7 @@ def test_a_folder_gives_the_latest_kernel_of_each_name_that_records(
     assert [k.name for k in ikp.inspect(tmp_path, name="gem*")] == ["gemm"]
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("name", ["nomatch", "GEMM"])
 def test_a_name_that_matches_nothing(gemm: Code, name: str) -> None:
     with pytest.raises(ikp.InspectError, match=f"no kernel has a name that matches '{name}'"):
@@ -116,6 +120,7 @@ def test_a_jitted_function_is_not_compiled_yet() -> None:
         ikp.inspect(control.nested)
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("thing", [None, 3, b"cubin"])
 def test_something_else(thing: object) -> None:
     with pytest.raises(ikp.UsageError, match="a compiled kernel or a path"):
@@ -133,6 +138,7 @@ def test_a_cute_kernel_whose_code_was_not_kept() -> None:
         ikp.inspect(SimpleNamespace(__cubin__=None, __ptx__=None))
 
 
+@pytest.mark.any_pins
 def test_paths_that_do_not_help(tmp_path: Path) -> None:
     with pytest.raises(ikp.InspectError, match="no such file"):
         ikp.inspect(tmp_path / "gone.cubin")
@@ -163,17 +169,19 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     tools.tool.cache_clear()
 
 
+@pytest.mark.any_pins
 @pytest.mark.usefixtures("no_tools")
 def test_no_disassembler_is_told_with_where_it_comes_from(gemm: Code) -> None:
     with pytest.raises(ikp.InspectError, match=r"nvdisasm was not found.*pip install triton"):
         ikp.inspect(gemm.compiled)
 
 
+@pytest.mark.any_pins
 @pytest.mark.usefixtures("no_tools")
 def test_a_toolkits_disassembler_does(
     gemm: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from tests.backends.sass import TOOLS
+    from tests.backends.opcodes import TOOLS
 
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvdisasm").symlink_to(TOOLS / "nvdisasm")
@@ -181,6 +189,7 @@ def test_a_toolkits_disassembler_does(
     assert counts(ikp.inspect(gemm.compiled))
 
 
+@pytest.mark.any_pins
 def test_inspecting_a_file_needs_no_dsl(gemm: Code, tmp_path: Path) -> None:
     save(gemm, tmp_path / "gemm", "cubin", "ptx")
     script = f"import sys, ikp; ikp.inspect({str(tmp_path)!r}); print(*sys.modules)"

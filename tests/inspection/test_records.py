@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from ikp.inspection._find_records import Found, find
 from ikp.machine.flow import Flow
 from tests.inspection.compiled import CASES, code, kernel, machine_code
-from tests.inspection.ptx_oracle import ptx_lines, stores
+from tests.inspection.ptx_oracle import disassembled, stores
 
 pytestmark = pytest.mark.compiled
 ALL = pytest.mark.parametrize("name", CASES)
@@ -23,10 +22,10 @@ def found_in(cubin: bytes) -> tuple[Flow, Found]:
     return flow, find(flow)
 
 
-def check_against_ptx(cubin: bytes, ptx: str, folder: Path) -> None:
+def check_against_ptx(cubin: bytes, ptx: str) -> None:
     flow, found = found_in(cubin)
     instructions = flow.code.instructions
-    lines, stored = ptx_lines(cubin, folder), stores(ptx)
+    (_, lines), stored = disassembled(cubin), stores(ptx)
     seen: Counter[int] = Counter()
     starts, ends = set(), set()
     for record in found.records:
@@ -48,9 +47,9 @@ def check_against_ptx(cubin: bytes, ptx: str, folder: Path) -> None:
 
 
 @ALL
-def test_each_record_has_the_clock_reads_that_its_ptx_gives_it(name: str, tmp_path: Path) -> None:
+def test_each_record_has_the_clock_reads_that_its_ptx_gives_it(name: str) -> None:
     made = code(name)
-    check_against_ptx(made.compiled.asm["cubin"], made.ptx, tmp_path)
+    check_against_ptx(made.compiled.asm["cubin"], made.ptx)
 
 
 @ALL

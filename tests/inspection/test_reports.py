@@ -9,6 +9,7 @@ import pytest
 
 from ikp.inspection.report import CodeRange, Kernel
 from ikp.machine.opcodes import Work, work_of
+from tests.backends.opcodes import text_of
 from tests.inspection.compiled import CASES, code, kernel, only, pipelined
 from tests.kernels import gemm
 
@@ -185,4 +186,4 @@ def test_three_stages_put_one_more_stage_of_copies_before_the_loop_than_two() ->
 @pytest.mark.parametrize("name", CASES)
 def test_no_instruction_of_the_machine_code_is_left_out(name: str) -> None:
     addresses = [i.address for i in kernel(name).instructions]
-    assert addresses == list(range(0, len(code(name).machine_code), 16))
+    assert addresses == list(range(0, len(text_of(code(name).compiled.asm["cubin"])), 16))

@@ -141,8 +141,8 @@ class Warp:
         if opcode in _SLOW:
             assert bits(word, 110, 3) < 6, "nobody can wait for it"
             self.writing[file, number] = bits(word, 110, 3)
-            return
-        self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
+        else:
+            self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
 
     def set(self, word: int, value: object, active: np.ndarray, offset: int = 0) -> None:
         """Set the register that bits 16 to 23 name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from ikp.core.decoding.losses import tells_loss
 from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
-from ikp.machine.sequences import Frame, Scratch
+from ikp.machine.sequences import Frame, Ground, Scratch
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
 pytestmark = pytest.mark.any_pins
@@ -32,6 +33,7 @@ FRAME = Frame(40, 42, 43, 44, 45, (46, 47, 48, 49), cell=16)
 SCRATCH = Scratch(first=24, last=26, address=20, predicate=3, scoreboard=5)
 APART = Scratch(first=14, last=17, address=8, predicate=3, scoreboard=5)
 KEPT = 50
+GROUND = Ground(2, 4, (0, *range(30, 41)), (8, 12, 16), predicate=2, scoreboard=5)
 QUADS = (24, 28)
 
 
@@ -72,11 +74,17 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True, chip=HOPPER)
     return np.frombuffer(bytes(machine.memory), np.uint8), slot_bytes, slots
 
 
+def began(frame: Frame):
+    """Return what stands before the first record."""
+    clocks = None if frame.entered else 24
+    return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
+
+
 def kernel(frame: Frame):
     """An outer range whose start is kept, inner ones, and the range of the whole kernel."""
     wait = NOP.after(SCRATCH.busy)
     return (
-        sequences.entry(frame, SCRATCH.scoreboard, WHOLE),
+        began(frame),
         [wait, *sequences.start(18), *sequences.keep(KEPT, 18)],
         [
             wait,
@@ -98,7 +106,7 @@ def test_a_record_can_be_made_in_few_registers(first, last):
     machine = Machine(constants, data, BASE)
     warp = Warp(machine, {number: np.zeros(LANES) for number in range(256)}, elected=7)
     code = [
-        sequences.entry(FRAME, 5, WHOLE),
+        began(FRAME),
         [*sequences.start(last), *sequences.keep(KEPT, last)],
         sequences.end(FRAME, scratch, sequences.range_tag(INNER), KEPT),
     ]
@@ -141,8 +149,11 @@ def test_every_warp_leaves_its_records(grid, block, turns, room):
 @pytest.mark.parametrize(
     ("grid", "block", "warps"), [((2, 2, 2), (40, 2, 1), None), ((3, 1, 1), (64, 1, 1), 2)]
 )
-def test_the_decoder_reads_what_they_leave(grid, block, warps):
-    frame = replace(FRAME, warps=warps)
+@pytest.mark.parametrize("quads", [(8,), (8, 12, 16)])
+@pytest.mark.parametrize("entered", [FRAME.entered, ()])
+def test_the_decoder_reads_what_they_leave(grid, block, warps, quads, entered, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "GROUND", replace(GROUND, quads=quads))
+    frame = replace(FRAME, warps=warps, entered=entered)
     slots = math.prod(grid) * -(-math.prod(block) // LANES)
     data, _, _ = launch(frame, grid, block, abi.segment_bytes(slots, 8), 3)
 
@@ -176,7 +187,7 @@ def test_a_kernel_whose_recording_is_off_touches_nothing():
 
 
 def test_the_emulator_sees_what_issues_too_early():
-    words = assemble(sequences.entry(FRAME, 5, WHOLE), 5)
+    words = assemble(began(FRAME), 5)
     hasty = [word & ~(0xF << 105) | 1 << 105 for word in words]
     deaf = [word & ~(0x3F << 116) for word in words]
     for broken in (hasty, deaf):

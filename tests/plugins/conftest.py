@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,17 +38,23 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def python(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python ...`` in a folder, where the plugins are installed."""
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(folder)},  # stevedore's
+    )
+
+
 @pytest.fixture
-def run(site: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(site: Path, tmp_path: Path) -> Run:
     """Return a function that runs ``python ...`` where the plugins are installed."""
-    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # stevedore's
-
-    def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    return python
+    return partial(python, site, tmp_path)
 
 
 @pytest.fixture

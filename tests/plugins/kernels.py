@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -44,12 +43,3 @@ def repeated(pairs: int) -> str:
         '#include "ikp.cuh"\nextern "C" __global__ void k(volatile unsigned* x, unsigned n, '
         f"ikp::Prof prof) {{\n  ikp::init(prof);\n{body}  ikp::finish();\n}}\n"
     )
-
-
-def disassemble(cubin: bytes, folder: Path) -> list[str]:
-    sass = pytest.importorskip("tests.backends.sass", reason="triton brings cuobjdump")
-    path = folder / "k.cubin"
-    path.write_bytes(cubin)
-    command = [sass.TOOLS / "cuobjdump", "-sass", path]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [line for line in sass._INSTRUCTION.findall(text) if sass.opcode(line) != "NOP"]

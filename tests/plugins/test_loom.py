@@ -11,7 +11,7 @@ import pytest
 import ikp
 from ikp import plugins
 from ikp.core.abi import Kind
-from tests.plugins.conftest import LOOM, PLUGIN, Run
+from tests.plugins.conftest import LOOM, PLUGIN, Run, python
 from tests.repo.test_imports import every_import, within
 
 pytest.importorskip("torch")
@@ -36,19 +36,31 @@ def scale(x, factor, prof):
     ikp.instant(ctx, "done", 1.5)
     ikp.finish(ctx)
 
-x = [1.0] * 24
-with ikp.profile("loom.pftrace", backend="loom", **eval(sys.argv[1])) as prof:
-    scale[3](x, 2.0, prof.buffer("scale", **eval(sys.argv[2])))
-scale[3](x, 0.5, None)
-assert x == [1.0] * 24
+for at, (profile, buffer) in enumerate(eval(sys.argv[1])):
+    x = [1.0] * 24
+    with ikp.profile(f"{at}.pftrace", backend="loom", **profile) as prof:
+        scale[3](x, 2.0, prof.buffer("scale", **buffer))
+    scale[3](x, 0.5, None)
+    assert x == [1.0] * 24
 assert not {"triton", "cutlass"} & set(sys.modules)
 """
+SESSIONS = (
+    "({}, {})",
+    "({'clock': 'cycles64'}, {})",
+    "({}, {'blocks': range(1, 3), 'warps': [1]})",
+    "({'overflow': 'wrap', 'buffer_size': 128 + 6 * (64 + 4 * 16)}, {})",
+    "({'buffer_size': 128 + 6 * (64 + 5 * 16)}, {})",
+)
+"""Options of a session and of a buffer; one process has them all, each with its own trace."""
 
 
-def recorded(run: Run, tmp_path: Path, profile: str = "{}", buffer: str = "{}") -> ikp.Trace:
-    done = run("-W", "ignore", "-c", PROGRAM, profile, buffer)
+@pytest.fixture(scope="module")
+def traces(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the traces that the program wrote, one for each of SESSIONS."""
+    folder = tmp_path_factory.mktemp("loom")
+    done = python(site, folder, "-W", "ignore", "-c", PROGRAM, f"[{', '.join(SESSIONS)}]")
     assert (done.returncode, done.stderr) == (0, "")
-    return ikp.load(tmp_path / "loom.pftrace")
+    return folder
 
 
 def counts(trace: ikp.Trace) -> dict[str, int]:
@@ -56,8 +68,8 @@ def counts(trace: ikp.Trace) -> dict[str, int]:
     return {name: names.count(name) for name in sorted(set(names))}
 
 
-def test_a_kernel_of_its_own_records_with_ikps_verbs(run: Run, tmp_path: Path) -> None:
-    trace = recorded(run, tmp_path)
+def test_a_kernel_of_its_own_records_with_ikps_verbs(traces: Path) -> None:
+    trace = ikp.load(traces / "0.pftrace")
     (launch,) = trace.launches
     assert (launch.label, launch.backend, launch.grid) == ("scale", "loom", (3, 1, 1))
     assert (launch.kept, launch.attempted, launch.notes) == (40, 40, ())
@@ -71,26 +83,15 @@ def test_a_kernel_of_its_own_records_with_ikps_verbs(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.any_pins
-@pytest.mark.parametrize(
-    ("profile", "buffer", "kept"),
-    [
-        ("{'clock': 'cycles64'}", "{}", 40),
-        ("{}", "{'blocks': range(1, 3), 'warps': [1]}", 13),
-        ("{'overflow': 'wrap', 'buffer_size': 128 + 6 * (64 + 4 * 16)}", "{}", 24),
-        ("{'buffer_size': 128 + 6 * (64 + 5 * 16)}", "{}", 30),
-    ],
-)
-def test_the_options_of_a_session_are_heeded(
-    run: Run, tmp_path: Path, profile: str, buffer: str, kept: int
-) -> None:
-    (launch,) = recorded(run, tmp_path, profile, buffer).launches
+@pytest.mark.parametrize(("session", "kept"), [(1, 40), (2, 13), (3, 24), (4, 30)])
+def test_the_options_of_a_session_are_heeded(traces: Path, session: int, kept: int) -> None:
+    (launch,) = ikp.load(traces / f"{session}.pftrace").launches
     assert launch.kept == kept
 
 
 @pytest.mark.any_pins
-def test_commands_know_it(run: Run, tmp_path: Path) -> None:
-    recorded(run, tmp_path)
-    table = run("-m", "ikp.cli.main", "stats", "loom.pftrace")
+def test_commands_know_it(run: Run, traces: Path) -> None:
+    table = run("-m", "ikp.cli.main", "stats", str(traces / "0.pftrace"))
     assert "element" in table.stdout
     listed = run("-m", "ikp.cli.main", "plugins", "--check").stdout.splitlines()
     (row,) = (line.split() for line in listed if " loom " in line)

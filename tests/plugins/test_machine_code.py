@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Spec
-from tests.plugins.kernels import ARCHS, MODES, NEEDS_NVCC, SOURCE, disassemble, repeated
+from tests.plugins.kernels import ARCHS, MODES, NEEDS_NVCC, SOURCE, repeated
 
 pytestmark = pytest.mark.any_pins
+opcodes = pytest.importorskip("tests.backends.opcodes", reason="triton brings cuobjdump")
 
 
 @NEEDS_NVCC
 @ARCHS
 @MODES
 def test_machine_code_has_no_synchronisation_and_no_local_memory(
-    build: Any, tmp_path: Path, arch: str, mode: OverflowMode
+    build: Any, arch: str, mode: OverflowMode
 ) -> None:
-    code = disassemble(build(SOURCE, arch, spec=Spec(overflow=mode)), tmp_path)
-    from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, opcode
+    from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING
 
-    opcodes = Counter(map(opcode, code))
-    assert opcodes["STG"] > 10
-    assert {name: opcodes[name] for name in (*SYNCHRONISING, *LOCAL_MEMORY) if opcodes[name]} == {}
+    found = Counter(opcodes.names(build(SOURCE, arch, spec=Spec(overflow=mode))))
+    assert found["STG"] > 10
+    assert {name: found[name] for name in (*SYNCHRONISING, *LOCAL_MEMORY) if found[name]} == {}
 
 
 @NEEDS_NVCC
@@ -35,19 +34,19 @@ def test_machine_code_has_no_synchronisation_and_no_local_memory(
 @MODES
 @pytest.mark.parametrize(("clock", "budget"), [(ClockKind.CYCLES, 10), (ClockKind.CYCLES64, 13)])
 def test_a_range_costs_at_most_so_many_instructions(
-    build: Any, tmp_path: Path, arch: str, mode: OverflowMode, clock: ClockKind, budget: int
+    build: Any, arch: str, mode: OverflowMode, clock: ClockKind, budget: int
 ) -> None:
     spec = Spec(overflow=mode, clock=clock)
-    few, many = (len(disassemble(build(repeated(n), arch, spec=spec), tmp_path)) for n in (8, 24))
+    few, many = (len(opcodes.words_of(build(repeated(n), arch, spec=spec))) for n in (8, 24))
     stores = 1  # the kernel's own
     assert (many - few) / 16 - stores <= budget
 
 
 @NEEDS_NVCC
 @ARCHS
-def test_off_is_the_kernel_without_ikp(build: Any, tmp_path: Path, arch: str) -> None:
+def test_off_is_the_kernel_without_ikp(build: Any, arch: str) -> None:
     off = repeated(3)
     plain = re.sub(r"#include.*|ikp::(?:Range|init|finish).*?;", "", off)
     plain = plain.replace("ikp::Prof prof", "ulonglong2 prof")
     assert "ikp" not in plain
-    assert disassemble(build(off, arch), tmp_path) == disassemble(build(plain, arch), tmp_path)
+    assert opcodes.words_of(build(off, arch)) == opcodes.words_of(build(plain, arch))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import cache
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,13 @@ def load_apidoc() -> ModuleType:
 apidoc = load_apidoc()
 
 
+@cache
+def public() -> dict[str, Any]:
+    """Return what the package shows, by name."""
+    found: dict[str, Any] = apidoc.public_objects(apidoc.load())
+    return found
+
+
 def test_all_is_sorted_and_listed_by_dir() -> None:
     assert list(ikp.__all__) == sorted(set(ikp.__all__))
     assert set(ikp.__all__) <= set(dir(ikp))
@@ -41,7 +50,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    objects = apidoc.public_objects(apidoc.load())
+    objects = public()
     assert objects.keys() == {name for name in ikp.__all__ if not name.startswith("__")}
     assert [name for name, item in objects.items() if not item.docstring] == []
 
@@ -49,7 +58,7 @@ def test_every_public_name_is_documented() -> None:
 def test_every_public_member_is_documented() -> None:
     bare = [
         f"{name}.{member.name}"
-        for name, item in apidoc.public_objects(apidoc.load()).items()
+        for name, item in public().items()
         for member in (item.members.values() if item.is_class else ())
         if (member.is_function or "property" in member.labels)
         and not member.name.startswith("_")

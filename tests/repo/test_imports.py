@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
     ),
-    "backends": ("core", "machine", "unedited"),
+    "backends": ("core", "machine", "targets", "unedited", "verbs"),
     "backends.driver": (
         *("core", "plugins", "verbs", "session", "unedited", "backends", "machine"),
     ),
@@ -127,6 +128,7 @@ def room(name: str) -> str:
     return max((each for each in rooms if within(name, f"ikp.{each}")), key=len, default="")
 
 
+@cache
 def parsed() -> dict[str, ast.Module]:
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
 

@@ -58,7 +58,7 @@ SELECTIONS = st.builds(
 GRIDS = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(SELECTIONS, GRIDS, st.sampled_from([1, 2, 4]), st.sampled_from(OverflowMode))
 def test_the_chosen_warps_of_the_chosen_blocks_record_and_share_all_the_room(
     selection: Selection, grid: Dim, warps: int, mode: OverflowMode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ikp.errors import UsageError
@@ -39,10 +41,23 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
     [
         ({"detail": "waits"}, "level='machine'"),
         ({"detail": "waits", "level": "scheduled"}, "level='machine'"),
-        ({"lines": "88", "level": "machine"}, "detail='ops'"),
+        ({"lines": "88", "level": "scheduled"}, "level='machine'"),
+        ({"functions": "softened"}, "level='machine'"),
+        ({"max_overhead": 1.05}, "level='machine'"),
+        ({"check": True}, "level='machine'"),
+        ({"max_overhead": 0.05, "level": "machine"}, "no ratio above 1"),
+        ({"max_overhead": float("nan"), "level": "machine"}, "no ratio above 1"),
+        ({"functions": "a.b", "level": "machine"}, "no name of a function"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: dict[str, str], words: str) -> None:
+def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         plan(**options)
     assert plan("waits", level="machine").level == "machine"
+
+
+def test_what_is_chosen_lets_the_rest_be() -> None:
+    chosen = plan(lines="k.py:8", functions=("f", "g"), level="machine")
+    assert str(chosen) == "level=machine detail=kernel lines=k.py:8 functions=f,g"
+    assert plan(functions="f", level="machine").functions == ("f",)
+    assert str(plan(level="machine", max_overhead=1.05)).endswith("detail=loops max_overhead=1.05")

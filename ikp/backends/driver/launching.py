@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +23,9 @@ from ikp.core.abi import Language
 from ikp.errors import IkpError, PatchError
 from ikp.machine import driver
 from ikp.machine.chips import untested_asked
+from ikp.machine.kept_code import keep
 from ikp.machine.patch import Patch, patch
+from ikp.machine.rehearsal import Verdict
 from ikp.machine.shared import constants, shared
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
@@ -161,7 +163,11 @@ class Launches:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
-        return patched.Launch(self.launcher.plan, _language(kernel), self._buffer(kernel, session))
+        made = patched.Launch(self.launcher.plan, _language(kernel), self._buffer(kernel, session))
+        if made.plan.check:
+            made.verdict = Verdict("not checked: its arguments are not known", ran=False)
+        made.tell = partial(patched.tell, session, kernel.__name__, made)
+        return made
 
     def _buffer(
         self, kernel: _Kernel, session: Session
@@ -192,7 +198,7 @@ class Launches:
         key = kernel.id, str(meant.plan), block, driver.context()
         with patched.apart(stream):
             made = patched.modules.get(
-                key, kernel.symbol, stream, partial(self._patch, kernel, meant, block)
+                key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch)
             )
         if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
             raise PatchError("all its blocks must run at once, and records take more registers.")
@@ -207,24 +213,32 @@ class Launches:
             prof = meant.buffer(grid, warps, made.patch.most)
         if prof is None:
             return int(launch.function)
+        meant.patch = made.patch
+        if meant.tell is not None:
+            meant.tell()
         made.point(prof, grid, warps, stream)
         return made.function
 
-    def _patch(self, kernel: _Kernel, meant: patched.Launch, block: tuple[int, int, int]) -> Patch:
+    def _patch(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, driver.chip())
         self._constants[kernel.id] = constants(code)
+        ptx, plan = _ptx(kernel), meant.plan
         made = patch(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
-            detail=meant.plan.detail,
-            ptx=_ptx(kernel),
+            detail=plan.detail,
+            ptx=ptx,
             language=meant.language,
+            lines=plan.lines,
+            functions=plan.functions,
+            max_overhead=plan.max_overhead,
+            block=(launch.block[0], launch.block[1], launch.block[2]),
+            shared=launch.shared,
             untested=untested_asked(),
-            block=block,
         )
         for name in made.names:
             intern(name)
-        return made
+        return replace(made, kept=keep(made, kernel.symbol, ptx))
 
     def _copy_constants(self, kernel: _Kernel, made: patched.Module, stream: int) -> None:
         """Give the patched kernel the constants that the program has written."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ikp.errors import InspectError, UsageError
 from ikp.plugins import Image
+
+
+def _with_records(kernel: Any) -> Path | None:
+    """Return where the kernel's machine code with records lies, if it was launched so."""
+    patched = sys.modules.get(f"{__package__}.unedited._patched")
+    path = Path(patched.kept(kernel)) if patched else None
+    return path if path and path.suffix and path.exists() else None
 
 
 def image(kernel: Any) -> Image | None:
@@ -31,4 +40,7 @@ def image(kernel: Any) -> Image | None:
             "shows the instructions: a range lies between two s_memtime, and its store is named."
         )
     name = getattr(kernel, "name", "") or "a compiled kernel"
+    if (code := _with_records(kernel)) is not None:
+        ptx = code.with_suffix(".ptx").read_text(encoding="utf-8")
+        return Image(code.read_bytes(), ptx, str(code))
     return Image(bytes(asm["cubin"]), str(asm.get("ptx", "")), str(name))

@@ -53,7 +53,7 @@ def test_every_record_is_found(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_clock_reads_are_those_of_the_ptx(target: str, tmp_path: Path) -> None:
     ptx = control(target).ptx
-    check_against_ptx(assemble(ptx, "a test"), ptx, tmp_path)
+    check_against_ptx(assemble(ptx, "a test"), ptx)
 
 
 def test_roles_hold_their_loads_and_stores() -> None:

@@ -30,7 +30,7 @@ def straight(records: int, kind: str, capability: int) -> Code:
 @pytest.mark.parametrize("kind", ["range", "functional"])
 def test_a_range_costs_six_instructions_and_no_store(kind: str, capability: int) -> None:
     one, eight = (straight(n, kind, capability) for n in (1, 8))
-    assert 0 < len(eight.instructions) - len(one.instructions) <= 7 * PAIR
+    assert 0 < eight.size - one.size <= 7 * PAIR
     assert eight.opcodes["STG"] == one.opcodes["STG"]
     assert not eight.count(LOCAL_MEMORY)
 
@@ -56,4 +56,4 @@ def test_worker_warps_write_their_totals_at_their_exits(capability: int) -> None
         declared = body.index(f".reg .u32 {register};")
         assert declared < body.index(f"add.u32 {register}")
         assert body.count(f"high, {register}}};") == exits >= 1
-    assert not code.local
+    assert not code.count(LOCAL_MEMORY)

@@ -9,7 +9,6 @@ import pytest
 from ikp.core.abi import ClockKind, OverflowMode
 from tests.backends.sass import (
     CAPABILITIES,
-    CLOCKS,
     LOCAL_MEMORY,
     SYNCHRONISING,
     Code,
@@ -98,10 +97,7 @@ def test_a_start_costs_at_most_two_instructions(capability: int) -> None:
 @MODES
 @ARCHITECTURES
 def test_the_clock_is_read_twice_per_range(capability: int, mode: OverflowMode) -> None:
-    reads = [
-        sum(bool(CLOCKS.search(text)) for text in code(n, "range", capability, mode).instructions)
-        for n in (0, 16)
-    ]
+    reads = [code(n, "range", capability, mode).clock_reads for n in (0, 16)]
     assert reads[1] - reads[0] == 2 * 16
 
 
@@ -121,7 +117,6 @@ def test_nothing_synchronises_and_nothing_spills(capability: int, mode: Overflow
     plain = code(0, "range", capability, None)
     for records in (0, 16):
         recorded = code(records, "range", capability, mode)
-        assert recorded.size == len(recorded.instructions), "what the other tests count"
         assert recorded.count(SYNCHRONISING) == plain.count(SYNCHRONISING) == {}
         assert recorded.count(LOCAL_MEMORY) == {}
 
@@ -134,12 +129,4 @@ def test_a_hundred_unrolled_ranges_keep_few_registers(mode: OverflowMode) -> Non
     plain = compile_kernel(straight, types, None, constants)
     recorded = compile_kernel(straight, types, spec(mode), constants)
     assert recorded.count(LOCAL_MEMORY) == {}
-    assert recorded.registers <= plain.registers + 32
-
-
-@ARCHITECTURES
-def test_local_memory_is_counted_as_the_disassembler_counts_it(capability: int) -> None:
-    constants = {"STORES": 40, "RECORDS": 40, "KIND": "functional"}
-    types = {"x": "*i32", "p": "i32"}
-    spilled = compile_kernel(straight, types, spec(), constants, capability, maxnreg=24)
-    assert spilled.local == sum(spilled.count(LOCAL_MEMORY).values()) > 0
+    assert recorded.allocated <= plain.allocated + 32

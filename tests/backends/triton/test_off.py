@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from triton import knobs
 
-from tests.backends.sass import CAPABILITIES, compile_kernel, opcode, spec
+from tests.backends.sass import CAPABILITIES, compile_kernel, spec
 from tests.kernels import control, gemm, straight
 from tests.kernels.stripped import stripped
 
@@ -66,10 +66,10 @@ def test_off_is_the_kernel_without_ikp(
     off = compile_kernel(kernel, types, None, constants, capability, divisible=True, **options)
     plain = compile_kernel(bare, types, None, constants, capability, divisible=True, **options)
     assert off.ptx_without_lines == plain.ptx_without_lines
-    if off.machine_code != plain.machine_code:
+    if off.words != plain.words:
         # ptxas for sm_100 now and then gives the same text other registers.
         assert capability >= 100
-        assert [opcode(i) for i in off.instructions] == [opcode(i) for i in plain.instructions]
+        assert off.names == plain.names
     assert "ikp" not in off.ptx_without_lines
     assert off.shared == plain.shared
     if capability == 90:

@@ -17,14 +17,13 @@ from ikp.core.abi import Kind
 from ikp.core.regions import region_id
 from ikp.core.segment import Spec
 from ikp.targets import ptx_totals
+from tests.backends.opcodes import CLOCKS, opcode
 from tests.backends.sass import (
     CAPABILITIES,
-    CLOCKS,
     LOCAL_MEMORY,
     SYNCHRONISING,
     Code,
     compile_kernel,
-    opcode,
     spec,
 )
 from tests.backends.triton.test_pipelined import blocks_per_sm
@@ -177,10 +176,10 @@ def multiply(capability: int, kind: str) -> Code:
 @pytest.mark.parametrize("kind", ["range", "payload", "functional", "end"])
 def test_a_range_costs_six_instructions_and_no_store(kind: str, capability: int) -> None:
     one, all_ = (code(n, kind, capability) for n in (1, STORES))
-    assert 0 < len(all_.instructions) - len(one.instructions) <= PAIR * (STORES - 1)
+    assert 0 < all_.size - one.size <= PAIR * (STORES - 1)
     assert all_.count(MEMORY) == one.count(MEMORY)
     assert not all_.count(LOCAL_MEMORY)
-    reads = [sum(bool(CLOCKS.search(i)) for i in each.instructions) for each in (one, all_)]
+    reads = [each.clock_reads for each in (one, all_)]
     assert reads[1] - reads[0] == (STORES - 1) * (1 if kind == "end" else 2)
 
 
@@ -188,15 +187,13 @@ def test_a_range_costs_six_instructions_and_no_store(kind: str, capability: int)
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_an_instant_is_counted_when_the_code_is_assembled(capability: int) -> None:
     one, all_ = (code(n, "instant", capability) for n in (1, STORES))
-    assert len(all_.instructions) - len(one.instructions) <= 1  # sixteen times: one sum
+    assert all_.size - one.size <= 1  # sixteen times: one sum
     assert all_.count(MEMORY) == one.count(MEMORY)
 
 
 @pytest.mark.compiled
 def test_a_kernel_with_totals_is_smaller_than_one_with_a_timeline() -> None:
-    assert len(code(STORES, "range").instructions) < len(
-        code(STORES, "range", summed=False).instructions
-    )
+    assert code(STORES, "range").size < code(STORES, "range", summed=False).size
 
 
 @pytest.mark.compiled
@@ -208,7 +205,7 @@ def test_a_pipelined_loop_stores_nothing_and_keeps_its_pipeline(capability: int)
     assert not summed.count(LOCAL_MEMORY)
     assert summed.shared == off.shared
     # ptxas takes a few registers more or fewer; what counts is how many blocks an SM holds.
-    assert blocks_per_sm(summed.registers) == blocks_per_sm(off.registers)
+    assert blocks_per_sm(summed.allocated) == blocks_per_sm(off.allocated)
     loop = _loop(summed)
     assert sum(bool(CLOCKS.search(i)) for i in loop) >= 3
     assert not [i for i in loop if opcode(i) in ("STG", "ST", "STS", "STL", "LDL")]

@@ -52,6 +52,7 @@ def test_every_byte_is_as_the_protobuf_library_writes_it(trace: Trace, tmp_path:
     assert_canonical(path)
 
 
+@pytest.mark.any_pins
 @settings(shared_folder, max_examples=20)
 @given(trace=traces_with_args())
 def test_how_events_are_cut_into_batches_makes_no_difference(trace: Trace, tmp_path: Path) -> None:
@@ -84,12 +85,14 @@ def test_a_name_may_stand_for_several_regions_and_be_long(tmp_path: Path) -> Non
     assert_same(again(trace, tmp_path), trace)
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("count", [126, 127, 128, 129, 16_300, 16_400])
 def test_any_number_of_regions(count: int, tmp_path: Path) -> None:
     trace = warp(*((i, i + 1) for i in range(count)), names=[f"region {i}" for i in range(count)])
     assert_same(again(trace, tmp_path), trace)
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("count", [127, 128, 16_300])
 def test_any_number_of_tracks(count: int, tmp_path: Path) -> None:
     trace = warps([[(0, 2), (1, 3)]] * count, blocks=[(i, 0, 3) for i in range(count)])
@@ -144,6 +147,7 @@ def test_events_are_put_in_order_of_their_ends(tmp_path: Path) -> None:
     assert_same(again(replace(trace, events=mixed), tmp_path), trace)
 
 
+@pytest.mark.any_pins
 def test_a_large_trace_spans_batches_and_block_chunks(tmp_path: Path) -> None:
     random = np.random.default_rng(7)
     recorded = [

@@ -119,6 +119,11 @@ def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untype
     Private(_COMPILER, "CompiledKernel").find().run = property(run)
 
 
+def argument_names(compiled: Untyped) -> list[str]:
+    """Return what the arguments of a compiled kernel are called, where that is known."""
+    return list(getattr(getattr(compiled.src, "fn", None), "arg_names", ()))
+
+
 def fits(kernel: object) -> bool:
     """Return whether a jitted function is as ``ikp`` knows them, so that it can be marked."""
     return TRITON.fits(INTERPRETED if _is_interpreted(kernel) else COMPILED, kernel)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, check, shape
+from ikp.backends.patched import Launch, check, shape, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -21,7 +21,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
-from ikp.errors import IkpError, IkpWarning, KernelError, PatchError, UsageError
+from ikp.errors import CheckError, IkpError, IkpWarning, KernelError, PatchError, UsageError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session, is_open
@@ -180,8 +180,9 @@ class Launcher:
         """Launch the kernel as it is, with records in its machine code.
 
         Raises:
-            KernelError: the kernel is interpreted.
+            KernelError: the kernel is interpreted, or what was chosen has no code in it.
             PatchError: its machine code is not known well enough.
+            CheckError: it was to be checked, and computes something else than the plain kernel.
         """
         from ikp.backends.triton.unedited import _patched as patched
 
@@ -192,6 +193,8 @@ class Launcher:
                 "none. Use level='source'."
             )
 
+        taken: list[Any] = []
+
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
             prof = _buffer(session, label, {**shape(grid, warps, most), **self.buffer})
             if prof is not None:
@@ -200,6 +203,7 @@ class Launcher:
                 except PatchError:
                     session.discard(prof)
                     raise
+                taken.append(prof)
                 self.recorded[label] += 1
                 self.taken += int(prof.data.numel())
                 session.facts[f"marks in {label}"] = str(plan)
@@ -210,6 +214,15 @@ class Launcher:
             made = plain(*args, **kwargs)
         if not launch.reached:
             self.tell(kernel, _ELSEWHERE)
+        tell(session, label, launch)
+        if launch.verdict is not None and launch.verdict.differs:
+            session.discard(taken[0])
+            self.recorded[label] -= 1
+            raise CheckError(
+                f"{label} with records computes something else than without: "
+                f"{launch.verdict.text}. The plain kernel's results are kept, and nothing was "
+                "recorded. Please report it, with the kernel's cubin."
+            )
         return made
 
 

@@ -1,0 +1,147 @@
+"""Whether a range in finished machine code holds what its name says: counted, not believed.
+
+Its name says what it does, and at which lines: ``wgmma x4 @matmul.py:93``. Between its clock reads
+stand instructions of that kind and those lines, which are what it is about, and others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+
+from ikp.inspection._find_records import Record
+from ikp.inspection._source import Source
+from ikp.machine.about_lines import AboutLines
+from ikp.machine.anchors import Anchor, anchor
+from ikp.machine.flow import Flow
+from ikp.machine.stretches import Regions
+from ikp.machine.waits import LoadWait, load_waits
+
+_NAME = re.compile(
+    r"^(?P<what>.*?)(?: x(?P<count>\d+))?(?: @(?P<file>[^:@]+):(?P<lines>[\d+.-]+)(?P<note>.*))?$"
+)
+_LINES_UNKNOWN = " (line"
+"""How the note begins of a product whose own line is not known."""
+_KINDS = {
+    "wgmma": {Anchor.PRODUCT},
+    "mma": {Anchor.PRODUCT},
+    "cp.async": {Anchor.COPY},
+    "wgmma wait": {Anchor.PRODUCT_WAIT},
+    "cp.async wait": {Anchor.COPY_WAIT},
+    "copy wait": {Anchor.COPY_WAIT},
+    "wait for all": {Anchor.COPY_WAIT},
+    "TMA store wait": {Anchor.COPY_WAIT},
+    **{kind.value: {kind} for kind in Anchor},
+}
+"""What a range is about that holds instructions of one kind, by its name."""
+_AROUND = ("loop", "iteration")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one copy of a range holds."""
+
+    own: tuple[int, ...]  # instructions that its name says
+    others: tuple[int, ...]
+    short: str = ""  # what its name says that it does not hold
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Counts what ranges hold in one kernel.
+
+    Args:
+        flow: the patched kernel.
+        ptx: its PTX.
+        ours: the instructions that are not the kernel's.
+    """
+
+    flow: Flow
+    ptx: str
+    ours: Collection[int]
+
+    def of(self, name: str, record: Record) -> Held | None:
+        """Return what a record's range holds; None of loops and kernels, which hold all there is.
+
+        Args:
+            name: the range's.
+            record: one of its records.
+        """
+        found = _NAME.match(name)
+        if not found or found["what"] in (*_AROUND, self.flow.code.name):
+            return None
+        inside = sorted({at for span in record.spans for at in span.contents} - {*self.ours})
+        inside = [at for at in inside if not self.flow.code.instructions[at].never_runs]
+        if found["what"].startswith("wait for ") and found["what"] not in _KINDS:
+            return self._waits(found, record, inside)
+        kinds = _KINDS.get(found["what"])
+        own = tuple(at for at in inside if self._is(at, kinds, found))
+        others = tuple(at for at in inside if at not in own)
+        return Held(own, others, _short(found, len(own), self._awaits(record)))
+
+    def source(self, name: str) -> Source | None:
+        """Return the lines that a name says."""
+        found = _NAME.match(name)
+        if found is None or not found["file"]:
+            return None
+        file = next((f for f in self._files if PurePath(f).name == found["file"]), found["file"])
+        numbers = list(_lines(found["lines"]))
+        return Source(file, min(numbers), max(numbers))
+
+    def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> Held:
+        """Of a wait for loads: its second clock read waits for them, and nothing stands between."""
+        loads = [at for at in self._awaits(record) if self._is(at, {Anchor.LOAD}, found)]
+        short = "" if loads else "no wait for a load of its lines"
+        return Held(tuple(loads), tuple(inside), short)
+
+    def _awaits(self, record: Record) -> tuple[int, ...]:
+        """Return the loads that a range's last clock read waits for."""
+        ends = {span.end for span in record.spans}
+        waits = [self._loads[at] for at in ends if at in self._loads]
+        return tuple(load for wait in waits for load in wait.loads)
+
+    def _is(self, at: int, kinds: set[Anchor] | None, found: re.Match[str]) -> bool:
+        """Whether an instruction is of a kind, and of the lines, that a name says."""
+        if kinds is not None and anchor(self.flow.code.instructions[at].opcode) not in kinds:
+            return False
+        if not found["file"] or found["note"].startswith(_LINES_UNKNOWN):
+            return True
+        if found["lines"].endswith("..."):  # of more lines than it says
+            return True
+        numbers = {*_lines(found["lines"])}
+        return any(
+            line.number in numbers and PurePath(line.file).name == found["file"]
+            for chain in self._about.about(at)
+            for line in chain
+        )
+
+    @cached_property
+    def _about(self) -> AboutLines:
+        return AboutLines(self.flow, self.ptx, Regions(self.flow))
+
+    @cached_property
+    def _loads(self) -> dict[int, LoadWait]:
+        return {wait.at: wait for wait in load_waits(self.flow)}
+
+    @cached_property
+    def _files(self) -> list[str]:
+        lines = (line.file for i in self.flow.code.instructions for line in i.lines)
+        return list(dict.fromkeys(lines))
+
+
+def _lines(text: str) -> Iterator[int]:
+    """Yield the lines of ``"17+18"``, ``"17+18+19+..."`` or ``"88-96"``."""
+    for part in text.strip("+.").split("+"):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _short(found: re.Match[str], own: int, awaits: tuple[int, ...]) -> str:
+    """Say what is missing."""
+    wanted = int(found["count"] or 1)
+    if found["what"] not in _KINDS:  # chosen lines: anything of theirs, or a wait for it
+        return "" if own or awaits else "nothing of its lines"
+    return "" if own == wanted or (not found["count"] and own) else f"{wanted - own} of {wanted}"

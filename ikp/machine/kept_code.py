@@ -1,0 +1,52 @@
+"""Keeps the machine code that is launched, so that ``ikp inspect`` finds it as it finds any other.
+
+It goes into Triton's cache, in a folder of its own: a cubin, and beside it the kernel's PTX with
+what the cubin can't say, the names of its ranges and which instructions were put in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from ikp.machine.patch import Patch
+from ikp.paths import triton_cache
+
+KEPT: Final = "machine code of "
+"""How a trace says where the machine code of a launch's kernel lies: the label follows."""
+_NAME = 100
+"""Characters of a name that a file is called by: those of C++ have no limit."""
+MACHINE_MARK: Final = "// ikp.machine"
+"""What stands in front of what the PTX beside it says of it."""
+
+
+def keep(patch: Patch, name: str, ptx: str) -> str:
+    """Return the path of the cubin, written if it is not there; or why it could not be.
+
+    Args:
+        patch: the machine code.
+        name: the kernel's.
+        ptx: its PTX.
+    """
+    folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
+    said = json.dumps({"names": patch.names, "ours": patch.ours})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        cubin = folder / f"{name[:_NAME]}.cubin"
+        _put(cubin, patch.cubin)
+        _put(cubin.with_suffix(".ptx"), f"{ptx.rstrip()}\n{MACHINE_MARK} {said}\n".encode())
+    except OSError as error:
+        return f"not kept: {error}"
+    return str(cubin)
+
+
+def _put(path: Path, data: bytes) -> None:
+    """Write a file in one step: other processes may read it."""
+    handle, draft = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(draft).replace(path)

@@ -1,0 +1,152 @@
+"""Whether ranges in finished machine code hold what they name: read back from the patched cubin."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import ikp
+from ikp.cli.main import cli
+from ikp.core.trace import of_class
+from ikp.errors import InspectError
+from ikp.inspection.report import CodeRange, Kernel
+from ikp.machine import kept_code
+from ikp.machine.kept_code import KEPT
+from ikp.machine.patch import Patch, patch
+from ikp.unedited.plan import plan
+from tests.edit.warps import block
+from tests.machine import kernels
+from tests.machine.compiled import code, machine
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
+
+KERNELS = ("matmul", "matmul TMA", "attention", "rms_norm", "gathered")
+
+
+@cache
+def patched(name: str, *, lines: bool = False) -> Patch:
+    """Return a kernel with records at every place, or at the ranges of all its lines."""
+    made = code(name).compiled
+    numbers = {
+        line.number
+        for each in machine(name).flow.code.instructions
+        for line in each.lines
+        if line.file == kernels.__file__
+    }
+    chosen = plan(lines=[f"kernels.py:{n}" for n in sorted(numbers)], level="machine").lines
+    more = {"lines": chosen, "detail": "kernel"} if lines else {"detail": "ops"}
+    return patch(made.asm["cubin"], made.name, ptx=made.asm["ptx"], **more)
+
+
+def kept(made: Patch, name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+    return Path(kept_code.keep(made, code(name).compiled.name, code(name).compiled.asm["ptx"]))
+
+
+@pytest.fixture
+def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return what inspects a patched kernel as it is kept."""
+
+    def inspect(made: Patch, name: str) -> Kernel:
+        (kernel,) = ikp.inspect(kept(made, name, monkeypatch, tmp_path))
+        return kernel
+
+    return inspect
+
+
+def judged(kernel: Kernel) -> list[tuple[CodeRange, int]]:
+    return [(r, c.named) for r in kernel.ranges for c in r.copies if c.named is not None]
+
+
+@pytest.mark.parametrize("lines", [False, True], ids=["ops", "lines"])
+def test_ranges_hold_what_they_name(inspected, lines: bool) -> None:
+    """Of all automatic ranges, at least 99 in 100; what stands in docs/inspecting.md."""
+    told, short = Counter[str](), []
+    for name in KERNELS:
+        made = patched(name, lines=lines)
+        kernel = inspected(made, name)
+        told["ranges"] += len(judged(kernel))
+        short += [str(warning) for warning in kernel.warnings]
+        found = {each.name for each in kernel.ranges}
+        assert {*made.names[1:]} <= found, "ranges that the patched code doesn't show"
+        assert not kernel.problems
+    assert told["ranges"] > 100
+    assert len(short) <= told["ranges"] / 100, short
+
+
+def test_what_is_between_its_clock_reads_is_counted_by_kind_and_line(inspected) -> None:
+    kernel = inspected(patched("matmul"), "matmul")
+    (product,) = (r for r in kernel.ranges if r.name.startswith("wgmma x4"))
+    (copy,) = product.copies
+    assert copy.named == 4 < len(copy.instructions)
+    assert [i.op for i in copy.instructions].count("HGMMA") == 4
+    loop = next(r for r in kernel.ranges if r.name.startswith("loop"))
+    assert loop.copies[0].named is None
+
+
+def test_a_wait_for_loads_is_its_second_clock_read(inspected) -> None:
+    kernel = inspected(patched("rms_norm"), "rms_norm")
+    waits = [r for r in kernel.ranges if r.name.startswith("wait for ")]
+    assert waits and all(not c.instructions and c.named for r in waits for c in r.copies)
+
+
+def test_none_of_the_records_own_instructions_counts_as_the_kernels(inspected) -> None:
+    plain = len(machine("matmul").flow.code.instructions)
+    kernel = inspected(patched("matmul"), "matmul")
+    loop = next(r for r in kernel.ranges if r.name.startswith("loop"))
+    assert len(loop.copies[0].instructions) < plain
+    ops = {i.address for r in kernel.ranges for c in r.copies for i in c.instructions}
+    ours = [range(*span) for span in patched("matmul").ours]
+    assert ours and not any(address in span for address in ops for span in ours)
+
+
+def test_a_range_that_does_not_hold_what_it_names_is_told(inspected) -> None:
+    """Names that stand for others' ids: the cubin is the same, what is said of it is not."""
+    made = patched("matmul")
+    ids = {name: name.replace("wgmma x4", "wgmma x5") for name in made.names}
+    from ikp.core.regions import region_id
+    from ikp.inspection import _ptx_names as ptx_names
+
+    wrong = {region_id(name): ids[name] for name in made.names}
+    said = ptx_names.Marks(wrong, {}, len(wrong), made.ours)
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(ptx_names, "read", lambda _: said)
+        (warning,) = inspected(made, "matmul").warnings
+    assert "lacks 1 of 5" in str(warning)
+
+
+def test_a_trace_says_where_its_code_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = kept(patched("matmul"), "matmul", monkeypatch, tmp_path)
+    plain = of_class(ikp.Trace, block([]))
+    recorded = replace(plain, provenance={f"{KEPT}matmul": str(path)})
+    (kernel,) = ikp.inspect(recorded)
+    assert kernel.name == "matmul" and judged(kernel)
+    recorded.save(tmp_path / "x.pftrace")
+    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "x.pftrace"), "--format", "json"])
+    assert json.loads(shown.stdout)["kernels"][0]["name"] == "matmul"
+    path.unlink()
+    with pytest.raises(InspectError, match="is not there"):
+        ikp.inspect(recorded)
+    with pytest.raises(InspectError, match="names no machine code"):
+        ikp.inspect(plain)
+
+
+def test_it_is_found_in_tritons_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(patched("matmul"), "matmul", monkeypatch, tmp_path)
+    shown = CliRunner().invoke(cli, ["inspect", "--kernel", "matmul"]).stdout
+    assert "wgmma x4 @kernels.py" in shown and "as named" in shown
+
+
+def test_a_cache_that_can_not_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file"))
+    assert kept_code.keep(patched("matmul"), "matmul", "").startswith("not kept: ")

@@ -35,13 +35,16 @@ class Chooser:
     starts_wait: bool = False
 
     def for_start(self, index: int) -> Scratch | str:
-        """Return what reads a clock before an instruction, or what it lacks."""
+        """Return what reads a clock before an instruction, or what it lacks.
+
+        It is the lowest register: records take high ones, which their stores may still read.
+        """
         spare = self._spare(index)
         if not spare.registers:
             return "no register is"
         if self.starts_wait and not spare.scoreboards:
             return "no scoreboard is"
-        one = self._longest(index, spare.registers, lambda each: span(each, 1))
+        one = spare.registers[0]
         return Scratch(one, one, 0, 0, min(spare.scoreboards, default=0))
 
     def for_record(self, index: int, alone: bool) -> Scratch | str:

@@ -22,7 +22,7 @@ HEX = r"(-?0x[0-9a-f]+)"
 BANK = rf"c\[{HEX}\]\[(?:{HEX}|U?RZ)\]"
 PLACE = rf"\[{R}\.64(?:\+{HEX})?\]"
 _SPECIAL = {"TID.X": 0x21, "TID.Y": 0x22, "TID.Z": 0x23, "CTAID.X": 0x25, "CTAID.Y": 0x26}
-_SPECIAL |= {"CTAID.Z": 0x27, "VIRTUALSMID": 0x43}
+_SPECIAL |= {"CTAID.Z": 0x27, "VIRTUALSMID": 0x43, "LANEID": 0}
 FORMS: dict[str, Callable[..., Step]] = {
     rf"CS2R\.32 {R}, SR_CLOCKLO": f.clock,
     rf"CS2R {R}, SR_CLOCKLO": lambda a: f.wide(a, f.CLOCK),
@@ -67,6 +67,9 @@ FORMS: dict[str, Callable[..., Step]] = {
         f.below(a, b, c, unless=d), 1 << 27, 0x0E00
     ),
     rf"ISETP\.NE\.U32\.AND P(\d), PT, {R}, {HEX}, PT": f.differs,
+    rf"ISETP\.GT\.U32\.AND P(\d), PT, {R}, {HEX}, PT": lambda a, b, c: _changed(
+        f.below_constant(a, b, c), 5 << 12
+    ),
     rf"SEL {R}, {R}, {HEX}, P(\d)": f.choose,
     rf"STG\.E {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 1, 0),
     rf"STG\.E\.64 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 2, 0),
@@ -139,7 +142,8 @@ ELECTED = """
 {
  .reg .u64 a; .reg .u32 s<8>, c, d, t, w, x, lane; .reg .pred q, el;
  ld.param.u64 a, [p]; ld.param.u32 c, [n]; ld.param.u32 d, [m];
- mov.u32 t, %tid.x;
+ mov.u32 t, %tid.x; mov.u32 w, %laneid; setp.le.u32 q, w, 9;
+ @q st.global.u32 [a+80], w;
  mad.lo.u32 w, t, 16, d; shl.b32 x, t, 5; add.u32 x, x, c;
  st.global.u32 [a+64], w; st.global.u32 [a+68], x;
  ld.global.v4.u32 {s0, s1, s2, s3}, [a];
@@ -248,7 +252,7 @@ def test_forms_are_what_the_assembler_makes(target: str) -> None:
         plain = re.sub("U?PT, U?PT, ", "", plain) if "IADD3" in plain else plain
         for form, make in FORMS.items():
             found = re.fullmatch(form, plain)
-            if not found or "LANEID" in plain or (guard and "U" in guard):
+            if not found or (guard and "U" in guard):
                 continue
             (step,) = chip.fitted([make(*map(_operand, found.groups()))])
             if step.low & 0xFFF != word & 0xFFF:

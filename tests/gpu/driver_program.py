@@ -1,4 +1,4 @@
-"""Launches kernels that Triton does not: torch's own, torch.compile's, a graph's; prints results."""
+"""Launches kernels that Triton does not: torch's own, torch.compile's, a graph's."""
 
 import hashlib
 import sys

@@ -18,9 +18,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=25)
 hypothesis.settings.register_profile(
-    "ci", deadline=None, max_examples=50, derandomize=True, database=None, print_blob=True
+    "ci", deadline=None, max_examples=25, derandomize=True, database=None, print_blob=True
 )
 hypothesis.settings.register_profile(
     "few", deadline=None, max_examples=10, derandomize=True, database=None, print_blob=True
@@ -49,6 +49,10 @@ def _for_the_interpreter(config: pytest.Config) -> bool:
     return str(config.getoption("markexpr")).split(maxsplit=1)[:1] == ["interp"]
 
 
+LARGE = 1 << 20
+"""Of a cubin with so many bytes, functions are disassembled one by one."""
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _each_cubin_is_disassembled_once() -> Iterator[None]:
     """To start NVIDIA's disassembler takes longer than most of what is done with its text."""
@@ -60,8 +64,12 @@ def _each_cubin_is_disassembled_once() -> Iterator[None]:
     def made(_nvdisasm: Path, cubin: bytes, life_ranges: bool) -> tuple[str, str]:
         return texts(cubin, life_ranges=life_ranges)
 
-    def once(cubin: bytes, *, life_ranges: bool = True) -> tuple[str, str]:
-        return made(tools.tool("nvdisasm"), cubin, life_ranges)
+    def once(
+        cubin: bytes, *, life_ranges: bool = True, function: int | None = None
+    ) -> tuple[str, str]:
+        if function is not None and len(cubin) > LARGE:
+            return texts(cubin, life_ranges=life_ranges, function=function)
+        return made(tools.tool("nvdisasm"), cubin, life_ranges)  # that function among them
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tools, "texts", once)

@@ -33,12 +33,14 @@ class Chooser:
     ours: frozenset[int]
 
     def for_start(self, index: int) -> Scratch | str:
-        """Return what reads a clock before an instruction, or what it lacks."""
+        """Return what reads a clock before an instruction, or what it lacks.
+
+        It is the lowest register: records take high ones, which their stores may still read.
+        """
         spare = self._spare(index)
         if not spare.registers:
             return "no register is"
-        one = self._longest(index, spare.registers, lambda each: span(each, 1))
-        return Scratch(one, one, 0, 0, 0)
+        return Scratch(spare.registers[0], spare.registers[0], 0, 0, 0)
 
     def for_record(self, index: int, alone: bool) -> Scratch | str:
         """Return what makes a record before an instruction, or what it lacks.

@@ -16,6 +16,7 @@ URZ: Final = 63
 # Special registers.
 CLOCK: Final = 0x50
 GLOBAL_TIMER: Final = 0x52
+LANE: Final = 0x00
 TID_X: Final = 0x21
 CTAID_X: Final = 0x25
 SM: Final = 0x43
@@ -176,6 +177,14 @@ def below(
         reads=reads | _r(source) | _u(uniform),
         writes=_p(into),
         time=_PREDICATE_TIME,
+    )
+
+
+def below_constant(into: int, source: int, value: int) -> Step:
+    """Set a predicate: whether a register is below a constant."""
+    low = 0x780C | source << 24 | (value & _WORD) << 32
+    return Step(
+        low, 0x03F01070 | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
     )
 
 

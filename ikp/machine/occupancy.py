@@ -11,7 +11,7 @@ _ENOUGH = 32
 """With so many registers for each thread, an SM holds as many threads as it can."""
 _ON_AN_SM = 65536
 _MOST = 255
-_LANES = 32
+LANES = 32
 _SHARED = 227 << 10
 """Bytes of shared memory that an SM has for blocks."""
 _MOST_THREADS = 1024
@@ -26,7 +26,7 @@ def block_size(kernel: Kernel) -> list[int]:
 
 def warps_of(threads: int) -> int:
     """Return how many warps so many threads are."""
-    return -(-threads // _LANES)
+    return -(-threads // LANES)
 
 
 def register_counts(before: int, warps: int | None) -> list[int]:
@@ -38,7 +38,7 @@ def register_counts(before: int, warps: int | None) -> list[int]:
         before: how many a thread has.
         warps: of a block; None where that is not known.
     """
-    limit = _ON_AN_SM // ((warps or warps_of(_MOST_THREADS)) * _LANES) // _PORTION * _PORTION
+    limit = _ON_AN_SM // ((warps or warps_of(_MOST_THREADS)) * LANES) // _PORTION * _PORTION
     most, least = min(_MOST, limit), max(before, _ENOUGH)
     whole = max(least, min(-(-least // _PORTION) * _PORTION, most))
     more = range(whole, most + 1, _PORTION) if warps else [whole]
@@ -61,7 +61,7 @@ def cost(name: str, warps: int | None, before: int, now: int) -> list[str]:
 
 
 def _blocks(registers: int, warps: int | None) -> int:
-    each = max(-(-registers // _PORTION) * _PORTION, _ENOUGH) * _LANES * (warps or 1)
+    each = max(-(-registers // _PORTION) * _PORTION, _ENOUGH) * LANES * (warps or 1)
     return min(_ON_AN_SM // each, _WARPS_OF_AN_SM // (warps or 1))
 
 

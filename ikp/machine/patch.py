@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
-
-import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Language
@@ -34,12 +33,15 @@ DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
 
 _SM = 90
+_NEVER_BACK: Final = {"__assertfail"}
+"""What ends the kernel, so that it does not matter which registers it uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
     """A patched cubin, and what is recorded in it.
 
+    ``most`` is how many records a warp should have room for, None where loops say how many.
     ``warps`` is how many a block has, 0 where the file doesn't say. ``notes`` say what is not
     recorded, and what the rest costs.
     """
@@ -48,7 +50,7 @@ class Patch:
     names: tuple[str, ...]
     warps: int
     registers: tuple[int, int]  # of a thread: before, and now
-    most: int | None = None  # records that a warp makes; None where loops say how many
+    most: int | None = None
     notes: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
@@ -99,13 +101,13 @@ def patch(
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if code.unknown_calls:
+    if code.unknown_calls and file.outside() - _NEVER_BACK:
         raise PatchError(
-            f"{name} calls code that is not in its file (printf, assert): which registers that "
-            "uses is not known."
+            f"{name} calls code that is not in its file (printf): which registers that uses is "
+            "not known."
         )
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
-    warps = occupancy.warps_of(int(np.prod(size))) if size else None
+    warps = occupancy.warps_of(math.prod(size)) if size else None
     counts = occupancy.register_counts(before, warps)
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
     unplaced = _unplaced(places)
@@ -118,7 +120,7 @@ def patch(
         _named(wanted),
         [before] if hands_over(code.flow) else counts,
         cell=add_constant(file, CELL, CELL_BYTES),
-        warps=warps if size[1:] == [1, 1] else None,
+        size=size,
         language=language,
     )
     if count > before:
@@ -129,7 +131,7 @@ def patch(
         names=tuple(weaver.names),
         warps=warps or 0,
         registers=(before, count),
-        most=weaver.most,
+        most=_even(weaver.most),
         notes=(*occupancy.cost(name, warps, before, count), *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved)),
@@ -165,21 +167,29 @@ def _woven(
     counts: list[int],
     *,
     cell: int,
-    warps: int | None,
+    size: list[int],
     language: Language,
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
     name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
-    kept = frame(room, warps, cell)
+    kept = frame(room, occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None, cell)
     if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
-    weaver = Weaver(room, kept, places)
+    full = bool(size) and math.prod(size) % occupancy.LANES == 0
+    weaver = Weaver(room, kept, places, full)
     try:
         return counts[0], weaver, weaver.woven(name, language)
     except NoRoomError:
         if not counts[1:]:
             raise
-        return _woven(code, places, counts[1:], cell=cell, warps=warps, language=language)
+        return _woven(code, places, counts[1:], cell=cell, size=size, language=language)
+
+
+def _even(records: int | None) -> int | None:
+    """Return for how many records there should be room: with an even number, a slot is a multiple
+    of 32 bytes, which is what memory is written by.
+    """
+    return None if records is None else max(2, records + records % 2)
 
 
 def _named(places: list[Place]) -> list[Place]:

@@ -231,7 +231,7 @@ def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[
 
 
 def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> list[Step]:
-    """Return what stands before an EXIT: the slot's header.
+    """Return what stands before an EXIT: one thread stores the slot's header.
 
     Where a warp's threads leave apart, the last of them have the last word.
 
@@ -243,26 +243,63 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
     """
     f = forms
     now, before, which, done = (quads[row % len(quads)] for row in range(4))
-    says = [
-        f.special(which, f.SM),
-        f.load_constant(which + 1, 0, frame.places.grid_id),
-        f.immediate(which + 2, SlotState.FINISHED),
-        f.immediate(which + 3, 0),
-    ]
-    rows = [
+    rows: list[tuple[int, int, int, list[Step]]] = [
         (_SLOT["finish_ns"], now, 4, []),
-        (_SLOT["sm"], which, 4, says),
+        (_SLOT["sm"], which, 4, _which(frame, which)),
         (_SLOT["attempted"], done, 1, _copies(done, (frame.count,))),
     ]
     if frame.entered:
         rows.insert(1, (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)))
-    steps = [
-        *_elected(frame, predicate),
-        *_copies(address, (frame.records, frame.high)),
-    ]
+    steps = [*_elected(frame, predicate), *_copies(address, (frame.records, frame.high))]
     for offset, value, words, made in rows:
         steps += [*made, _put(frame, address, offset, value, words).when(predicate)]
     return [f.wide(now, f.GLOBAL_TIMER), f.wide(now + 2, f.CLOCK), *reordered(steps)]
+
+
+def leave_together(
+    frame: Frame, quad: int, address: int, predicates: tuple[int, int, int, int]
+) -> list[Step]:
+    """Return what stands before the only EXIT, where all threads leave: four store the header.
+
+    Each has a quarter of it, so it goes to memory at once.
+
+    Args:
+        frame: what the kernel keeps, the clocks at the entry too.
+        quad: four free registers in a row.
+        address: two free registers, the first even.
+        predicates: free ones.
+    """
+    f, (stores, *others) = forms, predicates
+    done = [*_copies(quad, (frame.count,)), *[f.immediate(quad + word, 0) for word in (1, 2, 3)]]
+    rows = [
+        (_SLOT["init_ns"], _copies(quad, frame.entered)),
+        (_SLOT["sm"], _which(frame, quad)),
+        (_SLOT["attempted"], done),
+    ]
+    steps = [
+        f.special(address, f.LANE),
+        f.below_constant(stores, address, abi.SLOT_HEADER_BYTES >> _RECORD_BITS),
+        f.below(stores, RZ, frame.room, where=stores),
+    ]
+    for other, (offset, made) in zip(others, rows, strict=True):
+        lane = (offset + abi.SLOT_HEADER_BYTES) >> _RECORD_BITS
+        steps += [f.differs(other, address, lane), *[e.when(other, holds=False) for e in made]]
+    steps += [
+        f.scaled(address, address, frame.records, _RECORD_BITS),
+        f.from_uniform(address + 1, frame.high),
+        _put(frame, address, -abi.SLOT_HEADER_BYTES, quad).when(stores),
+    ]
+    return [f.wide(quad, f.GLOBAL_TIMER), f.wide(quad + 2, f.CLOCK), *reordered(steps)]
+
+
+def _which(frame: Frame, quad: int) -> list[Step]:
+    """Return a header's words that say which warp it is of, and that it has left."""
+    return [
+        forms.special(quad, forms.SM),
+        forms.load_constant(quad + 1, 0, frame.places.grid_id),
+        forms.immediate(quad + 2, SlotState.FINISHED),
+        forms.immediate(quad + 3, 0),
+    ]
 
 
 def range_tag(region: int) -> int:

@@ -61,14 +61,16 @@ class Weaver:
         room: what is free where.
         frame: what is kept for records throughout.
         places: what is recorded, from ``Places``.
+        full: whether every warp is known to have all its threads.
     """
 
     room: Room
     frame: Frame
     places: list[Place]
+    full: bool = False
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    most: int | None = 1  # records that a warp makes; None where loops say how many
+    most: int | None = 0  # records that a warp makes; None where loops say how many
     _runs: dict[_Site, _Run] = field(default_factory=dict)
     _waits: dict[_Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
     _late: dict[_Site, int] = field(default_factory=dict)  # last there
@@ -87,8 +89,9 @@ class Weaver:
         self._ranges()
         entry = self._entry(region_id(name), language)
         code = self.room.liveness.flow.code.instructions
-        leaving = [(at, each) for at, each in enumerate(code) if each.op == "EXIT"]
-        exits = [self._exit(at, each) for at, each in leaving if not each.never_runs]
+        leaving = [(at, e) for at, e in enumerate(code) if e.op == "EXIT" and not e.never_runs]
+        alone = self.full and len(leaving) == 1 and not leaving[0][1].guard
+        exits = [self._exit(at, each, alone) for at, each in leaving]
         for site, run in self._runs.items():
             if run.stores:
                 self._wait_behind(site, run.scratch)
@@ -163,7 +166,7 @@ class Weaver:
         registers, board = used(scratch), scratch.scoreboard
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
-        later = sorted(each for each in self._runs if each > site)
+        later = sorted(each for each in self._runs if each > site and self._meets(each, registers))
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
             if met is None and choose.waits(at, board):
@@ -174,6 +177,11 @@ class Weaver:
                 waits = self._late if there == site else self._waits
                 waits[there] = waits.get(there, 0) | scratch.busy
                 return
+
+    def _meets(self, site: _Site, registers: int) -> bool:
+        """Return whether a run may need a scoreboard, or writes one of these registers."""
+        run = self._runs[site]
+        return run.stores or bool(registers >> run.scratch.last & 1)
 
     def _written(self) -> Iterable[Before]:
         for site in sorted({*self._runs, *self._waits}):
@@ -200,8 +208,14 @@ class Weaver:
             Before(begun.index, tuple(found), skipped=True),
         ]
 
-    def _exit(self, at: int, instruction: Instruction) -> Before:
-        """Return what stands before an EXIT. Where stores read all that is free, it waits."""
+    def _exit(self, at: int, instruction: Instruction, alone: bool) -> Before:
+        """Return what stands before an EXIT. Where stores read all that is free, it waits.
+
+        Args:
+            at: where it is.
+            instruction: it.
+            alone: whether all threads of every warp leave there.
+        """
         waits, spare = 0, self.room.at(at)
         rows = _rows(spare)
         if not rows:
@@ -211,8 +225,11 @@ class Weaver:
             raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
             )
-        (address, *quads), board = rows, spare.scoreboards[-1]
-        steps = sequences.leave(self.frame, quads, address, spare.predicates[-1])
+        (address, *quads), board, predicates = rows, spare.scoreboards[-1], spare.predicates[-4:]
+        if alone and self.frame.entered and len(predicates) == 4:
+            steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
+        else:
+            steps = sequences.leave(self.frame, quads, address, predicates[-1])
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []

@@ -219,8 +219,10 @@ def _below(w: Warp, word: int, active: np.ndarray) -> None:
     w.set_predicate(word, (w.reg(word, 24) < w.uniform(word, 32)) & also, active)
 
 
-def _differs(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set_predicate(word, w.reg(word, 24) != bits(word, 32, 32), active)
+def _compared(w: Warp, word: int, active: np.ndarray) -> None:
+    """Compare with a constant: below, or another."""
+    given, value = w.reg(word, 24), bits(word, 32, 32)
+    w.set_predicate(word, given < value if bits(word, 76, 3) == 1 else given != value, active)
 
 
 def _choose(w: Warp, word: int, active: np.ndarray) -> None:
@@ -268,7 +270,7 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x899: lambda w, word, active: w.set_uniform(word, w.uniform(word, 64) >> bits(word, 32, 5)),
     0x812: _any_bit,
     0xC0C: _below,
-    0x80C: _differs,
+    0x80C: _compared,
     0x807: _choose,
     0x986: _store,
     0x98E: _count_up,

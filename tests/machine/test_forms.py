@@ -19,7 +19,7 @@ U = r"UR(\d+)"
 HEX = r"(-?0x[0-9a-f]+)"
 PLACE = rf"desc\[{U}\]\[{R}\.64(?:\+{HEX})?\]"
 _SPECIAL = {"TID.X": 0x21, "TID.Y": 0x22, "TID.Z": 0x23, "CTAID.X": 0x25, "CTAID.Y": 0x26}
-_SPECIAL |= {"CTAID.Z": 0x27, "VIRTUALSMID": 0x43}
+_SPECIAL |= {"CTAID.Z": 0x27, "VIRTUALSMID": 0x43, "LANEID": 0}
 FORMS = {
     rf"CS2R\.32 {R}, SR_CLOCKLO": f.clock,
     rf"CS2R {R}, SR_CLOCKLO": lambda a: f.wide(a, f.CLOCK),
@@ -64,6 +64,9 @@ FORMS = {
         f.below(a, b, c, unless=d), 1 << 27, 0x0E00
     ),
     rf"ISETP\.NE\.U32\.AND P(\d), PT, {R}, {HEX}, PT": f.differs,
+    rf"ISETP\.GT\.U32\.AND P(\d), PT, {R}, {HEX}, PT": lambda a, b, c: _changed(
+        f.below_constant(a, b, c), 5 << 12
+    ),
     rf"SEL {R}, {R}, {HEX}, P(\d)": f.choose,
     rf"STG\.E {PLACE}, {R}": lambda d, a, o, v: f.store(a, o or 0, v, 1, d),
     rf"STG\.E\.64 {PLACE}, {R}": lambda d, a, o, v: f.store(a, o or 0, v, 2, d),
@@ -136,7 +139,8 @@ ELECTED = """
 {
  .reg .u64 a; .reg .u32 s<8>, c, d, t, w, x, lane; .reg .pred q, el;
  ld.param.u64 a, [p]; ld.param.u32 c, [n]; ld.param.u32 d, [m];
- mov.u32 t, %tid.x;
+ mov.u32 t, %tid.x; mov.u32 w, %laneid; setp.le.u32 q, w, 9;
+ @q st.global.u32 [a+80], w;
  mad.lo.u32 w, t, 16, d; shl.b32 x, t, 5; add.u32 x, x, c;
  st.global.u32 [a+64], w; st.global.u32 [a+68], x;
  ld.global.v4.u32 {s0, s1, s2, s3}, [a];

@@ -58,7 +58,7 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True):
             lanes = slice(warp * LANES, (warp + 1) * LANES)
             special = dict(zip((0x21, 0x22, 0x23), (x[lanes], y[lanes], z[lanes]), strict=True))
             special |= {0x25 + i: np.full(LANES, at[i]) for i in range(3)}
-            special[0x43] = np.full(LANES, number % 5)
+            special |= {0x43: np.full(LANES, number % 5), 0: np.arange(LANES)}
             running = Warp(machine, special, elected=number % LANES)
             running.run(before)
             assert not running.reading, "the kernel may overwrite what is still to be read"
@@ -76,6 +76,13 @@ def began(frame: Frame):
     return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
 
 
+def left(frame: Frame):
+    """Return what stands before the exit."""
+    if frame.entered and frame.warps:  # both ways, each in some tests
+        return sequences.leave_together(frame, QUADS[0], 20, (3, 4, 5, 6))
+    return sequences.leave(frame, QUADS, 20, 3)
+
+
 def kernel(frame: Frame):
     """An outer range whose start is kept, inner ones, and the range of the whole kernel."""
     wait = NOP.after(SCRATCH.busy)
@@ -88,7 +95,7 @@ def kernel(frame: Frame):
             *sequences.end(frame, SCRATCH, sequences.range_tag(INNER)),
         ],
         [wait, *sequences.end(frame, APART, sequences.range_tag(OUTER), KEPT)],
-        [wait, *sequences.leave(frame, QUADS, 20, 3)],
+        [wait, *left(frame)],
     )
 
 

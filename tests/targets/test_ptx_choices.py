@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.core import abi
@@ -58,7 +58,6 @@ SELECTIONS = st.builds(
 GRIDS = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
 
 
-@settings(max_examples=settings.default.max_examples // 2)
 @given(SELECTIONS, GRIDS, st.sampled_from([1, 2, 4]), st.sampled_from(OverflowMode))
 def test_the_chosen_warps_of_the_chosen_blocks_record_and_share_all_the_room(
     selection: Selection, grid: Dim, warps: int, mode: OverflowMode

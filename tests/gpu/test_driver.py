@@ -1,0 +1,56 @@
+"""Kernels that the CUDA driver alone sees, under ``ikp run``: recorded, and computing the same."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import ikp  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+PROGRAM = ["-m", "tests.gpu.driver_program"]
+
+
+@pytest.fixture(autouse=True)
+def known_chip() -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("records in machine code are known for sm_90 alone")
+
+
+def ran(*command: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "label"),
+    [
+        ("own", ["--kernel", "*layer_norm*"], "at::native::vectorized_layer_norm_kernel"),
+        ("own", ["--kernel", "*"], "at::native::vectorized_layer_norm_kernel"),
+        ("compiled", [], "triton_"),
+        ("graph", ["--kernel", "*elementwise*"], "at::native::vectorized_elementwise_kernel"),
+    ],
+)
+def test_results_are_equal_and_launches_recorded(
+    what: str, options: list[str], label: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.pftrace"
+    plain = ran(*PROGRAM, what)
+    done = ran(
+        *("-m", "ikp", "run", "--level", "machine", *options, "--out", str(path)), *PROGRAM, what
+    )
+    assert done.stdout == plain.stdout
+    trace = ikp.load(path)
+    found = [each for each in trace.launches if each.label.startswith(label)]
+    assert found, done.stderr
+    assert all(each.dropped == 0 for each in found)
+    assert trace.slots.finished.all()
+    if what == "graph":
+        assert max(each.relaunches for each in found) == 2

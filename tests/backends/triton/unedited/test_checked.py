@@ -16,6 +16,7 @@ from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.core.abi import Language
 from ikp.errors import CheckError, IkpWarning, PatchError
+from ikp.machine import cuda
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Buffer, Verdict
 from ikp.unedited.plan import plan
@@ -88,7 +89,7 @@ def test_of_another_pointer_it_is_the_allocation(monkeypatch: pytest.MonkeyPatch
             raise PatchError("CUDA_ERROR_INVALID_VALUE")
         return 4096, 1 << 20
 
-    monkeypatch.setattr(driver, "allocation", allocation)
+    monkeypatch.setattr(cuda, "allocation", allocation)
     values = (*LAUNCHER, Pointer(5000), Pointer(16))
     assert pointed_to.buffers(values, ["p", "nowhere"]) == [Buffer("p", 4096, 1 << 20)]
 
@@ -151,8 +152,8 @@ def launching(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
         monkeypatch.setattr(machine_code, "DeviceMemory", lambda: gpu)
-        monkeypatch.setattr(driver, "like", lambda *_: None)
-        monkeypatch.setattr(driver, "capturing", lambda _: capturing)
+        monkeypatch.setattr(cuda, "like", lambda *_: None)
+        monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
         for _ in range(2):
             rest = (*LAUNCHER, Tensor(OUT, 16))

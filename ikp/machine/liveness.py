@@ -94,7 +94,7 @@ class Liveness:
         for block, tos in enumerate(after):
             for to in tos:
                 before[to].append(block)
-        unknown = self.unknown_calls
+        unknown = self._unknown_calls
         leaving = [EVERYTHING if block in unknown else 0 for block in range(len(after))]
         entering = [0] * len(after)
         work = list(range(len(after)))
@@ -123,11 +123,18 @@ class Liveness:
         return reads, kills
 
     @cached_property
-    def unknown_calls(self) -> set[int]:
+    def _unknown_calls(self) -> set[int]:
         """The blocks that end in a call of something that isn't here."""
         return {
             self.flow.graph.block(at) for at, tos in self.flow.graph.jumps.calls.items() if not tos
         }
+
+
+def leaves_its_file(flow: Flow) -> bool:
+    """Return whether a kernel calls something that isn't here, and goes on: not into a trap."""
+    code = flow.code.instructions
+    unknown = [at for at, tos in flow.graph.jumps.calls.items() if not tos]
+    return any(not code[at + 1 : at + 2] or code[at + 1].op != "BPT" for at in unknown)
 
 
 def with_calls(flow: Flow) -> list[list[int]]:

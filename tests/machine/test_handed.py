@@ -30,5 +30,20 @@ def test_the_smallest_number_of_all_ways_holds() -> None:
     assert hands_over(made) and not hands_over(flow("EXIT"))
 
 
+def test_behind_the_loop_in_which_a_warp_asks_it_has_more() -> None:
+    made = flow(
+        ".L_x_1:",
+        "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xe8",
+        "PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0",
+        "@!P0 BRA `(.L_x_1)",
+        "NOP",
+        "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0xf0",  # in no loop
+        "NOP",
+        "NOP",
+        "EXIT",
+    )
+    assert registers_at(made, 168) == [168, 168, 168, 232, 232, 232, 232, 232]
+
+
 def test_who_gives_nothing_back_keeps_all() -> None:
     assert registers_at(flow("NOP", "EXIT"), 64) == [64, 64]

@@ -27,7 +27,7 @@ from ikp.machine.underway import (
     Step,
     awaited,
     committing,
-    named,
+    counting,
     queue,
     under_way,
 )
@@ -103,7 +103,7 @@ class Flight:
         found = 0
         for instruction in self.liveness.flow.code.instructions:
             if instruction.opcode.startswith("DEPBAR"):
-                found |= named(instruction.rest)
+                found |= counting(instruction.rest)
         found &= committing(self.liveness.flow)
         return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
 

@@ -96,9 +96,14 @@ def committing(flow: Flow) -> int:
 
 
 def named(rest: str) -> int:
-    """Return the scoreboards that a counting wait names, a bit each."""
+    """Return the scoreboards that a wait names, a bit each."""
     if listed := _ALL.search(rest):
         return sum({1 << int(board) for board in listed[1].split(",")})
+    return counting(rest)
+
+
+def counting(rest: str) -> int:
+    """Return the scoreboard that a wait counts down, as a bit; 0 where it waits for all to end."""
     found = _BOARD.search(rest)
     return 1 << int(found[1]) if found else 0
 

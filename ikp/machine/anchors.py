@@ -18,12 +18,16 @@ class Anchor(Enum):
     TMA_STORE = "TMA store"
     BARRIER = "barrier"
     MBARRIER_WAIT = "mbarrier wait"
+    TENSOR_LOAD = "tcgen05.ld"  # from tensor memory to registers
+    TENSOR_STORE = "tcgen05.st"
+    TENSOR_COPY = "tcgen05.cp"  # from shared to tensor memory
     LOAD = "load"
     STORE = "store"
 
 
 ISSUED = {
-    Anchor.PRODUCT, Anchor.COPY, Anchor.TMA_LOAD, Anchor.TMA_STORE, Anchor.LOAD, Anchor.STORE
+    Anchor.PRODUCT, Anchor.COPY, Anchor.TMA_LOAD, Anchor.TMA_STORE, Anchor.LOAD, Anchor.STORE,
+    Anchor.TENSOR_LOAD, Anchor.TENSOR_STORE, Anchor.TENSOR_COPY,
 }  # fmt: skip
 """What is issued and comes back later."""
 
@@ -36,6 +40,9 @@ _OPCODES = {
     Anchor.TMA_STORE: r"UTMASTG|UTMAREDG|UBLKCP\.G\.S|UBLKRED",
     Anchor.BARRIER: r"BAR\.(?:SYNC|RED)|UCGABAR_WAIT",
     Anchor.MBARRIER_WAIT: r"SYNCS\.PHASECHK",
+    Anchor.TENSOR_LOAD: r"LDTM",
+    Anchor.TENSOR_STORE: r"STTM",
+    Anchor.TENSOR_COPY: r"UTCCP",
     Anchor.LOAD: r"LDG|LDGMC|LD",
     Anchor.STORE: r"STG|ST",
 }

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from ikp.machine.encodings import WIDE
+from ikp.machine.instruction import BYTES, Field
+
 Resource: TypeAlias = tuple[str, int]
 """A register: its file (``"R"``, ``"U"``, ``"P"``) and its number."""
 
@@ -49,6 +52,7 @@ class Step:
     inverted: bool = False  # it runs where the guard is false
     waits: int = 0  # a mask of scoreboards, beside those that its registers need
     skips: int = 0  # a branch over so many of the next steps
+    far: Field = WIDE  # where a branch holds its distance
 
     def when(self, predicate: int, *, holds: bool = True) -> Step:
         """Return the same instruction, run only by threads whose predicate is ``holds``."""
@@ -101,7 +105,7 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
             written, kept = set(), set()
         if step.time == NEVER:
             written |= step.writes
-        if step.keeps:
+        if step.time == NEVER or step.keeps:  # that a result is there tells of its operands, too
             kept |= step.reads
         ordered.append(step)
     return [*ordered, NOP.after(scoreboard)] if written else ordered
@@ -144,8 +148,11 @@ def _branching(step: Step, distance: int) -> Step:
     """Return a branch over so many words; any other step as it is."""
     if not step.skips:
         return step
-    offset = 4 * distance  # in units of 4 bytes; a word has 16
-    return replace(step, low=step.low | (offset & 0xFF) << 16 | offset >> 8 << 34)
+    halves, units = [step.low, step.high], distance * BYTES // step.far.unit
+    for half, first, bits in step.far.parts:
+        halves[half] |= (units & (1 << bits) - 1) << first
+        units >>= bits
+    return replace(step, low=halves[0], high=halves[1])
 
 
 def _word(step: Step, stall: int, scoreboard: int) -> int:

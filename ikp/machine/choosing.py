@@ -27,10 +27,12 @@ class Chooser:
     Args:
         room: what is free where.
         ours: the instructions before which other code is put.
+        late: whether keeping a start, and choosing a thread, takes a scoreboard.
     """
 
     room: Room
     ours: frozenset[int]
+    late: bool = False
 
     def for_start(self, index: int) -> Scratch | str:
         """Return what reads a clock before an instruction, or what it lacks.
@@ -40,7 +42,10 @@ class Chooser:
         spare = self._spare(index)
         if not spare.registers:
             return "no register is"
-        return Scratch(spare.registers[0], spare.registers[0], 0, 0, 0)
+        if self.late and not spare.scoreboards:
+            return "no scoreboard is"
+        one = spare.registers[0]
+        return Scratch(one, one, 0, 0, min(spare.scoreboards, default=0))
 
     def for_record(self, index: int, alone: bool) -> Scratch | str:
         """Return what makes a record before an instruction, or what it lacks.
@@ -125,7 +130,8 @@ class Chooser:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
         if spare.scoreboards:
             return max(spare.scoreboards, key=lambda each: (self._reach(index, 0, each), -each))
-        if scratch.piecemeal or not alone:  # we would wait, and for what the kernel does, too
+        # We would wait, and for what the kernel does, too.
+        if scratch.piecemeal or self.late or not alone:
             return None
         boards = set(range(SCOREBOARDS)) - self.room.flight.counted
         return next((b for b in sorted(boards) if self._awaited(index, used(scratch), b)), None)

@@ -7,7 +7,6 @@ ends it. A warpgroup's product takes none: its registers are its own until the w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,13 +26,14 @@ from ikp.machine.underway import (
     State,
     Step,
     awaited,
+    committing,
+    named,
     queue,
     under_way,
 )
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
-_COUNTED = re.compile(r"SB(\d)")
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
@@ -96,13 +96,16 @@ class Flight:
 
     @cached_property
     def counted(self) -> frozenset[int]:
-        """The scoreboards that some wait counts down: whoever else takes one miscounts it."""
-        found = (
-            _COUNTED.search(i.rest)
-            for i in self.liveness.flow.code.instructions
-            if i.opcode.startswith("DEPBAR")
-        )
-        return frozenset(int(each[1]) for each in found if each)
+        """The scoreboards of copies that some wait counts: who waits for one waits for all those.
+
+        What allocates tensor memory has a wait in front of it that counts one of nothing.
+        """
+        found = 0
+        for instruction in self.liveness.flow.code.instructions:
+            if instruction.opcode.startswith("DEPBAR"):
+                found |= named(instruction.rest)
+        found &= committing(self.liveness.flow)
+        return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
 
     @cached_property
     def _steps(self) -> dict[int, Step]:

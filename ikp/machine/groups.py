@@ -10,6 +10,7 @@ from ikp.machine.anchors import ISSUED, Anchor, anchor
 from ikp.machine.flow import Flow
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point
+from ikp.machine.underway import committing, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
         cuts: instructions before which no group goes on, because they wait.
     """
     found: list[Group] = []
-    waits = set(cuts)
+    waits, copied = set(cuts), committing(flow)
     for number in sorted(flow.dominance.entered):
         block = flow.graph.blocks[number]
         members: list[tuple[int, Anchor]] = []
@@ -52,6 +53,8 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
             kind = anchor(flow.code.instructions[at].opcode)
             if kind and flow.code.instructions[at].never_runs:
                 kind = None
+            if kind is Anchor.COPY_WAIT and not named(flow.code.instructions[at].rest) & copied:
+                kind = None  # what allocates tensor memory has one in front of it
             if members and (at in waits or (kind and kind is not members[-1][1])):
                 found += _of_lines(flow, members)
                 members = []
@@ -97,7 +100,7 @@ def _line(flow: Flow, at: int) -> Line | None:
 
 def _title(flow: Flow, kind: Anchor, run: list[int]) -> str:
     words = {
-        Anchor.PRODUCT: "wgmma" if "GMMA" in flow.code.instructions[run[0]].opcode else "mma",
+        Anchor.PRODUCT: _product(flow.code.instructions[run[0]].op),
         Anchor.PRODUCT_WAIT: "wgmma wait",
         Anchor.COPY: "cp.async",
     }
@@ -105,6 +108,12 @@ def _title(flow: Flow, kind: Anchor, run: list[int]) -> str:
     if kind is Anchor.COPY_WAIT:
         word = counted_wait(flow, run[0])
     return f"{word} x{len(run)}" if kind in ISSUED and len(run) > 1 else word
+
+
+def _product(op: str) -> str:
+    if op.startswith("UTC"):
+        return "tcgen05.mma"
+    return "wgmma" if "GMMA" in op else "mma"
 
 
 def counted_wait(flow: Flow, wait: int) -> str:

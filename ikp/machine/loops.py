@@ -7,6 +7,8 @@ from ikp.machine.flow import Flow
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
 
+ALLOCATES = "UTCATOMSWS"
+"""The operation that asks for tensor memory."""
 _SPIN = 12
 """Instructions that a loop has at most that only waits."""
 
@@ -73,15 +75,20 @@ def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
 
 
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:
-    """Return the instructions of a loop that test a barrier, if it does nothing but that."""
+    """Return the instructions of a loop that ask for something, if it does nothing but that."""
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
     body = [at for block in blocks for at in range(block.first, block.end)]
     if len(body) > _SPIN:
         return ()
-    kinds = {at: anchor(flow.code.instructions[at].opcode) for at in body}
-    tests = tuple(sorted(at for at, kind in kinds.items() if kind is Anchor.MBARRIER_WAIT))
-    others = {kind for kind in kinds.values() if kind} - {Anchor.MBARRIER_WAIT}
-    return tests if tests and not others else ()
+    tests = tuple(at for at in sorted(body) if _asks(flow, at))
+    kinds = {anchor(flow.code.instructions[at].opcode) for at in body if at not in tests}
+    return () if kinds - {None, Anchor.COPY_WAIT} else tests  # asking for memory has one, too
+
+
+def _asks(flow: Flow, at: int) -> bool:
+    """Whether an instruction tests a barrier, or asks for tensor memory that may not be free."""
+    instruction = flow.code.instructions[at]
+    return anchor(instruction.opcode) is Anchor.MBARRIER_WAIT or instruction.op == ALLOCATES
 
 
 def after_spinning(flow: Flow, test: int, regions: Regions) -> Point:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ikp.machine.attributes import Code
+from ikp.machine.chips import Chip
 from ikp.machine.cubin import Kernel
 
 _PORTION = 8
@@ -12,10 +13,7 @@ _ENOUGH = 32
 _ON_AN_SM = 65536
 _MOST = 255
 LANES = 32
-_SHARED = 227 << 10
-"""Bytes of shared memory that an SM has for blocks."""
 _MOST_THREADS = 1024
-_WARPS_OF_AN_SM = 64
 
 
 def block_size(kernel: Kernel) -> list[int]:
@@ -29,7 +27,7 @@ def warps_of(threads: int) -> int:
     return -(-threads // LANES)
 
 
-def register_counts(before: int, warps: int | None) -> list[int]:
+def register_counts(before: int, warps: int | None, chip: Chip) -> list[int]:
     """Return how many registers a thread may have, the best first: with the last, blocks get fewer.
 
     The first leaves an SM room for as many blocks as before.
@@ -37,22 +35,25 @@ def register_counts(before: int, warps: int | None) -> list[int]:
     Args:
         before: how many a thread has.
         warps: of a block; None where that is not known.
+        chip: what the kernel is for.
     """
     limit = _ON_AN_SM // ((warps or warps_of(_MOST_THREADS)) * LANES) // _PORTION * _PORTION
     most, least = min(_MOST, limit), max(before, _ENOUGH)
     whole = max(least, min(-(-least // _PORTION) * _PORTION, most))
     more = range(whole, most + 1, _PORTION) if warps else [whole]
-    free = max((c for c in more if _blocks(c, warps) == _blocks(whole, warps)), default=whole)
+    same = (c for c in more if _blocks(c, warps, chip) == _blocks(whole, warps, chip))
+    free = max(same, default=whole)
     return [free, *[count for count in (free + _PORTION,) if count <= most]]
 
 
-def cost(name: str, warps: int | None, before: int, now: int) -> list[str]:
+def cost(name: str, warps: int | None, before: int, now: int, chip: Chip) -> list[str]:
     """Tell where more registers leave room for fewer blocks."""
-    if _blocks(before, warps) == _blocks(now, warps):
+    were, are = (_blocks(count, warps, chip) for count in (before, now))
+    if were == are:
         return []
     told = (
         f"{name} takes {now} registers for each thread in place of {before}: an SM has room for "
-        f"{_blocks(now, warps)} blocks, not {_blocks(before, warps)}, as far as registers go."
+        f"{are} blocks, not {were}, as far as registers go."
         if warps
         else f"{name} takes {now} registers for each thread in place of {before}: an SM may have "
         "room for fewer blocks."
@@ -60,12 +61,12 @@ def cost(name: str, warps: int | None, before: int, now: int) -> list[str]:
     return [told]
 
 
-def _blocks(registers: int, warps: int | None) -> int:
+def _blocks(registers: int, warps: int | None, chip: Chip) -> int:
     each = max(-(-registers // _PORTION) * _PORTION, _ENOUGH) * LANES * (warps or 1)
-    return min(_ON_AN_SM // each, _WARPS_OF_AN_SM // (warps or 1))
+    return min(_ON_AN_SM // each, chip.warps // (warps or 1))
 
 
-def resident(registers: int, warps: int, shared: int) -> int:
+def resident(registers: int, warps: int, shared: int, chip: Chip) -> int:
     """Return how many warps an SM has room for, as far as registers and shared memory go."""
-    room = _SHARED // shared if shared else 64
-    return warps * max(min(_blocks(registers, warps), room), 1)
+    room = (chip.shared << 10) // shared if shared else chip.warps
+    return warps * max(min(_blocks(registers, warps, chip), room), 1)

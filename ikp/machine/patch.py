@@ -14,6 +14,7 @@ from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
+from ikp.machine.chips import Chip, chip_of
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin
 from ikp.machine.framing import frame
@@ -31,8 +32,6 @@ from ikp.machine.weave import NoRoomError, Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
-
-_SM = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +71,7 @@ def patch(
     functions: Sequence[str] = (),
     max_overhead: float | None = None,
     shared: int = 0,
+    untested: bool = False,
 ) -> Patch:
     """Put records into a kernel of a cubin.
 
@@ -86,6 +86,7 @@ def patch(
         functions: names of functions, whose lines are chosen.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
+        untested: whether to do so, too, for chips on which that was never run.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -94,8 +95,7 @@ def patch(
     """
     file = Cubin.read(cubin)
     kernel = file.kernel(name)
-    if file.sm != _SM:
-        raise PatchError(f"{name} is for {file.arch}: records are known for sm_{_SM} alone.")
+    chip = chip_of(file.sm, kernel, untested=untested)
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
@@ -106,12 +106,12 @@ def patch(
         )
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
-    counts = occupancy.register_counts(before, warps)
+    counts = occupancy.register_counts(before, warps, chip)
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
     unplaced = _unplaced(places)
     wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:
-        pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared))
+        pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
     count, weaver, added = _woven(
         code,
@@ -120,6 +120,7 @@ def patch(
         cell=add_constant(file, CELL, CELL_BYTES),
         size=size,
         language=language,
+        chip=chip,
     )
     if count > before:
         set_registers(file, name, count)
@@ -130,7 +131,12 @@ def patch(
         warps=warps or 0,
         registers=(before, count),
         most=_even(weaver.most),
-        notes=(*occupancy.cost(name, warps, before, count), *unplaced, *weaver.notes),
+        notes=(
+            *chip.notes,
+            *occupancy.cost(name, warps, before, count, chip),
+            *unplaced,
+            *weaver.notes,
+        ),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved)),
     )
@@ -167,20 +173,22 @@ def _woven(
     cell: int,
     size: list[int],
     language: Language,
+    chip: Chip,
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
     name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
-    kept = frame(room, occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None, cell)
+    one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
+    kept = frame(room, one_way, cell, chip)
     if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
-    weaver = Weaver(room, kept, places, full)
+    weaver = Weaver(room, kept, places, full, chip)
     try:
         return counts[0], weaver, weaver.woven(name, language)
     except NoRoomError:
         if not counts[1:]:
             raise
-        return _woven(code, places, counts[1:], cell=cell, size=size, language=language)
+        return _woven(code, places, counts[1:], cell=cell, size=size, language=language, chip=chip)
 
 
 def _even(records: int | None) -> int | None:

@@ -18,7 +18,14 @@ from ikp.machine.anchors import Anchor
 from ikp.machine.chosen import Lines
 from ikp.machine.flow import Flow
 from ikp.machine.groups import Group, groups
-from ikp.machine.loops import after_spinning, iteration, loop_ends, loop_lines, waiting
+from ikp.machine.loops import (
+    ALLOCATES,
+    after_spinning,
+    iteration,
+    loop_ends,
+    loop_lines,
+    waiting,
+)
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
 from ikp.machine.waits import LoadWait, load_waits
@@ -115,7 +122,8 @@ class Places:
         ends = loop_ends(self.flow, header)
         lines = loop_lines(self.flow, header)
         if ends and wait:
-            yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait)
+            title = self._awaited(wait)
+            yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait, title)
         elif ends:
             name = naming.title("loop", [lines])
             yield Place("loop", Level.LOOPS, name, *ends, (), lines[:1])
@@ -161,10 +169,20 @@ class Places:
             )
 
     def _group(self, group: Group) -> Place:
-        level, end = Level.OPS if group.issued else Level.WAITS, group.end
+        level, end, title = Level.OPS if group.issued else Level.WAITS, group.end, group.title
         if group.kind is Anchor.MBARRIER_WAIT:
             end = after_spinning(self.flow, group.members[-1], self.regions)
-        return self._place(group.kind.value, level, group.start, end, group.members, group.title)
+            title = self._awaited(group.members)
+        return self._place(group.kind.value, level, group.start, end, group.members, title)
+
+    def _awaited(self, tests: Sequence[int]) -> str:
+        """Return what tests of a barrier wait for, as far as they or their line say it."""
+        instructions = self.flow.code.instructions
+        if any(instructions[at].op == ALLOCATES for at in tests):
+            return "tensor memory wait"
+        lines = {instructions[at].lines[:1] for at in tests} - {()}
+        made = {i.lines[:1] for i in instructions if i.op.startswith("UTC") and "MMA" in i.op}
+        return "tcgen05 wait" if lines & made else ""
 
     def _place(
         self,

@@ -24,6 +24,8 @@ that reading takes is spent in it."""
 _LINE = re.compile(r'"([^"]*)", line (\d+)')
 _TARGETS = re.compile(r"[.$\w]*L_x_\d+|`\(([^)]+)\)")
 _COMMENT = re.compile(r"\(\*.*\*\)")
+_SCHEDULE = re.compile(r"\s*(?:&\w+=\S+\s+)*\?\w+\s*$")
+"""What the disassembler of CUDA 12.8 adds on sm_120: the control bits, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ class _Reader:
         self, address: str, guard: str, opcode: str, rest: str, bits: tuple[str, str]
     ) -> None:
         self._inlined = False
+        if "?" in rest:
+            rest = _SCHEDULE.sub("", rest)
         made = Instruction(int(address, 16), guard, opcode, rest, self._lines, bits)
         self._instructions.append(made)
 

@@ -23,6 +23,7 @@ State = tuple[int, ...]
 """For each place: what is under way, as bits."""
 
 NOTHING: State = (0,) * (UNTOLD + len(QUEUES) + 1)
+_COMMITS = ("LDGDEPBAR", "UTMACMDFLUSH")
 _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
 
@@ -85,14 +86,30 @@ def queue(op: str) -> int:
     return UNTOLD + (QUEUES.index(op) if op in QUEUES else len(QUEUES))
 
 
-def awaited(opcode: str, rest: str) -> int:
-    """Return the places that a counting wait ends, a bit each: one down to zero ends all."""
+def committing(flow: Flow) -> int:
+    """Return the scoreboards that tell how many groups of copies are under way, a bit each."""
+    controls, found = flow.code.controls, 0
+    for at, instruction in enumerate(flow.code.instructions):
+        if instruction.op in _COMMITS:
+            found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
+    return found & ((1 << SCOREBOARDS) - 1)
+
+
+def named(rest: str) -> int:
+    """Return the scoreboards that a counting wait names, a bit each."""
     if listed := _ALL.search(rest):
         return sum({1 << int(board) for board in listed[1].split(",")})
+    found = _BOARD.search(rest)
+    return 1 << int(found[1]) if found else 0
+
+
+def awaited(opcode: str, rest: str) -> int:
+    """Return the places that a counting wait ends, a bit each: one down to zero ends all."""
+    if _ALL.search(rest):
+        return named(rest)
     _, _, left = rest.partition(",")
     if left.strip() not in ("0x0", ""):
         return 0
     if opcode.startswith("WARPGROUP"):
         return 1 << PRODUCTS
-    found = _BOARD.search(rest)
-    return 1 << int(found[1]) if found else 0
+    return named(rest)

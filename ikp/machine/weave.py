@@ -18,6 +18,7 @@ from ikp.core.regions import region_id
 from ikp.errors import PatchError
 from ikp.machine import forms, sequences
 from ikp.machine.assembler import NOP, Step, assemble
+from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room, Spare
@@ -62,12 +63,14 @@ class Weaver:
         frame: what is kept for records throughout.
         places: what is recorded, from ``Places``.
         full: whether every warp is known to have all its threads.
+        chip: what the kernel is for.
     """
 
     room: Room
     frame: Frame
     places: list[Place]
     full: bool = False
+    chip: Chip = HOPPER
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
@@ -159,7 +162,8 @@ class Weaver:
     @cached_property
     def _chooser(self) -> Chooser:
         points = [p for each in self.places if each.end for p in (each.start, each.end)]
-        return Chooser(self.room, frozenset(_Site.of(point).index for point in points))
+        ours = frozenset(_Site.of(point).index for point in points)
+        return Chooser(self.room, ours, self.chip.late)
 
     def _wait_behind(self, site: _Site, scratch: Scratch) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
@@ -191,7 +195,7 @@ class Weaver:
             steps += run.steps if run else []
             steps += [NOP.after(late)] if late else []
             board = run.scratch.scoreboard if run else 0
-            yield Before(site.index, tuple(assemble(steps, board, "RP")), site.rank == 0)
+            yield Before(site.index, self._assembled(steps, board, "RP"), site.rank == 0)
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
@@ -200,13 +204,16 @@ class Weaver:
         if begun is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
         ground, stored = begun.ground, None if kept else begun.clocks
-        clocks = assemble(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
         steps = sequences.locate(self.frame, ground, whole, language, stored)
-        found = assemble(steps, ground.scoreboard)
+        found = self._assembled(steps, ground.scoreboard)
         return [
-            Before(0, tuple(clocks), skipped=True),
-            Before(begun.index, tuple(found), skipped=True),
+            Before(0, clocks, skipped=True),
+            Before(begun.index, found, skipped=True),
         ]
+
+    def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        return tuple(assemble(self.chip.fitted(steps), board, settled))
 
     def _exit(self, at: int, instruction: Instruction, alone: bool) -> Before:
         """Return what stands before an EXIT. Where stores read all that is free, it waits.
@@ -234,7 +241,7 @@ class Weaver:
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*_unless_staying(instruction, len(steps)), *steps]
-        return Before(at, tuple(assemble(steps, board)))
+        return Before(at, self._assembled(steps, board))
 
 
 def _rows(spare: Spare) -> list[int]:

@@ -33,6 +33,7 @@ _WIDE_PARTS = re.compile(r"\.(64|U64|S64|F64|B64|WIDE|TRANS64|64H)\b")
 _WIDER_PARTS = re.compile(r"\.(128|256)\b")
 _COLUMNS = re.compile(r"\.64x(\d+)x\d+\.(F16|F32|S32|BF16|\w+)")
 _REPEATS = re.compile(r"\.x(\d+)\b")
+_ROW = re.compile(r"\.16dp(\d+)bit(_\w+)?")
 
 
 def known(opcode: str) -> bool:
@@ -44,7 +45,9 @@ def known(opcode: str) -> bool:
 def shape(opcode: str) -> Shape:
     """Return the widths for an opcode with its modifiers."""
     op = opcode.partition(".")[0]
-    maker = _MAKERS.get(op) or next((make for end, make in _ENDS.items() if op.endswith(end)), None)
+    maker = _MAKERS.get(op)
+    if not maker and not op.startswith("UTC"):  # those have no targets that can be read off
+        maker = next((make for end, make in _ENDS.items() if op.endswith(end)), None)
     return maker(opcode) if maker else _UNKNOWN
 
 
@@ -92,11 +95,11 @@ def _matrices(opcode: str) -> Shape:
 
 
 def _tensor_memory(opcode: str) -> Shape:
-    """LDTM, STTM: a shape, repeated; no more than four registers each time."""
-    found = _REPEATS.search(opcode)
-    times = int(found[1]) if found else 1
-    most = min(4 * times, 128)
-    return Shape(1, most) if opcode.startswith("LD") else Shape(0, 0, (most,))
+    """LDTM, STTM: a shape, repeated; where it names threads, the others' registers stay."""
+    found, bits = _REPEATS.search(opcode), _ROW.search(opcode)
+    width = (int(found[1]) if found else 1) * max(int(bits[1]) // 64 if bits else 1, 1)
+    surely = 0 if bits and bits[2] else width
+    return Shape(surely, width) if opcode.startswith("LD") else Shape(0, 0, (width,))
 
 
 def _warpgroup(opcode: str) -> Shape:
@@ -173,6 +176,7 @@ _NAMES: dict[Callable[[str], Shape], str] = {
     _sink: "ACQBULK ARRIVES BAR BPT BRA BREAK BSSY BSYNC CCTL CCTLL CCTLT CGAERRBAR DEPBAR "
     "ENDCOLLECTIVE ERRBAR EXIT FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP PREEXIT RTT "
     "SETCTAID ST STAS STG STL STS UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG UTCBAR "
+    "UGETNEXTWORKID "
     "UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF UTMAREDG "
     "UTMASTG WARPGROUP WARPGROUPSET WARPSYNC YIELD UVIRTCOUNT PMTRIG",
     _load: "LD LDG LDS LDL LDC LDCU ULDC LDGMC",

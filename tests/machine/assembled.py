@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ikp.machine.tools import assemble, tool
 
-_HEAD = ".version 8.4\n.target {}\n.address_size 64\n"
+_HEAD = ".version 8.8\n.target {}\n.address_size 64\n"
 _LINE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
 _SECOND = re.compile(r"\s*/\* 0x([0-9a-f]{16}) \*/")
 

@@ -42,6 +42,7 @@ def _gathered(capability: int) -> Code:
 CASES: dict[str, Callable[[], Code]] = {
     "matmul": lambda: _made(kernels.matmul, PRODUCT, TILE, 90, num_warps=8, num_stages=3),
     "matmul sm_80": lambda: _made(kernels.matmul, PRODUCT, TILE, 80, num_warps=8, num_stages=3),
+    "matmul sm_100": lambda: _made(kernels.matmul, PRODUCT, TILE, 100, num_warps=8, num_stages=3),
     "matmul TMA": lambda: _made(
         kernels.matmul_tma, {**PRODUCT, "M": "i32"}, TILE, 90, num_warps=8, num_stages=3
     ),
@@ -49,6 +50,7 @@ CASES: dict[str, Callable[[], Code]] = {
     "attention sm_80": lambda: _attention(80, num_warps=4, num_stages=3),
     "rms_norm": lambda: _rms_norm(90),
     "gathered": lambda: _gathered(90),
+    "gathered sm_120": lambda: _gathered(120),
 }
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ikp.machine.chips import HOPPER, Chip
+
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
@@ -18,7 +20,7 @@ _TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12, 0x890: 6, 0xC82:
 _USUAL = 5
 _GUARDS = 8
 """A predicate guards an instruction so many cycles after an operation could read it."""
-_SLOW = {0x919, 0xB82}
+_SLOW = {0x919, 0xB82, 0x3C2, 0x7AC}
 _STORES = {0x986, 0x98E}
 
 
@@ -40,6 +42,12 @@ class Machine:
     base: int  # the memory's address
     now: int = 1000
     stores: int = 0
+    chip: Chip = HOPPER
+
+    @property
+    def descriptor(self) -> int:
+        """Where the constants say what global memory is."""
+        return self.chip.places.get(0x208, 0x208)
 
     def put(self, address: int, words: Sequence[int]) -> None:
         """Store words; outside of the memory is an error."""
@@ -57,7 +65,7 @@ class Warp:
     machine: Machine
     special: dict[int, np.ndarray]
     r: np.ndarray = field(default_factory=lambda: np.full((256, LANES), 0xDEADBEEF, np.uint64))
-    u: list[int] = field(default_factory=lambda: [0xBADC0DE] * 63 + [0])
+    u: list[int] = field(default_factory=lambda: [0xBADC0DE] * 256)
     p: np.ndarray = field(default_factory=lambda: np.zeros((8, LANES), bool))
     ready: dict[tuple[str, int], int] = field(default_factory=dict)
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
@@ -66,6 +74,7 @@ class Warp:
 
     def __post_init__(self) -> None:
         self.r[255] = 0
+        self.u[self.machine.chip.no_uniform] = 0
         self.p[7] = True
 
     def run(self, words: Sequence[int]) -> None:
@@ -90,15 +99,23 @@ class Warp:
         active = ~guard if bits(word, 15, 1) else guard
         if opcode == 0x947:
             assert active.all() or not active.any(), "a branch that divides the warp"
-            offset = bits(word, 34, 48) << 8 | bits(word, 16, 8)
-            offset -= (offset >> 55) << 56
-            assert offset % 4 == 0
-            return at + 1 + offset // 4 if active.all() else at + 1
+            return at + 1 + self._distance(word) if active.all() else at + 1
         if opcode == 0x94D:
             assert active.all()
             return 1 << 30
         OPERATIONS[opcode](self, word, active)
         return at + 1
+
+    def _distance(self, word: int) -> int:
+        """Return how many instructions a branch leads over."""
+        far, halves = self.machine.chip.far, (word & (1 << 64) - 1, word >> 64)
+        offset = at = 0
+        for half, first, count in far.parts:
+            offset |= bits(halves[half], first, count) << at
+            at += count
+        offset -= (offset >> far.bits - 1) << far.bits
+        assert offset * far.unit % 16 == 0
+        return offset * far.unit // 16
 
     def _read(self, file: str, number: int, later: int = 0) -> int:
         if (file, number) in self.writing:
@@ -114,7 +131,7 @@ class Warp:
 
     def uniform(self, word: int, first: int) -> int:
         """Return the uniform register that a field names."""
-        return self.u[self._read("U", bits(word, first, 6))]
+        return self.u[self._read("U", bits(word, first, 8))]
 
     def wrote(self, word: int, file: str, number: int) -> None:
         """Note when a result is there."""
@@ -136,8 +153,8 @@ class Warp:
 
     def set_uniform(self, word: int, value: int, offset: int = 0) -> None:
         """Set the uniform register that bits 16 to 21 name."""
-        self.wrote(word, "U", bits(word, 16, 6) + offset)
-        self.u[bits(word, 16, 6) + offset] = int(value) & _WORD
+        self.wrote(word, "U", bits(word, 16, 8) + offset)
+        self.u[bits(word, 16, 8) + offset] = int(value) & _WORD
 
     def set_predicate(self, word: int, value: np.ndarray, active: np.ndarray) -> None:
         """Set the predicate that bits 81 to 83 name."""
@@ -159,7 +176,8 @@ def _special(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _constant(w: Warp, word: int, active: np.ndarray) -> None:
-    bank, offset = bits(word, 54, 5), bits(word, 40, 14) * 4
+    late = bits(word, 0, 12) == 0x7AC
+    bank, offset = bits(word, 54, 5), bits(word, 37, 17) if late else bits(word, 38, 16)
     w.set_uniform(word, w.machine.constants[bank, offset])
     if bits(word, 72, 4) == 0xA:
         w.set_uniform(word, w.machine.constants[bank, offset + 4], 1)
@@ -172,13 +190,20 @@ def _load_constant(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _elect(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 16, 6) == 63 and bits(word, 87, 4) == 7
+    assert bits(word, 16, 8) == w.machine.chip.no_uniform and bits(word, 87, 4) == 7
     w.set_predicate(word, np.arange(LANES) == w.elected, active)
 
 
 def _below_other(w: Warp, word: int, active: np.ndarray) -> None:
     assert bits(word, 87, 4) == 7
-    w.set_predicate(word, w.reg(word, 24) < w.reg(word, 32), active)
+    one, other = w.reg(word, 24), w.reg(word, 32)
+    holds = {1: one < other, 3: one <= other}[bits(word, 76, 3)]
+    w.set_predicate(word, holds, active)
+
+
+def _vote(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 64, 41) == 0x038E0100
+    w.set(word, np.uint64(sum(1 << int(lane) for lane in np.flatnonzero(active))), active)
 
 
 def _scaled(w: Warp, word: int, active: np.ndarray) -> None:
@@ -191,7 +216,8 @@ def _store(w: Warp, word: int, active: np.ndarray) -> None:
     low, high, value = bits(word, 24, 8), bits(word, 24, 8) + 1, bits(word, 32, 8)
     offset = bits(word, 40, 24)
     offset -= (offset >> 23) << 24
-    assert w.u[w._read("U", bits(word, 64, 6))] == w.machine.constants[0, 0x208]
+    descriptor = w.machine.constants[0, w.machine.descriptor]
+    assert w.u[w._read("U", bits(word, 64, 8))] == descriptor
     registers = [low, high, *range(value, value + count)]
     for number in registers:
         w._read("R", number)
@@ -220,9 +246,10 @@ def _below(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _compared(w: Warp, word: int, active: np.ndarray) -> None:
-    """Compare with a constant: below, or another."""
+    """Compare with a constant: below, the same, or another."""
     given, value = w.reg(word, 24), bits(word, 32, 32)
-    w.set_predicate(word, given < value if bits(word, 76, 3) == 1 else given != value, active)
+    holds = {1: given < value, 2: given == value, 5: given != value}[bits(word, 76, 3)]
+    w.set_predicate(word, holds, active)
 
 
 def _save(w: Warp, word: int, active: np.ndarray) -> None:
@@ -234,6 +261,29 @@ def _save(w: Warp, word: int, active: np.ndarray) -> None:
 def _choose(w: Warp, word: int, active: np.ndarray) -> None:
     chosen = w.p[w._read("P", bits(word, 87, 3))]
     w.set(word, np.where(chosen, w.reg(word, 24), np.uint64(bits(word, 32, 32))), active)
+
+
+def _late_to_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set_uniform(word, int(w.reg(word, 24)[0]))
+    w.reading["R", bits(word, 24, 8)] = bits(word, 110, 3)
+
+
+def _add(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
+
+
+def _sum_of(w: Warp, word: int, active: np.ndarray) -> None:
+    w.set(word, w.reg(word, 24) + w.reg(word, 32), active)
+
+
+def _subtract_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 63, 1)
+    w.set(word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active)
+
+
+def _move_constant(w: Warp, word: int, active: np.ndarray) -> None:
+    bank, offset = bits(word, 54, 5), bits(word, 38, 16)
+    w.set(word, np.uint64(w.machine.constants[bank, offset]), active)
 
 
 def _any_bit(w: Warp, word: int, active: np.ndarray) -> None:
@@ -252,18 +302,21 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x82F: _elect,
     0xB82: _load_constant,
     0x20C: _below_other,
+    0x806: _vote,
     0xC11: _scaled,
     0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
     0xC82: lambda w, word, active: w.set_uniform(word, w.uniform(word, 32)),
     0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     0x2CA: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),
-    0x836: lambda w, word, active: w.set(
-        word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active
-    ),
-    0x210: lambda w, word, active: w.set(word, w.reg(word, 24) + w.reg(word, 32), active),
-    0xC10: lambda w, word, active: w.set(
-        word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active
-    ),
+    0x3C2: _late_to_uniform,
+    0x7AC: _constant,
+    0xA02: _move_constant,
+    0x802: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
+    0x202: lambda w, word, active: w.set(word, w.reg(word, 32), active),
+    0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
+    **dict.fromkeys((0x836, 0x810, 0x835), _add),
+    **dict.fromkeys((0x210, 0x235), _sum_of),
+    **dict.fromkeys((0xC10, 0xC35), _subtract_uniform),
     0xC24: lambda w, word, active: w.set(
         word,
         w.reg(word, 24) * np.uint64(w.uniform(word, 32)) + w.reg(word, 64),

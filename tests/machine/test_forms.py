@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from ikp.machine import forms as f
 from ikp.machine.assembler import Step
+from ikp.machine.chips import CHIPS
 from tests.machine.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -17,18 +19,19 @@ _CONTROL = (1 << 105) - 1
 R = r"R(\d+)"
 U = r"UR(\d+)"
 HEX = r"(-?0x[0-9a-f]+)"
-PLACE = rf"desc\[{U}\]\[{R}\.64(?:\+{HEX})?\]"
+BANK = rf"c\[{HEX}\]\[(?:{HEX}|U?RZ)\]"
+PLACE = rf"\[{R}\.64(?:\+{HEX})?\]"
 _SPECIAL = {"TID.X": 0x21, "TID.Y": 0x22, "TID.Z": 0x23, "CTAID.X": 0x25, "CTAID.Y": 0x26}
 _SPECIAL |= {"CTAID.Z": 0x27, "VIRTUALSMID": 0x43, "LANEID": 0}
-FORMS = {
+FORMS: dict[str, Callable[..., Step]] = {
     rf"CS2R\.32 {R}, SR_CLOCKLO": f.clock,
     rf"CS2R {R}, SR_CLOCKLO": lambda a: f.wide(a, f.CLOCK),
     rf"CS2R {R}, SR_GLOBALTIMERLO": lambda a: f.wide(a, f.GLOBAL_TIMER),
     rf"S2R {R}, SR_([A-Z.]+)": lambda a, name: f.special(a, _SPECIAL[name]),
-    rf"ULDC {U}, c\[{HEX}\]\[{HEX}\]": f.constant,
-    rf"ULDC\.64 {U}, c\[{HEX}\]\[{HEX}\]": lambda a, b, c: f.constant(a, b, c, pair=True),
-    rf"LDC {R}, c\[{HEX}\]\[{HEX}\]": f.load_constant,
-    rf"LDC\.64 {R}, c\[{HEX}\]\[{HEX}\]": lambda a, b, c: f.load_constant(a, b, c, pair=True),
+    rf"(?:ULDC|LDCU) {U}, {BANK}": lambda a, b, c: f.constant(a, b, c or 0),
+    rf"(?:ULDC|LDCU)\.64 {U}, {BANK}": lambda a, b, c: f.constant(a, b, c or 0, pair=True),
+    rf"(?:LDC|MOV) {R}, {BANK}": lambda a, b, c: f.load_constant(a, b, c or 0),
+    rf"LDC\.64 {R}, {BANK}": lambda a, b, c: f.load_constant(a, b, c or 0, pair=True),
     rf"UMOV {U}, URZ": lambda a: f.copy_uniform(a, f.URZ),
     rf"UIADD3 {U}, {U}, {HEX}, URZ": f.add_uniform,
     rf"LEA {R}, {R}, {U}, {HEX}": f.scaled,
@@ -44,13 +47,13 @@ FORMS = {
     rf"ISETP\.NE\.U32\.AND P(\d), PT, RZ, {U}, P(\d)": lambda a, b, c: _changed(
         f.below(a, f.RZ, b, where=c), 4 << 12
     ),
-    rf"IMAD\.MOV\.U32 {R}, RZ, RZ, {HEX}": f.immediate,
-    rf"IMAD\.MOV\.U32 {R}, RZ, RZ, {R}": f.copy,
-    rf"IMAD\.U32 {R}, RZ, RZ, {U}": f.from_uniform,
+    rf"(?:IMAD\.MOV\.U32|MOV) {R}(?:, RZ, RZ)?, {HEX}": f.immediate,
+    rf"(?:IMAD\.MOV\.U32|MOV) {R}(?:, RZ, RZ)?, {R}": f.copy,
+    rf"(?:IMAD\.U32|MOV) {R}(?:, RZ, RZ)?, {U}": f.from_uniform,
     rf"R2UR {U}, {R}": f.to_uniform,
-    rf"VIADD {R}, {R}, {HEX}": f.add,
-    rf"IADD3 {R}, {R}, -{U}, RZ": f.subtract_uniform,
-    rf"IADD3 {R}, {R}, {R}, RZ": f.sum_of,
+    rf"(?:VIADD|IADD3|IADD) {R}, {R}, {HEX}(?:, RZ)?": f.add,
+    rf"IADD3? {R}, {R}, -{U}(?:, RZ)?": f.subtract_uniform,
+    rf"IADD3? {R}, {R}, {R}(?:, RZ)?": f.sum_of,
     rf"IMAD {R}, {R}, {U}, {R}": f.multiply_add,
     rf"UIMAD {U}, {U}, {U}, URZ": f.multiply_uniform,
     rf"SHF\.R\.U32\.HI {R}, RZ, {HEX}, {R}": lambda a, bits, b: f.shift_right(a, b, bits),
@@ -69,12 +72,12 @@ FORMS = {
     ),
     rf"SEL {R}, {R}, {HEX}, P(\d)": f.choose,
     rf"P2R {R}, PR, RZ, {HEX}": lambda a, mask: f.save(a, mask.bit_length() - 1),
-    rf"STG\.E {PLACE}, {R}": lambda d, a, o, v: f.store(a, o or 0, v, 1, d),
-    rf"STG\.E\.64 {PLACE}, {R}": lambda d, a, o, v: f.store(a, o or 0, v, 2, d),
-    rf"STG\.E\.128 {PLACE}, {R}": lambda d, a, o, v: f.store(a, o or 0, v, 4, d),
-    rf"REDG\.E\.ADD\.STRONG\.GPU {PLACE}, {R}": lambda d, a, o, v: f.count_up(a, o or 0, v, d),
+    rf"STG\.E {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 1, 0),
+    rf"STG\.E\.64 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 2, 0),
+    rf"STG\.E\.128 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 4, 0),
+    rf"REDG?\.E\.ADD\.STRONG\.GPU {PLACE}, {R}": lambda a, o, v: f.count_up(a, o or 0, v, 0),
 }
-"""How the disassembler writes each form, and who makes it of the operands."""
+"""How the disassembler writes each form, whatever the chip, and who makes it of the operands."""
 
 KERNEL = """
 .visible .const .align 16 .b8 cell[32];
@@ -180,45 +183,133 @@ CLOCKS = """
  ret;
 }
 """
-MATRIX = """
+BULK = """
 .visible .entry k(.param .u64 p, .param .u32 n)
 {
- .reg .u64 a, x, y; .reg .f32 f<4>; .reg .u32 c; .reg .pred q;
- ld.param.u64 a, [p]; ld.param.u32 c, [n];
- ld.global.u64 x, [a]; ld.global.u64 y, [a+8]; setp.ne.u32 q, c, 0;
- wgmma.fence.sync.aligned;
- wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {f0, f1, f2, f3}, x, y, q, 1, 1, 0, 0;
- wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
- st.global.v4.f32 [a+16], {f0, f1, f2, f3};
+ .reg .u64 a, b; .reg .u32 t, s, m; .shared .align 128 .b8 room[1024];
+ ld.param.u64 a, [p]; ld.global.u64 b, [a]; ld.global.u32 t, [a+8];
+ mov.u32 s, room; add.u32 t, t, s; add.u32 m, s, 512;
+ cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [t], [b], 16, [m];
+ ret;
+}
+"""
+UNIFORM = """
+.visible .entry k(.param .u64 p, .param .u32 n)
+{
+ .reg .u64 a, b; .reg .u32 i, j, w, x, y, z; .reg .pred q, r;
+ ld.param.u64 a, [p]; mov.u32 i, %tid.x; mul.wide.u32 b, i, 4; add.u64 b, b, a;
+ mov.u32 x, %ctaid.z; mov.u32 y, %nctaid.y; mul.lo.u32 z, x, y; mov.u32 x, %ctaid.x;
+ mul.lo.u32 z, z, x; shr.u32 z, z, 3; mad.lo.u32 w, i, z, i; st.global.u32 [b], w;
+ sub.u32 j, i, z; st.global.u32 [b+256], j;
+ ld.global.u32 x, [b+512]; ld.global.u32 y, [b+1024]; ld.global.u32 j, [b+2048];
+ add.u32 z, x, y; shl.b32 w, x, j; add.u32 w, w, z; add.u32 z, z, j;
+ setp.gt.u32 q, x, 9; setp.lt.and.u32 r, y, j, !q; @r st.global.u32 [b+64], w;
+ st.global.u32 [b+32], z; st.global.v4.u32 [b+128], {x, y, x, x};
  ret;
 }
 """
 
 
-@pytest.fixture(scope="module")
-def instructions():
-    return [
-        one
-        for ptx in (KERNEL, LOOPS, ELECTED, SAVED, CLOCKS, MATRIX)
-        for one in assembled(ptx, "sm_90a")
+EARLIER = """
+.visible .entry k(.param .u64 p, .param .u32 n)
+{
+ .reg .u64 a, b; .reg .u32 s<8>, i, w, x, y, z; .reg .pred q, r;
+ ld.param.u64 a, [p]; mov.u32 i, %tid.x; mul.wide.u32 b, i, 4; add.u64 b, b, a;
+ mov.u32 x, %ctaid.z; mov.u32 y, %nctaid.y; mul.lo.u32 z, x, y; mov.u32 x, %ctaid.x;
+ mul.lo.u32 z, z, x; shr.u32 z, z, 3; mad.lo.u32 w, i, z, i; st.global.u32 [b], w;
+ shl.b32 w, i, 5; add.u32 w, w, z; st.global.u32 [b+4096], w;
+ ld.global.v4.u32 {s0, s1, s2, s3}, [a];
+ mad.lo.u32 s4, s0, s1, s2; mul.lo.u32 s5, s2, s3;
+ setp.lt.u32 q, s4, s5; selp.u32 s6, s0, s1, q;
+ st.global.v4.u32 [a+16], {s4, s5, s6, s0};
+ setp.gt.u32 r, s0, 9;
+ setp.lt.and.u32 q, s6, z, r; @q st.global.u32 [a+32], s6;
+ setp.gt.u32 r, s1, 9;
+ setp.ne.and.u32 q, z, 0, r; @q st.global.u32 [a+36], s5;
+ ret;
+}
+"""
+"""What ``ELECTED`` has beside that, for chips that can't elect a thread."""
+TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
+_OF_LIBRARIES = [
+    ("R2UR UR19, R8", 0x000E000000000000081373C2),
+    ("UMOV UR4, URZ", 0x080000000000003F00047C82),
+]
+"""On sm_80, no PTX was found that makes these. Of kernels of torch 2.11, cu128."""
+_EXPANDED = ("ELECT", r"LDC\.64")
+"""What several instructions stand for on sm_80."""
+
+
+def _module(target: str) -> list[tuple[str, int]]:
+    """Assemble all kernels at once: the disassembler takes its time to start."""
+    later = _number(target) >= 90
+    kernels = [KERNEL, LOOPS, CLOCKS, UNIFORM, SAVED, *([ELECTED, BULK] if later else [EARLIER])]
+    numbered = [
+        each.replace(" k(", f" k{at}(").replace("cell", f"cell{at}")
+        for at, each in enumerate(kernels)
     ]
+    made = assembled("".join(numbered), target)
+    return made if later else [*made, *_OF_LIBRARIES]
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.partition(" ")[0].replace("\\", ""))
-def test_a_form_is_what_the_assembler_makes(form, instructions):
-    seen = 0
-    for text, word in instructions:
+def _number(target: str) -> int:
+    return int(target[3:].rstrip("a"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_forms_are_what_the_assembler_makes(target: str) -> None:
+    chip = next(each for each in CHIPS if each.name == target.rstrip("a"))
+    chip = replace(chip, places={})  # the operands are this chip's own
+    unseen = {form for form in FORMS if not (chip.late and form.startswith(_EXPANDED))}
+    for text, word in _module(target):
         guard, plain = re.fullmatch(r"(?:@(\S+) )?(.*)", text).groups()
-        found = re.fullmatch(form, plain.replace(".reuse", ""))
-        if not found or "LANEID" in plain:
-            continue
-        step = FORMS[form](*map(_operand, found.groups()))
-        if guard:
-            step = step.when(int(guard[-1]), holds=guard[0] != "!")
-        made = step.high << 64 | step.low & ~0xF000 | (step.guard | step.inverted << 3) << 12
-        assert hex(made) == hex(word & _CONTROL), text
-        seen += 1
-    assert seen, "these kernels' code has none of this form"
+        plain = re.sub(r"desc\[UR\d+\]|\.reuse", "", plain)
+        plain = re.sub("U?PT, U?PT, ", "", plain) if "IADD3" in plain else plain
+        for form, make in FORMS.items():
+            found = re.fullmatch(form, plain)
+            if not found or (guard and "U" in guard):
+                continue
+            (step,) = chip.fitted([make(*map(_operand, found.groups()))])
+            if step.low & 0xFFF != word & 0xFFF:
+                continue  # the same thing, done by another instruction
+            if guard:
+                step = step.when(int(guard[-1]), holds=guard[0] != "!")
+            descriptor = word >> 64 & 63 if "ST" in plain or "RED" in plain else 0
+            made = (step.high | descriptor) << 64 | step.low & ~0xF000
+            made |= (step.guard | step.inverted << 3) << 12
+            assert hex(made) == hex(word & _CONTROL), text
+            unseen.discard(form)
+    assert not unseen, "these kernels' code has none of these forms"
+
+
+VOTED = """
+.visible .entry k(.param .u64 p, .param .u32 n)
+{
+ .reg .u64 a, b; .reg .u32 t, c, votes, own; .reg .pred q;
+ ld.param.u64 a, [p]; ld.param.u32 c, [n]; mov.u32 t, %tid.x;
+ mul.wide.u32 b, t, 4; add.u64 b, b, a;
+ setp.lt.u32 q, t, c; @q bra D;
+ activemask.b32 votes; mov.u32 own, %lanemask_le; st.global.u32 [b], votes;
+ setp.le.u32 q, votes, own; @q st.global.u32 [b+64], t;
+D:
+ ret;
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89"])
+def test_where_nobody_is_elected_threads_vote(target: str) -> None:
+    chip = next(each for each in CHIPS if each.name == target)
+    seen = {text: word & _CONTROL for text, word in assembled(VOTED, target)}
+    text = next(each for each in seen if each.startswith("VOTE"))
+    compared = next(each for each in seen if each.startswith("ISETP.GT.U32.AND P0, PT, R"))
+    votes, own = (int(each) for each in re.findall(R, compared))
+    assert text == f"VOTE.ANY R{votes}, PT, PT"
+    used = [f.immediate(votes, 1), f.immediate(own, 1)]
+    made = chip.fitted([f.elect(0), *used])
+    assert made[3:] == used
+    words = [step.high << 64 | step.low for step in (*made[:2], _changed(made[2], 7 << 12))]
+    assert words == [seen[text], seen[f"S2R R{own}, SR_LEMASK"], seen[compared]]
 
 
 def _changed(step: Step, high: int, low: int = 0) -> Step:

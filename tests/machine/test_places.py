@@ -66,6 +66,32 @@ def test_a_pipelined_product() -> None:
 
 
 @pytest.mark.compiled
+def test_a_pipelined_product_of_the_fifth_generation() -> None:
+    assert in_loop("matmul sm_100") == [
+        "cp.async wait @ x = tl.load",
+        "barrier @ x = tl.load",
+        "barrier @ acc = tl.dot",
+        "tcgen05.mma x4 @ acc = tl.dot",
+        "barrier @ acc = tl.dot",
+        "tcgen05 wait @ acc = tl.dot",
+        "cp.async x4 @ x = tl.load",
+        "cp.async x4 @ y = tl.load",
+    ]
+    names = told(places("matmul sm_100").all)
+    assert {"tcgen05.st @ acc = tl.dot", "tcgen05.ld @ acc = tl.dot"} <= set(names)
+    assert names[1] == "tensor memory wait @ def matmul"
+    assert not [name for name in names if name.startswith("copy wait")]
+
+
+@pytest.mark.compiled
+def test_products_of_warps() -> None:
+    names = in_loop("attention sm_80")
+    assert names[:2] == ["cp.async wait @ keys = tl.load", "barrier @ keys = tl.load"]
+    whose = {re.sub(r"x\d+ ", "", name) for name in names if name.startswith("mma")}
+    assert whose == {"mma @ scores = tl.dot", "mma @ acc = tl.dot"}
+
+
+@pytest.mark.compiled
 def test_a_product_whose_operands_come_by_tma() -> None:
     assert in_loop("matmul TMA", Level.WAITS)[0] == ("mbarrier wait @ x = left.load+y = right.load")
     assert [name for name in in_loop("matmul TMA") if "TMA" in name] == [

@@ -111,6 +111,17 @@ def test_a_scoreboard_that_is_counted_is_never_to_be_shared() -> None:
     assert 0 not in made.at(3).scoreboards
 
 
+def test_a_count_of_nothing_leaves_the_scoreboard_free() -> None:
+    made = room(
+        ("DEPBAR.LE SB1, 0x36", None, None, 0),
+        ("UTCATOMSWS.FIND_AND_SET.ALIGN UP0, UR4, UR7", 1, None, 0),
+        ("IMAD.U32 R0, RZ, RZ, UR4", None, None, 2),
+        ("EXIT", None, None, 0),
+    )
+    assert not made.flight.counted
+    assert [1 in made.at(at).scoreboards for at in range(4)] == [True, True, False, True]
+
+
 def test_what_was_just_written_may_not_be_there_yet() -> None:
     """The pair's high half is dead, and yet it comes a few cycles after the instruction."""
     made = room(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
+from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
 from ikp.machine.patch import patch
 from ikp.machine.sequences import Frame, Ground, Scratch
@@ -39,7 +41,7 @@ GROUND = Ground(2, 4, (0, *range(30, 41)), (8, 12, 16), predicate=2, scoreboard=
 QUADS = (24, 28)
 
 
-def launch(frame: Frame, grid, block, size, turns, *, enabled=True, whole=None):
+def launch(frame: Frame, grid, block, size, turns, *, enabled=True, whole=None, chip=HOPPER):
     """Run a kernel of nothing but records, or a whole one's words; return the segment's bytes."""
     warps = -(-math.prod(block) // LANES)
     slots = math.prod(grid) * warps
@@ -48,12 +50,13 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True, whole=None):
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
-    constants |= {(0, places.descriptor + 4): 0}
+    constants = {(bank, chip.places.get(at, at)): word for (bank, at), word in constants.items()}
+    constants |= {(0, chip.places.get(places.descriptor, places.descriptor) + 4): 0}
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0)
     constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
-    machine = Machine(constants, bytearray(size), BASE)
+    machine = Machine(constants, bytearray(size), BASE, chip=chip)
     constants |= {(0, 0x28): 0}  # the stack
-    code = [assemble(steps, SCRATCH.scoreboard) for steps in kernel(frame)]
+    code = [assemble(chip.fitted(steps), SCRATCH.scoreboard) for steps in kernel(frame)]
     before, begin, inside, finish, after = code
     threads = np.arange(warps * LANES)
     x, y, z = threads % block[0], threads // block[0] % block[1], threads // block[0] // block[1]
@@ -64,6 +67,7 @@ def launch(frame: Frame, grid, block, size, turns, *, enabled=True, whole=None):
             special = dict(zip((0x21, 0x22, 0x23), (x[lanes], y[lanes], z[lanes]), strict=True))
             special |= {0x25 + i: np.full(LANES, at[i]) for i in range(3)}
             special |= {0x43: np.full(LANES, number % 5), 0: np.arange(LANES)}
+            special[0x3A] = 2 * (1 << np.arange(LANES, dtype=np.uint64)) - 1
             running = Warp(machine, special, elected=number % LANES)
             if whole is not None:
                 running.run(whole)
@@ -178,6 +182,21 @@ def test_the_decoder_reads_what_they_leave(grid, block, warps, quads, entered, m
     assert told.dropped == 0 and not [note for note in told.notes if tells_loss(note)]
     names = [trace.regions[i].name for i in trace.events.region]
     assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
+
+
+@pytest.mark.parametrize("warps", [None, 3])
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+def test_on_every_chip(chip, warps):
+    block = (40, 2, 1) if warps is None else (96, 1, 1)
+    frame, size = replace(FRAME, warps=warps), abi.segment_bytes(12, 8)
+    data, _, _ = launch(frame, (2, 1, 2), block, size, 2, chip=chip)
+
+    trace = loaded(data)
+
+    assert (trace.launches[0].grid, trace.launches[0].block) == ((2, 1, 2), block)
+    assert trace.launches[0].dropped == 0
+    names = Counter(trace.regions[i].name for i in trace.events.region)
+    assert names == {"inner": 24, "outer": 12, "whole": 12}
 
 
 def test_a_kernel_whose_recording_is_off_touches_nothing():

@@ -22,6 +22,7 @@ from ikp.backends.driver._names import readable
 from ikp.core.abi import Language
 from ikp.errors import IkpError, PatchError
 from ikp.machine import cuda
+from ikp.machine.chips import untested_asked
 from ikp.machine.kept_code import keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict
@@ -233,6 +234,7 @@ class Launches:
             max_overhead=plan.max_overhead,
             block=(launch.block[0], launch.block[1], launch.block[2]),
             shared=launch.shared,
+            untested=untested_asked(),
         )
         for name in made.names:
             intern(name)

@@ -17,6 +17,7 @@ from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.errors import PatchError
 from ikp.machine import cuda
+from ikp.machine.chips import untested_asked
 from ikp.machine.kept_code import keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
@@ -118,6 +119,7 @@ def _patch(compiled: Untyped, launch: Launch) -> Patch:
             functions=plan.functions,
             max_overhead=plan.max_overhead,
             shared=int(getattr(compiled.metadata, "shared", 0)),
+            untested=untested_asked(),
         )
     except PatchError as error:
         raise PatchError(

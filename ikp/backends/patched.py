@@ -25,7 +25,7 @@ from ikp.core.abi import (
 )
 from ikp.core.segment import Spec
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
-from ikp.machine import driver
+from ikp.machine import cuda
 from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Verdict
@@ -82,12 +82,12 @@ def others() -> Iterator[None]:
 @contextmanager
 def apart(stream: int) -> Iterator[None]:
     """Allocate and load where a CUDA graph that a stream captures does not see it."""
-    if not driver.capturing(stream):
+    if not cuda.capturing(stream):
         yield
         return
     import torch
 
-    with driver.relaxed(), torch.cuda.stream(_beside()):
+    with cuda.relaxed(), torch.cuda.stream(_beside()):
         yield
 
 
@@ -165,8 +165,8 @@ class Module:
         Raises:
             PatchError: the driver refuses it.
         """
-        module, function = driver.load(patch.cubin, name)
-        return cls(patch, module, function, driver.address_of(module, CELL))
+        module, function = cuda.load(patch.cubin, name)
+        return cls(patch, module, function, cuda.address_of(module, CELL))
 
     def point(self, prof: Any, grid: tuple[int, int, int], warps: int, stream: int) -> None:
         """Tell the kernel where to record, in the order of the stream.
@@ -179,7 +179,7 @@ class Module:
         each = size // max(slots, 1) & -ALIGNMENT
         enabled = prof.slots_bytes > 0
         recording = slots if enabled and self.patch.fits(each) else 0
-        driver.write(self.cell, (prof.address, each | recording << 32), stream)
+        cuda.write(self.cell, (prof.address, each | recording << 32), stream)
 
 
 @dataclass(slots=True)
@@ -211,7 +211,7 @@ class Modules:
             patch = self._patches[key]
             if isinstance(patch, IkpError):
                 raise patch
-            place = *key, driver.context(), stream
+            place = *key, cuda.context(), stream
             if place not in self._loaded:
                 self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]

@@ -17,6 +17,7 @@ from ikp.inspection._source import Source
 from ikp.machine.about_lines import AboutLines
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.flow import Flow
+from ikp.machine.naming import original
 from ikp.machine.stretches import Regions
 from ikp.machine.waits import LoadWait, load_waits
 
@@ -115,9 +116,10 @@ class Holding:
             return True
         numbers = {*_lines(found["lines"])}
         return any(
-            line.number in numbers and PurePath(line.file).name == found["file"]
+            each.number in numbers and PurePath(each.file).name == found["file"]
             for chain in self._about.about(at)
             for line in chain
+            for each in (line, original(line))
         )
 
     @cached_property

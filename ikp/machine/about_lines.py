@@ -9,7 +9,7 @@ from functools import cached_property
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.counted import Issued, awaited
 from ikp.machine.flow import Flow
-from ikp.machine.ptx_lines import load_lines, product_lines
+from ikp.machine.ptx_lines import callers, load_lines, product_lines
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Regions
 
@@ -34,6 +34,8 @@ class AboutLines:
     def own(self, at: int) -> Chain:
         """Return an instruction's lines, a load's as the PTX has them."""
         lines = self.flow.code.instructions[at].lines
+        if len(lines) == 1:  # where the machine code says who called, it says it of all
+            lines = self._callers.get(lines[0], lines)
         if lines and anchor(self.flow.code.instructions[at].opcode) is Anchor.LOAD:
             return (self._loads.get(lines[0], lines[0]), *lines[1:])
         return lines
@@ -104,6 +106,10 @@ class AboutLines:
     def products(self) -> dict[int, Chain]:
         """The lines of warpgroups' products; nothing where they are not known."""
         return product_lines(self.flow.code, self.ptx)
+
+    @cached_property
+    def _callers(self) -> dict[Line, Chain]:
+        return callers(self.flow.code, self.ptx)
 
     @cached_property
     def _loads(self) -> dict[Line, Line]:

@@ -7,12 +7,12 @@ then stands far behind it. Where little is free, the words of a record are store
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 from ikp.machine.control import SCOREBOARDS
-from ikp.machine.resources import span
+from ikp.machine.resources import P, span
 from ikp.machine.room import Room, Spare
 from ikp.machine.sequences import Scratch
 
@@ -55,11 +55,14 @@ class Chooser:
             alone: whether no other record is made there.
         """
         spare = self._spare(index)
+        if not spare.predicates:
+            return self._saving(index, spare, alone)
+        return self._made(index, spare, alone)
+
+    def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         choices = next(filter(None, _layouts(spare)), [])
         if not choices:
             return f"only {len(spare.registers)} registers are"
-        if not spare.predicates:
-            return "no predicate is"
         first, last = self._longest(index, choices, lambda each: words(*each))
         taken = words(first, last)
         pairs = [each for each in spare.pairs if not taken & span(each, 2)]
@@ -68,6 +71,28 @@ class Chooser:
         if board is None:
             return "no scoreboard is"
         return Scratch(first, last, address, spare.predicates[-1], board)
+
+    def _saving(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
+        """Return what makes a record with a predicate that the kernel needs: it is saved meanwhile.
+
+        None whose value is only just on its way.
+        """
+        late = self.room.flight.table[min(index, len(self.room.free) - 1)][P.columns]
+        there = [number for number, soon in enumerate(late) if not soon]
+        if not there or not spare.registers:
+            return "no predicate is"
+        singles = [each for each in spare.registers if each ^ 1 not in spare.registers]
+        saved = (singles or list(spare.registers))[0]
+        rest = replace(
+            spare,
+            registers=tuple(each for each in spare.registers if each != saved),
+            pairs=tuple(each for each in spare.pairs if each // 2 != saved // 2),
+            predicates=(there[-1],),
+        )
+        made = self._made(index, rest, alone)
+        if isinstance(made, str) or words(made.first, made.last) >> saved & 1:
+            return "no predicate is"
+        return replace(made, saved=saved)
 
     def end(self, index: int) -> int:
         """Return where the block of an instruction ends."""

@@ -22,6 +22,7 @@ from ikp.machine.anchors import Anchor
 from ikp.machine.clusters import Clusters, Event
 from ikp.machine.flow import Flow
 from ikp.machine.groups import counted_wait
+from ikp.machine.naming import original
 from ikp.machine.opcodes import IDLE, work_of
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point
@@ -91,9 +92,16 @@ class Chosen:
     title: str = ""
 
     def has(self, line: Line) -> bool:
-        """Whether a line is among the chosen ones."""
-        inside = self.lines.first <= line.number <= self.lines.last
-        return inside and self.lines.within(line.file)
+        """Whether a line is among the chosen ones, or what is generated from one."""
+        return self._named(line) is not None
+
+    def _named(self, line: Line) -> Line | None:
+        """Return a line as it was chosen; None where it was not."""
+        for each in dict.fromkeys((line, original(line))):
+            inside = self.lines.first <= each.number <= self.lines.last
+            if inside and self.lines.within(each.file):
+                return each
+        return None
 
     @cached_property
     def own(self) -> frozenset[int]:
@@ -114,7 +122,24 @@ class Chosen:
         if 2 * len(held & work) < len(work):
             found += [each for each in self._stretches() if not held.intersection(each.holds)]
         found.sort(key=lambda piece: piece.start)
-        return list(_numbered(found))
+        return list(_numbered(map(self._with_site, found)))
+
+    def _with_site(self, piece: Piece) -> Piece:
+        """Name the call that a piece is of, where there are several."""
+        sites = self._sites(piece.holds)
+        if len(self._sites(self.own)) < 2 or len(sites) != 1:
+            return piece
+        (site,) = sites
+        return replace(piece, name=f"{piece.name} < {PurePath(site.file).name}:{site.number}")
+
+    def _sites(self, members: Iterable[int]) -> set[Line]:
+        """Return the lines of the calls that instructions are inlined by."""
+        found: set[Line] = set()
+        for at in members:
+            for chain in self.origins.about(at):
+                own = [n for n, line in enumerate(chain) if self.has(line)]
+                found |= {*chain[own[-1] + 1 : own[-1] + 2]} if own else set()
+        return found
 
     @property
     def where(self) -> str:
@@ -139,7 +164,8 @@ class Chosen:
         return f"{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
 
     def _lines(self, at: int) -> list[Line]:
-        return [line for chain in self.origins.about(at) for line in chain if self.has(line)]
+        chains = self.origins.about(at)
+        return [found for chain in chains for line in chain if (found := self._named(line))]
 
     @cached_property
     def _clusters(self) -> Clusters:
@@ -308,7 +334,7 @@ def _ends(run: list[int]) -> tuple[Point, Point]:
     return Point(run[0]), Point(run[-1], after=True)
 
 
-def _numbered(pieces: list[Piece]) -> Iterator[Piece]:
+def _numbered(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Tell pieces of one name apart, by their order in the code."""
     taken: Counter[str] = Counter()
     for piece in pieces:

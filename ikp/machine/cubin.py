@@ -109,13 +109,6 @@ class Cubin:
             )
         return self.kernels[name]
 
-    def outside(self) -> set[str]:
-        """Return the functions that are called and are not here, such as ``vprintf``."""
-        symbols, names = self.elf.symbols(), self.elf.symbol_names()
-        missing = np.flatnonzero((symbols["section"] == 0) & np.isin(symbols["info"] & 15, (0, 2)))
-        found = {names[each] for each in missing}
-        return {each for each in found if each and not each.startswith((".", "__nv_reserved"))}
-
     def write(self) -> bytes:
         """Return the file."""
         return self.elf.write()

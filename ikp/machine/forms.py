@@ -6,9 +6,10 @@ the longest that it was seen to wait, rounded up.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from ikp.machine.assembler import NEVER, PT, Resource, Step
+from ikp.machine.assembler import GUARD_LATER, NEVER, PT, Resource, Step
 
 RZ: Final = 255
 URZ: Final = 63
@@ -26,6 +27,8 @@ _ALU_TIME = 6
 _PREDICATE_TIME = 6
 _UNIFORM_TIME = 13
 _COUNT_TIME = 8
+_SAVING_STALL = 4
+"""A predicate that is saved is read so late; ptxas lets 2 cycles pass before it writes it."""
 
 
 def clock(into: int) -> Step:
@@ -201,6 +204,17 @@ def differs(into: int, source: int, value: int) -> Step:
     return Step(
         low, 0x03F05070 | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
     )
+
+
+def save(into: int, predicate: int) -> Step:
+    """Copy a predicate to its bit of a register."""
+    low = 0x7803 | into << 16 | RZ << 24 | 1 << predicate << 32
+    return Step(low, 0, reads=_p(predicate), writes=_r(into), stall=_SAVING_STALL)
+
+
+def restore(predicate: int, saved: int) -> Step:
+    """Set a predicate from the register that it was saved in; whoever reads it can then do so."""
+    return replace(differs(predicate, saved, 0), time=_PREDICATE_TIME + GUARD_LATER)
 
 
 def choose(into: int, source: int, value: int, predicate: int) -> Step:

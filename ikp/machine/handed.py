@@ -1,7 +1,7 @@
-"""How many registers a thread has at each instruction: warps may give some back (setmaxnreg).
+"""How many registers a thread has at each instruction: warps may hand some over (setmaxnreg).
 
-A warp that has given registers back must not touch those above its new number. What a warp asks for
-is not counted on: where paths come together, the smallest number that one of them has left holds.
+A warp that has given registers back must not touch those above its new number. One that asks for
+more tries until it has them. Where paths come together, the smallest number of all holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from ikp.machine.liveness import with_calls
 from ikp.machine.sass import Instruction
 
 _OP = "USETMAXREG"
-_GIVES_BACK = "USETMAXREG.DEALLOC"
+_GIVES_BACK, _ASKS = "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
+_TRIES = 3
+"""Instructions of the loop in which a warp asks: its question, a predicate, the jump back."""
+_ALL = 256
 
 
 def hands_over(flow: Flow) -> bool:
@@ -28,6 +31,7 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
     """
     code = flow.code.instructions
     given = {at: left(each) for at, each in enumerate(code) if each.opcode.startswith(_GIVES_BACK)}
+    given |= {at: left(code[question]) for question, at in _answers(flow)}
     found = [launched] * len(code)
     if not given:
         return found
@@ -36,29 +40,46 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
         now = entering
         for at in range(block.first, block.end):
             found[at] = now
-            now = min(now, given.get(at, now))
+            now = given.get(at, now)
     return found
 
 
 def left(instruction: Instruction) -> int:
-    """Return how many registers a thread has behind an instruction that gives some back."""
+    """Return how many registers a thread then has."""
     return int(instruction.operands[-1], 0)
+
+
+def _answers(flow: Flow) -> list[tuple[int, int]]:
+    """Return where warps ask for registers, each with the jump back: behind it, they have them.
+
+    Whoever asks otherwise is taken to have none of them.
+    """
+    code, labels = flow.code.instructions, flow.code.labels
+    found = []
+    for at, each in enumerate(code[: 1 - _TRIES]):
+        jump = code[at + _TRIES - 1]
+        back = [labels[to] for to in jump.targets if to in labels]
+        again = jump.op == "BRA" and jump.guard and any(at - 1 <= to <= at for to in back)
+        if each.opcode.startswith(_ASKS) and again:
+            found.append((at, at + _TRIES - 1))
+    return found
 
 
 def _entering(flow: Flow, given: dict[int, int], launched: int) -> list[int]:
     """Return how many a thread has at least where each block begins."""
     after, blocks = with_calls(flow), flow.graph.blocks
-    most = [
-        min([given[at] for at in range(each.first, each.end) if at in given], default=launched)
+    made = [
+        next((given[at] for at in reversed(range(each.first, each.end)) if at in given), None)
         for each in blocks
     ]
-    entering = [launched] * len(blocks)
-    work = [number for number, each in enumerate(most) if each < launched]
+    entering = [launched, *[_ALL] * (len(blocks) - 1)]
+    work = [0]
     while work:
         block = work.pop()
-        leaving = min(entering[block], most[block])
+        last = made[block]
+        leaving = entering[block] if last is None else last
         for to in after[block]:
             if leaving < entering[to]:
                 entering[to] = leaving
                 work.append(to)
-    return entering
+    return [min(each, launched) if each == _ALL else each for each in entering]

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from ikp.machine.effects import Effects, effects
 from ikp.machine.flow import Flow
 from ikp.machine.life_ranges import Ranges
-from ikp.machine.resources import EVERYTHING, UP, UR, P, R, bit, table
+from ikp.machine.resources import EVERYTHING, UP, UR, P, R, bit, span, table
 from ikp.machine.sass import Code
 
+_ARGUMENTS = span(R.first, 32)
+"""Arguments are in a function's first registers."""
 _STACK = 1 << bit("R1")
 """The stack pointer is kept from the first instruction on, whether it is used or not."""
 
@@ -94,8 +96,8 @@ class Liveness:
         for block, tos in enumerate(after):
             for to in tos:
                 before[to].append(block)
-        unknown = self.unknown_calls
-        leaving = [EVERYTHING if block in unknown else 0 for block in range(len(after))]
+        unknown = self._unknown_calls
+        leaving = [unknown.get(block, 0) for block in range(len(after))]
         entering = [0] * len(after)
         work = list(range(len(after)))
         waiting = set(work)
@@ -123,11 +125,25 @@ class Liveness:
         return reads, kills
 
     @cached_property
-    def unknown_calls(self) -> set[int]:
-        """The blocks that end in a call of something that isn't here."""
+    def _unknown_calls(self) -> dict[int, int]:
+        """The blocks that end in a call of something that isn't here, and what that may read."""
+        graph, code = self.flow.graph, self.flow.code
         return {
-            self.flow.graph.block(at) for at, tos in self.flow.graph.jumps.calls.items() if not tos
+            graph.block(at): _ARGUMENTS if _traps(code, at + 1) else EVERYTHING
+            for at, tos in graph.jumps.calls.items()
+            if not tos
         }
+
+
+def _traps(code: Code, at: int) -> bool:
+    """Return whether an instruction ends the kernel, as what stands behind an assert does."""
+    return any(each.op == "BPT" for each in code.instructions[at : at + 1])
+
+
+def leaves_its_file(flow: Flow) -> bool:
+    """Return whether a kernel calls something that isn't here, and goes on: not into a trap."""
+    unknown = [at for at, tos in flow.graph.jumps.calls.items() if not tos]
+    return not all(_traps(flow.code, at + 1) for at in unknown)
 
 
 def with_calls(flow: Flow) -> list[list[int]]:

@@ -13,6 +13,8 @@ _ASSIGNED = re.compile(r"^\s*(?:[\w:<>]+[\s*&]+)*([A-Za-z_]\w*(?:\s*,\s*\w+)*)\s
 _LOADS = re.compile(r"\bload|\bldg|\bgather|\*|\[")
 _DEFINED = re.compile(r"^(\s*)def\s+(\w+)")
 _LIBRARY = re.compile(r"/(?:triton|cutlass)/(?:.*/)?(?:language|standard|base_dsl|cute)[/.]")
+_GENERATED = re.compile(r"^\s*# src\[([^\]:]+):(\d+)(?:-\d+)?\]:")
+"""What Helion writes above generated code: the line of its own source that this is of."""
 _FAR = 8
 """Lines that a statement may begin above the one that an instruction comes from."""
 
@@ -29,7 +31,7 @@ def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
     if not known:
         return what
     chain = known[0]
-    lines = [_shown(each) for each in known]
+    lines = [original(_shown(each)) for each in known]
     name = Path(lines[0].file).name
     numbers = sorted({line.number for line in lines if line.file == lines[0].file})
     where = "+".join(map(str, numbers[:3])) + ("+..." if len(numbers) > 3 else "")
@@ -56,18 +58,39 @@ def is_library(file: str) -> bool:
     return bool(_LIBRARY.search(file))
 
 
+@lru_cache(maxsize=4096)
+def original(line: Line) -> Line:
+    """Return the line that generated code is made of, as a comment above it says; else the line."""
+    text = _text(line.file)
+    if not _is_generated(line.file) or not 0 < line.number <= len(text):
+        return line
+    found = None
+    for above in text[line.number - 1 :: -1]:
+        if match := _GENERATED.match(above):
+            found = match  # of several, the first: there the statement begins
+        elif found or _DEFINED.match(above):
+            break
+    return Line(found[1], int(found[2])) if found else line
+
+
+@lru_cache(maxsize=64)
+def _is_generated(file: str) -> bool:
+    return any(map(_GENERATED.match, _text(file)))
+
+
 def _shown(chain: Sequence[Line]) -> Line:
     """Return the innermost line that is not the language's own library."""
     return next((line for line in chain if not is_library(line.file)), chain[0])
 
 
 def _calls(chain: Sequence[Line]) -> str:
-    """Return ``" softened() < attention()"`` for code of a helper."""
+    """Return ``" softened() < attention():63"`` for code of a helper: who calls it, and where."""
     own = [line for line in chain if not is_library(line.file)]
     if len(own) < 2:
         return ""
     functions = [_function(line) for line in own]
-    return " " + " < ".join(functions) if all(functions) else ""
+    calls = [f"{name}:{line.number}" for name, line in zip(functions, own, strict=True)]
+    return " " + " < ".join([functions[0], *calls[1:]]) if all(functions) else ""
 
 
 def _target(line: Line) -> str:

@@ -21,7 +21,7 @@ from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
-from ikp.machine.liveness import Liveness
+from ikp.machine.liveness import Liveness, leaves_its_file
 from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
@@ -32,9 +32,6 @@ from ikp.machine.weave import NoRoomError, Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
 """How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
-
-_NEVER_BACK: Final = {"__assertfail"}
-"""What ends the kernel, so that it does not matter which registers it uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def patch(
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if code.unknown_calls and file.outside() - _NEVER_BACK:
+    if leaves_its_file(code.flow):
         raise PatchError(
             f"{name} calls code that is not in its file (printf): which registers that uses is "
             "not known."

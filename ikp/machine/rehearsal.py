@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from ikp.errors import PatchError
-from ikp.machine import driver
+from ikp.machine import cuda
 
 LIMIT: Final = 2 << 30
 """Bytes that a launch's buffers may have in all: two copies of them are made on the device."""
@@ -65,25 +65,25 @@ class DeviceMemory:
 
     def allocate(self, nbytes: int) -> int:
         """Return the address of new memory."""
-        return driver.allocate(nbytes)
+        return cuda.allocate(nbytes)
 
     def free(self, address: int) -> None:
         """Give memory back."""
-        driver.free(address)
+        cuda.free(address)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy on the device, and wait for it."""
-        driver.copy_on_device(target, source, nbytes)
+        cuda.copy_on_device(target, source, nbytes)
 
     def read(self, address: int, nbytes: int) -> bytes:
         """Return what stands there."""
         out = np.empty(nbytes, np.uint8)
-        driver.copy_to_host(out.ctypes.data, address, nbytes)
+        cuda.copy_to_host(out.ctypes.data, address, nbytes)
         return out.tobytes()
 
     def wait(self) -> None:
         """Wait for all that was launched."""
-        driver.wait()
+        cuda.wait()
 
 
 def rehearse(

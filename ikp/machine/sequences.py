@@ -97,6 +97,7 @@ class Scratch:
     address: int  # two registers, the first even
     predicate: int
     scoreboard: int
+    saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
 
     @property
     def in_a_row(self) -> bool:
@@ -200,9 +201,10 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         tag: the record's.
         kept: the uniform register with the range's start; None where it is in place.
     """
-    f, here, room = forms, scratch.address, scratch.predicate
+    f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
     return [
         f.clock(scratch.last),
+        *([] if saved is None else [f.save(saved, room)]),
         f.elect(room),
         f.from_uniform(here, frame.count),
         *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
@@ -211,6 +213,7 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
         *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept)],
+        *([] if saved is None else [f.restore(room, saved)]),
     ]
 
 

@@ -120,7 +120,7 @@ def test_with_ikp_off_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -
 def test_the_kernels_record_what_is_measured(
     clock: str, overflow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(it, "_RANGES", 4)
+    monkeypatch.setattr(it, "_RANGES", 8)
     options = {**OPTIONS, "clock": clock, "overflow": overflow, "device": "cpu"}
     trace, settings = it.run(options, blocks=2)
     assert f"clock={clock} overflow={overflow}" in settings
@@ -130,7 +130,7 @@ def test_the_kernels_record_what_is_measured(
     ]
     found = figures(trace, clock=clock)
     for figure in (found.empty_range, found.range_alone):
-        assert 0 < figure.ticks < 1e7
+        assert 0 < figure.ticks < 1e9  # ns, in Python, on a machine that others may use
 
 
 @pytest.mark.compiled

@@ -155,7 +155,7 @@ print("it ran", x.item())
 """
 
 
-@pytest.mark.parametrize("interpret", ["", "1"])
+@pytest.mark.parametrize("interpret", ["", pytest.param("1", marks=pytest.mark.any_pins)])
 def test_what_it_says_of_triton_without_a_gpu_is_so(interpret, tmp_path, monkeypatch):
     """The claim beside "GPU", held against a kernel in a process with the same environment."""
     pytest.importorskip("triton")

@@ -281,6 +281,10 @@ def test_bad_input_is_refused_in_words(tmp_path: Path) -> None:
     for words, message in (
         (["--launch", "2:1", str(script)], "names no launches"),
         (["--lines", "x", str(script)], "names no lines"),
+        (["--function", "f", str(script)], "functions are chosen with level='machine'"),
+        (["--max-overhead", "1.05", str(script)], "max_overhead needs level='machine'"),
+        (["--level", "machine", "--max-overhead", "0.9", str(script)], "no ratio above 1"),
+        (["--check", str(script)], "check needs level='machine'"),
         (["--warps", "a", str(script)], "names no warps"),
         (["--blocks", "a", str(script)], "names no blocks"),
         (["--warps", "0-99999999999", str(script)], "A block has at most 32, counted from 0"),

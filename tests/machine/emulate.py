@@ -246,6 +246,12 @@ def _compared(w: Warp, word: int, active: np.ndarray) -> None:
     )
 
 
+def _save(w: Warp, word: int, active: np.ndarray) -> None:
+    mask = bits(word, 32, 7)
+    held = [w.p[w._read("P", n)] << np.uint64(n) for n in range(7) if mask >> n & 1]
+    w.set(word, np.sum(held, axis=0, dtype=np.uint64), active)
+
+
 def _choose(w: Warp, word: int, active: np.ndarray) -> None:
     chosen = w.p[w._read("P", bits(word, 87, 3))]
     w.set(word, np.where(chosen, w.reg(word, 24), np.uint64(bits(word, 32, 32))), active)
@@ -317,6 +323,7 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x812: _any_bit,
     0xC0C: _below,
     0x80C: _compared,
+    0x803: _save,
     0x807: _choose,
     0x986: _store,
     0x98E: _count_up,

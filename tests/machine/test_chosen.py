@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import KernelError
+from ikp.machine.flow import Flow
 from ikp.machine.patch import Patch, patch
 from ikp.machine.places import Level, Places
 from ikp.unedited.plan import plan
@@ -169,7 +170,24 @@ def test_what_is_not_in_the_kernel_is_refused_in_words(
 
 
 def test_a_cubin_without_line_numbers_is_told() -> None:
-    from ikp.machine.flow import Flow
-
     found = Places(Flow(sass("LDG.E R4, desc[UR4][R2.64]", "EXIT")), "", plan(lines="3").lines)
     assert "has no line numbers" in found.choices[0].told
+
+
+def test_a_function_that_is_called_twice_says_which_call_it_is() -> None:
+    def inlined(number: int, call: int, text: str) -> tuple[str, ...]:
+        at = kernels.__file__
+        first = f'//## File "{at}", line {number} inlined at "{at}", line {call}'
+        return f"\t{first}", f'\t//## File "{at}", line {call}', text
+
+    number = line("softened", "factor =")
+    product = "HGMMA.64x8x16.F32 R8, gdesc[UR4], R8"
+    code = sass(
+        *inlined(number, 63, "FADD R1, R2, R3"),
+        *('\t//## File "/x/other.py", line 5', product),
+        *inlined(number, 66, "FADD R4, R5, R6"),
+        *inlined(number, 66, "FADD R5, R6, R7"),
+        "EXIT",
+    )
+    (name,) = names(Places(Flow(code), "", (), ("softened",)))
+    assert name == "softened() < kernels.py:66"  # the call of which there is more

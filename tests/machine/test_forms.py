@@ -71,6 +71,7 @@ FORMS: dict[str, Callable[..., Step]] = {
         f.below_constant(a, b, c), 5 << 12
     ),
     rf"SEL {R}, {R}, {HEX}, P(\d)": f.choose,
+    rf"P2R {R}, PR, RZ, {HEX}": lambda a, mask: f.save(a, mask.bit_length() - 1),
     rf"STG\.E {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 1, 0),
     rf"STG\.E\.64 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 2, 0),
     rf"STG\.E\.128 {PLACE}, {R}": lambda a, o, v: f.store(a, o or 0, v, 4, 0),
@@ -159,6 +160,20 @@ ELECTED = """
  ret;
 }
 """
+MANY = 24
+SAVED = f"""
+.visible .entry k(.param .u64 p, .param .u32 n) .reqntid 128
+{{
+ .reg .u64 a; .reg .u32 v<{MANY}>, i, c; .reg .pred q<{MANY}>, r;
+ ld.param.u64 a, [p]; ld.param.u32 c, [n];
+ {" ".join(f"ld.global.u32 v{n}, [a+{4 * n}]; setp.lt.u32 q{n}, v{n}, 9;" for n in range(MANY))}
+ mov.u32 i, 0;
+L:
+ {" ".join(f"@q{n} st.global.u32 [a+{400 + 4 * n}], i;" for n in range(MANY))}
+ bar.sync 0; add.u32 i, i, 1; setp.lt.u32 r, i, c; @r bra L;
+ ret;
+}}
+"""
 CLOCKS = """
 .visible .entry k(.param .u64 p, .param .u32 n)
 {
@@ -228,7 +243,7 @@ _EXPANDED = ("ELECT", r"LDC\.64")
 def _module(target: str) -> list[tuple[str, int]]:
     """Assemble all kernels at once: the disassembler takes its time to start."""
     later = _number(target) >= 90
-    kernels = [KERNEL, LOOPS, CLOCKS, UNIFORM, *([ELECTED, BULK] if later else [EARLIER])]
+    kernels = [KERNEL, LOOPS, SAVED, CLOCKS, UNIFORM, *([ELECTED, BULK] if later else [EARLIER])]
     numbered = [
         each.replace(" k(", f" k{at}(").replace("cell", f"cell{at}")
         for at, each in enumerate(kernels)

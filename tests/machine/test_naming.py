@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ikp.machine.naming import title, variable
+from ikp.machine.naming import original, title, variable
 from ikp.machine.sass import Line
 
 pytestmark = pytest.mark.any_pins
@@ -70,7 +70,7 @@ def test_a_source_that_is_not_there_names_nothing() -> None:
 
 def test_a_helper_is_shown_with_who_calls_it(file: str) -> None:
     chain = (Line(file, 3), Line(file, 14))
-    assert title("wait for b_g", [chain]) == "wait for b_g @chunk.py:3 helper() < kernel()"
+    assert title("wait for b_g", [chain]) == "wait for b_g @chunk.py:3 helper() < kernel():14"
 
 
 def test_a_languages_library_is_not_what_a_user_looks_for(file: str) -> None:
@@ -82,3 +82,34 @@ def test_several_lines_are_told_up_to_three(file: str) -> None:
     chains = [(Line(file, number),) for number in (7, 8, 9, 10)]
     assert title("load x4", chains) == "load x4 @chunk.py:7+8+9+..."
     assert title("load", []) == "load"
+
+
+HELION = """\
+@triton.jit
+def _helion_add(a, out):
+    # src[add.py:7]: for tile in hl.tile(out.size()):
+    pid_0 = tl.program_id(0)
+    indices_0 = pid_0 * 32
+    # src[add.py:8]: out[tile] = (
+    # src[add.py:9]:     a[tile]
+    # src[add.py:8-10]: ...
+    load = tl.load(a + indices_0)
+    tl.store(out + indices_0, load)
+
+def plain(a):
+    b = a
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "meant"), [(4, 7), (5, 7), (9, 8), (10, 8), (6, 8), (2, None), (13, None)]
+)
+def test_generated_code_is_shown_as_what_it_is_generated_from(
+    tmp_path: Path, number: int, meant: int | None
+) -> None:
+    path = tmp_path / "generated.py"
+    path.write_text(HELION)
+    line = Line(str(path), number)
+    assert original(line) == (line if meant is None else Line("add.py", meant))
+    where = f"generated.py:{number}" if meant is None else f"add.py:{meant}"
+    assert title("load", [(line,)]) == f"load @{where}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.machine.places import Places
-from ikp.machine.ptx_lines import load_lines, product_lines
+from ikp.machine.ptx_lines import callers, load_lines, product_lines
 from ikp.machine.sass import Line
 from tests.machine.compiled import assembled
 from tests.machine.test_places import alternates
@@ -98,3 +98,29 @@ def test_a_load_in_inline_assembly_has_the_line_before_it() -> None:
     }
     both = PTX.replace(".loc\t1 97", ".loc\t1 94")
     assert load_lines(CODE, both) == {}, "it can't be told which of the two is meant"
+
+
+INLINED = """\
+.file 1 "/x/k.py"
+.file 2 "/triton/language/standard.py"
+.file 3 "/x/one/twice.py"
+.file 4 "/x/two/twice.py"
+.visible .entry other(
+.loc 1 3 1 // k.py:3:1 @[ k.py:70:2 ]
+.visible .entry k(
+.loc 1 60 5 // k.py:60:5
+.loc 1 44 26 // k.py:44:26 @[ k.py:63:60 ]
+.loc 1 45 9 // k.py:45:9 @[ k.py:63:60 ]
+.loc 1 45 12 // k.py:45:12 @[ k.py:64:60 ]
+.loc 2 170 27 // standard.py:170:27 @[ standard.py:191:40 @[ k.py:44:41 @[ k.py:63:60 ] ] ]
+.loc 3 5 1 // twice.py:5:1 @[ k.py:63:60 ]
+"""
+
+
+def test_who_calls_an_inlined_function_is_read_from_comments() -> None:
+    found = callers(sass("NOP", "EXIT"), INLINED)
+    at, library = "/x/k.py", "/triton/language/standard.py"
+    assert found == {
+        Line(at, 44): (Line(at, 44), Line(at, 63)),
+        Line(library, 170): (Line(library, 170), Line(library, 191), Line(at, 44), Line(at, 63)),
+    }

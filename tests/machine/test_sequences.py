@@ -112,7 +112,7 @@ def kernel(frame: Frame):
 
 @pytest.mark.parametrize(("first", "last"), [(24, 26), (24, 29), (26, 26), (26, 27)])
 def test_a_record_can_be_made_in_few_registers(first, last):
-    scratch = Scratch(first, last, address=20, predicate=3, scoreboard=5)
+    scratch = Scratch(first, last, address=20, predicate=3, scoreboard=5, saved=30)
     data = bytearray(abi.segment_bytes(1, 2))
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, len(data) - abi.LAUNCH_HEADER_BYTES, 1)
     constants = {(0, offset): 1 for offset in range(0, 0x300, 4)}
@@ -124,8 +124,11 @@ def test_a_record_can_be_made_in_few_registers(first, last):
         [*sequences.start(last), *sequences.keep(KEPT, last)],
         sequences.end(FRAME, scratch, sequences.range_tag(INNER), KEPT),
     ]
+    warp.p[3] = np.arange(LANES) % 3 == 0  # the kernel's
+    kept = warp.p.copy()
     for steps, settled in zip(code, ("RUP", "RP", "RP"), strict=True):
         warp.run(assemble(steps, scratch.scoreboard, settled))
+    assert (warp.p[3] == kept[3]).all() and warp.ready["P", 3] + 8 <= machine.now
     at = abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES
     made, more = np.frombuffer(bytes(data[at : at + 32]), abi.RECORD)
     assert made["tag"] == abi.tag(Kind.RANGE, 0, INNER) and not more["tag"]

@@ -16,7 +16,7 @@ def sass(*lines: str) -> Code:
     """Return code from lines like ``"@P0 BRA `(.L_x_1)"``; one ending in a colon is a label."""
     text, address = HEAD, 0
     for line in lines:
-        if line.endswith(":") or line.startswith("//"):
+        if line.endswith(":") or line.lstrip().startswith("//"):
             text += f"{line}\n"
         else:
             text += f"        /*{address:04x}*/                   {line} ;\n"

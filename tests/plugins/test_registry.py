@@ -157,13 +157,14 @@ def test_where_no_language_is_installed_each_is_told(monkeypatch: pytest.MonkeyP
 
 
 def test_the_backend_of_a_session_that_names_none() -> None:
-    assert list(registry.own()) == ["triton", "gluon", "cute"]
+    assert list(registry.own()) == ["triton", "gluon", "cute", "driver"]
 
 
 def test_ikps_own_backends_are_what_the_interface_asks_for() -> None:
     for name, kind in registry.own().items():
         assert kind.interface == registry.INTERFACE
-        assert registry.packages()[name] in ("triton", "cutlass")
+        assert registry.packages()[name] in ("triton", "cutlass", "torch")
+        assert bool(kind.languages) == (name != "driver")
         assert all(language.name and language.mark for language in kind.languages)
 
 

@@ -29,6 +29,7 @@ LISTS = (
 )
 
 EXCEPTIONS = {
+    ("ikp.running.startup.sitecustomize", "tvm_ffi"): "a package's name, which is public",
     ("ikp.backends.triton.unedited._operations", "torch._inductor"): "a prefix of names",
     (
         "ikp.backends.triton.unedited._twins",

@@ -15,7 +15,7 @@ from ikp.plugins import Language
 
 if TYPE_CHECKING:
     from ikp.backends.argument import Argument
-    from ikp.backends.driver.launching import Chooser
+    from ikp.backends.driver.launches import Chooser
     from ikp.verbs.dsl import Dsl
 
 
@@ -34,7 +34,7 @@ class DriverBackend:
     @staticmethod
     def beside(launcher: Chooser) -> AbstractContextManager[None]:
         """Record what reaches the driver in other ways than the launcher knows, as it chooses."""
-        from ikp.backends.driver.launching import stepping_in
+        from ikp.backends.driver.launches import stepping_in
 
         return stepping_in(launcher)
 

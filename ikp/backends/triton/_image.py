@@ -13,8 +13,8 @@ from ikp.plugins import Image
 
 def _with_records(kernel: Any) -> Path | None:
     """Return where the kernel's machine code with records lies, if it was launched so."""
-    patched = sys.modules.get(f"{__package__}.unedited._patched")
-    path = Path(patched.kept(kernel)) if patched else None
+    code = sys.modules.get(f"{__package__}.unedited._machine_code")
+    path = Path(code.kept(kernel)) if code else None
     return path if path and path.suffix and path.exists() else None
 
 

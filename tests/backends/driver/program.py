@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
-from ikp.backends.driver.launching import stepping_in
+from ikp.backends.driver.launches import stepping_in
 from ikp.unedited.plan import plan
 
 patched._beside = lambda: None  # torch takes that for the stream that is current

@@ -309,3 +309,28 @@ def test_a_million_ranges_of_8192_warps_decode() -> None:
     assert np.array_equal(trace.events.ticks, np.repeat(np.arange(slots) + 1, ranges))
     assert np.array_equal(trace.slots.block, np.arange(slots) // 8)
     assert trace.launches[0].dropped == 0
+
+
+@pytest.mark.parametrize("records", [2, 3])  # of a slot: also where it is full
+@pytest.mark.parametrize("clock", list(ClockKind))
+def test_a_launch_may_name_the_range_from_init_to_finish(clock: ClockKind, records: int) -> None:
+    shape = Launch({}, (3, 1, 1), (64, 1, 1), clock=clock)
+    launch = replace(shape, warps=warps(3, 2))
+    device = HOST if clock.unit is ClockKind.HOST else SMS
+    wide = abi.WIDE_RECORD.itemsize if clock.bits == 64 else abi.RECORD_BYTES
+    segment = Segment(nbytes(launch.slots, records, record_bytes=wide), device)
+    truth = segment.run(launch)
+    plain = decode([segment.source()])
+    segment.poke(LAUNCH["whole"], 77)
+
+    trace = decode([segment.source(regions={77: "all of it"})])
+
+    events = trace.events
+    whole = np.array([trace.regions[i].name == "all of it" for i in events.region])
+    assert events.slot[whole].tolist() == list(range(launch.slots))
+    assert (events.start_ns[whole] == trace.slots.start_ns).all()
+    assert (events.end_ns[whole] == trace.slots.end_ns).all()
+    assert events.start_ns[~whole].tolist() == plain.events.start_ns.tolist()
+    (told,), (before,) = trace.launches, plain.launches
+    assert told.dropped == before.dropped
+    assert told.attempted == truth.attempted + launch.slots

@@ -184,7 +184,7 @@ class Launcher:
             PatchError: its machine code is not known well enough.
             CheckError: it was to be checked, and computes something else than the plain kernel.
         """
-        from ikp.backends.triton.unedited import _patched as patched
+        from ikp.backends.triton.unedited import _machine_code as machine_code
 
         label = kernel.__name__
         if not hasattr(kernel, "cache_key"):
@@ -210,7 +210,7 @@ class Launcher:
             return prof
 
         launch = Launch(plan, Language.TRITON, buffer)
-        with patched.recorded(launch):
+        with machine_code.recorded(launch):
             made = plain(*args, **kwargs)
         if not launch.reached:
             self.tell(kernel, _ELSEWHERE)

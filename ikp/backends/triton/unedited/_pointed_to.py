@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ikp.errors import PatchError
-from ikp.machine import driver
+from ikp.machine import cuda
 from ikp.machine.rehearsal import Buffer, apart
 
 
@@ -42,7 +42,7 @@ def _of(name: str, value: Any) -> Iterator[Buffer]:
 
 def _allocated(name: str, pointer: int) -> Iterator[Buffer]:
     try:
-        base, size = driver.allocation(pointer)
+        base, size = cuda.allocation(pointer)
     except PatchError:
         return  # not the device's
     yield Buffer(name, base, size)

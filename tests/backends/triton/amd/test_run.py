@@ -91,6 +91,7 @@ def test_arguments_are_found_whether_the_firmware_preloads_them_or_not(preloads:
     assert records(trace) == [list(KERNELS["nested"](pid, 3)) for pid in range(3)]
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize("name", KERNELS)
 def test_loops_that_run_never_or_once(name: str, n: int) -> None:
@@ -132,6 +133,7 @@ def test_each_payload_has_the_type_and_value_it_was_given(arch: str) -> None:
     assert found == PAYLOADS
 
 
+@pytest.mark.any_pins
 @MODES
 @pytest.mark.parametrize("slot_records", [1, 2, 3, 7, 8, 40])
 def test_a_full_slot_keeps_its_part_and_counts_the_rest(
@@ -206,6 +208,7 @@ def test_conditions_indices_and_roles(name: str, n: int, arch: str) -> None:
     assert [trace.roles[i] for i in trace.slots.role] == [role] * 2
 
 
+@pytest.mark.any_pins
 @MODES
 @pytest.mark.parametrize("slot_records", [2, 5])
 def test_a_condition_decides_what_is_counted_in_a_full_slot(
@@ -220,6 +223,7 @@ def test_a_condition_decides_what_is_counted_in_a_full_slot(
     assert records(trace) == [kept]
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize(
     "selection",
     [
@@ -252,6 +256,7 @@ def test_the_chosen_waves_of_the_chosen_blocks_record(
         assert trace.launches[0].capacity == 2
 
 
+@pytest.mark.any_pins
 def test_a_store_that_ignored_the_limit_would_be_seen() -> None:
     """The machine's own check: without the compare, a record lies outside of the segment."""
     code = compiled("nested", spec(), "gfx942", 1)
@@ -262,6 +267,7 @@ def test_a_store_that_ignored_the_limit_would_be_seen() -> None:
         run(broken, (1, 1, 1), 5, 1, slot_records=2)
 
 
+@pytest.mark.any_pins
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from ikp.backends.patched import Launch, take
-from ikp.backends.triton.unedited import _patched as patched
+from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything
 from ikp.core.abi import Language
 from ikp.errors import CheckError, IkpWarning, PatchError
-from ikp.machine import driver
+from ikp.machine import cuda
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Buffer, Verdict
 from ikp.unedited.plan import plan
@@ -89,7 +89,7 @@ def test_of_another_pointer_it_is_the_allocation(monkeypatch: pytest.MonkeyPatch
             raise PatchError("CUDA_ERROR_INVALID_VALUE")
         return 4096, 1 << 20
 
-    monkeypatch.setattr(driver, "allocation", allocation)
+    monkeypatch.setattr(cuda, "allocation", allocation)
     values = (*LAUNCHER, Pointer(5000), Pointer(16))
     assert pointed_to.buffers(values, ["p", "nowhere"]) == [Buffer("p", 4096, 1 << 20)]
 
@@ -149,15 +149,15 @@ def launching(monkeypatch: pytest.MonkeyPatch):
 
     def launch(gpu: Gpu, *, capturing: bool = False) -> Launch:
         made = SimpleNamespace(patch=plain, function=RECORDED, checked=False, point=lambda *_: None)
-        monkeypatch.setattr(patched, "modules", SimpleNamespace(get=lambda *_: made))
-        monkeypatch.setattr(patched, "apart", lambda _: nullcontext())
-        monkeypatch.setattr(patched, "DeviceMemory", lambda: gpu)
-        monkeypatch.setattr(driver, "like", lambda *_: None)
-        monkeypatch.setattr(driver, "capturing", lambda _: capturing)
+        monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
+        monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
+        monkeypatch.setattr(machine_code, "DeviceMemory", lambda: gpu)
+        monkeypatch.setattr(cuda, "like", lambda *_: None)
+        monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
         for _ in range(2):
             rest = (*LAUNCHER, Tensor(OUT, 16))
-            patched._run(KERNEL, gpu.launch, meant, 1, 1, 1, 0, PLAIN, *rest)
+            machine_code._run(KERNEL, gpu.launch, meant, 1, 1, 1, 0, PLAIN, *rest)
         return meant
 
     return launch
@@ -224,7 +224,7 @@ class Session:
 
 @pytest.fixture
 def stepped_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patched, "install", lambda: None)
+    monkeypatch.setattr(machine_code, "install", lambda: None)
 
 
 @pytest.mark.usefixtures("stepped_in")

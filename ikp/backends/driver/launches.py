@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
+from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
-from ikp.backends.driver._images import cubin
 from ikp.backends.driver._names import readable
 from ikp.core.abi import Language
 from ikp.errors import IkpError, PatchError
-from ikp.machine import driver
+from ikp.machine import cuda
 from ikp.machine.chips import untested_asked
 from ikp.machine.kept_code import keep
 from ikp.machine.patch import Patch, patch
@@ -71,7 +71,7 @@ class _Kernel:
     def find(self, symbol: str) -> int | None:
         """Return where the loaded plain kernel has a variable; None where it has none."""
         library = self.holder.kind is Kind.LIBRARY
-        return driver.find(self.handle, symbol, library=library)
+        return cuda.find(self.handle, symbol, library=library)
 
     @property
     def full_name(self) -> str:
@@ -189,13 +189,13 @@ class Launches:
 
     def _recorded(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
-        if driver.context() != driver.primary():
+        if cuda.context() != cuda.primary():
             raise PatchError(
                 "it runs in a CUDA context of its own, where torch's memory can't be used."
             )
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        key = kernel.id, str(meant.plan), block, driver.context()
+        key = kernel.id, str(meant.plan), block, cuda.context()
         with patched.apart(stream):
             made = patched.modules.get(
                 key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch)
@@ -205,8 +205,8 @@ class Launches:
         plain = int(launch.function)
         known = self.hook.about(plain)
         if known is not None and known.kind is Kind.KERNEL:
-            plain = driver.function_of(plain)
-        driver.like(made.function, plain)
+            plain = cuda.function_of(plain)
+        cuda.like(made.function, plain)
         self._copy_constants(kernel, made, stream)
         warps = -(-math.prod(block) // 32)
         with patched.apart(stream):
@@ -220,7 +220,7 @@ class Launches:
         return made.function
 
     def _patch(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> Patch:
-        code = cubin(kernel.holder.image, kernel.symbol, driver.chip())
+        code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
         self._constants[kernel.id] = constants(code)
         ptx, plan = _ptx(kernel), meant.plan
         made = patch(
@@ -244,7 +244,7 @@ class Launches:
         """Give the patched kernel the constants that the program has written."""
         for name, size in self._constants[kernel.id]:
             if (source := kernel.find(name)) is not None:
-                driver.copy_within(driver.address_of(made.module, name), source, size, stream)
+                cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
 
 
 def _ptx(kernel: _Kernel) -> str:

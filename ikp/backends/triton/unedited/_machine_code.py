@@ -16,7 +16,7 @@ from ikp.backends.patched import Launch, apart, modules, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.errors import PatchError
-from ikp.machine import driver
+from ikp.machine import cuda
 from ikp.machine.chips import untested_asked
 from ikp.machine.kept_code import keep
 from ikp.machine.patch import Patch, patch
@@ -73,13 +73,13 @@ def _run(
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = made.patch
-    driver.like(made.function, function)
+    cuda.like(made.function, function)
 
     def recorded() -> object:
         made.point(prof, grid, made.patch.warps, stream)
         return plain(x, y, z, stream, made.function, *rest)
 
-    if launch.plan.check and not made.checked and not driver.capturing(stream):
+    if launch.plan.check and not made.checked and not cuda.capturing(stream):
         made.checked = True
         found = pointed_to.buffers(rest, foreign.argument_names(compiled))
         launch.verdict = _rehearsed(

@@ -1,0 +1,66 @@
+"""What a record is made with, where much is free and where little is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ikp.machine.choosing import Chooser, used
+from ikp.machine.resources import names
+from ikp.machine.sequences import Scratch
+from tests.machine.test_room import room
+
+pytestmark = pytest.mark.any_pins
+
+WAITS = ("NOP", None, None, 1 << 2)
+LEAVES = ("EXIT", None, None, 0)
+STORES = "STG.E.128 desc[UR4][R{}.64], R{}"
+
+
+def chosen(registers: int, *lines, ours=frozenset(), alone=True) -> Scratch | str:
+    """Return what a record before the first instruction is made with."""
+    made = replace(room(*lines), registers=registers)
+    return Chooser(made, frozenset(ours)).for_record(0, alone)
+
+
+def test_a_record_is_in_a_row_if_there_is_one() -> None:
+    made = chosen(12, LEAVES)
+    assert isinstance(made, Scratch) and made.in_a_row and made.saved is None
+    assert names(used(made)) == ["R6", "R7", "R8", "R9", "R10", "R11"]
+
+
+@pytest.mark.parametrize(
+    ("registers", "pieces"),
+    [(8, False), (6, False), (5, True), (4, True)],  # R1 is the stack's
+)
+def test_with_few_registers_words_come_one_after_another(registers: int, pieces: bool) -> None:
+    made = chosen(registers, LEAVES)
+    assert isinstance(made, Scratch) and made.piecemeal == pieces
+    assert chosen(3, LEAVES) == "only 2 registers are"
+
+
+def all_taken(*last):
+    """Return code before which every scoreboard is taken, and a place in it."""
+    takes = [(f"LDG.E R{20 + n}, desc[UR4][R2.64]", n, None, 0) for n in range(6)]
+    return room(*takes, ("NOP", None, None, 0), *last)
+
+
+def test_a_scoreboard_may_be_one_that_the_kernel_waits_for() -> None:
+    made = replace(all_taken(WAITS, LEAVES), registers=18)
+    found = Chooser(made, frozenset()).for_record(6, alone=True)
+    assert isinstance(found, Scratch) and found.scoreboard == 2
+    assert Chooser(made, frozenset()).for_record(6, alone=False) == "no scoreboard is"
+    assert Chooser(made, frozenset({7})).for_record(6, alone=True) == "no scoreboard is"
+    other = replace(all_taken(LEAVES), registers=18)
+    assert Chooser(other, frozenset()).for_record(6, alone=True) == "no scoreboard is"
+
+
+def test_where_no_predicate_is_free_one_is_saved() -> None:
+    needs = [(f"@P{n} MOV R20, R2", None, None, 0) for n in range(7)]
+    made = chosen(16, *needs, LEAVES)
+    assert isinstance(made, Scratch) and made.saved is not None
+    assert f"R{made.saved}" not in names(used(made))
+    late = [("ISETP.NE.AND P6, PT, R2, RZ, PT", None, None, 0), *needs, LEAVES]
+    found = Chooser(replace(room(*late), registers=16), frozenset()).for_record(1, alone=True)
+    assert isinstance(found, Scratch) and found.predicate == 5  # P6 is only just on its way

@@ -29,6 +29,8 @@ _LINES_UNKNOWN = " (line"
 _KINDS = {
     "wgmma": {Anchor.PRODUCT},
     "mma": {Anchor.PRODUCT},
+    "tcgen05.mma": {Anchor.PRODUCT},
+    "tcgen05 wait": {Anchor.MBARRIER_WAIT},
     "cp.async": {Anchor.COPY},
     "wgmma wait": {Anchor.PRODUCT_WAIT},
     "cp.async wait": {Anchor.COPY_WAIT},

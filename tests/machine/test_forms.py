@@ -243,7 +243,7 @@ _EXPANDED = ("ELECT", r"LDC\.64")
 def _module(target: str) -> list[tuple[str, int]]:
     """Assemble all kernels at once: the disassembler takes its time to start."""
     later = _number(target) >= 90
-    kernels = [KERNEL, LOOPS, SAVED, CLOCKS, UNIFORM, *([ELECTED, BULK] if later else [EARLIER])]
+    kernels = [KERNEL, LOOPS, CLOCKS, UNIFORM, SAVED, *([ELECTED, BULK] if later else [EARLIER])]
     numbered = [
         each.replace(" k(", f" k{at}(").replace("cell", f"cell{at}")
         for at, each in enumerate(kernels)

@@ -31,7 +31,7 @@ OTHERS = ("matmul sm_80", "matmul sm_100", "gathered sm_120")
 OURS = {
     *("BRA", "CS2R", "ELECT", "IADD", "IADD3", "IMAD", "ISETP", "LDC", "LDCU", "LEA", "LOP3"),
     *("MOV", "NOP", "R2UR", "RED", "REDG", "S2R", "SEL", "SHF", "STG", "UIADD3", "ULDC", "UMOV"),
-    *("VIADD", "VOTE"),
+    *("P2R", "R2P", "VIADD", "VOTE"),
 }
 """What is put in, as the disassembler names it."""
 _ADDRESS = re.compile(r"MOV R\d+, 0x[0-9a-f]+0")

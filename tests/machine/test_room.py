@@ -111,6 +111,18 @@ def test_a_scoreboard_that_is_counted_is_never_to_be_shared() -> None:
     assert 0 not in made.at(3).scoreboards
 
 
+def test_a_wait_for_all_to_end_counts_none_of_them() -> None:
+    made = room(
+        ("DEPBAR {5,4,3,2,1,0}", None, None, 0),
+        ("UTMACMDFLUSH", None, 4, 0),
+        ("UTMACMDFLUSH", None, 0, 0),
+        ("DEPBAR.LE SB0, 0x0", None, None, 0),
+        ("EXIT", None, None, 0x10),
+    )
+    assert made.flight.counted == {0}
+    assert [4 in made.at(at).scoreboards for at in (0, 3)] == [True, False]
+
+
 def test_a_count_of_nothing_leaves_the_scoreboard_free() -> None:
     made = room(
         ("DEPBAR.LE SB1, 0x36", None, None, 0),

@@ -86,7 +86,8 @@ def patch(
         functions: names of functions, whose lines are chosen.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so, too, for chips on which that was never run.
+        untested: whether to do so, too, for chips on which that was never run, and in ways that
+            were not seen to be right.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -121,6 +122,7 @@ def patch(
         size=size,
         language=language,
         chip=chip,
+        untested=untested,
     )
     if count > before:
         set_registers(file, name, count)
@@ -174,6 +176,7 @@ def _woven(
     size: list[int],
     language: Language,
     chip: Chip,
+    untested: bool,
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
     name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
@@ -182,13 +185,22 @@ def _woven(
     if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
-    weaver = Weaver(room, kept, places, full, chip)
+    weaver = Weaver(room, kept, places, full, chip, untested)
     try:
         return counts[0], weaver, weaver.woven(name, language)
     except NoRoomError:
         if not counts[1:]:
             raise
-        return _woven(code, places, counts[1:], cell=cell, size=size, language=language, chip=chip)
+        return _woven(
+            code,
+            places,
+            counts[1:],
+            cell=cell,
+            size=size,
+            language=language,
+            chip=chip,
+            untested=untested,
+        )
 
 
 def _even(records: int | None) -> int | None:

@@ -14,13 +14,10 @@ def fingerprint(*tensors: torch.Tensor) -> str:
 
 
 def own() -> str:
-    """Torch's own kernels, also in torch's profiler."""
+    """Torch's own kernels."""
     x = torch.randn(512, 1000, device="cuda")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as prof:
-        made = x.softmax(-1), torch.layer_norm(x, (1000,)), torch.cumsum(x, 1), x * 3 + 1
-        torch.cuda.synchronize()
-    kernels = [each for each in prof.events() if "at::native" in each.name]
-    return f"{fingerprint(*made)} {len(kernels)} kernels seen by torch's profiler"
+    made = x.softmax(-1), torch.layer_norm(x, (1000,)), torch.cumsum(x, 1), x * 3 + 1
+    return fingerprint(*made)
 
 
 def compiled() -> str:

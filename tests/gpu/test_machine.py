@@ -70,7 +70,7 @@ def test_outside_a_session_and_with_recording_off_it_runs_plain() -> None:
     assert len(prof.trace.launches) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*", "ignore:.*earlier launches wrote.*")
 def test_a_graph_records_and_keeps_its_last_replay() -> None:
     plain = product(unedited.matmul)
     marked = ikp.instrument(unedited.matmul, detail="loops", level="machine")

@@ -8,6 +8,7 @@ import pytest
 
 from ikp.machine.choosing import Chooser, used
 from ikp.machine.resources import names
+from ikp.machine.room import Room
 from ikp.machine.sequences import Scratch
 from tests.machine.test_room import room
 
@@ -18,10 +19,15 @@ LEAVES = ("EXIT", None, None, 0)
 STORES = "STG.E.128 desc[UR4][R{}.64], R{}"
 
 
+def chooser(made: Room, *ours: int) -> Chooser:
+    """Return one that takes all ways there are."""
+    return Chooser(made, frozenset(ours), untested=True)
+
+
 def chosen(registers: int, *lines, ours=frozenset(), alone=True) -> Scratch | str:
     """Return what a record before the first instruction is made with."""
     made = replace(room(*lines), registers=registers)
-    return Chooser(made, frozenset(ours)).for_record(0, alone)
+    return chooser(made, *ours).for_record(0, alone)
 
 
 def test_a_record_is_in_a_row_if_there_is_one() -> None:
@@ -48,12 +54,12 @@ def all_taken(*last):
 
 def test_a_scoreboard_may_be_one_that_the_kernel_waits_for() -> None:
     made = replace(all_taken(WAITS, LEAVES), registers=18)
-    found = Chooser(made, frozenset()).for_record(6, alone=True)
+    found = chooser(made).for_record(6, alone=True)
     assert isinstance(found, Scratch) and found.scoreboard == 2
-    assert Chooser(made, frozenset()).for_record(6, alone=False) == "no scoreboard is"
-    assert Chooser(made, frozenset({7})).for_record(6, alone=True) == "no scoreboard is"
+    assert chooser(made).for_record(6, alone=False) == "no scoreboard is"
+    assert chooser(made, 7).for_record(6, alone=True) == "no scoreboard is"
     other = replace(all_taken(LEAVES), registers=18)
-    assert Chooser(other, frozenset()).for_record(6, alone=True) == "no scoreboard is"
+    assert chooser(other).for_record(6, alone=True) == "no scoreboard is"
 
 
 def test_where_no_predicate_is_free_one_is_saved() -> None:
@@ -62,5 +68,5 @@ def test_where_no_predicate_is_free_one_is_saved() -> None:
     assert isinstance(made, Scratch) and made.saved is not None
     assert f"R{made.saved}" not in names(used(made))
     late = [("ISETP.NE.AND P6, PT, R2, RZ, PT", None, None, 0), *needs, LEAVES]
-    found = Chooser(replace(room(*late), registers=16), frozenset()).for_record(1, alone=True)
+    found = chooser(replace(room(*late), registers=16)).for_record(1, alone=True)
     assert isinstance(found, Scratch) and found.predicate == 5  # P6 is only just on its way

@@ -16,6 +16,7 @@ from ikp.machine.values import Origin, words
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)
 _ADDRESS = re.compile(r"^(?P<base>.*\[[^\]+]+)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
+_REGISTER = re.compile(r"R\d+")
 _REACH = 32
 """Instructions between the two stores of one record, at most: they stand side by side in PTX."""
 
@@ -59,16 +60,22 @@ def find(flow: Flow) -> Found:
     whose tag doesn't: that tells it from what init and finish write. Tag and start tell it from
     any other such store. Of a 64-bit clock it is one of {start, end}, both from a clock, and
     another of {tag, payload} behind it. In finished machine code, where no four registers in a row
-    were free, it is one of {tag, start} and another of {end} behind it.
+    were free, it is one of {tag, start} and another of {end} behind it; or, from fewer registers,
+    {end} first, and then {tag, start}, or {tag} and {start}.
     """
     tracer = Tracer(flow)
     records, unresolved, anchors = list[Record](), list[int](), set[int]()
+    paired = set[int]()
     wide = False
     for at, instruction in enumerate(flow.code.instructions):
         if (apart := _apart(flow.code.instructions, at)) is not None:
             tag, start = words(instruction.operands[1], 2)
             (end,) = flow.code.instructions[apart].operands[1:2]
             records += _of_two(tracer, (at, apart), tag, start, end)
+            paired.add(apart)
+            continue
+        if at not in paired and (pieces := _pieces(flow.code.instructions, at)) is not None:
+            records += _of_pieces(tracer, at, *pieces)
             continue
         if not _stores(instruction, "128"):
             continue
@@ -98,10 +105,9 @@ def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:
     """Return the store of the end that belongs to the tag and start that ``at`` stores."""
     if not _stores(instructions[at], "64") or at + 1 == len(instructions):
         return None
-    after = instructions[at + 1]
-    plain = after.op in _STORES and not {"64", "128", "U8", "U16"} & {*after.opcode.split(".")}
     base, offset = _address(instructions[at])
-    return at + 1 if plain and _address(after) == (base, offset + 8) else None
+    after = instructions[at + 1]
+    return at + 1 if _stores_word(after) and _address(after) == (base, offset + 8) else None
 
 
 def _of_two(
@@ -115,6 +121,59 @@ def _of_two(
         spans = _spans(tracer, tracer.origins(at, (end, start)))
         if tags and spans:
             yield Record((at, last), tags.pop() if len(tags) == 1 else None, spans)
+
+
+def _pieces(
+    instructions: tuple[Instruction, ...], at: int
+) -> tuple[tuple[int, ...], tuple[int, str], tuple[int, str]] | None:
+    """Return the stores behind one of an end that belong to it, and where tag and start are."""
+    if not _stores_word(instructions[at]):
+        return None
+    base, offset = _address(instructions[at])
+    near = range(at + 1, min(len(instructions), at + _REACH))
+    behind = {
+        _address(instructions[each]): each for each in near[::-1] if _stored(instructions[each])
+    }
+    tag, start = behind.get((base, offset - 8)), behind.get((base, offset - 4))
+    if tag is not None and _stores(instructions[tag], "64"):
+        first, second = words(instructions[tag].operands[1], 2)
+        return (at, tag), (tag, first), (tag, second)
+    if tag is not None and start is not None and _stores_word(instructions[start]):
+        words_of = instructions[tag].operands[1], instructions[start].operands[1]
+        return (at, tag, start), (tag, words_of[0]), (start, words_of[1])
+    return None
+
+
+def _of_pieces(
+    tracer: Tracer,
+    at: int,
+    stores: tuple[int, ...],
+    tag: tuple[int, str],
+    start: tuple[int, str],
+) -> Iterator[Record]:
+    """Yield the record whose end is stored first, and its start from a uniform register then."""
+    instructions = tracer.flow.code.instructions
+    copies = (
+        instructions[each].operands[-1]
+        for each in range(start[0] - 1, at, -1)
+        if instructions[each].operands[:1] == (start[1],)
+    )
+    kept = next(copies, start[1])
+    tags = _tags(tracer, *tag)
+    spans = _spans(tracer, tracer.origins(at, (instructions[at].operands[1], kept)))
+    if tags and spans:
+        yield Record(stores, tags.pop() if len(tags) == 1 else None, spans)
+
+
+def _stored(instruction: Instruction) -> bool:
+    return _stores(instruction, "64") or _stores_word(instruction)
+
+
+def _stores_word(instruction: Instruction) -> bool:
+    """Tell whether an instruction stores one register."""
+    parts = {*instruction.opcode.split(".")}
+    known = instruction.op in _STORES and not {"64", "128", "U8", "U16", "S8", "S16"} & parts
+    return known and len(instruction.operands) > 1 and instruction.operands[1] != "RZ"
 
 
 def _stores(instruction: Instruction, bits: str) -> bool:

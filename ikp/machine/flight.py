@@ -7,7 +7,6 @@ ends it. A warpgroup's product takes none: its registers are its own until the w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,6 +17,7 @@ from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
 from ikp.machine.resources import BITS, table
 from ikp.machine.sass import Instruction
+from ikp.machine.settling import settling
 from ikp.machine.underway import (
     OPERANDS,
     PRODUCTS,
@@ -37,8 +37,6 @@ _TAKEN = 1 << BITS
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
-_PIPELINE = 16
-"""Cycles after which an instruction that takes no scoreboard has written, with a margin."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,9 @@ class Flight:
                     late |= each
                 known[state] = late & mask
             sets.append(known[state])
-        return table([late | soon for late, soon in zip(sets, self._recent, strict=True)])
+        return table(
+            [late | soon for late, soon in zip(sets, settling(self.liveness), strict=True)]
+        )
 
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
@@ -141,27 +141,6 @@ class Flight:
     def states(self) -> list[State]:
         """What is under way before each instruction, its own waits not yet done."""
         return under_way(self.liveness.flow, self._steps)
-
-    @property
-    def _recent(self) -> Iterator[int]:
-        """Yield what the last few instructions before each one write, whoever needs it.
-
-        In the order of the code: a jump takes longer than that.
-        """
-        effects = self.liveness.effects
-        stalls = self.liveness.flow.code.controls.stalls.tolist()
-        window: list[tuple[int, int]] = []  # (cycle, what was written)
-        cycle = 0
-        for effect, stall in zip(effects, stalls, strict=True):
-            while window and cycle - window[0][0] >= _PIPELINE:
-                window.pop(0)
-            recent = 0
-            for _, written in window:
-                recent |= written
-            yield recent
-            if effect.writes:
-                window.append((cycle, effect.writes))
-            cycle += max(stall, 1)
 
 
 def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:

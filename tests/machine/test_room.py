@@ -205,3 +205,26 @@ def found_as_source(found: Liveness, board: int) -> int:
     for at, effect in enumerate(found.effects):
         sources |= effect.reads if reads[at] == board else 0
     return sources
+
+
+PRODUCT = "HMMA.16816.F32 R8, R16, R20, R8"
+LATER = ("NOP", None, None, 0)  # 15 cycles
+GOES = ("BRA `(.L_x_1)", None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "at", "free"),
+    [
+        ([(PRODUCT, None, None, 0), LATER, LATER], 2, False),
+        ([(PRODUCT, None, None, 0), *[LATER] * 6], 6, True),
+        ([("IADD3 R8, R1, R2, RZ", None, None, 0), LATER, LATER], 2, True),
+        (
+            [(PRODUCT, None, None, 0), ("BRA `(.L_x_1)", None, None, 0), (".L_x_1:", 0, 0, 0)],
+            2,
+            False,
+        ),
+    ],
+)
+def test_what_a_product_has_yet_to_write_is_not_free(lines, at: int, free: bool) -> None:
+    made = room(*lines, ("EXIT", None, None, 0))
+    assert bool(made.free[at][bit("R8")]) is free

@@ -35,7 +35,7 @@ def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capf
     path = tmp_path / "x.pftrace"
     path.touch()
     options = SimpleNamespace(path=str(path), blocks=None, warps=None)
-    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan="p")
+    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan="p", aside=set())
     session = SimpleNamespace(trace=warp((100, 150), clock=CYCLES), facts={})
     report(session, launcher, options, wrote=wrote)
     said = capfd.readouterr().err

@@ -158,7 +158,8 @@ def test_the_headers_say_what_the_abi_says(mode: OverflowMode, clock: ClockKind)
         "first_block": 0,
         "block_step": 0,
         "block_count": 0,
-        "reserved": [0] * 12,
+        "whole": 0,
+        "reserved": [0] * 11,
     }
     assert set(heads["state"]) == {SlotState.FINISHED}
     assert set(heads["grid_id"]) == {0x123}

@@ -1,0 +1,60 @@
+"""What the last instructions have yet to write, though no scoreboard tells when.
+
+Most take a few cycles, less than any jump. A warp's product on the tensor cores takes two dozen:
+what it has yet to write goes along with control. A register of it that nobody reads is dead, and
+not free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ikp.machine.liveness import Liveness
+
+_PIPELINE: Final = 16
+"""Cycles after which an instruction has written, with a margin."""
+_SLOW: Final = 64
+"""The same of a product, or of a sum in 64 bits: compilers let 24 to 33 pass until they read it."""
+_TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
+
+Pending = dict[int, int]
+"""Registers that are still to be written, and in how many cycles they are."""
+
+
+def settling(liveness: Liveness) -> list[int]:
+    """Return which registers are still to be written before each instruction, as bits."""
+    graph, effects = liveness.flow.graph, liveness.effects
+    stalls = liveness.flow.code.controls.stalls.tolist()
+    code = liveness.flow.code.instructions
+    times = [_SLOW if _TAKES_LONG.match(each.op) else _PIPELINE for each in code]
+    made = [0] * len(code)
+
+    def through(number: int, entering: Pending) -> Pending:
+        pending, now = dict(entering), 0
+        for at in range(graph.blocks[number].first, graph.blocks[number].end):
+            made[at] |= _members(mask for mask, until in pending.items() if until > now)
+            if written := effects[at].writes:
+                pending[written] = max(pending.get(written, 0), now + times[at])
+            now += max(stalls[at], 1)
+        return {mask: until - now for mask, until in pending.items() if until > now}
+
+    entering: list[Pending] = [{} for _ in graph.blocks]
+    work = list(range(len(graph.blocks)))
+    while work:
+        number = work.pop()
+        leaving = through(number, entering[number])
+        for to in graph.after[number]:
+            longer = {m: t for m, t in leaving.items() if t > entering[to].get(m, 0)}
+            if longer:
+                entering[to] |= longer
+                work.append(to)
+    return made
+
+
+def _members(masks: Iterable[int]) -> int:
+    found = 0
+    for each in masks:
+        found |= each
+    return found

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -26,20 +27,25 @@ from ikp.core.abi import (
 from ikp.core.segment import Spec
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import cuda
-from ikp.machine.kept_code import KEPT
-from ikp.machine.patch import Patch
+from ikp.machine.chips import untested_asked
+from ikp.machine.kept_code import KEPT, keep
+from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict
 from ikp.machine.sequences import CELL
+from ikp.session import current
+from ikp.session.current import Session
 from ikp.unedited.plan import Plan
+from ikp.verbs.dsl import intern
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
 
 
-class Facts(Protocol):
-    """A session, as far as what is told of launches goes into it."""
+class Counts(Protocol):
+    """What counts launches, as far as buffers are taken for it."""
 
-    facts: dict[str, str]
+    recorded: Counter[str]
+    taken: int  # bytes
 
 
 @dataclass(slots=True)
@@ -107,7 +113,7 @@ def take() -> Launch | None:
     return launch
 
 
-def check(text: str) -> None:
+def _check(text: str) -> None:
     """Refuse what records in machine code can't do.
 
     Args:
@@ -146,6 +152,28 @@ def shape(grid: tuple[int, int, int], warps: int, most: int | None) -> dict[str,
         return {"grid": grid, "num_warps": warps}
     # Close together, what warps write takes far less time.
     return {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
+
+
+def take_buffer(
+    counts: Counts, session: Session, label: str, plan: Plan, options: dict[str, Any]
+) -> Any:
+    """Take a session's buffer for a launch, and count it; None where the session has ended.
+
+    Raises:
+        PatchError: the session asks for what records in machine code can't do.
+    """
+    prof = current.buffer(session, label, options)
+    if prof is None:
+        return None
+    try:
+        _check(prof.spec_text)
+    except PatchError:
+        session.discard(prof)
+        raise
+    counts.recorded[label] += 1
+    counts.taken += int(prof.data.numel())
+    session.facts[f"marks in {label}"] = str(plan)
+    return prof
 
 
 @dataclass(slots=True)
@@ -236,7 +264,49 @@ class Modules:
 modules = Modules()
 
 
-def tell(session: Facts, label: str, launch: Launch) -> None:
+def made(
+    code: bytes,
+    name: str,
+    ptx: str,
+    launch: Launch,
+    *,
+    shared: int,
+    block: tuple[int, int, int] | None = None,
+) -> Patch:
+    """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
+
+    Args:
+        code: the cubin.
+        name: the kernel's, as the compiler wrote it.
+        ptx: its PTX, where that is known.
+        launch: the first one.
+        shared: bytes of shared memory that a block has.
+        block: threads of a block, where the kernel does not say.
+
+    Raises:
+        PatchError: it can't be patched.
+        KernelError: what was chosen has no code in it.
+    """
+    plan = launch.plan
+    patched = patch(
+        code,
+        name,
+        detail=plan.detail,
+        ptx=ptx,
+        language=launch.language,
+        block=block,
+        lines=plan.lines,
+        functions=plan.functions,
+        max_overhead=plan.max_overhead,
+        shared=shared,
+        untested=untested_asked(),
+    )
+    for each in patched.names:
+        intern(each)
+    return replace(patched, kept=keep(patched, name, ptx))
+
+
+def tell(session: Session, label: str, launch: Launch) -> None:
     """Have a trace say what is known of a kernel that was launched with records.
 
     Args:

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from os import PathLike
 from typing import Any, Final, Protocol
 
-from ikp.errors import ExportError, IkpWarning
+from ikp.errors import ExportError, IkpWarning, UsageError
 from ikp.paths import path_text
 
 
@@ -100,6 +100,16 @@ def lasting() -> tuple[Opening, ...]:
 def is_open(session: Session) -> bool:
     """Return whether a session is open, in whatever thread or task."""
     return any(opening.session is session for opening in tuple(_open))
+
+
+def buffer(session: Session, label: str, options: dict[str, Any]) -> Any:
+    """Take a buffer; None where another thread has ended the session since it was found open."""
+    try:
+        return session.buffer(label, **options)
+    except UsageError:
+        if is_open(session):
+            raise
+        return None
 
 
 def current() -> Session | None:

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
     ),
-    "backends": ("core", "machine", "targets", "unedited", "verbs"),
+    "backends": ("core", "machine", "session", "targets", "unedited", "verbs"),
     "backends.driver": (
         *("core", "plugins", "verbs", "session", "unedited", "backends", "machine"),
     ),

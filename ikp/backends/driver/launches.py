@@ -6,9 +6,9 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,14 +22,11 @@ from ikp.backends.driver._names import readable
 from ikp.core.abi import Language
 from ikp.errors import IkpError, PatchError
 from ikp.machine import cuda
-from ikp.machine.chips import untested_asked
-from ikp.machine.kept_code import keep
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Verdict
 from ikp.machine.shared import constants, shared
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
-from ikp.verbs.dsl import intern
 
 _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
@@ -46,6 +43,7 @@ class Chooser(Protocol):
     kernels: re.Pattern[str] | None
     recorded: Counter[str]
     failed: dict[str, str]
+    buffer: dict[str, Any]  # options of ``prof.buffer``
     taken: int
     aside: set[str]  # libraries whose kernels run plain
 
@@ -163,29 +161,18 @@ class Launches:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
-        made = patched.Launch(self.launcher.plan, _language(kernel), self._buffer(kernel, session))
-        if made.plan.check:
-            made.verdict = Verdict("not checked: its arguments are not known", ran=False)
-        made.tell = partial(patched.tell, session, kernel.__name__, made)
-        return made
+        label, plan = kernel.__name__, self.launcher.plan
 
-    def _buffer(
-        self, kernel: _Kernel, session: Session
-    ) -> Callable[[tuple[int, int, int], int, int | None], Any]:
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            label = kernel.__name__
-            prof = session.buffer(label, backend="driver", **patched.shape(grid, warps, most))
-            try:
-                patched.check(prof.spec_text)
-            except PatchError:
-                session.discard(prof)
-                raise
-            self.launcher.recorded[label] += 1
-            self.launcher.taken += int(prof.data.numel())
-            session.facts[f"marks in {label}"] = str(self.launcher.plan)
-            return prof
+            options = {**patched.shape(grid, warps, most), **self.launcher.buffer}
+            options["backend"] = "driver"
+            return patched.take_buffer(self.launcher, session, label, plan, options)
 
-        return buffer
+        made = patched.Launch(plan, _language(kernel), buffer)
+        if plan.check:
+            made.verdict = Verdict("not checked: its arguments are not known", ran=False)
+        made.tell = partial(patched.tell, session, label, made)
+        return made
 
     def _recorded(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
@@ -222,23 +209,14 @@ class Launches:
     def _patch(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
         self._constants[kernel.id] = constants(code)
-        ptx, plan = _ptx(kernel), meant.plan
-        made = patch(
+        return patched.made(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
-            detail=plan.detail,
-            ptx=ptx,
-            language=meant.language,
-            lines=plan.lines,
-            functions=plan.functions,
-            max_overhead=plan.max_overhead,
-            block=(launch.block[0], launch.block[1], launch.block[2]),
+            _ptx(kernel),
+            meant,
             shared=launch.shared,
-            untested=untested_asked(),
+            block=(launch.block[0], launch.block[1], launch.block[2]),
         )
-        for name in made.names:
-            intern(name)
-        return replace(made, kept=keep(made, kernel.symbol, ptx))
 
     def _copy_constants(self, kernel: _Kernel, made: patched.Module, stream: int) -> None:
         """Give the patched kernel the constants that the program has written."""

@@ -48,6 +48,7 @@ class Launcher:
         self.recorded: Counter[str] = Counter()
         self.plain: list[str] = []
         self.failed: dict[str, str] = {}
+        self.buffer: dict[str, Any] = {}
         self.taken = 0
         self.aside: set[str] = set()
         self.on = True

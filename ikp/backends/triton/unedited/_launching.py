@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, check, shape, tell
+from ikp.backends.patched import Launch, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -21,10 +21,10 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
-from ikp.errors import CheckError, IkpError, IkpWarning, KernelError, PatchError, UsageError
+from ikp.errors import CheckError, IkpError, IkpWarning, KernelError
 from ikp.probing import Untyped
 from ikp.session import current
-from ikp.session.current import Session, is_open
+from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 
 _CAPTURED = "captured in a CUDA graph"
@@ -153,7 +153,7 @@ class Launcher:
         if plan.level == "machine":
             return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
-        prof = _buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
+        prof = current.buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
         try:
@@ -196,17 +196,9 @@ class Launcher:
         taken: list[Any] = []
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            prof = _buffer(session, label, {**shape(grid, warps, most), **self.buffer})
-            if prof is not None:
-                try:
-                    check(prof.spec_text)
-                except PatchError:
-                    session.discard(prof)
-                    raise
-                taken.append(prof)
-                self.recorded[label] += 1
-                self.taken += int(prof.data.numel())
-                session.facts[f"marks in {label}"] = str(plan)
+            options = {**shape(grid, warps, most), **self.buffer}
+            prof = take_buffer(self, session, label, plan, options)
+            taken.extend([] if prof is None else [prof])
             return prof
 
         launch = Launch(plan, Language.TRITON, buffer)
@@ -224,16 +216,6 @@ class Launcher:
                 "recorded. Please report it, with the kernel's cubin."
             )
         return made
-
-
-def _buffer(session: Session, label: str, options: dict[str, Any]) -> Any:
-    """Take a buffer; None where another thread has ended the session since it was found open."""
-    try:
-        return session.buffer(label, **options)
-    except UsageError:
-        if is_open(session):
-            raise
-        return None
 
 
 class Warm:

@@ -10,19 +10,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
-from ikp.backends.patched import Launch, apart, modules, take, wanted
+from ikp.backends.patched import Launch, apart, made, modules, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.chips import untested_asked
-from ikp.machine.kept_code import keep
-from ikp.machine.patch import Patch, patch
+from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
 from ikp.probing import Untyped
-from ikp.verbs.dsl import intern
 
 
 @contextmanager
@@ -68,19 +64,19 @@ def _run(
     key = function, str(launch.plan)
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        made = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
-        prof = launch.buffer(grid, made.patch.warps, made.patch.most)
+        module = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
+        prof = launch.buffer(grid, module.patch.warps, module.patch.most)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
-    launch.patch = made.patch
-    cuda.like(made.function, function)
+    launch.patch = module.patch
+    cuda.like(module.function, function)
 
     def recorded() -> object:
-        made.point(prof, grid, made.patch.warps, stream)
-        return plain(x, y, z, stream, made.function, *rest)
+        module.point(prof, grid, module.patch.warps, stream)
+        return plain(x, y, z, stream, module.function, *rest)
 
-    if launch.plan.check and not made.checked and not cuda.capturing(stream):
-        made.checked = True
+    if launch.plan.check and not module.checked and not cuda.capturing(stream):
+        module.checked = True
         found = pointed_to.buffers(rest, foreign.argument_names(compiled))
         launch.verdict = _rehearsed(
             found, lambda: plain(x, y, z, stream, function, *rest), recorded
@@ -107,25 +103,12 @@ def kept(compiled: Untyped) -> str:
 
 
 def _patch(compiled: Untyped, launch: Launch) -> Patch:
-    ptx, plan = str(compiled.asm.get("ptx", "")), launch.plan
+    shared = int(getattr(compiled.metadata, "shared", 0))
+    ptx = str(compiled.asm.get("ptx", ""))
     try:
-        made = patch(
-            bytes(compiled.asm["cubin"]),
-            compiled.name,
-            detail=plan.detail,
-            ptx=ptx,
-            language=launch.language,
-            lines=plan.lines,
-            functions=plan.functions,
-            max_overhead=plan.max_overhead,
-            shared=int(getattr(compiled.metadata, "shared", 0)),
-            untested=untested_asked(),
-        )
+        return made(bytes(compiled.asm["cubin"]), compiled.name, ptx, launch, shared=shared)
     except PatchError as error:
         raise PatchError(
             f"{compiled.name} can't be recorded in its machine code: {error} Mark it with "
             "level='source'."
         ) from error
-    for name in made.names:
-        intern(name)
-    return replace(made, kept=keep(made, compiled.name, ptx))

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from ikp.machine.control import SCOREBOARDS
+from ikp.machine.keeping import Scratch
 from ikp.machine.resources import P, span
 from ikp.machine.room import Room, Spare
-from ikp.machine.sequences import Scratch
 
 NO_BOARD = -1
 _T = TypeVar("_T", int, tuple[int, int])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from ikp.machine.chips import HOPPER, Chip
+from ikp.machine.keeping import Frame, Places
 from ikp.machine.resources import UR
 from ikp.machine.room import Room
-from ikp.machine.sequences import Frame, Places
 
 _CLOCKS = 4
 _LEAST = 4

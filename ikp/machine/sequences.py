@@ -16,7 +16,6 @@ is done where the kernel waits anyway: for what it loaded first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ikp.core import abi
@@ -24,6 +23,7 @@ from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, S
 from ikp.machine import forms
 from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
+from ikp.machine.keeping import Frame, Ground, Scratch
 from ikp.machine.ordering import reordered
 
 CELL: Final = "ikp_buffer"
@@ -39,80 +39,6 @@ _SLOT = {
 }
 """A slot header's fields, as seen from the first record."""
 _RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where a chip keeps what the entry reads: offsets in the constant bank 0."""
-
-    block: int = 0x0  # threads of a block: x, y, z
-    grid: int = 0xC  # blocks: x, y, z
-    grid_id: int = 0x30
-    descriptor: int = 0x208  # of global memory
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The uniform registers that a patched kernel keeps for its records from its entry on."""
-
-    descriptor: int  # two, the first even: what global memory is
-    records: int  # the address of the warp's first record
-    high: int  # the upper half of every address in the segment
-    room: int  # how many records there is room for; 0 where the warp records nothing
-    count: int  # how many it has made, those without room among them
-    entered: tuple[int, ...] = ()  # both clocks at the entry, in four; if none, they are stored
-    cell: int = 0  # where the cell stands in the constant bank 3
-    warps: int | None = None  # of each block, in one dimension; None where it is not fixed
-    places: Places = Places()
-
-    @property
-    def all(self) -> frozenset[int]:
-        """All of them."""
-        own = (self.records, self.high, self.room, self.count, *self.entered)
-        return frozenset((self.descriptor, self.descriptor + 1, *own))
-
-
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """Registers that are free where a warp finds its slot."""
-
-    cell: int  # two, the first even
-    sizes: int  # two, the first even
-    single: tuple[int, ...]
-    quads: tuple[int, ...]  # rows of four; with three, no store waits for another
-    predicate: int
-    scoreboard: int
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """What is free at one place, and used there alone.
-
-    A record is stored at once if its words are in a row: ``first`` a multiple of four, ``last`` two
-    behind it. Where ``last`` is one of the first two, or there is but one, it is stored in pieces.
-    """
-
-    first: int  # two registers, the first even: a record's tag and start
-    last: int  # a record's end; where the clock is read
-    address: int  # two registers, the first even
-    predicate: int
-    scoreboard: int
-    saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
-
-    @property
-    def in_a_row(self) -> bool:
-        """Whether one store can take a whole record."""
-        return self.first % 4 == 0 and self.last == self.first + 2
-
-    @property
-    def piecemeal(self) -> bool:
-        """Whether one word must be read by its store before another is made."""
-        return self.last in (self.first, self.first + 1)
-
-    @property
-    def busy(self) -> int:
-        """The mask of the scoreboard, which is held until stores have read their registers."""
-        return 1 << self.scoreboard
 
 
 def entry(frame: Frame, quad: int) -> list[Step]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from ikp.machine import sequences
 from ikp.machine.anchors import Anchor, anchor
+from ikp.machine.keeping import Ground
 from ikp.machine.room import Room, Spare
-from ikp.machine.sequences import Ground
 from ikp.machine.waits import load_waits
 
 _LOADS = {Anchor.LOAD, Anchor.COPY, Anchor.TMA_LOAD}

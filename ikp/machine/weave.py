@@ -20,10 +20,10 @@ from ikp.machine import forms, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
+from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
-from ikp.machine.sequences import Frame, Scratch
 from ikp.machine.shift import Before
 from ikp.machine.starting import start
 from ikp.machine.stretches import Point

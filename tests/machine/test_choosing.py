@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ikp.machine.choosing import Chooser, used
+from ikp.machine.keeping import Scratch
 from ikp.machine.resources import names
 from ikp.machine.room import Room
-from ikp.machine.sequences import Scratch
 from tests.machine.test_room import room
 
 pytestmark = pytest.mark.any_pins

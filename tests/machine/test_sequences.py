@@ -22,8 +22,8 @@ from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
+from ikp.machine.keeping import Frame, Ground, Scratch
 from ikp.machine.patch import patch
-from ikp.machine.sequences import Frame, Ground, Scratch
 from tests.machine.assembled import cubin
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 

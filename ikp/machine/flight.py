@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import BITS, table
+from ikp.machine.resources import BITS, UP, P, table
 from ikp.machine.sass import Instruction
 from ikp.machine.settling import settling
 from ikp.machine.underway import (
@@ -41,9 +41,16 @@ _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU"
 
 @dataclass(frozen=True)
 class Flight:
-    """What is under way before each instruction of one kernel."""
+    """What is under way before each instruction of one kernel.
+
+    Args:
+        liveness: the kernel.
+        at_once: whether predicates are taken to be read when an instruction issues. Compilers
+            overwrite those of stores and loads at once; it was not yet tried on a GPU.
+    """
 
     liveness: Liveness
+    at_once: bool = False
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
@@ -60,9 +67,12 @@ class Flight:
                     late |= each
                 known[state] = late & mask
             sets.append(known[state])
-        return table(
-            [late | soon for late, soon in zip(sets, settling(self.liveness), strict=True)]
-        )
+        return table([late | soon for late, soon in zip(sets, self.soon, strict=True)])
+
+    @cached_property
+    def soon(self) -> list[int]:
+        """What the last instructions have yet to write before each, told by no scoreboard."""
+        return settling(self.liveness)
 
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
@@ -83,7 +93,7 @@ class Flight:
         late = self.states[at][PRODUCTS]
         for each in self.states[at][UNTOLD:]:
             late |= each
-        return late & (_TAKEN - 1)
+        return (late | self.soon[at]) & (_TAKEN - 1)
 
     @cached_property
     def used(self) -> frozenset[int]:
@@ -114,6 +124,7 @@ class Flight:
         writes, reads, waits = (
             each.tolist() for each in (controls.writes, controls.reads, controls.waits)
         )
+        late = ~(P.all | UP.all) if self.at_once else -1
         steps: dict[int, Step] = {}
         for at, instruction in enumerate(code.instructions):
             opcode = instruction.opcode
@@ -122,16 +133,16 @@ class Flight:
                 ends |= awaited(opcode, instruction.rest)
             elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
-            own = effects[at]
+            own, operands = effects[at], effects[at].reads & late
             if writes[at] != NONE:
                 takes.append((writes[at], own.writes | _TAKEN))
                 # Without a scoreboard for its operands, only its result tells that they were read.
                 if reads[at] == NONE:
-                    takes.append((OPERANDS + writes[at], own.reads))
+                    takes.append((OPERANDS + writes[at], operands))
             if reads[at] != NONE:
-                takes.append((reads[at], own.reads | _TAKEN))
+                takes.append((reads[at], operands | _TAKEN))
             if writes[at] == reads[at] == NONE and _reads_late(instruction):
-                takes.append((queue(instruction.op), own.reads))
+                takes.append((queue(instruction.op), operands))
             if ends or takes:
                 joins = _joins(instruction, writes[at], reads[at])
                 steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)

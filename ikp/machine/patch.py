@@ -179,7 +179,7 @@ def _woven(
     untested: bool,
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
-    name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
+    name, room = code.flow.code.name, Room(code, counts[0] - RESERVED, untested)
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, cell, chip)
     if kept is None:

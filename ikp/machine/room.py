@@ -40,6 +40,7 @@ class Room:
 
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
+    untested: bool = False  # whether to count on what was not yet seen on a GPU
 
     @cached_property
     def allowed(self) -> list[int]:
@@ -51,7 +52,7 @@ class Room:
     @cached_property
     def flight(self) -> Flight:
         """What is still under way."""
-        return Flight(self.liveness)
+        return Flight(self.liveness, self.untested)
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:
@@ -91,9 +92,21 @@ class Room:
 
     def waited(self, place: int) -> Spare:
         """Return what is free before an instruction to who waits for all scoreboards there."""
+        return self._waited(self.liveness.table[place], place)
+
+    def left(self, place: int) -> Spare:
+        """Return what is free before an EXIT to those who leave there, and wait for all scoreboards.
+
+        Who stays needs its own registers, and those of the warp. Who leaves needs the EXIT's guard.
+        """
+        needed = table([self.liveness.effects[place].reads])[0]
+        needed[UR.first :] |= self.liveness.table[place][UR.first :]
+        return self._waited(needed, place)
+
+    def _waited(self, needed: NDArray[np.bool_], place: int) -> Spare:
         late = table([self.flight.lasting(place)])[0]
         none = np.zeros(SCOREBOARDS, np.bool_)
-        return self._spare(~(self.liveness.table[place] | late), self.allowed[place], none)
+        return self._spare(~(needed | late), self.allowed[place], none)
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
         own = free[R.columns][:limit]

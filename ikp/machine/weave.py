@@ -225,11 +225,8 @@ class Weaver:
             instruction: it.
             alone: whether all threads of every warp leave there.
         """
-        waits, spare = 0, self.room.at(at)
+        waits, spare = self._free_to_leave(at)
         rows = _rows(spare)
-        if not rows:
-            waits, spare = self.room.flight.held(at), self.room.waited(at)
-            rows = _rows(spare)
         if not rows:
             raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
@@ -244,6 +241,15 @@ class Weaver:
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*_unless_staying(instruction, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
+
+    def _free_to_leave(self, at: int) -> tuple[int, Spare]:
+        """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
+        held = self.room.flight.held(at)
+        ways = [(0, self.room.at), (held, self.room.waited)]
+        if self.untested:
+            ways.append((held, self.room.left))
+        made = ((waits, free(at)) for waits, free in ways)
+        return next((each for each in made if _rows(each[1])), (0, self.room.at(at)))
 
 
 def _rows(spare: Spare) -> list[int]:

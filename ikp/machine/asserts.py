@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ikp.machine.cubin import Cubin, Kernel
+from ikp.machine.cubin import Cubin
 from ikp.machine.effects import effects
 from ikp.machine.flow import Flow
 from ikp.machine.resources import bit, span

@@ -95,9 +95,9 @@ class Room:
         return self._waited(self.liveness.table[place], place)
 
     def left(self, place: int) -> Spare:
-        """Return what is free before an EXIT to those who leave there, and wait for all scoreboards.
+        """Return what is free before an EXIT to who leaves there, and waits for all scoreboards.
 
-        Who stays needs its own registers, and those of the warp. Who leaves needs the EXIT's guard.
+        Those who stay have registers of their own, and the warp's. Who leaves needs the guard.
         """
         needed = table([self.liveness.effects[place].reads])[0]
         needed[UR.first :] |= self.liveness.table[place][UR.first :]

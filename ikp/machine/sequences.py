@@ -141,14 +141,15 @@ def end(
         f.scaled(here, here, frame.records, _RECORD_BITS),
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
-        *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept, own)],
+        *[
+            each.when(room) if each.keeps else each
+            for each in _stored(frame, scratch, tag, kept, own)
+        ],
         *([] if saved is None else [f.restore(room, saved)]),
     ]
 
 
-def _stored(
-    frame: Frame, scratch: Scratch, tag: int, kept: int | None, own: bool
-) -> list[Step]:
+def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None, own: bool) -> list[Step]:
     """Return what stores a record's words."""
     f, first, last, here = forms, scratch.first, scratch.last, scratch.address
     begin = f.copy if own else f.from_uniform

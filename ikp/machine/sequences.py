@@ -131,6 +131,7 @@ def end(
         own: whether it is none, but one of each thread's own.
     """
     f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
+    stored = _stored(frame, scratch, tag, kept, own)
     return [
         f.clock(scratch.last),
         *([] if saved is None else [f.save(saved, room)]),
@@ -141,10 +142,7 @@ def end(
         f.scaled(here, here, frame.records, _RECORD_BITS),
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
-        *[
-            each.when(room) if each.keeps else each
-            for each in _stored(frame, scratch, tag, kept, own)
-        ],
+        *[each.when(room) if each.keeps else each for each in stored],
         *([] if saved is None else [f.restore(room, saved)]),
     ]
 

@@ -140,6 +140,7 @@ def patch(
             *chip.notes,
             *occupancy.cost(name, warps, before, count, chip),
             *unplaced,
+            *(places.left_out if DETAILS[detail] >= Level.LOOPS else ()),
             *weaver.notes,
         ),
         told=(*expected, *(each.told for each in places.choices if each.piece)),

@@ -13,7 +13,7 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flight import Flight
 from ikp.machine.handed import registers_at
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import UP, UR, P, R, table
+from ikp.machine.resources import UP, UR, P, R, bit, table
 
 RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
@@ -77,6 +77,12 @@ class Room:
         """The uniform registers that the kernel never names, without those no compiler names."""
         used, numbers = self.liveness.used, range(_FIRST_UNIFORM, self._uniform)
         return tuple(at for at in numbers if not used >> (UR.first + at) & 1)
+
+    @cached_property
+    def unused_own(self) -> tuple[int, ...]:
+        """Registers of each thread that the kernel never names, and that it always has."""
+        used, numbers = self.liveness.used | 1 << bit("R1"), range(min(self.allowed, default=0))
+        return tuple(at for at in numbers if not used >> (R.first + at) & 1)
 
     def at(self, place: int) -> Spare:
         """Return what is free before an instruction; see ``through``."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, sequences
+from ikp.machine import forms, own_frame, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
@@ -221,6 +221,7 @@ class Weaver:
         ]
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        steps = own_frame.fitted(steps, self.frame.own)
         return tuple(assemble(self.chip.fitted(steps), board, settled))
 
     def _exit(self, at: int, instruction: Instruction, alone: bool) -> Before:

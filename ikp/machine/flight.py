@@ -34,6 +34,8 @@ from ikp.machine.underway import (
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
+_AT_ONCE = P.all | UP.all
+"""Predicates are read when an instruction issues: compilers overwrite those of stores and loads."""
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
@@ -41,16 +43,9 @@ _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU"
 
 @dataclass(frozen=True)
 class Flight:
-    """What is under way before each instruction of one kernel.
-
-    Args:
-        liveness: the kernel.
-        at_once: whether predicates are taken to be read when an instruction issues. Compilers
-            overwrite those of stores and loads at once; it was not yet tried on a GPU.
-    """
+    """What is under way before each instruction of one kernel."""
 
     liveness: Liveness
-    at_once: bool = False
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
@@ -124,7 +119,6 @@ class Flight:
         writes, reads, waits = (
             each.tolist() for each in (controls.writes, controls.reads, controls.waits)
         )
-        late = ~(P.all | UP.all) if self.at_once else -1
         steps: dict[int, Step] = {}
         for at, instruction in enumerate(code.instructions):
             opcode = instruction.opcode
@@ -133,7 +127,7 @@ class Flight:
                 ends |= awaited(opcode, instruction.rest)
             elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
-            own, operands = effects[at], effects[at].reads & late
+            own, operands = effects[at], effects[at].reads & ~_AT_ONCE
             if writes[at] != NONE:
                 takes.append((writes[at], own.writes | _TAKEN))
                 # Without a scoreboard for its operands, only its result tells that they were read.

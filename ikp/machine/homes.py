@@ -28,9 +28,7 @@ class Home:
         return 1 << R.first + self.number if self.own else 0
 
 
-def homes(
-    places: Sequence[Place], uniform: Sequence[int], room: Room, own: bool
-) -> dict[int, Home | None]:
+def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[int, Home | None]:
     """Return where each place's start is kept, by its id: None where there is no register.
 
     What is taken of the threads' registers is free no more, in the room.
@@ -39,7 +37,6 @@ def homes(
         places: those that are recorded.
         uniform: uniform registers that nobody uses. Nested places have different ones.
         room: what is free where.
-        own: whether threads' own registers will do.
     """
     made: dict[int, Home | None] = {}
     around: list[Place] = []
@@ -53,7 +50,7 @@ def homes(
         if depth < len(uniform):
             made[id(place)] = Home(uniform[depth])
         else:
-            made[id(place)] = _taken(place, regions, room) if own else None
+            made[id(place)] = _taken(place, regions, room)
     return made
 
 

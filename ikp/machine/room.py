@@ -52,7 +52,7 @@ class Room:
     @cached_property
     def flight(self) -> Flight:
         """What is still under way."""
-        return Flight(self.liveness, self.untested)
+        return Flight(self.liveness)
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:

@@ -106,7 +106,7 @@ class Weaver:
 
     def _ranges(self) -> None:
         ranges = [each for each in self.places if each.end]
-        kept = homes(ranges, self._for_starts, self.room, self.untested)
+        kept = homes(ranges, self._for_starts, self.room)
         chosen = {id(each) for each in self.places if each.end and self._fits(each, kept)}
         found = [each for each in self.places if id(each) in chosen]
         stores = {_Site.of(each.end) for each in found if each.end}
@@ -252,9 +252,7 @@ class Weaver:
     def _free_to_leave(self, at: int) -> tuple[int, Spare]:
         """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
         held = self.room.flight.held(at)
-        ways = [(0, self.room.at), (held, self.room.waited)]
-        if self.untested:
-            ways.append((held, self.room.left))
+        ways = ((0, self.room.at), (held, self.room.waited), (held, self.room.left))
         made = ((waits, free(at)) for waits, free in ways)
         return next((each for each in made if _rows(each[1])), (0, self.room.at(at)))
 

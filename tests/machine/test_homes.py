@@ -55,7 +55,7 @@ def reached(flow, start: Point, end: Point) -> set[int]:
 def test_nobody_touches_a_thread_s_own_register_while_a_start_is_in_it(name: str) -> None:
     places, room = ranges(name)
     effects, flow = room.liveness.effects, room.liveness.flow
-    made = homes(places, [], room, own=True)
+    made = homes(places, [], room)
     taken = {id(each): made[id(each)] for each in places if made[id(each)]}
     assert len(taken) > 4
     inside = {id(each): reached(flow, each.start, each.end) for each in places}
@@ -74,7 +74,7 @@ def test_nobody_touches_a_thread_s_own_register_while_a_start_is_in_it(name: str
 @pytest.mark.parametrize("name", KERNELS)
 def test_ranges_in_one_another_have_different_registers(name: str) -> None:
     places, room = ranges(name)
-    made, around = homes(places, [60], room, own=True), list[Home | None]()
+    made, around = homes(places, [60], room), list[Home | None]()
     for _, place, opens in marks(places):
         if opens:
             around.append(made[id(place)])
@@ -83,21 +83,17 @@ def test_ranges_in_one_another_have_different_registers(name: str) -> None:
         else:
             around.remove(made[id(place)])
     assert Home(60) in made.values()
-    assert all(each is None or not each.own for each in homes(places, [60], room, False).values())
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_records_with_such_starts_overwrite_nothing_in_flight(name: str, monkeypatch) -> None:
     made = code(name).compiled
-    before = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"], untested=True)
+    before = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
     monkeypatch.setattr(Weaver, "_for_starts", property(lambda self: []))
-    after = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"], untested=True)
+    after = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
     plain, ours = (hazards(code_of(each, made.name)) for each in (made.asm["cubin"], after.cubin))
     assert ours == plain
     assert len(after.names) > len(before.names) // 2
-    with_none = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
-    assert with_none.names == (made.name,)
-    assert all("no uniform register" in note for note in with_none.notes)
 
 
 @pytest.mark.parametrize(("first", "last"), [(24, 26), (24, 29), (26, 26), (26, 27)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -126,11 +126,7 @@ def plan(
             "detail='waits' shows what the machine code waits for: use it with level='machine', "
             f"not level={level!r}."
         )
-    if names and level != "machine":
-        raise UsageError(
-            f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
-            "marks each call of a helper."
-        )
+    _check_functions(names, level)
     if check and level != "machine":
         raise UsageError(
             f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
@@ -138,10 +134,6 @@ def plan(
         )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
-    if wrong := [name for name in names if not name.isidentifier()]:
-        raise UsageError(
-            f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
-        )
     if texts and level == "scheduled":
         raise UsageError(
             "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
@@ -154,6 +146,18 @@ def plan(
         max_overhead=max_overhead,
         check=check,
     )
+
+
+def _check_functions(names: Sequence[str], level: str) -> None:
+    if names and level != "machine":
+        raise UsageError(
+            f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
+            "marks each call of a helper."
+        )
+    if wrong := [name for name in names if not name.isidentifier()]:
+        raise UsageError(
+            f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
+        )
 
 
 def _check_budget(most: float, level: str) -> None:

@@ -44,10 +44,9 @@ from ikp.session.options import CLOCKS
 @click.option(
     "--level",
     type=click.Choice(["source", "scheduled", "machine"]),
-    default="source",
-    show_default=True,
     help="Put marks where the author wrote an operation, where the compiler moved it, or into the "
-    "finished machine code (sm_90).",
+    "finished machine code, where they change nothing else.  [default: machine on H100 and H200; "
+    "source elsewhere, and for what can't be marked there]",
 )
 @click.option(
     "--max-overhead",

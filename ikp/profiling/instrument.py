@@ -20,7 +20,7 @@ def instrument(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
     functions: str | Iterable[str] | None = None,
-    level: str = "source",
+    level: str | None = None,
     max_overhead: float | None = None,
     check: bool = False,
     ttgir: str | PathLike[str] | None = None,
@@ -45,8 +45,8 @@ def instrument(
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them;
             with level="machine", each thing that their code does where it stands together.
         functions: also mark the code of these functions, as lines are; with level="machine".
-        level: where marks go: "source", "scheduled" (after the compiler's scheduling), "machine":
-            into the finished machine code (sm_90), where they change nothing else.
+        level: where marks go: "machine": the finished machine code, where they change nothing else;
+            "source"; "scheduled", after the compiler's scheduling. None: machine, or else source.
         max_overhead: with level="machine", the ratio to the plain kernel's time to stay within, by
             an estimate: marks beyond it are left out, the finest first, and told.
         check: with level="machine", compare what the kernel writes with and without records, bit

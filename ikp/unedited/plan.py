@@ -12,6 +12,8 @@ from ikp.errors import UsageError
 _DETAILS = ("kernel", "loops", "waits", "ops")
 """Each marks what the ones before it mark, and more."""
 _LEVELS = ("source", "scheduled", "machine")
+BEST = "best"
+"""The level where none is asked for: "machine" for what is compiled and can be; else "source"."""
 
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
@@ -95,7 +97,7 @@ class Plan:
 def plan(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
-    level: str = "source",
+    level: str | None = "source",
     functions: str | Iterable[str] | None = None,
     max_overhead: float | None = None,
     *,
@@ -107,7 +109,8 @@ def plan(
         detail: "kernel", "loops", "waits" (with level="machine") or "ops"; None is "loops", or
             "kernel" where lines or functions are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
-        level: "source", "scheduled" or "machine".
+        level: "source", "scheduled" or "machine"; None is "machine" where that can be, else
+            "source", and only "machine" where something else here needs it.
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
         check: compare results with the plain kernel's, with level="machine".
@@ -118,7 +121,11 @@ def plan(
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     names = (functions,) if isinstance(functions, str) else tuple(functions or ())
     detail = detail or ("kernel" if texts or names else "loops")
-    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, _LEVELS)):
+    if level is None:
+        needed = detail == "waits" or names or check or max_overhead is not None
+        level = "machine" if needed else BEST
+    levels = (*_LEVELS, BEST)
+    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, levels)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
     if detail == "waits" and level != "machine":

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,7 +165,7 @@ class Launches:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
-        label, plan = kernel.__name__, self.launcher.plan
+        label, plan = kernel.__name__, replace(self.launcher.plan, level="machine")
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
             options = {**patched.shape(grid, warps, most), **self.launcher.buffer}

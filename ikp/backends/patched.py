@@ -7,6 +7,7 @@ before a launch. So each stream has a module of its own: launches that overlap n
 from __future__ import annotations
 
 import math
+import os
 import threading
 import warnings
 from collections import Counter
@@ -271,6 +272,7 @@ def made(
     launch: Launch,
     *,
     shared: int,
+    shown: str = "",
     block: tuple[int, int, int] | None = None,
 ) -> Patch:
     """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
@@ -281,12 +283,15 @@ def made(
         ptx: its PTX, where that is known.
         launch: the first one.
         shared: bytes of shared memory that a block has.
+        shown: what traces call the kernel, where that is another name.
         block: threads of a block, where the kernel does not say.
 
     Raises:
-        PatchError: it can't be patched.
+        PatchError: it can't be patched, or is not to be.
         KernelError: what was chosen has no code in it.
     """
+    if os.environ.get("IKP_PATCH") == "0":
+        raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
     patched = patch(
         code,
@@ -302,7 +307,7 @@ def made(
         untested=untested_asked(),
     )
     for each in patched.names:
-        intern(each)
+        intern(each, shown if each == name else "")
     return replace(patched, kept=keep(patched, name, ptx))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,10 +44,9 @@ from ikp.session.options import CLOCKS
 @click.option(
     "--level",
     type=click.Choice(["source", "scheduled", "machine"]),
-    default="source",
-    show_default=True,
     help="Put marks where the author wrote an operation, where the compiler moved it, or into the "
-    "finished machine code (sm_90).",
+    "finished machine code, where they change nothing else.  [default: machine on H100 and H200; "
+    "source elsewhere, and for what can't be marked there]",
 )
 @click.option(
     "--max-overhead",
@@ -57,6 +57,7 @@ from ikp.session.options import CLOCKS
 )
 @click.option(
     "--check",
+    "check_results",
     is_flag=True,
     help="Compare each kernel's results with and without records, bit for bit: its first recorded "
     "launch runs three times (level machine).",
@@ -114,24 +115,11 @@ from ikp.session.options import CLOCKS
 def command(
     module: bool,
     code: bool,
-    detail: str | None,
-    lines: tuple[str, ...],
-    functions: tuple[str, ...],
-    level: str,
-    max_overhead: float | None,
-    check: bool,
-    mode: str,
-    kernel: str | None,
-    launch: str,
-    clock: str,
-    blocks: str | None,
-    warps: str | None,
     out: Path | None,
     force: bool,
-    buffer_mib: int | None,
-    memory_mib: int,
     target: str,
     args: tuple[str, ...],
+    **chosen: Any,
 ) -> None:
     """Run TARGET as python would, and profile its kernels.
 
@@ -150,24 +138,7 @@ def command(
         raise UsageError("-m and -c say two things of TARGET: give one.")
     form = ["-m"] if module else ["-c"] if code else []
     path = _of_rank((out or Path(f"ikp-{_stem(target, *form)}.pftrace")).absolute())
-    options = Options(
-        path=str(path),
-        force=force or out is None,
-        detail=detail,
-        lines=lines,
-        functions=functions,
-        level=level,
-        max_overhead=max_overhead,
-        check_results=check,
-        mode=mode,
-        kernel=kernel,
-        launch=launch,
-        clock=clock,
-        blocks=blocks,
-        warps=warps,
-        buffer_mib=buffer_mib,
-        memory_mib=memory_mib,
-    )
+    options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
     missing = not form and target != "-" and not Path(target).exists()
     if missing:  # Python says so, too

@@ -210,8 +210,7 @@ def copy_within(target: int, source: int, nbytes: int, stream: int) -> None:
 def write(target: int, words: tuple[int, int], stream: int) -> None:
     """Write two words of 64 bits to the device's memory, in the order of a stream.
 
-    The values go with the call: a CUDA graph that is captured writes them at each replay. And no
-    copy shows in other profilers, which take a copy inside a launch for the launch itself.
+    The values go with the call: a CUDA graph that is captured writes them at each replay.
 
     Raises:
         PatchError: the driver refuses.
@@ -268,21 +267,6 @@ def free(address: int) -> None:
         PatchError: the driver refuses.
     """
     _checked(_driver().cuMemFree_v2(ctypes.c_uint64(address)), "free memory")
-
-
-def copy_on_device(target: int, source: int, nbytes: int) -> None:
-    """Copy from the device to the device, and wait for it.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    _checked(
-        _driver().cuMemcpyDtoD_v2(
-            ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
-        ),
-        "copy on the device",
-    )
-    wait()
 
 
 def copy_to_host(target: int, source: int, nbytes: int) -> None:

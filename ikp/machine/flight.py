@@ -2,7 +2,8 @@
 
 A register may be dead and yet not be free: a load that nobody needs still writes it, a store that
 was issued still reads it. Such an instruction takes a scoreboard, and whoever waits for that one
-ends it. A warpgroup's product takes none: its registers are its own until the wait for all of them.
+ends it. A warpgroup's product takes none: its registers are its own from the instruction that hands
+them over until the wait for all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import BITS, UP, P, table
+from ikp.machine.resources import BITS, bit, table
 from ikp.machine.sass import Instruction
 from ikp.machine.settling import settling
 from ikp.machine.underway import (
@@ -34,11 +35,14 @@ from ikp.machine.underway import (
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
-_AT_ONCE = P.all | UP.all
-"""Predicates are read when an instruction issues: compilers overwrite those of stores and loads."""
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
+_LATE_TOO = {
+    *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
+    *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD"),
+}
+"""So may those of these, which wait for a place in a queue: compilers say when they were read."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +129,11 @@ class Flight:
             ends, takes = waits[at], list[tuple[int, int]]()
             if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
                 ends |= awaited(opcode, instruction.rest)
+            elif opcode.startswith("WARPGROUP.ARRIVE"):
+                takes.append((PRODUCTS, self._handed_over(at) | _TAKEN))
             elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
-            own, operands = effects[at], effects[at].reads & ~_AT_ONCE
+            own, operands = effects[at], effects[at].reads & ~_at_once(instruction)
             if writes[at] != NONE:
                 takes.append((writes[at], own.writes | _TAKEN))
                 # Without a scoreboard for its operands, only its result tells that they were read.
@@ -142,6 +148,25 @@ class Flight:
                 steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
         return steps
 
+    def _handed_over(self, at: int) -> int:
+        """Return the registers of the products that follow: theirs once the warpgroup has arrived.
+
+        To write one behind that, before a product that only overwrites it, was seen to change the
+        product.
+        """
+        code, found = self.liveness.flow.code.instructions, 0
+        work, seen = [at + 1], set[int]()
+        while work:
+            here = work.pop()
+            if here in seen or here >= len(code) or code[here].opcode.startswith("WARPGROUP."):
+                continue
+            seen.add(here)
+            if "GMMA" in code[here].opcode:
+                own = self.liveness.effects[here]
+                found |= own.reads | own.writes
+            work += self.liveness.flow.after[here]
+        return found
+
     @cached_property
     def states(self) -> list[State]:
         """What is under way before each instruction, its own waits not yet done."""
@@ -155,5 +180,12 @@ def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int]
     return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
 
 
+def _at_once(instruction: Instruction) -> int:
+    """Return what is read when an instruction issues: its guard. Compilers overwrite it at once."""
+    guard = instruction.guard.lstrip("!")
+    return 1 << bit(guard) if guard[-1:].isdigit() else 0
+
+
 def _reads_late(instruction: Instruction) -> bool:
-    return instruction.op.startswith(_LATE) and not instruction.never_runs
+    late = instruction.op.startswith(_LATE) or instruction.op in _LATE_TOO
+    return late and not instruction.never_runs

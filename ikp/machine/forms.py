@@ -106,26 +106,6 @@ def scaled(into: int, source: int, uniform: int, bits: int) -> Step:
     return Step(low, 0x0F8E00FF | bits << 11, reads=_r(source) | _u(uniform), writes=_r(into))
 
 
-def subtract_uniform(into: int, source: int, uniform: int) -> Step:
-    """Subtract a uniform register."""
-    low = 0x7C10 | into << 16 | source << 24 | uniform << 32 | _MINUS
-    return Step(low, 0x0FFFE0FF, reads=_r(source) | _u(uniform), writes=_r(into))
-
-
-def sum_of(into: int, source: int, other: int) -> Step:
-    """Add two registers."""
-    low = 0x7210 | into << 16 | source << 24 | other << 32
-    return Step(low, 0x07FFE0FF, reads=_r(source) | _r(other), writes=_r(into))
-
-
-def multiply_add(into: int, factor: int, uniform: int, addend: int) -> Step:
-    """Multiply a register by a uniform one, and add a register."""
-    low = 0x7C24 | into << 16 | factor << 24 | uniform << 32
-    return Step(
-        low, 0x0F8E0200 | addend, reads=_r(factor) | _r(addend) | _u(uniform), writes=_r(into)
-    )
-
-
 def multiply(into: int, factor: int, other: int, addend: int) -> Step:
     """Multiply two registers, and add a third."""
     low = 0x7224 | into << 16 | factor << 24 | other << 32
@@ -133,31 +113,10 @@ def multiply(into: int, factor: int, other: int, addend: int) -> Step:
     return Step(low, 0x078E0200 | addend, reads=reads, writes=_r(into))
 
 
-def multiply_uniform(into: int, factor: int, other: int) -> Step:
-    """Multiply two uniform registers."""
-    low = 0x72A4 | into << 16 | factor << 24 | other << 32
-    reads = _u(factor) | _u(other)
-    return Step(low, 0x0F8E023F, reads=reads, writes=_u(into), time=_UNIFORM_TIME)
-
-
 def shift_right(into: int, source: int, bits: int) -> Step:
     """Shift to the right, with zeros from the left."""
     low = 0x7819 | into << 16 | RZ << 24 | bits << 32
     return Step(low, 0x00011600 | source, reads=_r(source), writes=_r(into))
-
-
-def shift_uniform_right(into: int, source: int, bits: int) -> Step:
-    """Shift a uniform register to the right, with zeros from the left."""
-    low = 0x7899 | into << 16 | URZ << 24 | bits << 32
-    return Step(low, 0x08011600 | source, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
-
-
-def any_bit(into: int, source: int, mask: int) -> Step:
-    """Set a predicate: whether any bit of the mask is set."""
-    low = 0x7812 | RZ << 16 | source << 24 | mask << 32
-    return Step(
-        low, 0x0780C0FF | into << 17, reads=_r(source), writes=_p(into), time=_PREDICATE_TIME
-    )
 
 
 def elect(into: int) -> Step:

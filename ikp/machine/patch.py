@@ -17,7 +17,7 @@ from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chips import Chip, chip_of
 from ikp.machine.chosen import Lines
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
@@ -87,8 +87,7 @@ def patch(
         functions: names of functions, whose lines are chosen.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so, too, for chips on which that was never run, and in ways that
-            were not seen to be right.
+        untested: whether to do so for chips on which that was never run, in ways not seen right.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -98,6 +97,34 @@ def patch(
     file = Cubin.read(cubin)
     kernel = file.kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
+    code = _code(file, cubin, kernel, untested)
+    size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
+    warps = occupancy.warps_of(math.prod(size)) if size else None
+    counts = occupancy.register_counts(before, warps, chip)
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions))
+    unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
+    wanted, expected = places.at(DETAILS[detail]), list[str]()
+    if max_overhead is not None:
+        pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
+        wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
+    setting = _Setting(add_constant(file, CELL, CELL_BYTES), size, language, chip, untested)
+    tried = [before] if hands_over(code.flow) else counts
+    count, weaver, added = _woven(code, _named(wanted), tried, setting)
+    if count > before:
+        set_registers(file, name, count)
+    ours = tuple(_ours(insert(file, name, added)))
+    cost = occupancy.cost(name, warps, before, count, chip)
+    return Patch(
+        *(file.write(), tuple(weaver.names), warps or 0, (before, count), _even(weaver.most)),
+        notes=(*chip.notes, *cost, *unplaced, *weaver.notes),
+        told=(*expected, *(each.told for each in places.choices if each.piece)),
+        ours=ours,
+    )
+
+
+def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness:
+    """Return a kernel's instructions, and what each leaves alive."""
+    name = kernel.name
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
@@ -108,44 +135,7 @@ def patch(
             f"{name} calls code that is not in its file (printf): which registers that uses is "
             "not known."
         )
-    size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
-    warps = occupancy.warps_of(math.prod(size)) if size else None
-    counts = occupancy.register_counts(before, warps, chip)
-    places = Places(code.flow, ptx, tuple(lines), tuple(functions))
-    unplaced = _unplaced(places)
-    wanted, expected = places.at(DETAILS[detail]), list[str]()
-    if max_overhead is not None:
-        pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
-        wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
-    count, weaver, added = _woven(
-        code,
-        _named(wanted),
-        [before] if hands_over(code.flow) else counts,
-        cell=add_constant(file, CELL, CELL_BYTES),
-        size=size,
-        language=language,
-        chip=chip,
-        untested=untested,
-    )
-    if count > before:
-        set_registers(file, name, count)
-    moved = insert(file, name, added)
-    return Patch(
-        cubin=file.write(),
-        names=tuple(weaver.names),
-        warps=warps or 0,
-        registers=(before, count),
-        most=_even(weaver.most),
-        notes=(
-            *chip.notes,
-            *occupancy.cost(name, warps, before, count, chip),
-            *unplaced,
-            *(places.left_out if DETAILS[detail] >= Level.LOOPS else ()),
-            *weaver.notes,
-        ),
-        told=(*expected, *(each.told for each in places.choices if each.piece)),
-        ours=tuple(_ours(moved)),
-    )
+    return code
 
 
 def _ours(moved: Shift) -> Iterator[tuple[int, int]]:
@@ -171,40 +161,35 @@ def _unplaced(places: Places) -> list[str]:
     return [*missing, *overlapping]
 
 
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a kernel's records depend on beside its code."""
+
+    cell: int  # where the cell stands in the constant bank 3
+    size: list[int]  # threads of a block; [] where that is not known
+    language: Language
+    chip: Chip
+    untested: bool
+
+
 def _woven(
-    code: Liveness,
-    places: list[Place],
-    counts: list[int],
-    *,
-    cell: int,
-    size: list[int],
-    language: Language,
-    chip: Chip,
-    untested: bool,
+    code: Liveness, places: list[Place], counts: list[int], setting: _Setting
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
-    name, room = code.flow.code.name, Room(code, counts[0] - RESERVED, untested)
+    room, size = Room(code, counts[0] - RESERVED, setting.untested), setting.size
+    name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, cell, chip)
+    kept = frame(room, one_way, setting.cell, setting.chip)
     if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
-    weaver = Weaver(room, kept, places, full, chip, untested)
+    weaver = Weaver(room, kept, places, full, setting.chip, setting.untested)
     try:
-        return counts[0], weaver, weaver.woven(name, language)
+        return counts[0], weaver, weaver.woven(name, setting.language)
     except NoRoomError:
         if not counts[1:]:
             raise
-        return _woven(
-            code,
-            places,
-            counts[1:],
-            cell=cell,
-            size=size,
-            language=language,
-            chip=chip,
-            untested=untested,
-        )
+        return _woven(code, places, counts[1:], setting)
 
 
 def _even(records: int | None) -> int | None:

@@ -73,7 +73,8 @@ class DeviceMemory:
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Copy on the device, and wait for it."""
-        cuda.copy_on_device(target, source, nbytes)
+        cuda.copy_within(target, source, nbytes, 0)
+        cuda.wait()
 
     def read(self, address: int, nbytes: int) -> bytes:
         """Return what stands there."""

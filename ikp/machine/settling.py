@@ -1,8 +1,8 @@
-"""What the last instructions have yet to write, though no scoreboard tells when.
+"""What the last instructions have yet to write or to read, though no scoreboard tells when.
 
 Most take a few cycles, less than any jump. A warp's product on the tensor cores takes two dozen:
 what it has yet to write goes along with control. A register of it that nobody reads is dead, and
-not free.
+not free. It reads for some cycles, too: compilers overwrite its operands after seven or more.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ _SLOW: Final = 64
 """The same of a product, or of a sum in 64 bits: compilers let 24 to 33 pass until they read it."""
 _TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
 
+_READS: Final = 16
+"""Cycles after which a product has read its operands, with a margin."""
+
 Pending = dict[int, int]
-"""Registers that are still to be written, and in how many cycles they are."""
+"""Registers that are still to be written or read, and in how many cycles they are."""
 
 
 def settling(liveness: Liveness) -> list[int]:
-    """Return which registers are still to be written before each instruction, as bits."""
+    """Return which registers are still to be written or read before each instruction, as bits."""
     graph, effects = liveness.flow.graph, liveness.effects
     stalls = liveness.flow.code.controls.stalls.tolist()
     code = liveness.flow.code.instructions
-    times = [_SLOW if _TAKES_LONG.match(each.op) else _PIPELINE for each in code]
+    slow = [bool(_TAKES_LONG.match(each.op)) for each in code]
     made = [0] * len(code)
 
     def through(number: int, entering: Pending) -> Pending:
@@ -36,7 +39,10 @@ def settling(liveness: Liveness) -> list[int]:
         for at in range(graph.blocks[number].first, graph.blocks[number].end):
             made[at] |= _members(mask for mask, until in pending.items() if until > now)
             if written := effects[at].writes:
-                pending[written] = max(pending.get(written, 0), now + times[at])
+                time = _SLOW if slow[at] else _PIPELINE
+                pending[written] = max(pending.get(written, 0), now + time)
+            if slow[at] and (read := effects[at].reads):
+                pending[read] = max(pending.get(read, 0), now + _READS)
             now += max(stalls[at], 1)
         return {mask: until - now for mask, until in pending.items() if until > now}
 

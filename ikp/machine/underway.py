@@ -13,7 +13,7 @@ PRODUCTS = SCOREBOARDS
 """The place of warpgroups' products, after those of the scoreboards."""
 OPERANDS = SCOREBOARDS + 1
 """The first of six places, one for each scoreboard: operands that it tells of by the way."""
-QUEUES = ("STG", "STS", "LDS", "LDGSTS")
+QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
 """Instructions that read their registers in the order of their issue, each kind apart."""
 UNTOLD = OPERANDS + SCOREBOARDS
 """The first of the places of what is read with no scoreboard: one for each queue, where it ends

@@ -20,7 +20,7 @@ def instrument(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
     functions: str | Iterable[str] | None = None,
-    level: str = "source",
+    level: str | None = None,
     max_overhead: float | None = None,
     check: bool = False,
     ttgir: str | PathLike[str] | None = None,
@@ -31,58 +31,53 @@ def instrument(
     """Return a kernel that launches as ``kernel`` does, with ranges that nobody wrote.
 
     Each launch inside an open session records into a buffer of its own, which is passed aside: the
-    launch is written as before. Outside a session the kernel runs as it is::
+    launch is written as before. Outside a session the kernel runs as it is, and ``kernel`` stays::
 
         marked = ikp.instrument(matmul)
         with ikp.profile("matmul.pftrace") as prof:
             marked[grid](a, b, c, M, N, K, BLOCK=64)
 
-    ``kernel`` stays as it is, and so does the code that is compiled for it.
-
     Args:
-        kernel: a ``@triton.jit`` or ``@gluon.jit`` function, autotuned or with heuristics or not.
-            An autotuner tries its configurations without marks.
-        detail: "kernel" marks the kernel and warp-specialised partitions, "loops" also each loop
-            and iteration, "waits" (with level="machine") also what the code waits for, "ops" also
-            each load, store, dot, copy, wait, barrier and call of a helper. None is "loops", or
-            "kernel" where ``lines`` or ``functions`` are chosen.
-        lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them.
-            With level="machine", a range for each thing that their code does where it stands
-            together ("load: wait @file.py:88").
+        kernel: a ``@triton.jit`` or ``@gluon.jit`` function; its autotuner tries without marks.
+        detail: "kernel" (and warp-specialised partitions), "loops" (also each iteration), "waits"
+            (level="machine": also what it waits for), "ops" (also each load, store, dot, copy,
+            barrier, call of a helper). None: "loops"; "kernel" where lines or functions are chosen.
+        lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them;
+            with level="machine", each thing that their code does where it stands together.
         functions: also mark the code of these functions, as lines are; with level="machine".
-        level: "source" puts marks where the author wrote the operation, "scheduled" where the
-            compiler's scheduling moved it, "machine" into the kernel's finished machine code
-            (sm_90), where they change nothing else.
-        max_overhead: with level="machine", what recording may make of the kernel's time: with 1.05,
-            5 % more. Marks that would cost more by an estimate from the machine code are left out,
-            the finest first, and told.
+        level: where marks go: "machine": the finished machine code, where they change nothing else;
+            "source"; "scheduled", after the compiler's scheduling. None: machine, or else source.
+        max_overhead: with level="machine", the ratio to the plain kernel's time to stay within, by
+            an estimate: marks beyond it are left out, the finest first, and told.
         check: with level="machine", compare what the kernel writes with and without records, bit
-            for bit, at its first recorded launch, which then runs three times. Not for kernels that
-            wait for other launches, or that write memory which no argument points to.
-        ttgir: a file of TritonGPU IR with records placed by hand, in place of all marks. Where it
-            does not exist, a launch writes the kernel's IR there, to be edited: a line
-            ``ikp.start "name"`` begins a range, ``ikp.end "name"`` ends it.
+            for bit, at its first recorded launch, which runs three times: not for kernels that wait
+            for other launches, or write memory which no argument points to.
+        ttgir: a file of TritonGPU IR with records placed by hand (``ikp.start "name"``, ``ikp.end
+            "name"``), in place of all marks. A launch writes it, to be edited, where there is none.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
-        prof: the session that records; None takes the one that is open when the kernel is launched:
-            this thread's or asyncio task's own; or else the main thread's.
+        prof: the session that records; None is the one open at the launch: this thread's or asyncio
+            task's own, or else the main thread's.
         buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
 
     Raises:
         UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
-        KernelError: the kernel can't be marked: it calls ``ikp.init`` itself, or its source is not
-            available. At a launch: the chosen lines hold none of its statements.
-        PatchError: at a launch: with level="machine", the machine code, or the chip, is not known
-            well enough, or the chosen lines have no code in it.
-        CheckError: at a launch: with check=True, the kernel computes something else with records.
+        KernelError: it calls ``ikp.init`` itself, or has no source. At a launch: the chosen lines
+            hold none of its statements.
+        PatchError: at a launch, level="machine": the machine code or chip is not known well enough.
+        CheckError: at a launch, check=True: the kernel computes something else with records.
     """
     marks = plan(detail, lines, level, functions, max_overhead, check=check)
     if ttgir is not None:
         marks = Plan(level="scheduled", ttgir=str(ttgir))
     chosen = span(launches)
     session = (lambda: prof) if prof is not None else current
+    return _marked(kernel, marks, launches=chosen, session=session, buffer=buffer)
+
+
+def _marked(kernel: Any, marks: Plan, **options: Any) -> Any:
     for backend in registry.imported():
         if hasattr(backend, "mark"):
-            marked = backend.mark(kernel, marks, launches=chosen, session=session, buffer=buffer)
+            marked = backend.mark(kernel, marks, **options)
             if marked is not None:
                 return marked
     raise not_a_kernel(kernel)

@@ -108,7 +108,7 @@ def _recording(trace: Trace) -> str:
 
 def _launches(session: profile, launcher: Watched, options: Options) -> list[str]:
     """Say which launches were recorded, and why others were not."""
-    from ikp.unedited.plan import NOT_NAMED
+    from ikp.unedited.plan import BEST, NOT_NAMED
 
     others = [name for name, why in launcher.plain if why == NOT_NAMED]
     named = [name for name, why in launcher.plain if why != NOT_NAMED]
@@ -124,7 +124,7 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         parts = [f"{name}: {recorded} of {total} launches recorded"]
         parts += [f"{count} {why}" for why, count in plain.items()]
         used = session.facts.get(f"marks in {name}", str(launcher.plan))
-        if used != str(launcher.plan):
+        if launcher.plan.level != BEST and used != str(launcher.plan):
             parts.append(f"marked at {used}: the compiler refused marks in its source")
         lines.append("; ".join(parts))
         if verdict := session.facts.get(f"check of {name}"):
@@ -135,5 +135,6 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         libraries = ", ".join(sorted(launcher.aside))
         lines.append(f"kernels of {libraries} run plain: choose some with --kernel.")
     if launcher.recorded:
-        lines.append(f"marks: {launcher.plan}.")
+        ways = {session.facts.get(f"marks in {name}", ""): None for name in launcher.recorded}
+        lines.append(f"marks: {'; '.join(ways) if launcher.plan.level == BEST else launcher.plan}.")
     return lines

@@ -19,7 +19,7 @@ from ikp.errors import IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
-from ikp.running.startup.sitecustomize import say
+from ikp.running.startup.sitecustomize import driven, say
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -38,7 +38,7 @@ class Options:
     functions: tuple[str, ...]
     max_overhead: float | None
     check_results: bool
-    level: str
+    level: str | None
     mode: str
     kernel: str | None
     launch: str
@@ -140,7 +140,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
     stepped_in = ExitStack()
     stepped_in.enter_context(launcher.stepping_in())
-    if launcher.plan.level == "machine" and not forked:
+    if driven(options.level) and not forked:
         _beside(launcher, stepped_in)
     frames.hide()
     return Recording(options, launcher, session, stepped_in)

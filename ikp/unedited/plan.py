@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -12,6 +12,8 @@ from ikp.errors import UsageError
 _DETAILS = ("kernel", "loops", "waits", "ops")
 """Each marks what the ones before it mark, and more."""
 _LEVELS = ("source", "scheduled", "machine")
+BEST = "best"
+"""The level where none is asked for: "machine" for what is compiled and can be; else "source"."""
 
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
@@ -95,7 +97,7 @@ class Plan:
 def plan(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
-    level: str = "source",
+    level: str | None = "source",
     functions: str | Iterable[str] | None = None,
     max_overhead: float | None = None,
     *,
@@ -107,7 +109,8 @@ def plan(
         detail: "kernel", "loops", "waits" (with level="machine") or "ops"; None is "loops", or
             "kernel" where lines or functions are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
-        level: "source", "scheduled" or "machine".
+        level: "source", "scheduled" or "machine"; None is "machine" where that can be, else
+            "source", and only "machine" where something else here needs it.
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
         check: compare results with the plain kernel's, with level="machine".
@@ -118,7 +121,11 @@ def plan(
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     names = (functions,) if isinstance(functions, str) else tuple(functions or ())
     detail = detail or ("kernel" if texts or names else "loops")
-    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, _LEVELS)):
+    if level is None:
+        needed = detail == "waits" or names or check or max_overhead is not None
+        level = "machine" if needed else BEST
+    levels = (*_LEVELS, BEST)
+    for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, levels)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
     if detail == "waits" and level != "machine":
@@ -126,11 +133,7 @@ def plan(
             "detail='waits' shows what the machine code waits for: use it with level='machine', "
             f"not level={level!r}."
         )
-    if names and level != "machine":
-        raise UsageError(
-            f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
-            "marks each call of a helper."
-        )
+    _check_functions(names, level)
     if check and level != "machine":
         raise UsageError(
             f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
@@ -138,10 +141,6 @@ def plan(
         )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
-    if wrong := [name for name in names if not name.isidentifier()]:
-        raise UsageError(
-            f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
-        )
     if texts and level == "scheduled":
         raise UsageError(
             "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
@@ -154,6 +153,18 @@ def plan(
         max_overhead=max_overhead,
         check=check,
     )
+
+
+def _check_functions(names: Sequence[str], level: str) -> None:
+    if names and level != "machine":
+        raise UsageError(
+            f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
+            "marks each call of a helper."
+        )
+    if wrong := [name for name in names if not name.isidentifier()]:
+        raise UsageError(
+            f"functions={wrong[0]!r} is no name of a function: write it alone, as def does."
+        )
 
 
 def _check_budget(most: float, level: str) -> None:

@@ -171,8 +171,12 @@ _names: dict[int, str] = {}
 """Region names seen while kernels were traced in this process, of all DSLs."""
 
 
-def intern(name: object) -> tuple[int, str]:
+def intern(name: object, shown: str = "") -> tuple[int, str]:
     """Return the id of a region's name, and the name, and remember both.
+
+    Args:
+        name: the region's.
+        shown: what traces call it, where that is not its name: a C++ kernel is found by a symbol.
 
     Raises:
         RegionError: ``name`` is not a non-empty string, or another name seen before has its id.
@@ -180,8 +184,8 @@ def intern(name: object) -> tuple[int, str]:
     text = checked_name(name)
     number = region_id(text)
     with _lock:
-        merge([_names, {number: text}])
-        _names[number] = text
+        merge([_names, {number: shown or text}])
+        _names[number] = shown or text
     return number, text
 
 

@@ -49,7 +49,8 @@ def counts(trace: ikp.Trace) -> Counter[str]:
 @pytest.mark.parametrize("detail", ["kernel", "loops", "ops"])
 def test_source_level(matmul: Matmul, detail: str) -> None:
     with ikp.profile() as prof:
-        assert matmul.launch(ikp.instrument(unedited.matmul, detail=detail)) < 1e-3
+        marked = ikp.instrument(unedited.matmul, detail=detail, level="source")
+        assert matmul.launch(marked) < 1e-3
     assert prof.trace.launches[0].dropped == 0
     assert prof.trace.slots.finished.all()
     expected = {"matmul": TILES + 2}
@@ -99,8 +100,25 @@ def test_an_autotuned_kernel() -> None:
     assert len(prof.trace.launches) == 1
 
 
-def test_a_captured_graph_runs_without_marks(matmul: Matmul) -> None:
+def test_where_no_level_is_asked_for_it_is_the_machine_code_or_else_the_source(
+    matmul: Matmul,
+) -> None:
     marked = ikp.instrument(unedited.matmul)
+    with ikp.profile() as prof:
+        assert matmul.launch(marked) < 1e-3
+    assert prof.trace.provenance["marks in matmul"] == "level=machine detail=loops"
+    other = ikp.instrument(unedited.matmul)
+    with (
+        pytest.warns(ikp.IkpWarning, match="source is marked instead"),
+        ikp.profile(clock="cycles64") as prof,
+    ):
+        assert matmul.launch(other) < 1e-3
+    assert prof.trace.provenance["marks in matmul"] == "level=source detail=loops"
+    assert counts(prof.trace)["for k iteration"] == WARPS * TILES * STEPS
+
+
+def test_a_captured_graph_runs_without_marks(matmul: Matmul) -> None:
+    marked = ikp.instrument(unedited.matmul, level="source")
     with ikp.profile() as prof:
         matmul.launch(marked)
         graph = torch.cuda.CUDAGraph()
@@ -147,5 +165,5 @@ def test_a_program_with_a_kernel_compiled_ahead_and_torch_compile(tmp_path: Path
     assert done.stdout.split() == ["registers", "True", "True", "True", "True"], done.stderr
     assert "could not be marked" not in done.stderr
     trace = ikp.load(tmp_path / "ikp-prog.pftrace")
-    assert counts(trace)["for i iteration"] == 4 * 4 * 8
+    assert counts(trace)["iteration"] == 4 * 4 * 8
     assert any(launch.label.startswith("triton_") for launch in trace.launches)

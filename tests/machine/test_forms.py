@@ -52,13 +52,7 @@ FORMS: dict[str, Callable[..., Step]] = {
     rf"(?:IMAD\.U32|MOV) {R}(?:, RZ, RZ)?, {U}": f.from_uniform,
     rf"R2UR {U}, {R}": f.to_uniform,
     rf"(?:VIADD|IADD3|IADD) {R}, {R}, {HEX}(?:, RZ)?": f.add,
-    rf"IADD3? {R}, {R}, -{U}(?:, RZ)?": f.subtract_uniform,
-    rf"IADD3? {R}, {R}, {R}(?:, RZ)?": f.sum_of,
-    rf"IMAD {R}, {R}, {U}, {R}": f.multiply_add,
-    rf"UIMAD {U}, {U}, {U}, URZ": f.multiply_uniform,
     rf"SHF\.R\.U32\.HI {R}, RZ, {HEX}, {R}": lambda a, bits, b: f.shift_right(a, b, bits),
-    rf"USHF\.R\.U32\.HI {U}, URZ, {HEX}, {U}": lambda a, bits, b: f.shift_uniform_right(a, b, bits),
-    rf"LOP3\.LUT P(\d), RZ, {R}, {HEX}, RZ, 0xc0, !PT": f.any_bit,
     # It likes to write these two with another comparison, or with a register of the thread's.
     rf"ISETP\.GE\.U32\.AND P(\d), PT, {R}, {U}, PT": lambda a, b, c: _changed(
         f.below(a, b, c), 7 << 12

@@ -99,6 +99,43 @@ def test_a_products_registers_are_its_own_until_all_are_waited_for() -> None:
     assert [own <= set(each) for each in late(made)] == [False, True, True, True, False, False]
 
 
+def test_a_products_registers_are_its_own_from_the_arrival_on() -> None:
+    """To write R25 behind it, though the product only overwrites that, changed its result."""
+    made = room(
+        ("NOP", None, None, 0),
+        ("WARPGROUP.ARRIVE", None, None, 0),
+        ("NOP", None, None, 0),
+        ("HGMMA.64x8x16.F32 R24, R4, gdesc[UR8], RZ, !UPT", None, None, 0),
+        ("UIADD3 UR8, UR8, 0x2, URZ", None, None, 0),
+        ("HGMMA.64x8x16.F32 R32, R4, gdesc[UR8], RZ, !UPT, gsb0", None, None, 0),
+        ("WARPGROUP.DEPBAR.LE gsb0, 0x0", None, None, 0),
+        ("NOP", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    for register in (4, 25, 33):
+        free = [register in made.at(at).registers for at in (1, 2, 4, 8)]
+        assert free == [register != 4, False, False, True]
+
+
+def test_a_shuffle_reads_its_operand_when_its_turn_comes() -> None:
+    """One of flash-linear-attention's kernels was wrong where R9 was taken for free."""
+    made = room(
+        ("SHFL.IDX PT, R12, R9, R90, 0x1f", None, None, 0),
+        *[("NOP", None, None, 0)] * 4,
+        ("SHFL.IDX PT, R37, R11, R80, 0x1f", 2, 1, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 2),
+        ("EXIT", None, None, 0),
+    )
+    assert [9 in made.at(at).registers for at in (0, 1, 4, 6, 8)] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
 def test_a_scoreboard_that_is_counted_is_never_to_be_shared() -> None:
     made = room(
         ("LDGDEPBAR", 0, None, 0),
@@ -210,6 +247,12 @@ def found_as_source(found: Liveness, board: int) -> int:
 PRODUCT = "HMMA.16816.F32 R8, R16, R20, R8"
 LATER = ("NOP", None, None, 0)  # 15 cycles
 GOES = ("BRA `(.L_x_1)", None, None, 0)
+
+
+def test_a_product_reads_for_some_cycles() -> None:
+    soon = ("IADD3 R1, R1, R2, RZ", None, None, 0)
+    made = room((PRODUCT, None, None, 0), soon, LATER, ("EXIT", None, None, 0))
+    assert [bool(made.free[at][bit("R16")]) for at in (1, 3)] == [False, True]
 
 
 @pytest.mark.parametrize(

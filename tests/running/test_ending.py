@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ikp.running._ending import _recording, report
+from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
 
 
@@ -35,7 +36,7 @@ def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capf
     path = tmp_path / "x.pftrace"
     path.touch()
     options = SimpleNamespace(path=str(path), blocks=None, warps=None)
-    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan="p", aside=set())
+    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set())
     session = SimpleNamespace(trace=warp((100, 150), clock=CYCLES), facts={})
     report(session, launcher, options, wrote=wrote)
     said = capfd.readouterr().err

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ikp.errors import UsageError
-from ikp.unedited.plan import plan
+from ikp.unedited.plan import BEST, plan
 
 pytestmark = pytest.mark.any_pins
 
@@ -39,13 +39,13 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"detail": "waits"}, "level='machine'"),
+        ({"detail": "waits", "level": "source"}, "level='machine'"),
         ({"detail": "waits", "level": "scheduled"}, "level='machine'"),
         ({"lines": "88", "level": "scheduled"}, "level='machine'"),
-        ({"functions": "softened"}, "level='machine'"),
-        ({"max_overhead": 1.05}, "level='machine'"),
-        ({"check": True}, "level='machine'"),
-        ({"max_overhead": 0.05, "level": "machine"}, "no ratio above 1"),
+        ({"functions": "softened", "level": "source"}, "level='machine'"),
+        ({"max_overhead": 1.05, "level": "source"}, "level='machine'"),
+        ({"check": True, "level": "source"}, "level='machine'"),
+        ({"max_overhead": 0.05, "level": None}, "no ratio above 1"),
         ({"max_overhead": float("nan"), "level": "machine"}, "no ratio above 1"),
         ({"functions": "a.b", "level": "machine"}, "no name of a function"),
     ],
@@ -54,6 +54,14 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], wo
     with pytest.raises(UsageError, match=words):
         plan(**options)
     assert plan("waits", level="machine").level == "machine"
+
+
+@pytest.mark.parametrize(
+    "options", [{"detail": "waits"}, {"functions": "f"}, {"check": True}, {"max_overhead": 1.05}]
+)
+def test_what_only_machine_code_can_do_needs_no_level(options: dict[str, Any]) -> None:
+    assert plan(**options, level=None).level == "machine"
+    assert plan(level=None).level == BEST
 
 
 def test_what_is_chosen_lets_the_rest_be() -> None:

@@ -16,8 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -119,22 +118,8 @@ class Hook:
             Kind(told.kind),
         )
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """Have what this thread loads and launches meanwhile pass unseen."""
-        self._library.ikp_inside(1)
-        try:
-            yield
-        finally:
-            self._library.ikp_inside(-1)
-
 
 _loaded: list[Hook] = []
-
-
-def current() -> Hook | None:
-    """Return the library where it stands before the driver in this process."""
-    return _loaded[0] if _loaded else None
 
 
 def install() -> Hook:

@@ -165,6 +165,12 @@ static void *contents(const char *path, size_t *bytes) {
     return made;
 }
 
+/* What ikp has patched has its cell in it: a launch of that is decided. */
+static int patched(const void *image, size_t bytes) {
+    return image && bytes > 4 && !memcmp(image, "\177ELF", 4) &&
+           memmem(image, bytes, "ikp_buffer", 10) != NULL;
+}
+
 static void loaded(Handle handle, uint32_t kind, const void *image, const char *path,
                    const void *caller) {
     size_t bytes = 0;
@@ -178,6 +184,7 @@ static void loaded(Handle handle, uint32_t kind, const void *image, const char *
         if (!origin && (own = malloc(bytes))) image = memcpy(own, image, bytes);
         if (!origin) origin = file_of(caller);
     }
+    int ours = patched(image, bytes);
     pthread_rwlock_wrlock(&lock);
     Known *made = note(handle);
     if (made) {
@@ -185,6 +192,7 @@ static void loaded(Handle handle, uint32_t kind, const void *image, const char *
         made->image = (void *)image;
         made->bytes = image ? bytes : 0;
         made->owned = own != NULL;
+        made->quiet |= ours;
         made->origin = origin;
     }
     pthread_rwlock_unlock(&lock);
@@ -233,8 +241,6 @@ SEEN(ikp_ask)(Asked whom) {
     asked = whom;
     return 0;
 }
-
-SEEN(ikp_inside)(int more) { return inside += more; }
 
 static void in_child(void) { asked = NULL; }
 

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +77,10 @@ class _Kernel:
         return f"{self.fn.__module__}.{self.__name__}"
 
 
+_UNKNOWN = _Kernel("unknown", Known(0, 0, "", b"", "", Kind.UNKNOWN), 0, 0)
+_UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
+
+
 @contextmanager
 def stepping_in(launcher: Chooser) -> Iterator[None]:
     """Have launches that reach the driver go through ``launcher``, until that is left.
@@ -108,9 +112,7 @@ class Launches:
             self._answer(launch)
         except Exception as error:  # noqa: BLE001 - whatever it is, the plain kernel is launched
             launch.instead = launch.function
-            kernel = self._kernels.get(launch.id)
-            if kernel is not None:
-                self._fail(kernel, error)
+            self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
 
     def _fail(self, kernel: _Kernel, error: Exception) -> None:
         text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
@@ -123,6 +125,8 @@ class Launches:
         if meant is None and patched.wanted.others:
             return  # it is somebody else's, who has decided
         kernel = self._kernel(launch)
+        if kernel is None:
+            self.launcher.tell(_UNKNOWN, _UNSEEN)
         if kernel is None or (meant is None and self._aside(kernel)):
             launch.decided = 1
             return
@@ -161,7 +165,7 @@ class Launches:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
-        label, plan = kernel.__name__, self.launcher.plan
+        label, plan = kernel.__name__, replace(self.launcher.plan, level="machine")
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
             options = {**patched.shape(grid, warps, most), **self.launcher.buffer}
@@ -214,6 +218,7 @@ class Launches:
             kernel.symbol,
             _ptx(kernel),
             meant,
+            shown=kernel.__name__,
             shared=launch.shared,
             block=(launch.block[0], launch.block[1], launch.block[2]),
         )

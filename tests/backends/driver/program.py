@@ -15,7 +15,9 @@ from typing import Any, ClassVar
 from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
+from ikp.machine.patch import patch
 from ikp.unedited.plan import plan
+from ikp.verbs.dsl import known
 
 patched._beside = lambda: None  # torch takes that for the stream that is current
 
@@ -65,6 +67,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     hooks.install()
     library = ctypes.CDLL("libcuda.so.1")
     library.fake_log.restype = ctypes.c_char_p
+    library.fake_memory.restype = ctypes.c_void_p
     handle = ctypes.c_void_p
     library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
     said: dict[str, object] = {}
@@ -112,8 +115,17 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         library.fake_clear()
         launch(found)
         told("PTX")
+        ours = patch(image.read_bytes(), name).cubin
+        library.cuModuleLoadData(ctypes.byref(module), ours)
+        library.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
+        library.fake_clear()
+        launch(found)
+        told("patched")
+        launch(handle(library.fake_memory()))
+        told("unseen")
     launch(function)
     told("after")
+    said["names"] = list(known().values())
     said |= {"plain": launcher.plain, "recorded": launcher.recorded, "asked": Session.asked}
     print(json.dumps(said))
 

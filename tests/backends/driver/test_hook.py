@@ -76,7 +76,16 @@ def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> N
             "memory can't be used."
         ),
         "made: could not be marked: it was loaded as PTX, which the driver compiles. Load a cubin.",
+        (
+            "unknown: its machine code was not seen: the program got it from the driver in another "
+            "way"
+        ),
     ]
+
+
+def test_what_ikp_has_patched_is_launched_as_it_is(said: dict) -> None:
+    assert len(said["patched"]) == len(said["unseen"]) == 1
+    assert said["patched"][0].endswith(" 12x256 on 0")
 
 
 def test_names_are_those_of_the_source() -> None:

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
-from ikp.errors import CheckError, IkpError, IkpWarning, KernelError
+from ikp.errors import CheckError, IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session
-from ikp.unedited.plan import Plan
+from ikp.unedited.plan import BEST, Plan
 
 _CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
@@ -35,6 +35,7 @@ BLOCKED = (
     "level='scheduled'."
 )
 _ELSEWHERE = "launched by another runtime than Triton's"
+IN_SOURCE = " Mark it with level='source'."
 NOT_CHOSEN = "not among the chosen launches"
 _TRITON_WARPS = 4
 """Warps of a block where a launch says nothing; Triton's interpreter has one."""
@@ -73,6 +74,7 @@ class Launcher:
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
     taken: int = 0  # bytes of buffers
+    refused: set[str] = field(default_factory=set)  # kernels whose machine code can't be marked
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
@@ -117,11 +119,20 @@ class Launcher:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
-        if self.plan.level != "machine" and _capturing():
+        if self.ways(kernel)[0].level != "machine" and _capturing():
             return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
         return None if number in self.launches else NOT_CHOSEN
+
+    def ways(self, kernel: Kernel) -> tuple[Plan, ...]:
+        """Return what a kernel's marks may be, the best first."""
+        if self.plan.level != BEST:
+            return (self.plan,)
+        source = replace(self.plan, level="source")
+        if not is_compiled(kernel) or full_name(kernel) in self.refused:
+            return (source,)
+        return replace(self.plan, level="machine"), source
 
     def record(
         self,
@@ -132,10 +143,17 @@ class Launcher:
         kwargs: dict[str, object],
     ) -> object:
         """Launch the marked twin with a buffer of ``session``."""
+        best, *others = self.ways(kernel)
         try:
-            return self.launch(self.plan, session, kernel, plain, args, kwargs)
+            return self.launch(best, session, kernel, plain, args, kwargs)
+        except PatchError as error:
+            if not others:
+                raise
+            self.refused.add(full_name(kernel))
+            warn_of_source(error)
+            return self.record(session, kernel, plain, args, kwargs)
         except Exception as error:
-            if self.plan.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
+            if best.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
                 error.add_note(BLOCKED)
             raise
 
@@ -187,7 +205,7 @@ class Launcher:
         from ikp.backends.triton.unedited import _machine_code as machine_code
 
         label = kernel.__name__
-        if not hasattr(kernel, "cache_key"):
+        if not is_compiled(kernel):
             raise KernelError(
                 "level='machine' puts records into machine code, and Triton's interpreter makes "
                 "none. Use level='source'."
@@ -216,6 +234,21 @@ class Launcher:
                 "recorded. Please report it, with the kernel's cubin."
             )
         return made
+
+
+def is_compiled(kernel: Kernel) -> bool:
+    """Whether a kernel is compiled, and not interpreted."""
+    return hasattr(kernel, "cache_key")
+
+
+def warn_of_source(error: Exception) -> None:
+    """Say that a kernel is marked in its source, and why."""
+    warnings.warn(
+        f"{str(error).removesuffix(IN_SOURCE)} Its source is marked instead, which can change what "
+        "the compiler makes of it.",
+        IkpWarning,
+        stacklevel=2,
+    )
 
 
 class Warm:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from ikp.backends.patched import Launch, apart, made, modules, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
+from ikp.backends.triton.unedited._launching import IN_SOURCE
 from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
@@ -109,6 +110,5 @@ def _patch(compiled: Untyped, launch: Launch) -> Patch:
         return made(bytes(compiled.asm["cubin"]), compiled.name, ptx, launch, shared=shared)
     except PatchError as error:
         raise PatchError(
-            f"{compiled.name} can't be recorded in its machine code: {error} Mark it with "
-            "level='source'."
+            f"{compiled.name} can't be recorded in its machine code: {error}{IN_SOURCE}"
         ) from error

@@ -18,12 +18,19 @@ from ikp.backends.patched import others
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
-from ikp.backends.triton.unedited._launching import Launcher, full_name, tuning
+from ikp.backends.triton.unedited._launching import (
+    IN_SOURCE,
+    Launcher,
+    full_name,
+    is_compiled,
+    tuning,
+    warn_of_source,
+)
 from ikp.backends.triton.unedited._twins import is_twin
-from ikp.errors import CheckError, IkpError, IkpWarning
+from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
 from ikp.probing import Untyped
 from ikp.session.current import Session
-from ikp.unedited.plan import NOT_NAMED, Plan
+from ikp.unedited.plan import BEST, NOT_NAMED, Plan
 
 NO_ROOM = "no room left for recordings (--memory)"
 
@@ -72,7 +79,7 @@ class Everything(Launcher):
         program sees from its own launch, at the end.
         """
         failures = []
-        for plan in self.plans.get(full_name(kernel), self._plans(kernel)):
+        for plan in self.ways(kernel):
             try:
                 made = self.launch(plan, session, kernel, plain, args, kwargs)
             except CheckError as error:  # it has run, and left the plain kernel's results
@@ -81,12 +88,14 @@ class Everything(Launcher):
                 self.tell(kernel, self.failed[full_name(kernel)])
                 return None
             except IkpError as error:
-                failures.append(str(error))
+                failures.append(str(error).removesuffix(IN_SOURCE))
             except Exception as error:
-                if not _is_compiled(kernel):  # interpreted: a part of it has run
+                if not is_compiled(kernel):  # interpreted: a part of it has run
                     raise
                 failures.append(f"{type(error).__name__}: {error}")
             else:
+                if failures and plan.level != "machine" and self.plan.level == BEST:
+                    warn_of_source(PatchError(failures[0]))
                 self.plans[full_name(kernel)] = (plan,)
                 return made
         reason = f"could not be marked: {_one_line(failures[0])}"
@@ -98,14 +107,14 @@ class Everything(Launcher):
         """Have every launch in this process go through this, until that is left."""
         return stepping_in(self)
 
-    def _plans(self, kernel: Kernel) -> tuple[Plan, ...]:
-        if self.plan.level == "source" and not self.plan.lines and _is_compiled(kernel):
-            return self.plan, replace(self.plan, level="scheduled")
-        return (self.plan,)
-
-
-def _is_compiled(kernel: Kernel) -> bool:
-    return hasattr(kernel, "cache_key")
+    def ways(self, kernel: Kernel) -> tuple[Plan, ...]:
+        """Return what a kernel's marks may be, the best first; what worked is not left again."""
+        if full_name(kernel) in self.plans:
+            return self.plans[full_name(kernel)]
+        found = Launcher.ways(self, kernel)
+        if found[-1].level == "source" and not self.plan.lines and is_compiled(kernel):
+            return *found, replace(self.plan, level="scheduled")
+        return found
 
 
 @contextmanager

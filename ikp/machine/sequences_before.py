@@ -1,0 +1,308 @@
+"""What a patched kernel runs beside its own instructions: entry, ranges, exit.
+
+The *cell* says where to record: 16 bytes of the module's constant memory, which the host writes
+before a launch. All zero, they say that nothing is recorded::
+
+    | address of the segment u64 | bytes of a slot u32 | slots u32 |
+
+What a warp keeps is in uniform registers alone: where its records are, how many it has made, and
+both clocks at the entry. Whichever of its threads come to a record elect one of them to store it.
+Until a warp leaves, only its records are stored: its slot's header is, at the exit.
+
+Where a warp's slot is takes some steps to find. Nothing needs it before the first record, so that
+is done where the kernel waits anyway: for what it loaded first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ikp.core import abi
+from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.machine import forms
+from ikp.machine.assembler import NOP, Step
+from ikp.machine.forms import RZ, URZ
+from ikp.machine.keeping import Frame, Ground, Scratch
+from ikp.machine.ordering import reordered
+
+CELL: Final = "ikp_buffer"
+"""The symbol of the cell."""
+CELL_BYTES: Final = 16
+FEW: Final = 7
+MANY: Final = 12
+"""How many single registers ``locate`` takes, where a block's threads are known or not."""
+
+_SLOT = {
+    name: offset - abi.SLOT_HEADER_BYTES
+    for name, offset in abi.field_offsets(abi.SLOT_HEADER).items()
+}
+"""A slot header's fields, as seen from the first record."""
+_RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+
+
+def entry(frame: Frame, quad: int) -> list[Step]:
+    """Return what stands before a kernel's first instruction: both clocks are kept.
+
+    Args:
+        frame: what the kernel keeps.
+        quad: four free registers.
+    """
+    f = forms
+    return [
+        f.wide(quad, f.GLOBAL_TIMER),
+        f.wide(quad + 2, f.CLOCK),
+        f.constant(frame.descriptor, 0, frame.places.descriptor, pair=True),
+        *[f.to_uniform(each, quad + word) for word, each in enumerate(_entered(frame))],
+    ]
+
+
+def locate(
+    frame: Frame,
+    ground: Ground,
+    whole: int,
+    language: Language = Language.OTHER,
+    clocks: int | None = None,
+) -> list[Step]:
+    """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
+
+    Args:
+        frame: what the kernel keeps.
+        ground: what is free there.
+        whole: the id of the range from each warp's entry to its exit.
+        language: what the kernel was written in.
+        clocks: the registers with both clocks at the entry, where they are to be stored.
+    """
+    f, p, cell, sizes, ok = forms, frame.places, ground.cell, ground.sizes, ground.predicate
+    slot, warps, x, y, z, columns, rows = ground.single[:FEW]
+    steps = [
+        *[f.special(into, f.CTAID_X + axis) for axis, into in enumerate((x, y, z))],
+        f.load_constant(columns, 0, p.grid),
+        f.load_constant(rows, 0, p.grid + 4),
+        f.load_constant(cell, 3, frame.cell, pair=True),
+        f.load_constant(sizes, 3, frame.cell + 8, pair=True),
+        f.copy_uniform(frame.count, URZ),
+        *_warp(frame, slot, warps, ground.single[FEW:]),
+        f.multiply(y, z, rows, y),
+        f.multiply(x, y, columns, x),
+        f.shift_right(slot, slot, 5),
+        f.multiply(slot, x, warps, slot),
+        f.multiply(x, slot, sizes, cell),
+        f.add(x, x, abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES),
+        f.below_other(ok, slot, sizes + 1),
+        f.add(y, sizes, -abi.SLOT_HEADER_BYTES),
+        f.shift_right(y, y, _RECORD_BITS),
+        f.choose(y, y, 0, ok),
+        f.to_uniform(frame.records, x),
+        f.to_uniform(frame.high, cell + 1),
+        f.to_uniform(frame.room, y),
+    ]
+    header = _launch_header(frame, ground, warps, whole, language)
+    other = [f.differs(ok, slot, 0), f.skip(len(header)).when(ok), *header]
+    if clocks is not None:
+        other += [f.copy(cell, x), *_elected(frame, ok)]
+        other += [_put(frame, cell, _SLOT["init_ns"], clocks).when(ok)]
+        other += [NOP.after(1 << ground.scoreboard)]
+    return [*reordered(steps), *other]
+
+
+def start(register: int) -> list[Step]:
+    """Return what begins a range: the clock is read into a register, to be kept or stored."""
+    return [forms.clock(register)]
+
+
+def keep(uniform: int, register: int) -> list[Step]:
+    """Return what keeps a start in a uniform register."""
+    return [forms.to_uniform(uniform, register)]
+
+
+def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> list[Step]:
+    """Return what ends a range, and stores its record if there is room.
+
+    What is kept is read last: a range may be so short that its start is only just on its way.
+
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free here.
+        tag: the record's.
+        kept: the uniform register with the range's start; None where it is in place.
+    """
+    f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
+    return [
+        f.clock(scratch.last),
+        *([] if saved is None else [f.save(saved, room)]),
+        f.elect(room),
+        f.from_uniform(here, frame.count),
+        *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
+        f.below(room, here, frame.room, where=room),
+        f.scaled(here, here, frame.records, _RECORD_BITS),
+        f.from_uniform(here + 1, frame.high),
+        f.add_uniform(frame.count, frame.count, 1),
+        *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept)],
+        *([] if saved is None else [f.restore(room, saved)]),
+    ]
+
+
+def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
+    """Return what stores a record's words."""
+    f, first, last, here = forms, scratch.first, scratch.last, scratch.address
+    begun = [] if kept is None else [f.from_uniform(first + 1, kept)]
+    if scratch.in_a_row:  # nobody reads what is stored as the payload
+        return [*begun, _put(frame, here, 0, first)]
+    end = _put(frame, here, 8, last, 1)
+    if not scratch.piecemeal:
+        return [*begun, _put(frame, here, 0, first, 2), end]
+    tagged = f.immediate(first, tag)
+    if last != first:
+        return [end, tagged, *begun, _put(frame, here, 0, first, 2)]
+    begun = [] if kept is None else [f.from_uniform(first, kept)]
+    return [end, tagged, _put(frame, here, 0, first, 1), *begun, _put(frame, here, 4, first, 1)]
+
+
+def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> list[Step]:
+    """Return what stands before an EXIT: one thread stores the slot's header.
+
+    Where a warp's threads leave apart, the last of them have the last word.
+
+    Args:
+        frame: what the kernel keeps.
+        quads: rows of four free registers, one at least; with four, no store waits for another.
+        address: two free registers, the first even.
+        predicate: a free one.
+    """
+    f = forms
+    now, before, which, done = (quads[row % len(quads)] for row in range(4))
+    rows: list[tuple[int, int, int, list[Step]]] = [
+        (_SLOT["finish_ns"], now, 4, []),
+        (_SLOT["sm"], which, 4, _which(frame, which)),
+        (_SLOT["attempted"], done, 1, _copies(done, (frame.count,))),
+    ]
+    if _entered(frame):
+        rows.insert(1, (_SLOT["init_ns"], before, 4, _copies(before, _entered(frame))))
+    steps = [*_elected(frame, predicate), *_copies(address, (frame.records, frame.high))]
+    for offset, value, words, made in rows:
+        steps += [*made, _put(frame, address, offset, value, words).when(predicate)]
+    return [f.wide(now, f.GLOBAL_TIMER), f.wide(now + 2, f.CLOCK), *reordered(steps)]
+
+
+def leave_together(
+    frame: Frame, quad: int, address: int, predicates: tuple[int, int, int, int]
+) -> list[Step]:
+    """Return what stands before the only EXIT, where all threads leave: four store the header.
+
+    Each has a quarter of it, so it goes to memory at once.
+
+    Args:
+        frame: what the kernel keeps, the clocks at the entry too.
+        quad: four free registers in a row.
+        address: two free registers, the first even.
+        predicates: free ones.
+    """
+    f, (stores, *others) = forms, predicates
+    done = [*_copies(quad, (frame.count,)), *[f.immediate(quad + word, 0) for word in (1, 2, 3)]]
+    rows = [
+        (_SLOT["init_ns"], _copies(quad, _entered(frame))),
+        (_SLOT["sm"], _which(frame, quad)),
+        (_SLOT["attempted"], done),
+    ]
+    steps = [
+        f.special(address, f.LANE),
+        f.below_constant(stores, address, abi.SLOT_HEADER_BYTES >> _RECORD_BITS),
+        f.below(stores, RZ, frame.room, where=stores),
+    ]
+    for other, (offset, made) in zip(others, rows, strict=True):
+        lane = (offset + abi.SLOT_HEADER_BYTES) >> _RECORD_BITS
+        steps += [f.differs(other, address, lane), *[e.when(other, holds=False) for e in made]]
+    steps += [
+        f.scaled(address, address, frame.records, _RECORD_BITS),
+        f.from_uniform(address + 1, frame.high),
+        _put(frame, address, -abi.SLOT_HEADER_BYTES, quad).when(stores),
+    ]
+    return [f.wide(quad, f.GLOBAL_TIMER), f.wide(quad + 2, f.CLOCK), *reordered(steps)]
+
+
+def _which(frame: Frame, quad: int) -> list[Step]:
+    """Return a header's words that say which warp it is of, and that it has left."""
+    return [
+        forms.special(quad, forms.SM),
+        forms.load_constant(quad + 1, 0, frame.places.grid_id),
+        forms.immediate(quad + 2, SlotState.FINISHED),
+        forms.immediate(quad + 3, 0),
+    ]
+
+
+def range_tag(region: int) -> int:
+    """Return the tag of a range."""
+    return abi.tag(Kind.RANGE, PayloadType.NONE, region)
+
+
+def _warp(frame: Frame, thread: int, warps: int, more: Sequence[int]) -> list[Step]:
+    """Get a thread's number in its block, and how many warps that has."""
+    f = forms
+    if frame.warps is not None:
+        return [f.special(thread, f.TID_X), f.immediate(warps, frame.warps)]
+    y, z, *size = more
+    return [
+        *[f.special(into, f.TID_X + axis) for axis, into in enumerate((thread, y, z))],
+        *[f.load_constant(each, 0, frame.places.block + 4 * n) for n, each in enumerate(size)],
+        f.multiply(y, z, size[1], y),
+        f.multiply(thread, y, size[0], thread),
+        f.multiply(warps, size[0], size[1], RZ),
+        f.multiply(warps, warps, size[2], RZ),
+        f.add(warps, warps, 31),
+        f.shift_right(warps, warps, 5),
+    ]
+
+
+def _launch_header(
+    frame: Frame, ground: Ground, warps: int, whole: int, language: Language
+) -> list[Step]:
+    """Let one thread of the launch's first warp write what the launch is."""
+    f, p, ok = forms, frame.places, ground.predicate
+    here, busy = abi.field_offsets(abi.LAUNCH_HEADER), 1 << ground.scoreboard
+    rows = [ground.quads[row % len(ground.quads)] for row in range(5)]
+
+    def constants(into: int, offset: int, count: int) -> list[Step]:
+        return [f.load_constant(into + n, 0, offset + 4 * n) for n in range(count)]
+
+    def put(name: str, value: int, words: int = 4) -> Step:
+        return _put(frame, ground.cell, here[name], value, words).when(ok)
+
+    which, size, how, once, last = rows
+    body = [
+        *_elected(frame, ok),
+        *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
+        *constants(which + 2, p.grid, 2),
+        put("magic", which),
+        *[*constants(size, p.grid + 8, 1), *constants(size + 1, p.block, 3)],
+        put("grid_z", size),
+        *[f.copy(how, warps), f.copy(how + 1, ground.sizes)],
+        *[f.immediate(how + 2, ClockKind.CYCLES), f.immediate(how + 3, OverflowMode.STOP)],
+        put("warps_per_block", how),
+        *[*constants(once, p.grid_id, 1), f.immediate(once + 1, 1)],
+        *[f.immediate(once + 2, language), f.immediate(once + 3, 0)],
+        put("grid_id", once, 1),
+        f.count_up(ground.cell, here["launches"], once + 1, frame.descriptor).when(ok),
+        put("language", once + 2, 2),
+        f.immediate(last, whole),
+        put("whole", last, 1),
+    ]
+    return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
+
+
+def _elected(frame: Frame, predicate: int) -> list[Step]:
+    """Set a predicate for one thread of a warp that records."""
+    f = forms
+    return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
+
+
+def _copies(into: int, uniform: Sequence[int]) -> list[Step]:
+    return [forms.from_uniform(into + word, each) for word, each in enumerate(uniform)]
+
+
+def _put(frame: Frame, address: int, offset: int, value: int, words: int = 4) -> Step:
+    return forms.store(address, offset, value, words, frame.descriptor)
+
+
+def _entered(frame: Frame) -> tuple[int, ...]:
+    return (frame.header, *frame.entered) if frame.entered else ()

@@ -236,7 +236,7 @@ def leave_together(
     f, (stores, second) = forms, predicates
     init_ns, init_clock, who = frame.entered
     steps = [
-        f.special(address, f.LANE),
+        f.special(address, f.TID_X if "one" in FLAGS else f.LANE),
         f.below_constant(stores, address, 1 if "half" in FLAGS else 2),
         f.below(stores, RZ, frame.room, where=stores),
         f.differs(second, address, 0),

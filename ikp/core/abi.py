@@ -212,9 +212,13 @@ def tag(kind: Kind, payload_type: PayloadType, region: int) -> int:
     return kind << KIND_SHIFT | payload_type << PAYLOAD_SHIFT | (region & REGION_MASK)
 
 
-def min_slot_bytes(overflow: OverflowMode, clock: ClockKind = ClockKind.CYCLES) -> int:
+def min_slot_bytes(
+    overflow: OverflowMode,
+    clock: ClockKind = ClockKind.CYCLES,
+    header_bytes: int = SLOT_HEADER_BYTES,
+) -> int:
     """Return the size of the smallest slot that records at all."""
-    return SLOT_HEADER_BYTES + clock.record.itemsize * _min_records(overflow)
+    return header_bytes + clock.record.itemsize * _min_records(overflow)
 
 
 def _min_records(overflow: OverflowMode) -> int:

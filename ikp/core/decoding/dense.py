@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import Rows, SlotState
 
-_HALF = 1 << 32
-_LOW = _HALF - 1
-_OTHER_GRID = _LOW
+_TURN = 1 << 32
+_HALF = 1 << 31
 
 
 def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
@@ -28,11 +27,20 @@ def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
     ours = rows["grid_id"] == grid_id & 0xFFFF
     heads["grid_id"] = np.where(came, np.where(ours, grid_id, ~np.uint32(grid_id)), 0)
     heads["state"] = np.where(finished, SlotState.FINISHED, SlotState.RUNNING) * came
-    sm = rows["sm"].astype(np.int64)
-    clock = np.zeros(int(sm.max(initial=0)) + 1, np.uint64)
-    np.maximum.at(clock, sm, rows["finish_clock"])
-    for name, latest in (("ns", rows["finish_ns"].max(initial=0)), ("clock", clock[sm])):
-        after = np.where(finished, rows[f"finish_{name}"], latest)
-        elapsed = (after & np.uint64(_LOW)).astype(np.uint32) - rows[f"init_{name}"]
-        heads[f"init_{name}"] = np.where(came, after - np.minimum(elapsed, after), 0)
+    for name, latest in (("ns", rows["finish_ns"].max(initial=0)), ("clock", _by_sm(rows))):
+        low = rows[f"init_{name}"]
+        known = np.where(finished, rows[f"finish_{name}"], latest)
+        since = known.astype(np.uint32) - low  # modulo 2**32
+        began = known - since
+        later = ~finished & (since >= _HALF)  # began behind the latest that is known
+        began += np.where(later | (began > known), np.uint64(_TURN), np.uint64(0))
+        heads[f"init_{name}"] = np.where(came, began, 0)
     return heads
+
+
+def _by_sm(rows: Rows) -> NDArray[np.uint64]:
+    """Return for each warp the latest clock that a warp on its SM read."""
+    sm = rows["sm"].astype(np.int64)
+    latest = np.zeros(int(sm.max(initial=0)) + 1, np.uint64)
+    np.maximum.at(latest, sm, rows["finish_clock"])
+    return latest[sm]

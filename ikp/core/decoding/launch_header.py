@@ -95,7 +95,8 @@ def read_layout(source: Source) -> Layout | None:
     dense = _has(header, Option.DENSE)
     header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
     capacity = abi.slot_capacity(slot_bytes, overflow, clock, header_bytes)
-    needed, shortage = _why_no_room(source, slots, slot_bytes, overflow, clock)
+    least = abi.min_slot_bytes(overflow, clock, header_bytes)
+    needed, shortage = _why_no_room(source, slots, slot_bytes < least, overflow, clock)
     if shortage:
         notes.append(shortage)
         slots = capacity = 0
@@ -301,12 +302,12 @@ _FIRST_RECORDS = 64
 
 
 def _why_no_room(
-    source: Source, slots: int, slot_bytes: int, overflow: OverflowMode, clock: ClockKind
+    source: Source, slots: int, short: bool, overflow: OverflowMode, clock: ClockKind
 ) -> tuple[int, str]:
     """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
     if not slots:
         return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
-    if slot_bytes < abi.min_slot_bytes(overflow, clock):
+    if short:
         needed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
         return needed, (
             f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "

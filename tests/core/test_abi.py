@@ -106,6 +106,7 @@ def test_version_1_is_laid_out_like_this() -> None:
         "SELECTED": 1,
         "TOTALS": 4,
         "LANES64": 8,
+        "DENSE": 16,
     }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
     narrow = ["CYCLES", "GLOBALTIMER", "HOST"]

@@ -258,11 +258,12 @@ def segment_bytes(
     records: int,
     overflow: OverflowMode = OverflowMode.STOP,
     clock: ClockKind = ClockKind.CYCLES,
+    header_bytes: int = SLOT_HEADER_BYTES,
 ) -> int:
     """Return the size of a segment in which each of ``slots`` warps can keep ``records``."""
     if overflow is OverflowMode.WRAP:
         records = 1 << max(0, records - 1).bit_length()
-    return LAUNCH_HEADER_BYTES + slots * (SLOT_HEADER_BYTES + records * clock.record.itemsize)
+    return LAUNCH_HEADER_BYTES + slots * (header_bytes + records * clock.record.itemsize)
 
 
 MIN_SEGMENT_BYTES: Final = LAUNCH_HEADER_BYTES + min_slot_bytes(OverflowMode.WRAP)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ikp.machine.experiment import FLAGS
-
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -17,8 +15,8 @@ class Places:
     descriptor: int = 0x208  # of global memory
 
 
-_LINE = 8
-"""Records in a line of the cache."""
+_MOST = 3
+"""Eight records are a line of the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +35,9 @@ class Frame:
     places: Places = Places()
 
     @property
-    def together(self) -> int:
-        """How many warps' records stand in a row: a part of a block's, so that none are left."""
-        if "apart" in FLAGS:
-            return 1
-        return 1 if self.warps is None else min(self.warps & -self.warps, _LINE)
+    def row_bits(self) -> int:
+        """How many warps' records stand in a row, as a power of two; rows divide a block."""
+        return 0 if self.warps is None else min((self.warps & -self.warps).bit_length() - 1, _MOST)
 
     @property
     def all(self) -> frozenset[int]:

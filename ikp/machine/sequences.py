@@ -6,9 +6,9 @@ before a launch. All zero, they say that nothing is recorded::
     | address of the segment u64 | bytes of a slot u32 | slots u32 |
 
 What a warp keeps is in uniform registers alone: where its header and its records are, how many of
-these it has made, both clocks at the entry, and who it is. Whichever of its threads come to a record
-elect one of them to store it. Until a warp leaves, only its records are stored: its header is, at
-the exit.
+these it has made, both clocks at the entry, and who it is. Whichever of its threads come to a
+record elect one of them to store it. Until a warp leaves, only its records are stored: its header
+is, at the exit.
 
 What warps write lies close together: that is what recording costs. All headers stand side by side,
 and the records of a few neighbouring warps in rows, the first of each, the second of each, ...
@@ -25,7 +25,6 @@ from typing import Final
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType
 from ikp.machine import forms
-from ikp.machine.experiment import FLAGS
 from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
 from ikp.machine.keeping import Frame, Ground, Scratch
@@ -53,7 +52,7 @@ def entry(frame: Frame, quad: int) -> list[Step]:
     """
     f = forms
     return [
-        f.wide(quad, _timer()),
+        f.wide(quad, f.GLOBAL_TIMER),
         f.wide(quad + 2, f.CLOCK),
         f.constant(frame.descriptor, 0, frame.places.descriptor, pair=True),
         *[f.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])],
@@ -124,16 +123,10 @@ def _first_record(
 ) -> list[Step]:
     """Add to where all records begin what lies before a warp's first one."""
     f, (factor, before) = forms, free
-    bits = frame.together.bit_length() - 1
-    rows: list[Step] = [f.copy(before, slot)]
-    if bits:
-        rows = [
-            f.shift_right(before, slot, bits),
-            f.immediate(factor, frame.together),
-            f.multiply(before, before, factor, RZ),
-        ]
     return [
-        *rows,
+        f.shift_right(before, slot, frame.row_bits),
+        f.immediate(factor, 1 << frame.row_bits),
+        f.multiply(before, before, factor, RZ),
         f.immediate(factor, abi.RECORD_BYTES),
         f.multiply(begin, slot, factor, begin),
         f.add(factor, ground.sizes, -abi.DENSE_HEADER_BYTES - abi.RECORD_BYTES),
@@ -163,19 +156,19 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         kept: the uniform register with the range's start; None where it is in place.
     """
     f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
-    return _never([
+    return [
         f.clock(scratch.last),
         *([] if saved is None else [f.save(saved, room)]),
         f.elect(room),
         f.from_uniform(here, frame.count),
         *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
         f.below(room, here, frame.room, where=room),
-        f.scaled(here, here, frame.records, _RECORD_BITS + frame.together.bit_length() - 1),
+        f.scaled(here, here, frame.records, _RECORD_BITS + frame.row_bits),
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
         *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept)],
         *([] if saved is None else [f.restore(room, saved)]),
-    ], "norec")
+    ]
 
 
 def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
@@ -217,7 +210,7 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
         *done,
         _put(frame, address, first, before, len(done)).when(predicate),
     ]
-    return [f.wide(now, _timer()), f.wide(now + 2, f.CLOCK), *_never(reordered(steps), "nohead")]
+    return [f.wide(now, f.GLOBAL_TIMER), f.wide(now + 2, f.CLOCK), *reordered(steps)]
 
 
 def leave_together(
@@ -236,8 +229,8 @@ def leave_together(
     f, (stores, second) = forms, predicates
     init_ns, init_clock, who = frame.entered
     steps = [
-        f.special(address, f.TID_X if "one" in FLAGS else f.LANE),
-        f.below_constant(stores, address, 1 if "half" in FLAGS else 2),
+        f.special(address, f.LANE),
+        f.below_constant(stores, address, abi.DENSE_HEADER_BYTES // _QUAD),
         f.below(stores, RZ, frame.room, where=stores),
         f.differs(second, address, 0),
         *[
@@ -248,7 +241,7 @@ def leave_together(
         f.from_uniform(address + 1, frame.high),
         _put(frame, address, 0, quad).when(stores),
     ]
-    return [f.wide(quad, _timer()), f.wide(quad + 2, f.CLOCK), *_never(reordered(steps), "nohead")]
+    return [f.wide(quad, f.GLOBAL_TIMER), f.wide(quad + 2, f.CLOCK), *reordered(steps)]
 
 
 def range_tag(region: int) -> int:
@@ -304,7 +297,7 @@ def _launch_header(
         put("grid_id", once, 1),
         f.count_up(ground.cell, here["launches"], once + 1, frame.descriptor).when(ok),
         put("language", once + 2, 2),
-        *[f.immediate(last, whole), f.immediate(last + 1, frame.together)],
+        *[f.immediate(last, whole), f.immediate(last + 1, 1 << frame.row_bits)],
         put("whole", last, 2),
     ]
     return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
@@ -321,23 +314,4 @@ def _copies(into: int, uniform: Sequence[int]) -> list[Step]:
 
 
 def _put(frame: Frame, address: int, offset: int, value: int, words: int = 4) -> Step:
-    from dataclasses import replace
-
-    made = forms.store(address, offset, value, words, frame.descriptor)
-    for name, bits in (("ef", 0), ("el", 0x200000), ("na", 0x500000)):
-        if name in FLAGS:
-            made = replace(made, high=made.high & ~0x700000 | bits)
-    return made
-
-
-def _never(steps: list[Step], flag: str) -> list[Step]:
-    """Keep stores from being made."""
-    from dataclasses import replace
-
-    if flag not in FLAGS:
-        return steps
-    return [replace(each, guard=7, inverted=True) if each.keeps else each for each in steps]
-
-
-def _timer() -> int:
-    return forms.CLOCK if "notimer" in FLAGS else forms.GLOBAL_TIMER
+    return forms.store(address, offset, value, words, frame.descriptor)

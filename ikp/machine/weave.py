@@ -12,17 +12,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, sequences_before
-from ikp.machine import sequences as sequences_now
+from ikp.machine import forms, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
-from ikp.machine.experiment import FLAGS
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room, Spare
@@ -30,14 +27,6 @@ from ikp.machine.sass import Instruction
 from ikp.machine.shift import Before
 from ikp.machine.starting import start
 from ikp.machine.stretches import Point
-
-
-class _Either:
-    def __getattr__(self, name: str) -> object:
-        return getattr(sequences_before if "before" in FLAGS else sequences_now, name)
-
-
-sequences: Any = _Either()
 
 
 class NoRoomError(PatchError):
@@ -245,8 +234,8 @@ class Weaver:
             raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
             )
-        (address, *quads), board, predicates = rows, spare.scoreboards[-1], spare.predicates[-4 if "before" in FLAGS else -2 :]
-        if alone and self.frame.entered and len(predicates) in (2, 4):
+        (address, *quads), board, predicates = rows, spare.scoreboards[-1], spare.predicates[-2:]
+        if alone and self.frame.entered and len(predicates) == 2:
             steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
         else:
             steps = sequences.leave(self.frame, quads, address, predicates[-1])

@@ -156,7 +156,7 @@ def test_every_warp_leaves_its_records(grid, block, turns, room):
 
     begin = abi.LAUNCH_HEADER_BYTES + slots * abi.DENSE_HEADER_BYTES
     slot = data[abi.LAUNCH_HEADER_BYTES : begin].view(abi.DENSE_HEADER)
-    kept = data[begin:].view(abi.RECORD).reshape(-1, room, frame.together)
+    kept = data[begin:].view(abi.RECORD).reshape(-1, room, 1 << frame.row_bits)
     kept = kept.swapaxes(1, 2).reshape(slots, room)
     assert (slot["finish_ns"] >> 32).all()
     assert (slot["attempted"] == turns + 1).all()

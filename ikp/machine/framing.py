@@ -9,8 +9,8 @@ from ikp.machine.keeping import Frame, Places
 from ikp.machine.resources import UR
 from ikp.machine.room import Room
 
-_CLOCKS = 4
-_LEAST = 4
+_CLOCKS = 3
+_LEAST = 5
 _LOADED = re.compile(r"UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
@@ -32,8 +32,8 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
     if pair is None or len(others) < _LEAST:
         return None
     clocks = others[_LEAST : _LEAST + _CLOCKS] if len(others) > _LEAST + _CLOCKS else []
-    records, high, room_left, count = others[:_LEAST]
-    return Frame(pair, records, high, room_left, count, tuple(clocks), cell, warps)
+    records, high, room_left, count, header = others[:_LEAST]
+    return Frame(pair, records, high, room_left, count, header, tuple(clocks), cell, warps)
 
 
 def _descriptors(room: Room, chip: Chip) -> list[int]:

@@ -19,7 +19,9 @@ from typing import Any, Protocol
 
 from ikp.core.abi import (
     ALIGNMENT,
+    DENSE_HEADER_BYTES,
     LAUNCH_HEADER_BYTES,
+    MIN_SEGMENT_BYTES,
     ClockKind,
     Language,
     OverflowMode,
@@ -151,8 +153,9 @@ def shape(grid: tuple[int, int, int], warps: int, most: int | None) -> dict[str,
     """
     if most is None:
         return {"grid": grid, "num_warps": warps}
-    # Close together, what warps write takes far less time.
-    return {"size": segment_bytes(math.prod(grid) * warps, max(most, 2))}
+    slots = math.prod(grid) * warps
+    size = segment_bytes(slots, max(most, 2), header_bytes=DENSE_HEADER_BYTES)
+    return {"size": max(size, MIN_SEGMENT_BYTES)}
 
 
 def take_buffer(

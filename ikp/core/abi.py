@@ -56,7 +56,8 @@ LAUNCH_HEADER: Final = np.dtype(
         ("block_step", "<u4"),  # the distance between two,
         ("block_count", "<u4"),  # and at most how many
         ("whole", "<u4"),  # region id of the range from each warp's init to its finish; 0: none
-        ("reserved", "<u4", 11),
+        ("together", "<u4"),  # of Option.DENSE: how many warps' records stand in a row
+        ("reserved", "<u4", 10),
     ]
 )
 SLOT_HEADER: Final = np.dtype(
@@ -73,6 +74,18 @@ SLOT_HEADER: Final = np.dtype(
         ("reserved", "<u4", 3),
     ]
 )
+DENSE_HEADER: Final = np.dtype(
+    [
+        ("init_ns", "<u4"),  # the low halves of what init read
+        ("init_clock", "<u4"),
+        ("attempted", "<u4"),
+        ("sm", "<u2"),
+        ("grid_id", "<u2"),  # its low half
+        ("finish_ns", "<u8"),
+        ("finish_clock", "<u8"),
+    ]
+)
+"""A slot header of ``Option.DENSE``: one sector of memory."""
 RECORD: Final = np.dtype([("tag", "<u4"), ("start", "<u4"), ("end", "<u4"), ("payload", "<u4")])
 TOTAL: Final = np.dtype(
     [("tag", "<u4"), ("ticks_low", "<u4"), ("ticks_high", "<u4"), ("count", "<u4")]
@@ -91,6 +104,7 @@ WIDE_RECORD: Final = np.dtype(
 
 LAUNCH_HEADER_BYTES: Final = LAUNCH_HEADER.itemsize
 SLOT_HEADER_BYTES: Final = SLOT_HEADER.itemsize
+DENSE_HEADER_BYTES: Final = DENSE_HEADER.itemsize
 RECORD_BYTES: Final = RECORD.itemsize
 WORD_BITS: Final = 32
 ALIGNMENT: Final = 16
@@ -167,6 +181,7 @@ class Option(IntFlag):
     SELECTED = 1  # only the warps and blocks chosen in the launch header have slots; 2 is reserved
     TOTALS = 4  # each record is the total of one region, written by finish
     LANES64 = 8  # a warp has 64 lanes, not 32 (AMD's waves)
+    DENSE = 16  # short slot headers stand side by side, and records of several warps in rows
 
 
 class SlotState(IntEnum):
@@ -197,9 +212,13 @@ def tag(kind: Kind, payload_type: PayloadType, region: int) -> int:
     return kind << KIND_SHIFT | payload_type << PAYLOAD_SHIFT | (region & REGION_MASK)
 
 
-def min_slot_bytes(overflow: OverflowMode, clock: ClockKind = ClockKind.CYCLES) -> int:
+def min_slot_bytes(
+    overflow: OverflowMode,
+    clock: ClockKind = ClockKind.CYCLES,
+    header_bytes: int = SLOT_HEADER_BYTES,
+) -> int:
     """Return the size of the smallest slot that records at all."""
-    return SLOT_HEADER_BYTES + clock.record.itemsize * _min_records(overflow)
+    return header_bytes + clock.record.itemsize * _min_records(overflow)
 
 
 def _min_records(overflow: OverflowMode) -> int:
@@ -219,13 +238,16 @@ def field_offsets(dtype: _StructDType) -> dict[str, int]:
 
 
 def slot_capacity(
-    slot_bytes: int, overflow: OverflowMode, clock: ClockKind = ClockKind.CYCLES
+    slot_bytes: int,
+    overflow: OverflowMode,
+    clock: ClockKind = ClockKind.CYCLES,
+    header_bytes: int = SLOT_HEADER_BYTES,
 ) -> int:
     """Return how many records a slot of ``slot_bytes`` holds.
 
     A ring's capacity is a power of two, so that the kernel wraps with one mask.
     """
-    records = max(0, slot_bytes - SLOT_HEADER_BYTES) // clock.record.itemsize
+    records = max(0, slot_bytes - header_bytes) // clock.record.itemsize
     if overflow is OverflowMode.WRAP and records:
         return 1 << (records.bit_length() - 1)
     return records
@@ -236,11 +258,12 @@ def segment_bytes(
     records: int,
     overflow: OverflowMode = OverflowMode.STOP,
     clock: ClockKind = ClockKind.CYCLES,
+    header_bytes: int = SLOT_HEADER_BYTES,
 ) -> int:
     """Return the size of a segment in which each of ``slots`` warps can keep ``records``."""
     if overflow is OverflowMode.WRAP:
         records = 1 << max(0, records - 1).bit_length()
-    return LAUNCH_HEADER_BYTES + slots * (SLOT_HEADER_BYTES + records * clock.record.itemsize)
+    return LAUNCH_HEADER_BYTES + slots * (header_bytes + records * clock.record.itemsize)
 
 
 MIN_SEGMENT_BYTES: Final = LAUNCH_HEADER_BYTES + min_slot_bytes(OverflowMode.WRAP)

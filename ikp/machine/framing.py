@@ -11,8 +11,10 @@ from ikp.machine.own_frame import FIRST
 from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
 
-_CLOCKS = 4
-_LEAST = 4
+_CLOCKS = 3
+_LEAST = 5
+_COUNT = 3
+"""The place of the count among these."""
 _LOADED = re.compile(r"ULDC\.64 UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
@@ -41,16 +43,17 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
         own = room.unused_own[-(_LEAST - len(others)) :]
         if others and len(others) + len(own) >= _LEAST:
             room.free[:, [R.first + each for each in own]] = False
-            constants = [*others[1:], *range(FIRST, FIRST + len(own))]
-            return replace(_made(pair, [*constants, others[0]], warps, cell), own=own)
+            alike = [*others[1:], *range(FIRST, FIRST + len(own))]
+            kept = [*alike[:_COUNT], others[0], *alike[_COUNT:]]
+            return replace(_made(pair, kept, warps, cell), own=own)
     return None
 
 
 def _made(pair: int, others: list[int], warps: int | None, cell: int) -> Frame:
-    """Return a frame of a pair and others; the last one that has to be is the count."""
-    records, high, room_left, count = others[:_LEAST]
+    """Return a frame of a pair and others."""
     clocks = others[_LEAST : _LEAST + _CLOCKS] if len(others) > _LEAST + _CLOCKS else []
-    return Frame(pair, records, high, room_left, count, tuple(clocks), cell, warps)
+    records, high, room_left, count, header = others[:_LEAST]
+    return Frame(pair, records, high, room_left, count, header, tuple(clocks), cell, warps)
 
 
 def _descriptors(room: Room, chip: Chip) -> list[int]:

@@ -15,6 +15,10 @@ class Places:
     descriptor: int = 0x208  # of global memory
 
 
+_MOST = 3
+"""Eight records are a line of the cache."""
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """The uniform registers that a patched kernel keeps for its records from its entry on."""
@@ -24,16 +28,22 @@ class Frame:
     high: int  # the upper half of every address in the segment
     room: int  # how many records there is room for; 0 where the warp records nothing
     count: int  # how many it has made, those without room among them
-    entered: tuple[int, ...] = ()  # both clocks at the entry, in four; if none, they are stored
+    header: int  # the address of the warp's header
+    entered: tuple[int, ...] = ()  # both clocks at the entry, and who it is; if none, stored then
     cell: int = 0  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
     places: Places = Places()
 
     @property
+    def row_bits(self) -> int:
+        """How many warps' records stand in a row, as a power of two; rows divide a block."""
+        return 0 if self.warps is None else min((self.warps & -self.warps).bit_length() - 1, _MOST)
+
+    @property
     def all(self) -> frozenset[int]:
         """All of them."""
-        own = (self.records, self.high, self.room, self.count, *self.entered)
+        own = (self.records, self.high, self.room, self.count, self.header, *self.entered)
         return frozenset((self.descriptor, self.descriptor + 1, *own))
 
 

@@ -57,7 +57,7 @@ class Patch:
     @staticmethod
     def fits(slot_bytes: int) -> bool:
         """Return whether a slot of so many bytes can hold a record."""
-        return slot_bytes >= abi.min_slot_bytes(abi.OverflowMode.STOP)
+        return slot_bytes >= abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES
 
 
 def patch(

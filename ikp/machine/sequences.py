@@ -5,9 +5,13 @@ before a launch. All zero, they say that nothing is recorded::
 
     | address of the segment u64 | bytes of a slot u32 | slots u32 |
 
-What a warp keeps is in uniform registers alone: where its records are, how many it has made, and
-both clocks at the entry. Whichever of its threads come to a record elect one of them to store it.
-Until a warp leaves, only its records are stored: its slot's header is, at the exit.
+What a warp keeps is in uniform registers alone: where its header and its records are, how many of
+these it has made, both clocks at the entry, and who it is. Whichever of its threads come to a
+record elect one of them to store it. Until a warp leaves, only its records are stored: its header
+is, at the exit.
+
+What warps write lies close together: that is what recording costs. All headers stand side by side,
+and the records of a few neighbouring warps in rows, the first of each, the second of each, ...
 
 Where a warp's slot is takes some steps to find. Nothing needs it before the first record, so that
 is done where the kernel waits anyway: for what it loaded first.
@@ -19,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType, SlotState
+from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType
 from ikp.machine import forms
 from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
@@ -33,12 +37,10 @@ FEW: Final = 7
 MANY: Final = 12
 """How many single registers ``locate`` takes, where a block's threads are known or not."""
 
-_SLOT = {
-    name: offset - abi.SLOT_HEADER_BYTES
-    for name, offset in abi.field_offsets(abi.SLOT_HEADER).items()
-}
-"""A slot header's fields, as seen from the first record."""
+_HEADER = abi.field_offsets(abi.DENSE_HEADER)
 _RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+_QUAD = 16
+"""Bytes of four registers, the most that one store takes."""
 
 
 def entry(frame: Frame, quad: int) -> list[Step]:
@@ -53,7 +55,7 @@ def entry(frame: Frame, quad: int) -> list[Step]:
         f.wide(quad, f.GLOBAL_TIMER),
         f.wide(quad + 2, f.CLOCK),
         f.constant(frame.descriptor, 0, frame.places.descriptor, pair=True),
-        *[f.to_uniform(each, quad + word) for word, each in enumerate(frame.entered)],
+        *[f.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])],
     ]
 
 
@@ -87,23 +89,49 @@ def locate(
         f.multiply(x, y, columns, x),
         f.shift_right(slot, slot, 5),
         f.multiply(slot, x, warps, slot),
-        f.multiply(x, slot, sizes, cell),
-        f.add(x, x, abi.LAUNCH_HEADER_BYTES + abi.SLOT_HEADER_BYTES),
+        f.add(rows, cell, abi.LAUNCH_HEADER_BYTES),
+        f.immediate(y, abi.DENSE_HEADER_BYTES),
+        f.multiply(z, slot, y, rows),
+        f.multiply(x, sizes + 1, y, rows),
+        *_first_record(frame, ground, slot, x, (y, columns)),
         f.below_other(ok, slot, sizes + 1),
-        f.add(y, sizes, -abi.SLOT_HEADER_BYTES),
+        f.add(y, sizes, -abi.DENSE_HEADER_BYTES),
         f.shift_right(y, y, _RECORD_BITS),
         f.choose(y, y, 0, ok),
+        f.to_uniform(frame.header, z),
         f.to_uniform(frame.records, x),
         f.to_uniform(frame.high, cell + 1),
         f.to_uniform(frame.room, y),
+        f.special(columns, f.SM),
+        f.load_constant(rows, 0, p.grid_id),
+        f.immediate(y, 1 << 16),
+        f.multiply(columns, rows, y, columns),
+        *[f.to_uniform(each, columns) for each in frame.entered[2:]],
     ]
     header = _launch_header(frame, ground, warps, whole, language)
     other = [f.differs(ok, slot, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
-        other += [f.copy(cell, x), *_elected(frame, ok)]
-        other += [_put(frame, cell, _SLOT["init_ns"], clocks).when(ok)]
+        other += [f.copy(cell, z), *_elected(frame, ok)]
+        other += [f.copy(clocks + 1, clocks + 2), f.immediate(clocks + 2, 0)]
+        other += [f.copy(clocks + 3, columns), _put(frame, cell, 0, clocks).when(ok)]
         other += [NOP.after(1 << ground.scoreboard)]
     return [*reordered(steps), *other]
+
+
+def _first_record(
+    frame: Frame, ground: Ground, slot: int, begin: int, free: tuple[int, int]
+) -> list[Step]:
+    """Add to where all records begin what lies before a warp's first one."""
+    f, (factor, before) = forms, free
+    return [
+        f.shift_right(before, slot, frame.row_bits),
+        f.immediate(factor, 1 << frame.row_bits),
+        f.multiply(before, before, factor, RZ),
+        f.immediate(factor, abi.RECORD_BYTES),
+        f.multiply(begin, slot, factor, begin),
+        f.add(factor, ground.sizes, -abi.DENSE_HEADER_BYTES - abi.RECORD_BYTES),
+        f.multiply(begin, before, factor, begin),
+    ]
 
 
 def start(register: int) -> list[Step]:
@@ -139,7 +167,7 @@ def end(
         f.from_uniform(here, frame.count),
         *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
         f.below(room, here, frame.room, where=room),
-        f.scaled(here, here, frame.records, _RECORD_BITS),
+        f.scaled(here, here, frame.records, _RECORD_BITS + frame.row_bits),
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
         *[each.when(room) if each.keeps else each for each in stored],
@@ -176,26 +204,26 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
         predicate: a free one.
     """
     f = forms
-    now, before, which, done = (quads[row % len(quads)] for row in range(4))
-    rows: list[tuple[int, int, int, list[Step]]] = [
-        (_SLOT["finish_ns"], now, 4, []),
-        (_SLOT["sm"], which, 4, _which(frame, which)),
-        (_SLOT["attempted"], done, 1, _copies(done, (frame.count,))),
+    now, before = quads[0], quads[-1]
+    kept = (*frame.entered[:2], frame.count, *frame.entered[2:])
+    done = [*_copies(before, kept if frame.entered else (frame.count,))]
+    first = 0 if frame.entered else _HEADER["attempted"]
+    steps = [
+        *_elected(frame, predicate),
+        *_copies(address, (frame.header, frame.high)),
+        _put(frame, address, _QUAD, now).when(predicate),
+        *done,
+        _put(frame, address, first, before, len(done)).when(predicate),
     ]
-    if frame.entered:
-        rows.insert(1, (_SLOT["init_ns"], before, 4, _copies(before, frame.entered)))
-    steps = [*_elected(frame, predicate), *_copies(address, (frame.records, frame.high))]
-    for offset, value, words, made in rows:
-        steps += [*made, _put(frame, address, offset, value, words).when(predicate)]
     return [f.wide(now, f.GLOBAL_TIMER), f.wide(now + 2, f.CLOCK), *reordered(steps)]
 
 
 def leave_together(
-    frame: Frame, quad: int, address: int, predicates: tuple[int, int, int, int]
+    frame: Frame, quad: int, address: int, predicates: tuple[int, int]
 ) -> list[Step]:
-    """Return what stands before the only EXIT, where all threads leave: four store the header.
+    """Return what stands before the only EXIT, where all threads leave: two store the header.
 
-    Each has a quarter of it, so it goes to memory at once.
+    Each has half of it, so it goes to memory at once.
 
     Args:
         frame: what the kernel keeps, the clocks at the entry too.
@@ -203,37 +231,22 @@ def leave_together(
         address: two free registers, the first even.
         predicates: free ones.
     """
-    f, (stores, *others) = forms, predicates
-    done = [*_copies(quad, (frame.count,)), *[f.immediate(quad + word, 0) for word in (1, 2, 3)]]
-    rows = [
-        (_SLOT["init_ns"], _copies(quad, frame.entered)),
-        (_SLOT["sm"], _which(frame, quad)),
-        (_SLOT["attempted"], done),
-    ]
+    f, (stores, second) = forms, predicates
+    init_ns, init_clock, who = frame.entered
     steps = [
         f.special(address, f.LANE),
-        f.below_constant(stores, address, abi.SLOT_HEADER_BYTES >> _RECORD_BITS),
+        f.below_constant(stores, address, abi.DENSE_HEADER_BYTES // _QUAD),
         f.below(stores, RZ, frame.room, where=stores),
-    ]
-    for other, (offset, made) in zip(others, rows, strict=True):
-        lane = (offset + abi.SLOT_HEADER_BYTES) >> _RECORD_BITS
-        steps += [f.differs(other, address, lane), *[e.when(other, holds=False) for e in made]]
-    steps += [
-        f.scaled(address, address, frame.records, _RECORD_BITS),
+        f.differs(second, address, 0),
+        *[
+            each.when(second, holds=False)
+            for each in _copies(quad, (init_ns, init_clock, frame.count, who))
+        ],
+        f.scaled(address, address, frame.header, _RECORD_BITS),
         f.from_uniform(address + 1, frame.high),
-        _put(frame, address, -abi.SLOT_HEADER_BYTES, quad).when(stores),
+        _put(frame, address, 0, quad).when(stores),
     ]
     return [f.wide(quad, f.GLOBAL_TIMER), f.wide(quad + 2, f.CLOCK), *reordered(steps)]
-
-
-def _which(frame: Frame, quad: int) -> list[Step]:
-    """Return a header's words that say which warp it is of, and that it has left."""
-    return [
-        forms.special(quad, forms.SM),
-        forms.load_constant(quad + 1, 0, frame.places.grid_id),
-        forms.immediate(quad + 2, SlotState.FINISHED),
-        forms.immediate(quad + 3, 0),
-    ]
 
 
 def range_tag(region: int) -> int:
@@ -285,12 +298,12 @@ def _launch_header(
         *[f.immediate(how + 2, ClockKind.CYCLES), f.immediate(how + 3, OverflowMode.STOP)],
         put("warps_per_block", how),
         *[*constants(once, p.grid_id, 1), f.immediate(once + 1, 1)],
-        *[f.immediate(once + 2, language), f.immediate(once + 3, 0)],
+        *[f.immediate(once + 2, language), f.immediate(once + 3, abi.Option.DENSE)],
         put("grid_id", once, 1),
         f.count_up(ground.cell, here["launches"], once + 1, frame.descriptor).when(ok),
         put("language", once + 2, 2),
-        f.immediate(last, whole),
-        put("whole", last, 1),
+        *[f.immediate(last, whole), f.immediate(last + 1, 1 << frame.row_bits)],
+        put("whole", last, 2),
     ]
     return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
 

@@ -238,8 +238,8 @@ class Weaver:
             raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
             )
-        (address, *quads), board, predicates = rows, spare.scoreboards[-1], spare.predicates[-4:]
-        if alone and self.frame.entered and len(predicates) == 4:
+        (address, *quads), board, predicates = rows, spare.scoreboards[-1], spare.predicates[-2:]
+        if alone and self.frame.entered and len(predicates) == 2:
             steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
         else:
             steps = sequences.leave(self.frame, quads, address, predicates[-1])

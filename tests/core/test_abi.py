@@ -43,7 +43,8 @@ LAUNCH_WORDS = {
     "block_step": 72,
     "block_count": 76,
     "whole": 80,
-    "reserved": 84,
+    "together": 84,
+    "reserved": 88,
 }
 WIDE = abi.WIDE_RECORD.itemsize
 SLOT_WORDS = {
@@ -60,12 +61,25 @@ SLOT_WORDS = {
 }
 
 
+DENSE_WORDS = {
+    "init_ns": 0,
+    "init_clock": 4,
+    "attempted": 8,
+    "sm": 12,
+    "grid_id": 14,
+    "finish_ns": 16,
+    "finish_clock": 24,
+}
+
+
 def test_version_1_is_laid_out_like_this() -> None:
     assert (abi.ABI_VERSION, abi.MAGIC.to_bytes(4, "little")) == (1, b"IKP1")
     assert (abi.LAUNCH_HEADER_BYTES, abi.SLOT_HEADER_BYTES, abi.RECORD_BYTES) == (128, 64, 16)
     assert abi.field_offsets(abi.LAUNCH_HEADER) == LAUNCH_WORDS
     assert abi.field_offsets(abi.SLOT_HEADER).items() >= SLOT_WORDS.items()
     assert set(abi.SLOT_HEADER.names or ()) == set(SLOT_WORDS)
+    assert abi.field_offsets(abi.DENSE_HEADER) == DENSE_WORDS
+    assert abi.DENSE_HEADER_BYTES == 32
     assert abi.field_offsets(abi.RECORD) == {"tag": 0, "start": 4, "end": 8, "payload": 12}
     assert abi.field_offsets(abi.WIDE_RECORD) == {
         "start": 0,
@@ -92,6 +106,7 @@ def test_version_1_is_laid_out_like_this() -> None:
         "SELECTED": 1,
         "TOTALS": 4,
         "LANES64": 8,
+        "DENSE": 16,
     }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
     narrow = ["CYCLES", "GLOBALTIMER", "HOST"]

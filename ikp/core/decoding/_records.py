@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
+from ikp.core.decoding.dense import expanded
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.totals import find_sound
 from ikp.core.trace import Column
@@ -55,6 +56,8 @@ def _slot_headers(data: NDArray[np.uint8], layout: Layout, notes: list[str]) -> 
             "there is something behind the last slot: the grid in the launch header is not the "
             "kernel's, or something else wrote to the segment"
         )
+    if layout.together:
+        return expanded(data[abi.LAUNCH_HEADER_BYTES :], slots, layout.grid_id)
     rows = data[abi.LAUNCH_HEADER_BYTES :][: slots * slot_bytes].reshape(slots, slot_bytes)
     heads = np.ascontiguousarray(rows[:, : abi.SLOT_HEADER_BYTES])
     return heads.view(abi.SLOT_HEADER).reshape(-1)
@@ -208,8 +211,8 @@ class Counts:
     def _read(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Rows:
         """Return records of used slots, by their positions in them."""
         dtype, unit = self.layout.clock.record, abi.ALIGNMENT
-        first = abi.LAUNCH_HEADER_BYTES + self.ids * self.layout.slot_bytes + abi.SLOT_HEADER_BYTES
-        index = (first // unit)[row] + position * (dtype.itemsize // unit)
+        first = self.layout.first_records(self.ids)
+        index = (first // unit)[row] + position * (self.layout.stride // unit)
         # A record may begin at any unit, also one of several units.
         starts = (len(self.data) - dtype.itemsize) // unit + 1
         data = np.ascontiguousarray(self.data)

@@ -50,12 +50,28 @@ class Layout:
     warps: NDArray[np.int64]  # of a block, those that record
     slots: int  # in the segment; 0 where none has room for a record
     slot_bytes: int
+    header_bytes: int  # of those, the slot's header
+    together: int  # the records of so many slots stand in a row; 0 where each has its own behind it
     capacity: int  # records that a slot can get
     needed_bytes: int  # of a segment with room, where there is none
     whole: int  # region id of the range from each warp's init to its finish; 0 where none is told
     relaunches: int  # earlier launches that wrote to the segment
     fresh: bool  # there was none, so that all is zero where this one didn't write
     notes: tuple[str, ...]  # where that is not as it was asked for, in words
+
+    @property
+    def stride(self) -> int:
+        """How many bytes there are from a slot's record to its next."""
+        return self.clock.record.itemsize * max(1, self.together)
+
+    def first_records(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where the records of slots begin."""
+        own = self.slot_bytes - self.header_bytes
+        if not self.together:
+            return abi.LAUNCH_HEADER_BYTES + ids * self.slot_bytes + self.header_bytes
+        begin = abi.LAUNCH_HEADER_BYTES + self.slots * self.header_bytes
+        within = ids % self.together
+        return begin + (ids - within) * own + within * self.clock.record.itemsize
 
 
 def read_layout(source: Source) -> Layout | None:
@@ -76,8 +92,11 @@ def read_layout(source: Source) -> Layout | None:
     warps = chosen.chosen_warps(warps_per_block)
     slots = chosen.count_blocks(math.prod(grid)) * len(warps)
     slot_bytes, relaunches = int(header["slot_bytes"]), max(0, int(header["launches"]) - 1)
-    capacity = abi.slot_capacity(slot_bytes, overflow, clock)
-    needed, shortage = _why_no_room(source, slots, slot_bytes, overflow, clock)
+    dense = _has(header, Option.DENSE)
+    header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
+    capacity = abi.slot_capacity(slot_bytes, overflow, clock, header_bytes)
+    least = abi.min_slot_bytes(overflow, clock, header_bytes)
+    needed, shortage = _why_no_room(source, slots, slot_bytes < least, overflow, clock)
     if shortage:
         notes.append(shortage)
         slots = capacity = 0
@@ -95,6 +114,8 @@ def read_layout(source: Source) -> Layout | None:
         warps=warps,
         slots=slots,
         slot_bytes=slot_bytes,
+        header_bytes=header_bytes,
+        together=int(header["together"]) if dense else 0,
         capacity=capacity,
         needed_bytes=needed,
         whole=0 if summed else int(header["whole"]),
@@ -224,6 +245,10 @@ def _check_launch(header: np.void, source: Source, where: str) -> None:
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
         (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
         (int(header["whole"]) > abi.REGION_MASK, f"region {int(header['whole']):#x}"),
+        (
+            _has(header, Option.DENSE) and not _are_rows(header, blocks),
+            f"records of {int(header['together'])} warps in a row",
+        ),
     ]
     wrong = [text for found, text in problems if found]
     if wrong:
@@ -231,6 +256,15 @@ def _check_launch(header: np.void, source: Source, where: str) -> None:
             f"{where} has a corrupt launch header: it claims {'; '.join(wrong)}. Something else "
             f"wrote to this memory after the kernel started."
         )
+
+
+def _are_rows(header: np.void, blocks: int) -> bool:
+    """Tell whether records can stand in such rows: whole ones, of one layout."""
+    together, warps = int(header["together"]), int(header["warps_per_block"])
+    plain = int(header["clock"]) < ClockKind.CYCLES64
+    plain &= int(header["overflow"]) == OverflowMode.STOP
+    plain &= not _has(header, Option.SELECTED | Option.TOTALS)
+    return plain and together > 0 and blocks * warps % together == 0
 
 
 _MOST_BLOCKS = 1 << 32
@@ -268,12 +302,12 @@ _FIRST_RECORDS = 64
 
 
 def _why_no_room(
-    source: Source, slots: int, slot_bytes: int, overflow: OverflowMode, clock: ClockKind
+    source: Source, slots: int, short: bool, overflow: OverflowMode, clock: ClockKind
 ) -> tuple[int, str]:
     """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
     if not slots:
         return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
-    if slot_bytes < abi.min_slot_bytes(overflow, clock):
+    if short:
         needed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
         return needed, (
             f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "

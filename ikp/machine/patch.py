@@ -12,6 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
+from ikp.machine.asserts import asserts
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chips import Chip, chip_of
@@ -21,7 +22,7 @@ from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
-from ikp.machine.liveness import Liveness, leaves_its_file
+from ikp.machine.liveness import Liveness
 from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
@@ -100,7 +101,9 @@ def patch(
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if leaves_its_file(code.flow):
+    if untested:
+        code = replace(code, asserts=asserts(file, code.flow))
+    if code.leaves_its_file:
         raise PatchError(
             f"{name} calls code that is not in its file (printf): which registers that uses is "
             "not known."
@@ -137,6 +140,7 @@ def patch(
             *chip.notes,
             *occupancy.cost(name, warps, before, count, chip),
             *unplaced,
+            *(places.left_out if DETAILS[detail] >= Level.LOOPS else ()),
             *weaver.notes,
         ),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
@@ -179,7 +183,7 @@ def _woven(
     untested: bool,
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
-    name, room = code.flow.code.name, Room(code, counts[0] - RESERVED)
+    name, room = code.flow.code.name, Room(code, counts[0] - RESERVED, untested)
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, cell, chip)
     if kept is None:

@@ -15,7 +15,7 @@ from ikp.core.decoding._counts import Counts
 from ikp.core.decoding._records import Chunk, read_chunk
 from ikp.core.decoding._slots import Used, used_slots
 from ikp.core.decoding._times import Timeline
-from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.excerpt import Excerpt, Ints
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
 from ikp.core.segment import MAX_WARPS
@@ -26,7 +26,8 @@ CHUNK_RECORDS = 1 << 13
 """Records decoded together: so few that what is computed on the way stays in a core's cache."""
 _LAUNCHES = 1 << 10
 _SLOTS = 1 << 8
-"""Up to so many launches are decoded together, of no more slots each."""
+_BYTES = 64 << 20
+"""Up to so many launches are decoded together, of no more slots each, and no more bytes in all."""
 
 EVENT_COLUMNS = {
     "slot": np.int32,
@@ -48,13 +49,13 @@ class Batch:
     sources: list[Source] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
     tables: list[int] = field(default_factory=list)  # of names
+    _nbytes: int = 0  # of what was read back
 
     @property
     def full(self) -> bool:
         """Whether no other launch fits in."""
-        return len(self.layouts) >= _LAUNCHES or any(
-            each.slots > _SLOTS for each in self.layouts[-1:]
-        )
+        large = bool(self.layouts) and self.layouts[-1].slots > _SLOTS
+        return large or len(self.layouts) >= _LAUNCHES or self._nbytes >= _BYTES
 
     def fits(self, layout: Layout) -> bool:
         """Tell whether a launch can be added."""
@@ -70,6 +71,8 @@ class Batch:
         self.sources.append(source)
         self.layouts.append(layout)
         self.tables.append(table)
+        if isinstance(source.data, Excerpt):
+            self._nbytes += source.data.records.nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -283,14 +283,22 @@ class Notice:
     def taken(self) -> None:
         """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
         over = not (self._opening.lasts and self._opening.here)
-        if _capturing(self._data):  # a graph launches without asking for the address
-            self.captured = True
-        self.streams.add(current_stream(self._data.device)[1])
-        if over or self.captured:
+        self.launched(current_stream(self._data.device)[1], captured=_capturing(self._data))
+        if over:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
         if over and not self._told:
             self._told = True
             warnings.warn(self._why(), IkpWarning, stacklevel=4)
+
+    def launched(self, stream: int, *, captured: bool) -> None:
+        """Take note of the stream of a launch.
+
+        ``captured`` tells that a CUDA graph will launch again without asking for the address.
+        """
+        self.streams.add(stream)
+        self.captured |= captured
+        if captured:
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
 
     def _why(self) -> str:
         if not self._opening.here:

@@ -162,3 +162,17 @@ def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyP
         truths = [launch(host, prof) for _ in range(60)]
         assert len(held(prof)) == 60
     assert_holds(prof.trace, *truths)
+
+
+def test_a_launch_on_two_streams_or_by_a_graph_stays(host: Host) -> None:
+    with ikp.profile() as prof:
+        truths = []
+        for captured in [False, True] * 15:
+            buffer = prof.buffer("k", size=SIZE)
+            buffer.data.data_ptr()
+            buffer.data.ikp_notice.launched(0 if captured else 7, captured=captured)
+            truths.append(host.run(buffer, work()))
+        del buffer
+        truths.append(launch(host, prof))
+        assert len(held(prof)) == 31
+    assert_holds(prof.trace, *truths)

@@ -45,14 +45,14 @@ def full(*left: int, untested: bool = True) -> Room:
 
 
 def test_where_enough_are_left_nothing_else_is_taken() -> None:
-    made = full(20, 21, 30, 31, 32, 33)
-    assert frame(made, None, 0) == Frame(20, 30, 31, 32, 33)
-    assert frame(replace(made, untested=False), None, 0) == Frame(20, 30, 31, 32, 33)
+    made = full(20, 21, 30, 31, 32, 33, 34)
+    assert frame(made, None, 0) == Frame(20, 30, 31, 32, 34, 33)
+    assert frame(replace(made, untested=False), None, 0) == Frame(20, 30, 31, 32, 34, 33)
 
 
 def test_the_kernel_s_own_pair_is_shared() -> None:
-    made = full(20, 30, 32, 34)
-    assert frame(made, None, 0) == Frame(4, 20, 30, 32, 34)
+    made = full(20, 30, 32, 34, 36)
+    assert frame(made, None, 0) == Frame(4, 20, 30, 32, 36, 34)
     assert frame(replace(made, untested=False), None, 0) is None
     other = room(LOADS, *names(4, *range(6, 63)), LEAVES)
     assert framing._descriptors(other, framing.HOPPER) == []
@@ -61,8 +61,8 @@ def test_the_kernel_s_own_pair_is_shared() -> None:
 def test_what_never_changes_may_be_in_threads_registers() -> None:
     made = full(30, 33)
     kept = frame(made, None, 0)
-    assert kept == Frame(4, 33, FIRST, FIRST + 1, 30, own=(14, 15))
-    assert not made.free[:, [R.first + 14, R.first + 15]].any()
+    assert kept == Frame(4, 33, FIRST, FIRST + 1, 30, FIRST + 2, own=(13, 14, 15))
+    assert not made.free[:, [R.first + 13, R.first + 14, R.first + 15]].any()
     assert frame(full(30, 33, untested=False), None, 0) is None
     assert frame(replace(full(30, 33), registers=11), None, 0) is None
     assert frame(full(), None, 0) is None, "the count must be the warp's"
@@ -105,8 +105,8 @@ def test_these_are_what_the_assembler_writes() -> None:
 @pytest.mark.parametrize(("warps", "block"), [(None, (40, 2, 1)), (3, (96, 1, 1))])
 @pytest.mark.parametrize("chip", [c for c in CHIPS if not c.late], ids=lambda chip: chip.name)
 def test_records_are_the_same(chip, warps, block, monkeypatch) -> None:
-    own = (60, 61, 62)
-    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, cell=16, warps=warps, own=own)
+    own = (59, 60, 61, 62)
+    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=16, warps=warps, own=own)
     fitted = type(chip).fitted
     monkeypatch.setattr(
         type(chip), "fitted", lambda self, steps: fitted(self, own_frame.fitted(steps, own))

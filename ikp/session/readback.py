@@ -266,32 +266,35 @@ def _gather(data: Tensor, first: Ints, count: Ints, step: int) -> Tensor:
     import torch
 
     total = int(count.sum())
-    starts = torch.from_numpy(first - step * (np.cumsum(count) - count)).to(data.device)
-    counts = torch.from_numpy(count).to(data.device)
-    index = torch.repeat_interleave(starts, counts, output_size=total)
-    index += step * torch.arange(total, device=data.device)
-    units = data[: data.numel() // abi.ALIGNMENT * abi.ALIGNMENT].view(torch.int64).view(-1, 2)
-    return units.index_select(0, index).view(torch.uint8).reshape(-1)
+    starts = np.repeat(first - step * (np.cumsum(count) - count), count)
+    index = starts + step * np.arange(total)
+    words = data[: data.numel() // abi.ALIGNMENT * abi.ALIGNMENT].view(torch.int64)
+    units = words.view(-1, abi.ALIGNMENT // words.itemsize)
+    if not data.is_cuda:
+        return torch.from_numpy(units.numpy()[index]).view(torch.uint8)
+    return units.index_select(0, torch.from_numpy(index).to(data.device)).view(torch.uint8)
 
 
 def _fetch(stream: Any, make: Callable[[], list[Tensor]]) -> _Copies:
-    """Copy tensors of bytes, made on a stream, to the host: all in one go."""
+    """Copy tensors of bytes, made on a stream, to the host: all in one go.
+
+    Without a stream they are the host's. Then numpy copies: torch would take threads for it, which
+    a process that was forked has lost.
+    """
     import torch
 
+    if stream is None:
+        return [piece.numpy().flatten() for piece in make()]
     with on(stream):
         pieces = [piece.reshape(-1) for piece in make()]
-        joined = pieces[0] if len(pieces) == 1 else torch.cat(pieces or [torch.empty(0)])
+        if not pieces:
+            return []
         sizes = [0, *accumulate(piece.numel() for piece in pieces)]
-        event = None
-        if stream is None:
-            host = joined.clone()
-        else:
-            host = torch.empty(joined.numel(), dtype=torch.uint8, pin_memory=True)
-            host.copy_(joined, non_blocking=True)
-            event = torch.cuda.Event()
-            event.record(stream)
-    if event is not None:
-        yield event
-    # Pinned memory is scarce: what is kept lies elsewhere.
-    copied = host.numpy() if stream is None else host.numpy().copy()
+        joined = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        host = torch.empty(joined.numel(), dtype=torch.uint8, pin_memory=True)
+        host.copy_(joined, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(stream)
+    yield event
+    copied = host.numpy().copy()  # pinned memory is scarce: what is kept lies elsewhere
     return [copied[start:end] for start, end in pairwise(sizes)]

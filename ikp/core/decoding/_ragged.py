@@ -18,9 +18,11 @@ Floats = NDArray[np.float64]
 class Sorted:
     """Numbers in order within their groups, which are numbered from 0."""
 
-    def __init__(self, group: Ints, values: Column, groups: int) -> None:
-        self.order = np.lexsort((values, group))
-        self.values = values[self.order]
+    def __init__(self, group: Ints, values: Column, groups: int, order: Ints | None = None) -> None:
+        if groups == 1:
+            self.values = np.sort(values)
+        else:
+            self.values = values[np.lexsort((values, group)) if order is None else order]
         self.count = np.bincount(group, minlength=groups)
         self.first = np.cumsum(self.count) - self.count
         self._there = self.count > 0

@@ -165,7 +165,8 @@ def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
     """
     launch = sms.launch[anchors.row]
     in_time = Sorted(launch, anchors.ns, sms.launches)
-    by_sm = Sorted(anchors.row, anchors.ticks, len(sms))
+    order = np.lexsort((anchors.ticks, anchors.row))
+    by_sm = Sorted(anchors.row, anchors.ticks, len(sms), order)
     # Medians, which a wild anchor can't move. Near them, float64 is exact to far below 1 ns.
     ns_zero = in_time.pick(in_time.count // 2).astype(np.int64)
     tick_zero = by_sm.pick((by_sm.count - 1) // 2).astype(np.int64)
@@ -176,7 +177,7 @@ def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
         (anchors.ticks - tick_zero[anchors.row]).astype(np.float64),
         sms,
     )
-    lines = _fit_lines(points, by_sm, _timer_steps(in_time), nominal_hz)
+    lines = _fit_lines(points, by_sm, order, _timer_steps(in_time), nominal_hz)
     residual = points.ns - lines.rate[launch] * points.ticks - lines.offset[anchors.row]
     sound = _sound(points, residual)
     points = points.only(sound)
@@ -239,9 +240,11 @@ def _sound(points: _Points, residual: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.abs(residual) <= _TORN_SPANS * span[points.launch])
 
 
-def _fit_lines(points: _Points, by_sm: Sorted, step: Floats, nominal_hz: Floats) -> _Straight:
+def _fit_lines(
+    points: _Points, by_sm: Sorted, order: Ints, step: Floats, nominal_hz: Floats
+) -> _Straight:
     """Return one rate for all SMs of a launch, where it comes from, and each SM's offset."""
-    slope = _median_slopes(points, by_sm)
+    slope = _median_slopes(points, by_sm, order)
     with np.errstate(divide="ignore"):
         nominal = 1e9 / nominal_hz
     rate = np.where(slope > 0, slope, nominal)
@@ -254,19 +257,19 @@ def _fit_lines(points: _Points, by_sm: Sorted, step: Floats, nominal_hz: Floats)
     return _Straight(rate, fitted, medians(points.row, distance, len(points.sms)))
 
 
-def _median_slopes(points: _Points, by_sm: Sorted) -> Floats:
+def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
     """Return each launch's median slope between anchors half an SM's lot apart; 0 where none is.
 
     Least squares would follow a single wild anchor anywhere.
     """
-    ns, ticks = points.ns[by_sm.order], points.ticks[by_sm.order]
+    ns, ticks = points.ns[order], points.ticks[order]
     count = np.repeat(by_sm.count, by_sm.count)
     left = np.flatnonzero(by_sm.ranks() < count // 2)
     right = left + (count[left] + 1) // 2
     run = ticks[right] - ticks[left]
     apart = run > 0
     slopes = (ns[right] - ns[left])[apart] / run[apart]
-    launch = points.launch[by_sm.order][left][apart]
+    launch = points.launch[order][left][apart]
     return np.maximum(0.0, medians(launch, slopes, points.sms.launches))
 
 

@@ -37,8 +37,8 @@ def decode(
     """Decode segments into one trace. A segment that no kernel wrote to gives no launch.
 
     Args:
-        sources: one per segment, in the order of launch; none is held longer than it takes to
-            decode it.
+        sources: one per segment, in the order of launch. They are let go as they are decoded, so
+            an iterator that reads one after another needs room for a few.
         names: region names known to the backends, by id.
         provenance: what the trace should say of its making.
         told: told again and again how many sources are done, the part of a large one included.

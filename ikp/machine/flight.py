@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import BITS, table
+from ikp.machine.resources import BITS, UP, P, table
 from ikp.machine.sass import Instruction
 from ikp.machine.settling import settling
 from ikp.machine.underway import (
@@ -35,6 +35,8 @@ from ikp.machine.underway import (
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
+_AT_ONCE = P.all | UP.all
+"""Predicates are read when an instruction issues: compilers overwrite those of stores and loads."""
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
@@ -66,9 +68,12 @@ class Flight:
                     late |= each
                 known[state] = late & mask
             sets.append(known[state])
-        return table(
-            [late | soon for late, soon in zip(sets, settling(self.liveness), strict=True)]
-        )
+        return table([late | soon for late, soon in zip(sets, self.soon, strict=True)])
+
+    @cached_property
+    def soon(self) -> list[int]:
+        """What the last instructions have yet to write before each, told by no scoreboard."""
+        return settling(self.liveness)
 
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
@@ -89,7 +94,7 @@ class Flight:
         late = self.states[at][PRODUCTS]
         for each in self.states[at][UNTOLD:]:
             late |= each
-        return late & (_TAKEN - 1)
+        return (late | self.soon[at]) & (_TAKEN - 1)
 
     @cached_property
     def used(self) -> frozenset[int]:
@@ -130,16 +135,16 @@ class Flight:
                 takes.append((PRODUCTS, self._handed_over(at) | _TAKEN))
             elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
-            own = effects[at]
+            own, operands = effects[at], effects[at].reads & ~_AT_ONCE
             if writes[at] != NONE:
                 takes.append((writes[at], own.writes | _TAKEN))
                 # Without a scoreboard for its operands, only its result tells that they were read.
                 if reads[at] == NONE:
-                    takes.append((OPERANDS + writes[at], own.reads))
+                    takes.append((OPERANDS + writes[at], operands))
             if reads[at] != NONE:
-                takes.append((reads[at], own.reads | _TAKEN))
+                takes.append((reads[at], operands | _TAKEN))
             if writes[at] == reads[at] == NONE and _reads_late(instruction):
-                takes.append((queue(instruction.op), own.reads))
+                takes.append((queue(instruction.op), operands))
             if ends or takes:
                 joins = _joins(instruction, writes[at], reads[at])
                 steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)

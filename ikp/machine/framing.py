@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.keeping import Frame, Places
-from ikp.machine.resources import UR
+from ikp.machine.own_frame import FIRST
+from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
 
 _CLOCKS = 3
 _LEAST = 5
-_LOADED = re.compile(r"UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
+_LOADED = re.compile(r"ULDC\.64 UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
 def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Frame | None:
     """Return a frame of registers that the kernel never names; None where they are too few.
 
-    Where few are left, the clocks at the entry are stored there.
+    Where few are left, the clocks at the entry are stored there. Where fewer are, it shares the
+    pair that the kernel keeps for global memory, and has a part in threads' own registers: those
+    are free no more, in the room.
 
     Args:
         room: of the kernel.
@@ -26,13 +30,26 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
         chip: what the kernel is for.
     """
     free = list(room.unused_uniform)
-    pairs = [each for each in free if each % 2 == 0 and each + 1 in free]
-    pair = next(iter([*_descriptors(room, chip), *pairs]), None)
-    others = [each for each in free if pair is None or each // 2 != pair // 2]
-    if pair is None or len(others) < _LEAST:
-        return None
+    pairs = [each for each in free if each % 2 == 0 and each + 1 in free][:1]
+    shared = _descriptors(room, chip)[:1] if room.untested else []
+    for pair in (*pairs, *shared):
+        others = [each for each in free if each // 2 != pair // 2]
+        if len(others) >= _LEAST:
+            return _made(pair, others, warps, cell)
+    for pair in (*shared, *pairs) if room.untested else ():
+        others = [each for each in free if each // 2 != pair // 2]
+        own = room.unused_own[-(_LEAST - len(others)) :]
+        if others and len(others) + len(own) >= _LEAST:
+            room.free[:, [R.first + each for each in own]] = False
+            constants = [*others[1:], *range(FIRST, FIRST + len(own))]
+            return replace(_made(pair, [*constants, others[0]], warps, cell), own=own)
+    return None
+
+
+def _made(pair: int, others: list[int], warps: int | None, cell: int) -> Frame:
+    """Return a frame of a pair and others; the last one that has to be is the count."""
+    records, high, room_left, header, count = others[:_LEAST]
     clocks = others[_LEAST : _LEAST + _CLOCKS] if len(others) > _LEAST + _CLOCKS else []
-    records, high, room_left, count, header = others[:_LEAST]
     return Frame(pair, records, high, room_left, count, header, tuple(clocks), cell, warps)
 
 
@@ -42,7 +59,7 @@ def _descriptors(room: Room, chip: Chip) -> list[int]:
     code = room.liveness.flow.code.instructions
     loads: dict[int, set[int]] = {}
     for at, each in enumerate(code):
-        found = _LOADED.fullmatch(each.rest) if each.opcode == "ULDC.64" else None
+        found = _LOADED.fullmatch(each.text) if each.opcode == "ULDC.64" else None
         if found and int(found[2], 16) == stands:
             loads.setdefault(int(found[1]), set()).add(at)
     effects = room.liveness.effects

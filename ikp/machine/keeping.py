@@ -32,6 +32,7 @@ class Frame:
     entered: tuple[int, ...] = ()  # both clocks at the entry, and who it is; if none, stored then
     cell: int = 0  # where the cell stands in the constant bank 3
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
+    own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
     places: Places = Places()
 
     @property

@@ -32,6 +32,7 @@ class Liveness:
 
     flow: Flow
     ranges: Ranges | None = None  # nvdisasm's answer
+    asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
 
     @property
     def registers(self) -> NDArray[np.bool_]:
@@ -127,23 +128,26 @@ class Liveness:
     @cached_property
     def _unknown_calls(self) -> dict[int, int]:
         """The blocks that end in a call of something that isn't here, and what that may read."""
-        graph, code = self.flow.graph, self.flow.code
+        graph = self.flow.graph
         return {
-            graph.block(at): _ARGUMENTS if _traps(code, at + 1) else EVERYTHING
+            graph.block(at): _ARGUMENTS if self._ends(at) else EVERYTHING
             for at, tos in graph.jumps.calls.items()
             if not tos
         }
+
+    @property
+    def leaves_its_file(self) -> bool:
+        """Whether the kernel calls something that isn't here, and goes on: not into a trap."""
+        unknown = (at for at, tos in self.flow.graph.jumps.calls.items() if not tos)
+        return not all(self._ends(at) for at in unknown)
+
+    def _ends(self, call: int) -> bool:
+        return call in self.asserts or _traps(self.flow.code, call + 1)
 
 
 def _traps(code: Code, at: int) -> bool:
     """Return whether an instruction ends the kernel, as what stands behind an assert does."""
     return any(each.op == "BPT" for each in code.instructions[at : at + 1])
-
-
-def leaves_its_file(flow: Flow) -> bool:
-    """Return whether a kernel calls something that isn't here, and goes on: not into a trap."""
-    unknown = [at for at, tos in flow.graph.jumps.calls.items() if not tos]
-    return not all(_traps(flow.code, at + 1) for at in unknown)
 
 
 def with_calls(flow: Flow) -> list[list[int]]:

@@ -24,6 +24,17 @@ def loop_ends(flow: Flow, header: int) -> tuple[Point, Point] | None:
     return (start, end) if start and end else None
 
 
+def why_open(flow: Flow, header: int) -> str:
+    """Return why a loop has no one place where it ends; "" if it has.
+
+    To mark each way out, one would have to know that no threads part there: where they don't meet
+    again, compilers leave no trace of it.
+    """
+    if flow.bodies[header] & flow.graph.leaves:
+        return "threads leave the kernel in it"
+    return "" if _exit(flow, header) else "it is left at several places"
+
+
 def _entry(flow: Flow, header: int) -> Point | None:
     graph, body = flow.graph, flow.bodies[header]
     outside = [b for b in graph.before[header] if b not in body and b in flow.dominance.entered]

@@ -12,6 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
+from ikp.machine.asserts import asserts
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chips import Chip, chip_of
@@ -21,7 +22,7 @@ from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
-from ikp.machine.liveness import Liveness, leaves_its_file
+from ikp.machine.liveness import Liveness
 from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
@@ -96,12 +97,12 @@ def patch(
     file = Cubin.read(cubin)
     kernel = file.kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(cubin, kernel)
+    code = _code(file, cubin, kernel, untested)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     counts = occupancy.register_counts(before, warps, chip)
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
-    unplaced = _unplaced(places)
+    unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:
         pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
@@ -121,13 +122,15 @@ def patch(
     )
 
 
-def _code(cubin: bytes, kernel: Kernel) -> Liveness:
+def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness:
     """Return a kernel's instructions, and what each leaves alive."""
     name = kernel.name
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if leaves_its_file(code.flow):
+    if untested:
+        code = replace(code, asserts=asserts(file, code.flow))
+    if code.leaves_its_file:
         raise PatchError(
             f"{name} calls code that is not in its file (printf): which registers that uses is "
             "not known."
@@ -173,7 +176,8 @@ def _woven(
     code: Liveness, places: list[Place], counts: list[int], setting: _Setting
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
-    name, room, size = code.flow.code.name, Room(code, counts[0] - RESERVED), setting.size
+    room, size = Room(code, counts[0] - RESERVED, setting.untested), setting.size
+    name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, setting.cell, setting.chip)
     if kept is None:

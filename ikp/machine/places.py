@@ -25,6 +25,7 @@ from ikp.machine.loops import (
     loop_ends,
     loop_lines,
     waiting,
+    why_open,
 )
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
@@ -130,6 +131,15 @@ class Places:
         turn = iteration(self.flow, header, self.regions)
         if turn and not wait:
             yield Place("iteration", Level.LOOPS, "iteration", *turn, (), lines[:1])
+
+    @cached_property
+    def left_out(self) -> list[str]:
+        """Loops that are no places, in words."""
+        return [
+            f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
+            for header in self.flow.bodies
+            if (why := why_open(self.flow, header)) and not waiting(self.flow, header)
+        ]
 
     @cached_property
     def choices(self) -> list[Choice]:

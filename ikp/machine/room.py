@@ -13,7 +13,7 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.flight import Flight
 from ikp.machine.handed import registers_at
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import UP, UR, P, R, table
+from ikp.machine.resources import UP, UR, P, R, bit, table
 
 RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
@@ -40,6 +40,7 @@ class Room:
 
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
+    untested: bool = False  # whether to count on what was not yet seen on a GPU
 
     @cached_property
     def allowed(self) -> list[int]:
@@ -77,6 +78,12 @@ class Room:
         used, numbers = self.liveness.used, range(_FIRST_UNIFORM, self._uniform)
         return tuple(at for at in numbers if not used >> (UR.first + at) & 1)
 
+    @cached_property
+    def unused_own(self) -> tuple[int, ...]:
+        """Registers of each thread that the kernel never names, and that it always has."""
+        used, numbers = self.liveness.used | 1 << bit("R1"), range(min(self.allowed, default=0))
+        return tuple(at for at in numbers if not used >> (R.first + at) & 1)
+
     def at(self, place: int) -> Spare:
         """Return what is free before an instruction; see ``through``."""
         return self.through([place])
@@ -91,9 +98,21 @@ class Room:
 
     def waited(self, place: int) -> Spare:
         """Return what is free before an instruction to who waits for all scoreboards there."""
+        return self._waited(self.liveness.table[place], place)
+
+    def left(self, place: int) -> Spare:
+        """Return what is free before an EXIT to who leaves there, and waits for all scoreboards.
+
+        Those who stay have registers of their own, and the warp's. Who leaves needs the guard.
+        """
+        needed = table([self.liveness.effects[place].reads])[0]
+        needed[UR.first :] |= self.liveness.table[place][UR.first :]
+        return self._waited(needed, place)
+
+    def _waited(self, needed: NDArray[np.bool_], place: int) -> Spare:
         late = table([self.flight.lasting(place)])[0]
         none = np.zeros(SCOREBOARDS, np.bool_)
-        return self._spare(~(self.liveness.table[place] | late), self.allowed[place], none)
+        return self._spare(~(needed | late), self.allowed[place], none)
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
         own = free[R.columns][:limit]

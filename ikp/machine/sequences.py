@@ -144,7 +144,9 @@ def keep(uniform: int, register: int) -> list[Step]:
     return [forms.to_uniform(uniform, register)]
 
 
-def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> list[Step]:
+def end(
+    frame: Frame, scratch: Scratch, tag: int, kept: int | None = None, *, own: bool = False
+) -> list[Step]:
     """Return what ends a range, and stores its record if there is room.
 
     What is kept is read last: a range may be so short that its start is only just on its way.
@@ -154,8 +156,10 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         scratch: what is free here.
         tag: the record's.
         kept: the uniform register with the range's start; None where it is in place.
+        own: whether it is none, but one of each thread's own.
     """
     f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
+    stored = _stored(frame, scratch, tag, kept, own)
     return [
         f.clock(scratch.last),
         *([] if saved is None else [f.save(saved, room)]),
@@ -166,15 +170,16 @@ def end(frame: Frame, scratch: Scratch, tag: int, kept: int | None = None) -> li
         f.scaled(here, here, frame.records, _RECORD_BITS + frame.row_bits),
         f.from_uniform(here + 1, frame.high),
         f.add_uniform(frame.count, frame.count, 1),
-        *[each.when(room) if each.keeps else each for each in _stored(frame, scratch, tag, kept)],
+        *[each.when(room) if each.keeps else each for each in stored],
         *([] if saved is None else [f.restore(room, saved)]),
     ]
 
 
-def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[Step]:
+def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None, own: bool) -> list[Step]:
     """Return what stores a record's words."""
     f, first, last, here = forms, scratch.first, scratch.last, scratch.address
-    begun = [] if kept is None else [f.from_uniform(first + 1, kept)]
+    begin = f.copy if own else f.from_uniform
+    begun = [] if kept is None else [begin(first + 1, kept)]
     if scratch.in_a_row:  # nobody reads what is stored as the payload
         return [*begun, _put(frame, here, 0, first)]
     end = _put(frame, here, 8, last, 1)
@@ -183,7 +188,7 @@ def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None) -> list[
     tagged = f.immediate(first, tag)
     if last != first:
         return [end, tagged, *begun, _put(frame, here, 0, first, 2)]
-    begun = [] if kept is None else [f.from_uniform(first, kept)]
+    begun = [] if kept is None else [begin(first, kept)]
     return [end, tagged, _put(frame, here, 0, first, 1), *begun, _put(frame, here, 4, first, 1)]
 
 

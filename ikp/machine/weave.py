@@ -16,10 +16,11 @@ from functools import cached_property
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, sequences
+from ikp.machine import forms, own_frame, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
+from ikp.machine.homes import Home, homes
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room, Spare
@@ -52,6 +53,7 @@ class _Run:
     scratch: Scratch
     steps: list[Step] = field(default_factory=list)
     stores: bool = False
+    kept: int = 0  # threads' registers that starts are kept in, as bits
 
 
 @dataclass
@@ -103,7 +105,8 @@ class Weaver:
         return [*entry, *self._written(), *exits]
 
     def _ranges(self) -> None:
-        kept = _kept([each for each in self.places if each.end], self._for_starts)
+        ranges = [each for each in self.places if each.end]
+        kept = homes(ranges, self._for_starts, self.room)
         chosen = {id(each) for each in self.places if each.end and self._fits(each, kept)}
         found = [each for each in self.places if id(each) in chosen]
         stores = {_Site.of(each.end) for each in found if each.end}
@@ -111,14 +114,17 @@ class Weaver:
             site = _Site.of(point)
             if site not in self._runs:
                 self._runs[site] = _Run(self._scratch(site, site in stores), stores=site in stores)
-            run, uniform = self._runs[site], kept[id(place)]
-            assert uniform is not None  # noqa: S101 - for the type checker
-            if opens:
+            run, home = self._runs[site], kept[id(place)]
+            assert home is not None  # noqa: S101 - for the type checker
+            if opens and home.own:
+                run.steps += sequences.start(home.number)
+                run.kept |= home.written
+            elif opens:
                 register = run.scratch.last
-                run.steps += [*sequences.start(register), *sequences.keep(uniform, register)]
+                run.steps += [*sequences.start(register), *sequences.keep(home.number, register)]
             else:
                 tag = sequences.range_tag(region_id(place.name))
-                made = sequences.end(self.frame, run.scratch, tag, uniform)
+                made = sequences.end(self.frame, run.scratch, tag, home.number, own=home.own)
                 run.steps += [made[0].after(place.waits), *made[1:]]
                 self._count(point)
                 self.names.append(place.name)
@@ -135,7 +141,7 @@ class Weaver:
         """Uniform registers that nobody else uses."""
         return [each for each in self.room.unused_uniform if each not in self.frame.all]
 
-    def _fits(self, place: Place, kept: dict[int, int | None]) -> bool:
+    def _fits(self, place: Place, kept: dict[int, Home | None]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
         assert place.end is not None  # noqa: S101 - for the type checker
         why = "no uniform register is" if kept[id(place)] is None else ""
@@ -187,7 +193,7 @@ class Weaver:
     def _meets(self, site: _Site, registers: int) -> bool:
         """Return whether a run may need a scoreboard, or writes one of these registers."""
         run = self._runs[site]
-        return run.stores or bool(registers >> run.scratch.last & 1)
+        return run.stores or bool(registers & (run.kept | 1 << run.scratch.last))
 
     def _written(self) -> Iterable[Before]:
         for site in sorted({*self._runs, *self._waits}):
@@ -215,6 +221,7 @@ class Weaver:
         ]
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        steps = own_frame.fitted(steps, self.frame.own)
         return tuple(assemble(self.chip.fitted(steps), board, settled))
 
     def _exit(self, at: int, instruction: Instruction, alone: bool) -> Before:
@@ -225,11 +232,8 @@ class Weaver:
             instruction: it.
             alone: whether all threads of every warp leave there.
         """
-        waits, spare = 0, self.room.at(at)
+        waits, spare = self._free_to_leave(at)
         rows = _rows(spare)
-        if not rows:
-            waits, spare = self.room.flight.held(at), self.room.waited(at)
-            rows = _rows(spare)
         if not rows:
             raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
@@ -245,6 +249,13 @@ class Weaver:
         steps = [*_unless_staying(instruction, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
 
+    def _free_to_leave(self, at: int) -> tuple[int, Spare]:
+        """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
+        held = self.room.flight.held(at)
+        ways = ((0, self.room.at), (held, self.room.waited), (held, self.room.left))
+        made = ((waits, free(at)) for waits, free in ways)
+        return next((each for each in made if _rows(each[1])), (0, self.room.at(at)))
+
 
 def _rows(spare: Spare) -> list[int]:
     """Return a pair for an address and up to four rows of four, each its first; or nothing."""
@@ -255,19 +266,6 @@ def _rows(spare: Spare) -> list[int]:
     if pair is None and quads:
         pair = quads.pop(0)
     return [pair, *quads[-4:]] if pair is not None and quads else []
-
-
-def _kept(places: list[Place], free: list[int]) -> dict[int, int | None]:
-    """Return a uniform register for each place's start: nested places have different ones."""
-    made: dict[int, int | None] = {}
-    around: list[Place] = []
-    for _, place, opens in marks(places):
-        if opens:
-            made[id(place)] = free[len(around)] if len(around) < len(free) else None
-            around.append(place)
-        else:
-            around.remove(place)
-    return made
 
 
 def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:

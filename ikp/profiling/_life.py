@@ -52,6 +52,7 @@ class Recorded(Recording):
             with self._lock:  # give the memory back: what was recorded in it has been read
                 self._taken.clear()
                 self._arenas.clear()
+                self._harvests.clear()
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:

@@ -32,7 +32,9 @@ def test_subjects_are_whole() -> None:
 
 
 def test_a_decoder_that_tells_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ikp.core.decoding._records.Counts._with_more", lambda *_: 0)
+    monkeypatch.setattr(
+        "ikp.core.decoding._counts.Counts._has_more", lambda *given: np.zeros(len(given[1]), bool)
+    )
     outcomes: Counter[str] = Counter()
     monkeypatch.setattr(segments, "mutated", _fewer)
     outcomes.update(one("segments", 0, number) for number in range(50))

@@ -195,10 +195,10 @@ def _elect(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _below_other(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 87, 4) == 7
-    one, other = w.reg(word, 24), w.reg(word, 32)
+    one, other, also = w.reg(word, 24), w.reg(word, 32), w.p[w._read("P", bits(word, 87, 3))]
+    assert not bits(word, 90, 1)
     holds = {1: one < other, 3: one <= other}[bits(word, 76, 3)]
-    w.set_predicate(word, holds, active)
+    w.set_predicate(word, holds & also, active)
 
 
 def _vote(w: Warp, word: int, active: np.ndarray) -> None:
@@ -208,6 +208,11 @@ def _vote(w: Warp, word: int, active: np.ndarray) -> None:
 
 def _scaled(w: Warp, word: int, active: np.ndarray) -> None:
     made = (w.reg(word, 24) << np.uint64(bits(word, 75, 5))) + np.uint64(w.uniform(word, 32))
+    w.set(word, made, active)
+
+
+def _scaled_own(w: Warp, word: int, active: np.ndarray) -> None:
+    made = (w.reg(word, 24) << np.uint64(bits(word, 75, 5))) + w.reg(word, 32)
     w.set(word, made, active)
 
 
@@ -304,6 +309,7 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x20C: _below_other,
     0x806: _vote,
     0xC11: _scaled,
+    0x211: _scaled_own,
     0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
     0xC82: lambda w, word, active: w.set_uniform(word, w.uniform(word, 32)),
     0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),

@@ -243,3 +243,18 @@ def test_places_that_cross_are_refused() -> None:
     """A kernel's own marks can't: these are made to."""
     flow = Flow(sass("LDG.E R4, desc[UR4][R2.64]", "LDG.E R5, desc[UR4][R2.64]", "EXIT"))
     assert [p.name for p in Places(flow).all] == ["k", "load x2"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "why"),
+    [
+        ("@P0 BRA `(.L_x_2)", "it is left at several places"),
+        ("@P0 EXIT", "threads leave the kernel in it"),
+        ("NOP", None),
+    ],
+)
+def test_a_loop_without_one_end_is_told(leaves: str, why: str | None) -> None:
+    lines = ["NOP", ".L_x_1:", "IADD3 R2, R2, 0x1, RZ", leaves, "@P1 BRA `(.L_x_1)", "EXIT"]
+    found = Places(Flow(sass(*lines, ".L_x_2:", "STG.E [R4], R2", "EXIT")))
+    assert found.left_out == ([f"loop is not recorded: {why}."] if why else [])
+    assert ("loop" in [place.kind for place in found.all]) == (why is None)

@@ -1,0 +1,75 @@
+"""Where the start of each range is kept until its end.
+
+A uniform register that the kernel never names is best: nothing has to be known of the code between.
+Where these are used up, it is one of each thread's own that is free all the way, on every way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ikp.machine.places import Place, marks
+from ikp.machine.resources import R
+from ikp.machine.room import Room
+from ikp.machine.stretches import Regions
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A register that a start is kept in."""
+
+    number: int
+    own: bool = False  # whether each thread has it, and not the warp
+
+    @property
+    def written(self) -> int:
+        """The thread's register that it is, as a bit; 0 where it is none."""
+        return 1 << R.first + self.number if self.own else 0
+
+
+def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[int, Home | None]:
+    """Return where each place's start is kept, by its id: None where there is no register.
+
+    What is taken of the threads' registers is free no more, in the room.
+
+    Args:
+        places: those that are recorded.
+        uniform: uniform registers that nobody uses. Nested places have different ones.
+        room: what is free where.
+    """
+    made: dict[int, Home | None] = {}
+    around: list[Place] = []
+    regions = Regions(room.liveness.flow)
+    for _, place, opens in marks(places):
+        if not opens:
+            around.remove(place)
+            continue
+        depth = len(around)
+        around.append(place)
+        if depth < len(uniform):
+            made[id(place)] = Home(uniform[depth])
+        else:
+            made[id(place)] = _taken(place, regions, room)
+    return made
+
+
+def _taken(place: Place, regions: Regions, room: Room) -> Home | None:
+    """Return a register that is free from a place's start to its end, and take it."""
+    assert place.end is not None  # noqa: S101 - for the type checker
+    inside, last = regions.between(place.start, place.end), len(room.free) - 1
+    liveness = room.liveness
+    if any(at in liveness.flow.graph.jumps.calls for at in inside):
+        return None
+    ends = (place.start.index + place.start.after, place.end.index + place.end.after)
+    rows = sorted({*inside, *(min(end, last) for end in ends)})
+    named = 0
+    for at in inside:
+        named |= liveness.effects[at].reads | liveness.effects[at].writes
+    free = [each for each in room.through(rows).registers if not named >> R.first + each & 1]
+    if not free:
+        return None
+    singles = [each for each in free if each ^ 1 not in free]
+    number = (singles or free)[0]
+    room.free[rows, R.first + number] = False
+    return Home(number, own=True)

@@ -1,0 +1,59 @@
+"""Calls that end a kernel, told from those that may come back."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.errors import PatchError
+from ikp.machine.asserts import asserts
+from ikp.machine.cubin import Cubin
+from ikp.machine.liveness import Liveness
+from ikp.machine.patch import patch
+from ikp.machine.reading import read
+from tests.machine import module
+from tests.machine.assembled import cubin
+
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
+
+PTX = """
+.extern .func __assertfail
+ (.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);
+.global .align 1 .b8 text[4] = {104, 105, 10, 0};
+.visible .entry k(.param .u64 p) .reqntid 128
+{
+ .reg .b64 a, t; .reg .b32 r, i; .reg .pred q;
+ ld.param.u64 a, [p]; ld.global.u32 r, [a]; setp.lt.s32 q, r, 1000; @q bra FINE;
+ mov.u64 t, text; cvta.global.u64 t, t;
+ { .param .b64 x; .param .b64 y; .param .b32 z; .param .b64 v; .param .b64 w;
+ st.param.b64 [x], t; st.param.b64 [y], t; st.param.b32 [z], 7; st.param.b64 [v], t;
+ st.param.b64 [w], 1;
+ call.uni __assertfail, (x, y, z, v, w); }
+FINE:
+ add.u32 r, r, 5; st.global.u32 [a], r; ret;
+}
+"""
+
+
+def read_with(data: bytes, name: str) -> Liveness:
+    code = next(each for each in read(data) if each.flow.code.name == name)
+    return Liveness(code.flow, code.ranges, asserts(Cubin.read(data), code.flow))
+
+
+def test_what_an_assert_calls_ends_the_kernel() -> None:
+    found = read_with(cubin(PTX, "sm_90a"), "k")
+    assert len(found.asserts) == 1 and not found.leaves_its_file
+    assert Liveness(found.flow).leaves_its_file
+
+
+def test_any_other_function_may_come_back() -> None:
+    found = read_with(module.cubin("sm_90a"), "prints")
+    assert not found.asserts and found.leaves_its_file
+
+
+def test_a_kernel_that_asserts_is_recorded_where_that_is_asked_for() -> None:
+    data = cubin(PTX, "sm_90a")
+    assert patch(data, "k", detail="ops", untested=True).names[0] == "k"
+    with pytest.raises(PatchError, match="calls code that is not in its file"):
+        patch(data, "k", detail="ops")
+    with pytest.raises(PatchError, match="calls code that is not in its file"):
+        patch(module.cubin("sm_90a"), "prints", untested=True)

@@ -1,0 +1,118 @@
+"""Where starts are kept: in registers that nobody needs or touches until the range ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ikp.core import abi
+from ikp.core.abi import Kind
+from ikp.machine import sequences
+from ikp.machine.assembler import assemble
+from ikp.machine.homes import Home, homes
+from ikp.machine.keeping import Scratch
+from ikp.machine.liveness import clobbers
+from ikp.machine.patch import patch
+from ikp.machine.places import Level, Places, marks
+from ikp.machine.resources import R
+from ikp.machine.room import Room
+from ikp.machine.stretches import Point
+from ikp.machine.weave import Weaver
+from tests.machine.compiled import code, machine
+from tests.machine.emulate import LANES, Machine, Warp
+from tests.machine.hazards import hazards
+from tests.machine.test_patch import code_of
+from tests.machine.test_sequences import BASE, FRAME, INNER, began
+
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
+
+KERNELS = ("matmul", "attention", "gathered")
+
+
+def ranges(name: str):
+    """Return a kernel's places, and what is free in it."""
+    found = machine(name)
+    places = Places(found.flow, code(name).compiled.asm["ptx"]).at(Level.OPS)
+    return [each for each in places if each.end], Room(found, 253)
+
+
+def reached(flow, start: Point, end: Point) -> set[int]:
+    """Return the instructions that run after one place and before another: a walk of every way."""
+    graph, stop = flow.graph, end.index + end.after
+    first = start.index + start.after
+    seen: set[int] = set()
+    work = [first] if first != stop else []
+    while work:
+        at = work.pop()
+        if at not in seen:
+            seen.add(at)
+            falls_to_end = end.after and at == end.index
+            work += [to for to in flow.after[at] if to != stop or (end.after and not falls_to_end)]
+    return {at for at in seen if at < len(graph.code.instructions)}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nobody_touches_a_thread_s_own_register_while_a_start_is_in_it(name: str) -> None:
+    places, room = ranges(name)
+    effects, flow = room.liveness.effects, room.liveness.flow
+    made = homes(places, [], room)
+    taken = {id(each): made[id(each)] for each in places if made[id(each)]}
+    assert len(taken) > 4
+    inside = {id(each): reached(flow, each.start, each.end) for each in places}
+    for place in places:
+        home = taken.get(id(place))
+        if home is None:
+            continue
+        assert home.own
+        first = place.start.index + place.start.after
+        assert not clobbers(flow, first, R.first + home.number)
+        for at in inside[id(place)]:
+            assert not (effects[at].reads | effects[at].writes) & home.written
+            assert not room.free[at, R.first + home.number]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_ranges_in_one_another_have_different_registers(name: str) -> None:
+    places, room = ranges(name)
+    made, around = homes(places, [60], room), list[Home | None]()
+    for _, place, opens in marks(places):
+        if opens:
+            around.append(made[id(place)])
+            kept = [each for each in around if each]
+            assert len(set(kept)) == len(kept)
+        else:
+            around.remove(made[id(place)])
+    assert Home(60) in made.values()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_records_with_such_starts_overwrite_nothing_in_flight(name: str, monkeypatch) -> None:
+    made = code(name).compiled
+    before = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    monkeypatch.setattr(Weaver, "_for_starts", property(lambda self: []))
+    after = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    plain, ours = (hazards(code_of(each, made.name)) for each in (made.asm["cubin"], after.cubin))
+    assert ours == plain
+    assert len(after.names) > len(before.names) // 2
+
+
+@pytest.mark.parametrize(("first", "last"), [(24, 26), (24, 29), (26, 26), (26, 27)])
+def test_a_record_has_the_start_that_a_thread_kept(first: int, last: int) -> None:
+    home, scratch = 35, Scratch(first, last, address=20, predicate=3, scoreboard=5)
+    data = bytearray(abi.segment_bytes(1, 2))
+    cell = (BASE & 0xFFFFFFFF, BASE >> 32, len(data) - abi.LAUNCH_HEADER_BYTES, 1)
+    constants = {(0, offset): 1 for offset in range(0, 0x300, 4)}
+    constants |= {(3, FRAME.cell + 4 * i): word for i, word in enumerate(cell)}
+    running = Machine(constants, data, BASE)
+    warp = Warp(running, {number: np.zeros(LANES) for number in range(256)}, elected=7)
+    tag = sequences.range_tag(INNER)
+    made = sequences.end(FRAME, scratch, tag, home, own=True)
+    warp.run(assemble(began(FRAME), scratch.scoreboard))
+    warp.run(assemble(sequences.start(home), scratch.scoreboard, "RP"))
+    begun = int(warp.r[home][0])
+    warp.run(assemble(made, scratch.scoreboard, "RP"))
+    wanted = np.array([begun, tag], "<u4")
+    words = np.frombuffer(bytes(data), "<u4")
+    assert set(wanted.tolist()) <= set(words.tolist())
+    assert int(warp.r[home][0]) == begun and ("R", home) not in warp.reading
+    assert tag == abi.tag(Kind.RANGE, 0, INNER)

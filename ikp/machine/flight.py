@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.machine.control import NONE, SCOREBOARDS
 from ikp.machine.liveness import Liveness
-from ikp.machine.resources import BITS, UP, P, table
+from ikp.machine.resources import BITS, bit, table
 from ikp.machine.sass import Instruction
 from ikp.machine.settling import settling
 from ikp.machine.underway import (
@@ -35,8 +35,6 @@ from ikp.machine.underway import (
 
 _TAKEN = 1 << BITS
 """Marks a scoreboard that is taken, whichever registers it is taken for."""
-_AT_ONCE = P.all | UP.all
-"""Predicates are read when an instruction issues: compilers overwrite those of stores and loads."""
 _BOARDS = (1 << SCOREBOARDS) - 1
 _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 """Instructions whose operands may be read long after they were issued begin so."""
@@ -135,7 +133,7 @@ class Flight:
                 takes.append((PRODUCTS, self._handed_over(at) | _TAKEN))
             elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
                 takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
-            own, operands = effects[at], effects[at].reads & ~_AT_ONCE
+            own, operands = effects[at], effects[at].reads & ~_at_once(instruction)
             if writes[at] != NONE:
                 takes.append((writes[at], own.writes | _TAKEN))
                 # Without a scoreboard for its operands, only its result tells that they were read.
@@ -180,6 +178,12 @@ def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int]
     if instruction.op not in QUEUES or instruction.guard or reads == writes == NONE:
         return None
     return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
+
+
+def _at_once(instruction: Instruction) -> int:
+    """Return what is read when an instruction issues: its guard. Compilers overwrite it at once."""
+    guard = instruction.guard.lstrip("!")
+    return 1 << bit(guard) if guard[-1:].isdigit() else 0
 
 
 def _reads_late(instruction: Instruction) -> bool:

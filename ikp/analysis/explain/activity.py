@@ -86,13 +86,12 @@ _WORDS: Final = (
     (Activity.COMPUTE, "sort rescale convert quant dequant float alu spin"),
 )
 _BY_WORD: Final = {word: kind for kind, words in _WORDS for word in words.split()}
+_BARRIERS_OF_RINGS: Final = {"full": Activity.WAIT_COPY, "empty": Activity.WAIT_BARRIER}
+"""What the two barriers of a stage are called everywhere, where nothing else is said."""
 _WAITED: Final = (
-    (
-        Activity.WAIT_MMA,
-        frozenset(["mma", "dot", "wgmma", "gemm", "umma", "matmul", "tensor", "product"]),
-    ),
-    (Activity.WAIT_MEMORY, frozenset(["memory", "load", "ld", "gather"])),
-    (Activity.WAIT_COPY, frozenset(["copy", "copies", "tma", "cp", "data", "async", "full"])),
+    (Activity.WAIT_MMA, "mma dot wgmma gemm umma matmul tensor product"),
+    (Activity.WAIT_MEMORY, "memory load ld gather"),
+    (Activity.WAIT_COPY, "copy copies tma cp data async full"),
 )
 
 
@@ -144,7 +143,10 @@ def _of_words(name: str) -> Activity | None:
     words = [word.lower() for word in re.findall(r"[A-Za-z][a-z0-9]*|[A-Z0-9]+", name)]
     have = frozenset(words) | frozenset(re.findall("[a-z0-9]+", name.lower()))
     if have & _WAITS:
-        return next((kind for kind, what in _WAITED if have & what), Activity.WAIT_BARRIER)
+        kinds = (kind for kind, what in _WAITED if have & {*what.split()})
+        return next(kinds, Activity.WAIT_BARRIER)
     if have & _BARRIERS:
         return Activity.WAIT_BARRIER
-    return next((_BY_WORD[word] for word in words if word in _BY_WORD), None)
+    named = (_BY_WORD[word] for word in words if word in _BY_WORD)
+    rings = (kind for word, kind in _BARRIERS_OF_RINGS.items() if word in have)
+    return next(named, next(rings, None))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ikp.analysis.explain import overview
 from ikp.analysis.explain.choosing_launch import choose_launch
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes, of_launch
+from ikp.analysis.explain.findings.late_groups import connections, late_groups
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.stakes import worth
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     idle_lanes,
     uneven_blocks,
+    late_groups,
 )
 """What is looked for, in this order; a verdict ranks what was found."""
 
@@ -50,6 +52,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         regions=tuple(overview.region_uses(prepared)),
         lanes=overview.lanes_of(prepared, of_launch(prepared)),
         findings=tuple(_found(prepared)),
+        connected=tuple(one.told(prepared) for one in connections(prepared)),
     )
 
 

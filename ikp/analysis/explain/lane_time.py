@@ -24,6 +24,7 @@ class LaneTime:
     sms: Ints
     lanes: Ints
     blocks: Ints  # of each SM
+    ends: Ints  # of each SM: when its last block did
     busy: int
     start: int
     switch: int
@@ -40,14 +41,9 @@ class LaneTime:
         return part / self.count if self.count else 0.0
 
     @property
-    def uneven(self) -> float:
-        """What the end would be if every block took as long as the mean one: lanes with fewer
-        blocks than the fullest then wait for it.
-        """
-        waves = int(np.max(-(-self.blocks // self.lanes), initial=0))
-        missing = int((self.lanes * waves - self.blocks).sum())
-        mean = self.busy / max(int(self.blocks.sum()), 1)
-        return min(missing * mean, float(self.end))
+    def dealt_unevenly(self) -> bool:
+        """Whether the SM that ends last had more blocks than most: then it is their number."""
+        return bool(self.blocks[np.argmax(self.ends)] > np.median(self.blocks))
 
 
 def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:
@@ -70,6 +66,7 @@ def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:
         sms=sms,
         lanes=lanes,
         blocks=blocks.astype(np.int64),
+        ends=ends[first + blocks - 1] if len(sms) else first,
         busy=int((end - start).sum()),
         start=int(starts[opening].sum()),
         switch=int(starts[~opening].sum() - ends[~closing].sum()),

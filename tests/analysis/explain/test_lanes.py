@@ -64,15 +64,26 @@ def test_an_sm_all_of_whose_blocks_are_slow_is_found() -> None:
     assert slow.at_stake_ns == 3 * 6_000
 
 
-def test_blocks_that_do_more_are_an_imbalance() -> None:
+def unequal(turns: list[int]) -> Scene:
+    """Return a block on each SM, of so many turns."""
     scene = Scene()
-    for block in range(8):
-        turns = 30 if block == 2 else 10
-        ranges = [("dot", i * 1000, i * 1000 + 900) for i in range(turns)]
-        scene.add(Warp(block, 0, block, 0, turns * 1000, ranges))
-    (found,) = [f for f in scene.trace().explain().findings if f.id == "imbalance"]
-    assert found.sure == "measured" and found.where.warps[0] == (2, 0)
-    assert found.at_stake_ns == pytest.approx(7 * 20_000 / 8)
+    for block, count in enumerate(turns):
+        ranges = [("dot", i * 1000, i * 1000 + 900) for i in range(count)]
+        scene.add(Warp(block, 0, block, 0, count * 1000, ranges))
+    return scene
+
+
+def test_blocks_that_do_more_are_an_imbalance() -> None:
+    (found,) = unequal([10, 20, 30, 40, 10, 20, 30, 40]).trace().explain().findings
+    assert found.id == "imbalance" and found.sure == "measured"
+    assert found.where.warps[0][0] in (3, 7) and "how many ranges" in found.because
+    assert found.at_stake_ns == pytest.approx(15_000)
+
+
+def test_one_block_that_does_more_is_a_slow_block() -> None:
+    (found,) = unequal([10] * 30 + [40]).trace().explain().findings
+    assert found.id == "slow-block" and found.where.warps[0] == (30, 0)
+    assert found.at_stake_ns == pytest.approx(30 * 30_000 / 31)
 
 
 def test_blocks_that_did_not_record_leave_nothing_to_say_of_lanes() -> None:

@@ -39,17 +39,16 @@ def idle_lanes(launch: Prepared) -> Iterator[Finding]:
 def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     """A last wave that fills few lanes: the end that equal blocks would leave, too."""
     at_stake = lanes.mean(lanes.end)
-    if lanes.uneven < 0.5 * lanes.end or not enough(launch, at_stake):
+    if not lanes.dealt_unevenly or not enough(launch, at_stake):
         return
     last = np.argsort(-launch.block_end, kind="stable")[:3]
-    waves = float(lanes.blocks.sum()) / lanes.count
-    full = int(waves)
-    rest = int(lanes.blocks.sum()) - full * lanes.count
+    usual = int(np.median(lanes.blocks))
+    rest = int(np.maximum(lanes.blocks - usual, 0).sum())
     yield finding(
         launch,
         "tail",
-        title=f"the last wave is not full: {int(lanes.blocks.sum()):,} blocks on {lanes.count:,} "
-        f"lanes are {waves:.2f} waves, so {rest:,} blocks run while the other lanes are empty",
+        title=f"{int(lanes.blocks.sum()):,} blocks don't fill {len(lanes.sms):,} SMs evenly: "
+        f"most have {usual}, so {rest:,} more run to the end while other SMs are empty",
         number=Number("time of lanes after their last block", at_stake / launch.duration, "share"),
         at_stake=at_stake,
         without="with every lane full to the end",

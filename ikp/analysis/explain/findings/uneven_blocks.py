@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from ikp.analysis.evidence import plural
 from ikp.analysis.explain.findings.idle_lanes import of_launch
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared
 from ikp.analysis.explain.stakes import enough, finding
@@ -17,8 +18,10 @@ _SLOW: Final = 1.15
 """Times the median of SMs, or blocks: SMs of one H200 that do the same differ by a few percent."""
 _FEW: Final = 0.1
 """Slow SMs are few of all, or the others are fast."""
+_FEW_BLOCKS: Final = 0.05
+"""Long blocks are single ones up to this share of all; more of them are an imbalance."""
 _WORK: Final = 0.7
-"""Correlation of a block's time with the ranges that it recorded, from which on it is the work."""
+"""Correlation of a block's time with what it recorded, from which on it is the work."""
 
 
 def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
@@ -37,22 +40,36 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """How long each block took, and how many ranges its warps recorded."""
+    """How long each block took, how many ranges it recorded, and the sum of their payloads."""
 
     sm: Ints
     took: Ints
     end: Ints
-    work: Ints
+    ranges: Floats
+    payloads: Floats
 
     @classmethod
     def of(cls, launch: Prepared) -> _Blocks:
-        work = np.bincount(launch.block_of[launch.slot], minlength=len(launch.block_ids))
-        return cls(launch.block_sm, launch.block_end - launch.block_start, launch.block_end, work)
+        block, count = launch.block_of[launch.slot], len(launch.block_ids)
+        sizes = np.nan_to_num(np.abs(launch.payload), posinf=0.0)
+        return cls(
+            launch.block_sm,
+            launch.block_end - launch.block_start,
+            launch.block_end,
+            np.bincount(block, minlength=count).astype(np.float64),
+            np.bincount(block, sizes, count).astype(np.float64),
+        )
 
     @property
     def same_work(self) -> bool:
         """Whether all blocks recorded about as many ranges."""
-        return bool(np.ptp(self.work) <= 0.05 * max(float(np.median(self.work)), 1.0))
+        return bool(np.ptp(self.ranges) <= 0.05 * max(float(np.median(self.ranges)), 1.0))
+
+    def related(self, work: Floats) -> float:
+        """Return how a block's time goes with its work: the correlation; 0 of a constant."""
+        if np.ptp(work) == 0 or np.ptp(self.took) == 0:
+            return 0.0
+        return float(np.corrcoef(work, self.took)[0, 1])
 
     def slow_sms(self) -> Floats | None:
         """Return how many times the median each SM's blocks take, of all SMs; None of one SM."""
@@ -75,6 +92,8 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Find
     there = np.isin(blocks.sm, slow)
     used = len(np.unique(blocks.sm))
     if not 0 < len(slow) <= max(_FEW * used, 1) or not blocks.same_work or there.all():
+        return
+    if of_launch(launch).dealt_unevenly:  # they had more blocks, side by side
         return
     at_stake = float(launch.duration - blocks.end[~there].max())
     if not enough(launch, at_stake):
@@ -118,7 +137,7 @@ def _why_sm(blocks_each: float) -> tuple[str, str]:
 def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
     lanes = of_launch(launch)
     at_stake = lanes.mean(lanes.end)
-    if lanes.uneven >= 0.5 * lanes.end or not enough(launch, at_stake):
+    if lanes.dealt_unevenly or not enough(launch, at_stake):
         return
     median = float(np.median(blocks.took))
     p95 = float(np.percentile(blocks.took, 95))
@@ -127,10 +146,17 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
     if ratio < _SLOW:
         return
     reason, sure, because = _reason(blocks)
+    long = int((blocks.took > _SLOW * median).sum())
+    few = long <= max(1, _FEW_BLOCKS * len(blocks.took))
     yield finding(
         launch,
-        "imbalance",
-        title=f"blocks take unevenly long (median {median / 1000:.2f} us, p95 {p95 / 1000:.2f}, "
+        "slow-block" if few else "imbalance",
+        title=(
+            f"{plural(long, 'block')} of {len(blocks.took):,} ends long after the others"
+            if few
+            else "blocks take unevenly long"
+        )
+        + f" (median {median / 1000:.2f} us, p95 {p95 / 1000:.2f}, "
         f"longest {blocks.took[slowest[0]] / 1000:.2f}), {reason}",
         number=Number("longest block over the median one", ratio, "ratio"),
         at_stake=at_stake,
@@ -141,7 +167,7 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
             warps=tuple((int(launch.block_ids[i]), 0) for i in slowest.tolist()),
             sms=tuple(dict.fromkeys(blocks.sm[slowest].tolist())),
             window_ns=(int(launch.block_start[slowest[0]]), int(blocks.end[slowest[0]])),
-            count=int((blocks.took > _SLOW * median).sum()),
+            count=long,
         ),
         do="start the long blocks first, cut them finer, or let blocks fetch their next piece "
         "themselves (a queue)",
@@ -150,19 +176,21 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
 
 def _reason(blocks: _Blocks) -> tuple[str, str, str]:
     """Return what makes blocks differ, how sure that is, and why."""
-    if np.ptp(blocks.work) and np.ptp(blocks.took):
-        related = float(np.corrcoef(blocks.work, blocks.took)[0, 1])
-        if related > _WORK:
+    for work, what in (
+        (blocks.ranges, "how many ranges it records"),
+        (blocks.payloads, "the sum of its ranges' payloads"),
+    ):
+        if (related := blocks.related(work)) > _WORK:
             return (
-                "and the long ones do more: they record more ranges",
+                "and the long ones do more",
                 "measured",
-                f"a block's time and how many ranges it records go together (r = {related:.2f}).",
+                f"a block's time goes with {what} (r = {related:.2f}).",
             )
     return (
-        "with as many ranges in each",
+        "with as much to do, as far as their ranges show",
         "likely",
         (
-            "ends of lanes, counted; why some blocks take longer for as many ranges (their data, "
-            "memory, or neighbours on the SM) the trace doesn't say."
+            "ends of SMs, counted; why some blocks take longer (their data, memory, or neighbours "
+            "on the SM) the trace doesn't say."
         ),
     )

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from ikp.analysis.explain import overview
 from ikp.analysis.explain.choosing_launch import choose_launch
+from ikp.analysis.explain.findings.barrier_skew import barrier_skew
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes, of_launch
+from ikp.analysis.explain.findings.idle_products import idle_products
 from ikp.analysis.explain.findings.late_groups import connections, late_groups
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.prepared import Prepared, prepare
@@ -23,6 +25,8 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     idle_lanes,
     uneven_blocks,
     late_groups,
+    barrier_skew,
+    idle_products,
 )
 """What is looked for, in this order; a verdict ranks what was found."""
 

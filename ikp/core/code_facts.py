@@ -21,12 +21,16 @@ class RangeFacts:
 
     ``activity`` is a value of ``ikp.analysis.explain.activity.Activity``, or "" where the code
     doesn't say. ``flop`` and ``bytes`` are None where that is not known: the range's copies differ,
-    hold loops, or instructions that don't say how much they do.
+    hold loops, or instructions that don't say how much they do. So is ``shared``: the cycles that
+    shared memory needs for the warp's accesses, if no two lanes meet in a bank. ``lane_bytes`` is
+    the width of the narrowest load from global memory, for each lane.
     """
 
     activity: str
     flop: int | None = None
     bytes: int | None = None
+    shared: int | None = None
+    lane_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class CodeFacts:
     def text(self) -> str:
         """Return it as it stands in a trace."""
         ranges = {
-            name: [each.activity, each.flop, each.bytes] for name, each in self.ranges.items()
+            name: [each.activity, each.flop, each.bytes, each.shared, each.lane_bytes]
+            for name, each in self.ranges.items()
         }
         said = {
             "version": _VERSION,
@@ -57,8 +62,13 @@ class CodeFacts:
 
 def read_facts(provenance: Mapping[str, str], label: str) -> CodeFacts | None:
     """Return what a trace says of a label's code; None where it says nothing that can be read."""
+    return parse_facts(provenance.get(f"{FACTS}{label}", ""))
+
+
+def parse_facts(text: str) -> CodeFacts | None:
+    """Return what :meth:`CodeFacts.text` returned; None of anything else, and of later versions."""
     try:
-        said = json.loads(provenance.get(f"{FACTS}{label}", ""))
+        said = json.loads(text)
         return _parsed(said) if said["version"] == _VERSION else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -66,8 +76,8 @@ def read_facts(provenance: Mapping[str, str], label: str) -> CodeFacts | None:
 
 def _parsed(said: dict[str, Any]) -> CodeFacts:
     ranges = {
-        str(name): RangeFacts(str(activity), _count(flop), _count(size))
-        for name, (activity, flop, size) in said["ranges"].items()
+        str(name): RangeFacts(str(activity), *map(_count, counts))
+        for name, (activity, *counts) in said["ranges"].items()
     }
     return CodeFacts(
         str(said["chip"]),

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Final
 from ikp.analysis.explain import overview
 from ikp.analysis.explain.choosing_launch import choose_launch
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
-from ikp.analysis.explain.findings.idle_lanes import idle_lanes, of_launch
+from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
 from ikp.analysis.explain.findings.late_groups import connections, late_groups
+from ikp.analysis.explain.findings.launch_gaps import launch_gaps
+from ikp.analysis.explain.findings.lone_waits import lone_waits
+from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
+from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.prepared import Prepared, prepare
+from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.stakes import worth
 from ikp.analysis.explain.unknowns import has_times, nothing_recorded, unknowns
 from ikp.analysis.explain.verdict import Finding, Verdict
@@ -27,6 +32,10 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     late_groups,
     barrier_skew,
     idle_products,
+    lone_waits,
+    slow_memory,
+    occupancy_limits,
+    launch_gaps,
 )
 """What is looked for, in this order; a verdict ranks what was found."""
 
@@ -54,7 +63,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         in_no_range_share=free,
         groups=tuple(overview.groups(prepared)),
         regions=tuple(overview.region_uses(prepared)),
-        lanes=overview.lanes_of(prepared, of_launch(prepared)),
+        lanes=overview.lanes_of(prepared, lanes_of_launch(prepared)),
         findings=tuple(_found(prepared)),
         connected=tuple(one.told(prepared) for one in connections(prepared)),
     )

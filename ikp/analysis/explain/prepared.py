@@ -51,6 +51,8 @@ class Prepared:
     closes: Ints
     own: Ints  # self time
     inside: Ints  # of each warp: the time in any range
+    label_starts: Ints  # Unix time of the first start of each launch of this label, in order
+    label_ends: Ints
 
     @property
     def launch(self) -> Launch:
@@ -148,6 +150,12 @@ class Prepared:
         return len(self.block_ids) >= prod(self.launch.grid)
 
     @cached_property
+    def every_warp(self) -> bool:
+        """Whether all warps of the grid recorded, and nothing was dropped."""
+        recordable = prod(self.launch.grid) * self.launch.warps_per_block
+        return len(self.start) >= recordable and not self.launch.dropped
+
+    @cached_property
     def groups(self) -> WarpGroups:
         """Which warps do the same."""
         return group_warps(self.trace, self.slot, self.region, self.block_of)
@@ -204,6 +212,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
         return (column if every else column[rows]).astype(np.int64)
 
     start = slots.start_ns - begin
+    starts, ends = _of_label(trace, trace.launches[index].label)
     return Prepared(
         trace=single,
         index=index,
@@ -218,7 +227,21 @@ def prepare(trace: Trace, index: int) -> Prepared:
         closes=of_ranges(events.end_ns - begin),
         own=of_ranges(own),
         inside=inside,
+        label_starts=starts,
+        label_ends=ends,
     )
+
+
+def _of_label(trace: Trace, label: str) -> tuple[Ints, Ints]:
+    """Return when the launches of a label began and ended, in the order of their starts."""
+    count, slots = len(trace.launches), trace.slots
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, slots.launch, slots.start_ns)
+    np.maximum.at(last, slots.launch, np.maximum(slots.start_ns, slots.end_ns))
+    mine = np.array([one.label == label for one in trace.launches], bool) & (last >= first)
+    order = np.argsort(first[mine], kind="stable")
+    return first[mine][order], last[mine][order]
 
 
 def _of_launch(trace: Trace, index: int) -> Trace:

@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.explain.lane_time import LaneTime, lane_time
+from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
@@ -20,16 +21,11 @@ _UNUSED: Final = 0.1
 """SMs without a block, of all: below, a grid is about as wide as the device."""
 
 
-def of_launch(launch: Prepared) -> LaneTime:
-    """Return where a launch's time went over its lanes."""
-    return lane_time(launch.block_sm, launch.block_start, launch.block_end, launch.duration)
-
-
 def idle_lanes(launch: Prepared) -> Iterator[Finding]:
     """Yield what keeps lanes empty, but for blocks that take longer than others."""
     if not launch.every_block:
         return
-    lanes = of_launch(launch)
+    lanes = lanes_of_launch(launch)
     yield from _tail(launch, lanes)
     yield from _late_start(launch, lanes)
     yield from _switches(launch, lanes)

@@ -1,0 +1,75 @@
+"""Waits of warps for their own copies and loads, which nobody else is late with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.instances import meetings
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.shares import group_shares
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_KINDS: Final = {
+    Activity.WAIT_COPY: "late-copy",
+    Activity.WAIT_MEMORY: "exposed-load",
+    Activity.WAIT_BARRIER: "late-copy",
+}
+_MOST: Final = 3
+
+
+def lone_waits(launch: Prepared) -> Iterator[Finding]:
+    """Yield the regions in which warps wait longest for what they started themselves."""
+    shares = group_shares(launch)
+    alone = len(launch.groups) == 1
+    found = []
+    for region in launch.regions(_KINDS).tolist():
+        kind = launch.known[region].activity
+        if kind is not Activity.WAIT_MEMORY and not (alone and _of_copies(launch, region)):
+            continue
+        group = int(shares.own[:, region].argmax())
+        share = float(shares.own[group, region])
+        saved = min(share, 1 - shares.limit(group))
+        if enough(launch, saved * launch.duration):
+            found.append(_found(launch, region, group, share, saved))
+    found.sort(key=lambda one: -one.at_stake_ns)
+    yield from found[:_MOST]
+
+
+def _of_copies(launch: Prepared, region: int) -> bool:
+    """Whether a wait is for something other than the warps that wait."""
+    if launch.known[region].activity is Activity.WAIT_COPY:
+        return True
+    return bool(len(launch.regions([Activity.COPY]))) and meetings(launch, region) is None
+
+
+def _found(launch: Prepared, region: int, group: int, share: float, saved: float) -> Finding:
+    rows = launch.of_region([region])
+    name, kind = launch.names[region], _KINDS[launch.known[region].activity]
+    copies = kind == "late-copy"
+    who = f"{launch.groups.names[group]}: " if len(launch.groups) > 1 else ""
+    return finding(
+        launch,
+        kind,
+        title=f"{who}{100 * share:.0f} % of the warps' time is the wait in {name}: "
+        + ("copies arrive late" if copies else "what is loaded is needed before it is there"),
+        number=Number(f"{name}, of its warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without=f"without the wait in {name}",
+        sure="likely",
+        because="the wait is measured; that nothing else of the SM would take its time is assumed. "
+        "Where other warps of the SM work meanwhile, or memory is at its bandwidth, less is won.",
+        where=Where(
+            regions=(name,),
+            roles=(launch.groups.names[group],) if launch.groups.by == "role" else (),
+            warps=launch.warps(rows),
+            window_ns=launch.window(rows),
+            count=len(rows),
+        ),
+        do="issue copies further ahead: one more stage, or earlier in the iteration"
+        if copies
+        else "load earlier what is needed (the iteration before, a pipeline), more bytes at once, "
+        "or have more warps on the SM",
+    )

@@ -53,8 +53,12 @@ class Connection:
 
 def connect_wait(launch: Prepared, region: int) -> Connection | None:
     """Return what the waits of a region were for; None where nothing tells."""
-    waits = launch.of_region([region])[:_MOST]
-    return _by_arrows(launch, region, waits) or _by_payloads(launch, region, waits)
+    if region not in launch.joined:
+        waits = launch.of_region([region])[:_MOST]
+        found = _by_arrows(launch, region, waits) or _by_payloads(launch, region, waits)
+        launch.joined[region] = found
+    known: Connection | None = launch.joined[region]
+    return known
 
 
 def _by_arrows(launch: Prepared, region: int, waits: Rows) -> Connection | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ikp.analysis.explain import overview
 from ikp.analysis.explain.choosing_launch import choose_launch
+from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
@@ -16,10 +17,13 @@ from ikp.analysis.explain.findings.lone_waits import lone_waits
 from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
 from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
+from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.stakes import worth
+from ikp.analysis.explain.turns import phases
 from ikp.analysis.explain.unknowns import has_times, nothing_recorded, unknowns
+from ikp.analysis.explain.use_of_hardware import use_of_hardware, with_rates
 from ikp.analysis.explain.verdict import Finding, Verdict
 
 if TYPE_CHECKING:
@@ -56,16 +60,21 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         return Verdict(None, unknown=tuple(nothing_recorded(trace)))
     prepared = prepare(trace, chosen.index)
     time, free = overview.doing(prepared)
+    joined = tuple(connections(prepared))
     return Verdict(
         launch=overview.launched(prepared, chosen),
         unknown=tuple(unknowns(prepared, chosen)),
         time=time,
         in_no_range_share=free,
         groups=tuple(overview.groups(prepared)),
-        regions=tuple(overview.region_uses(prepared)),
+        regions=tuple(with_rates(prepared, tuple(overview.region_uses(prepared)))),
         lanes=overview.lanes_of(prepared, lanes_of_launch(prepared)),
         findings=tuple(_found(prepared)),
-        connected=tuple(one.told(prepared) for one in connections(prepared)),
+        tree=tuple(tree(prepared)),
+        phases=phases(prepared),
+        critical_path=critical_path(prepared, joined),
+        hardware=use_of_hardware(prepared),
+        connected=tuple(one.told(prepared) for one in joined),
     )
 
 

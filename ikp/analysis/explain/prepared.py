@@ -6,10 +6,10 @@ All times count from the launch's first start, in nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ class Prepared:
     inside: Ints  # of each warp: the time in any range
     label_starts: Ints  # Unix time of the first start of each launch of this label, in order
     label_ends: Ints
+    joined: dict[int, Any] = field(default_factory=dict)  # connections that were made, by region
 
     @property
     def launch(self) -> Launch:

@@ -183,8 +183,8 @@ class Hardware:
     gb_per_s: float | None = None
     registers: int | None = None
     shared_bytes: int | None = None
-    limited_by: str | None = None  # "registers" | "shared memory" | "warps"
-    warps_at_once: float = 0.0  # on an SM, as they were: the median of SMs
+    limited_by: str | None = None  # "registers" | "shared memory" | "warps" | "the grid"
+    warps_at_once: float | None = None  # on an SM, as they were: the median of SMs
     warps_possible: int | None = None  # by the device
 
 

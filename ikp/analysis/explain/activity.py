@@ -79,7 +79,7 @@ _BARRIERS: Final = frozenset(["barrier", "sync", "syncthreads", "bar", "arrive"]
 _WORDS: Final = (
     (Activity.MMA, "mma dot wgmma gemm umma tcgen05 matmul hgmma tensor"),
     (Activity.STORE, "store stores st write writes epilogue atomic out"),
-    (Activity.COPY, "copy copies tma cp fetch prefetch produce issue"),
+    (Activity.COPY, "copy copies tma cp fetch prefetch produce"),
     (Activity.LOAD, "load loads ld read reads gather"),
     (Activity.AROUND, "kernel loop iteration iter tile mainloop block work body prologue"),
     (Activity.COMPUTE, "compute math softmax exp norm scale reduce sum max relu act gelu hash"),
@@ -140,7 +140,7 @@ def _of_lines(what: str) -> Activity | None:
 
 
 def _of_words(name: str) -> Activity | None:
-    words = [word.lower() for word in re.findall(r"[A-Za-z][a-z0-9]*|[A-Z0-9]+", name)]
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+\d*", name)]
     have = frozenset(words) | frozenset(re.findall("[a-z0-9]+", name.lower()))
     if have & _WAITS:
         kinds = (kind for kind, what in _WAITED if have & {*what.split()})

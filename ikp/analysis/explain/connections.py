@@ -45,6 +45,33 @@ class Connection:
         names = launch.names[self.wait], launch.names[self.source]
         return f"{names[0]} with {names[1]} by {self.how}: {len(self.waits)} of {self.of}"
 
+    def in_flight(self, launch: Prepared) -> int:
+        """Return for how many waits what they wait for has begun, at once: the median.
+
+        That is how many stages a ring has, where it is full while a wait is under way.
+        """
+        span = max(launch.duration, 1) + 1
+        block = launch.block_of[launch.slot]
+
+        def moments(rows: Rows, time: Ints) -> Ints:
+            return np.sort(block[rows] * span + np.clip(time[rows], 0, span - 1))
+
+        one = launch.slot[self.waits] == self._one_warp_each(launch)[block[self.waits]]
+        waits = self.waits[one]
+        begun = moments(np.unique(self.sources), launch.opens)
+        over = moments(waits, launch.closes)
+        first = np.searchsorted(over, np.sort(block[waits]) * span)
+        done = np.arange(len(over)) - first
+        ready = np.searchsorted(begun, over, "right")
+        ready -= np.searchsorted(begun, over // span * span)
+        return int(np.median(ready - done)) if len(over) else 0
+
+    def _one_warp_each(self, launch: Prepared) -> Ints:
+        """Return one of the slots that wait, for each block."""
+        found = np.full(len(launch.block_ids), -1, np.int64)
+        found[launch.block_of[launch.slot[self.waits]]] = launch.slot[self.waits]
+        return found
+
     def late_share(self, launch: Prepared) -> float:
         """Return the share of the waits' time before what they wait for was done or on its way."""
         whole = int(launch.took[self.waits].sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.prepared import Floats, Prepared
+from ikp.analysis.explain.prepared import Bools, Floats, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,12 @@ class GroupShares:
     own: Floats
     busy: Floats
     products: Floats
+    recorded: Bools  # whether it recorded any range: nothing is known of a group that did not
 
     def limit(self, late: int) -> float:
         """Return how busy the busiest group is but for one: that long a block takes without it."""
-        others = np.delete(self.busy, late)
+        others = np.where(self.recorded, self.busy, 0.0)
+        others[late] = 0.0
         return float(others.max(initial=0.0))
 
 
@@ -39,4 +41,6 @@ def group_shares(launch: Prepared) -> GroupShares:
         [one.activity.waits and one.activity is not Activity.WAIT_MMA for one in launch.known], bool
     )
     multiplies = np.array([one.activity.multiplies for one in launch.known], bool)
-    return GroupShares(shares, 1 - shares[:, waits].sum(1), shares[:, multiplies].sum(1))
+    recorded = np.bincount(of_range, minlength=groups) > 0
+    busy = 1 - shares[:, waits].sum(1)
+    return GroupShares(shares, busy, shares[:, multiplies].sum(1), recorded)

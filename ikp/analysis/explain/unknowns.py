@@ -110,6 +110,13 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "Run it under `ikp run --level machine --detail waits`, or put ranges into the kernel.",
         )
         return
+    empty = len(launch.start) - len(np.unique(launch.slot))
+    if empty:
+        yield Unknown(
+            f"what {empty:,} of {len(launch.start):,} warps did",
+            "they recorded no range: whoever waits for them, waits for somebody unknown.",
+            "Where roles have warps of their own, let those record, and mark what they do.",
+        )
     dark = 1 - int(launch.inside.sum()) / max(launch.warp_time, 1)
     if dark >= _DARK and not launch.launch.dropped:
         yield Unknown(

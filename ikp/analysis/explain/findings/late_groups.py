@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.connections import Connection, connect_wait
+from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.shares import GroupShares, group_shares
@@ -25,6 +25,13 @@ _BUSY: Final = 0.75
 """A group that is busy for longer than this, of its time, has no slack to speak of."""
 _MULTIPLIES: Final = 0.2
 """A group whose tensor cores work for longer than this is told about by what products overlap."""
+
+
+_LAP: Final = 4
+"""Waits that are taken together: a ring that is too short makes one of each lap long."""
+_SPREAD: Final = 0.2
+"""Share of a group's time up to which its waits for copies are the spread of memory's latency: a
+persistent GEMM on an H200, with as many stages as shared memory has room for, waited for 18 %."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,9 @@ class _Wait:
 
 def late_groups(launch: Prepared) -> Iterator[Finding]:
     """Yield who is late, one finding for each group that is waited for."""
-    if len(launch.groups) < 2:
-        return
     shares = group_shares(launch)
+    if np.count_nonzero(shares.recorded) < 2:
+        return
     best: dict[tuple[int, str], Finding] = {}
     for wait in _waits(launch, shares):
         found = _late(launch, shares, wait) or _both_wait(launch, shares, wait)
@@ -55,9 +62,10 @@ def late_groups(launch: Prepared) -> Iterator[Finding]:
 
 def connections(launch: Prepared) -> Iterator[Connection]:
     """Yield what waits were joined with, the longest waits first."""
-    if len(launch.groups) < 2:
+    shares = group_shares(launch)
+    if np.count_nonzero(shares.recorded) < 2:
         return
-    for wait in _waits(launch, group_shares(launch)):
+    for wait in _waits(launch, shares):
         if wait.connection is not None:
             yield wait.connection
 
@@ -82,7 +90,7 @@ def _late_group(
     if joined is not None:
         groups = launch.groups.of_warp[launch.slot[joined.sources]]
         return int(np.bincount(groups).argmax())
-    busy = shares.busy.copy()
+    busy = np.where(shares.recorded, shares.busy, -1.0)
     busy[waiting] = -1
     return int(busy.argmax())
 
@@ -141,12 +149,15 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
     issued = joined is not None and joined.late_share(launch) < 0.5
     if shares.busy[wait.late] >= _BUSY and not issued:
         return None
-    saved = min(wait.share, 1 - float(shares.busy.max()))
+    waits = launch.of_region([wait.region])
+    stages = joined.in_flight(launch) if joined is not None else 0
+    recurs = wait.share * _steady(launch, waits)
+    idle = 1 - float(shares.busy[shares.recorded].max())
+    saved = min(recurs, idle, 1 / (stages + 1) if stages > 0 else 1.0)
     at_stake = saved * _block_time(launch)
-    if not enough(launch, at_stake):
+    if recurs < _SPREAD or not enough(launch, at_stake):
         return None
     names = launch.groups.names
-    waits = launch.of_region([wait.region])
     return finding(
         launch,
         "few-stages",
@@ -155,7 +166,9 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
         f"{100 * waiting:.0f} % of its own: copies take longer than the stages can hide",
         number=Number(f"{launch.names[wait.region]}, of its warps' time", wait.share, "share"),
         at_stake=at_stake,
-        without=f"without the wait in {launch.names[wait.region]}",
+        without=f"with {stages + 1} stages in place of {stages}"
+        if stages
+        else f"without the wait in {launch.names[wait.region]}",
         sure="likely",
         because=_why(launch, wait)
         + " Where memory is at its bandwidth, more stages win nothing: the bytes are what counts.",
@@ -169,6 +182,22 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
         do="one more stage, if shared memory has room; else smaller stages, or copies issued "
         "earlier",
     )
+
+
+def _steady(launch: Prepared, waits: Rows) -> float:
+    """Return the share of the waits' time that recurs: the median of laps, less the shortest wait.
+
+    A pipeline that waits now and then, or while it fills, has stages enough.
+    """
+    waits = waits[np.lexsort((launch.opens[waits], launch.slot[waits]))]
+    took, slot = launch.took[waits], launch.slot[waits]
+    whole = len(took) // _LAP * _LAP
+    laps, of = took[:whole].reshape(-1, _LAP), slot[:whole].reshape(-1, _LAP)
+    laps = laps[of[:, 0] == of[:, -1]]
+    if not len(laps):
+        return 0.0
+    each = float(np.median(laps.mean(1)) - took.min())
+    return min(each * len(took) / max(float(took.sum()), 1.0), 1.0)
 
 
 def _works(launch: Prepared, region: int) -> bool:

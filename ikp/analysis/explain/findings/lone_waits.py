@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.instances import meetings
 from ikp.analysis.explain.prepared import Prepared
@@ -23,7 +25,7 @@ _MOST: Final = 3
 def lone_waits(launch: Prepared) -> Iterator[Finding]:
     """Yield the regions in which warps wait longest for what they started themselves."""
     shares = group_shares(launch)
-    alone = len(launch.groups) == 1
+    alone = np.count_nonzero(shares.recorded) == 1
     found = []
     for region in launch.regions(_KINDS).tolist():
         kind = launch.known[region].activity

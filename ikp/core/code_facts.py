@@ -22,15 +22,19 @@ class RangeFacts:
     ``activity`` is a value of ``ikp.analysis.explain.activity.Activity``, or "" where the code
     doesn't say. ``flop`` and ``bytes`` are None where that is not known: the range's copies differ,
     hold loops, or instructions that don't say how much they do. So is ``shared``: the cycles that
-    shared memory needs for the warp's accesses, if no two lanes meet in a bank. ``lane_bytes`` is
-    the width of the narrowest load from global memory, for each lane.
+    shared memory needs for the warp's accesses, if no two lanes meet in a bank; and ``issue``: the
+    cycles that a scheduler needs to issue its instructions. ``lane_bytes`` is the width of the
+    narrowest of several loads from global memory that are under way together, for each lane.
+    ``awaits`` names other ranges whose loads this one waits for.
     """
 
     activity: str
     flop: int | None = None
     bytes: int | None = None
     shared: int | None = None
+    issue: int | None = None
     lane_bytes: int | None = None
+    awaits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,10 @@ class CodeFacts:
     def text(self) -> str:
         """Return it as it stands in a trace."""
         ranges = {
-            name: [each.activity, each.flop, each.bytes, each.shared, each.lane_bytes]
+            name: [
+                *(each.activity, each.flop, each.bytes, each.shared, each.issue, each.lane_bytes),
+                *each.awaits,
+            ]
             for name, each in self.ranges.items()
         }
         said = {
@@ -75,16 +82,26 @@ def parse_facts(text: str) -> CodeFacts | None:
 
 
 def _parsed(said: dict[str, Any]) -> CodeFacts:
-    ranges = {
-        str(name): RangeFacts(str(activity), *map(_count, counts))
-        for name, (activity, *counts) in said["ranges"].items()
-    }
+    ranges = {str(name): _range(*each) for name, each in said["ranges"].items()}
     return CodeFacts(
         str(said["chip"]),
         _count(said["registers"]),
         _count(said["shared"]),
         said["all_products"] is True,
         ranges,
+    )
+
+
+def _range(activity: object, *counts: object) -> RangeFacts:
+    flop, size, shared, issue, width, *awaits = counts
+    return RangeFacts(
+        str(activity),
+        _count(flop),
+        _count(size),
+        _count(shared),
+        _count(issue),
+        _count(width),
+        tuple(map(str, awaits)),
     )
 
 

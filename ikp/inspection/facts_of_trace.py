@@ -124,7 +124,9 @@ def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
         _common([each.flop for each in some]),
         _common([each.bytes for each in some]),
         _common([each.shared for each in some]),
+        _common([each.issue for each in some]),
         _common([each.lane_bytes for each in some]),
+        tuple(name for name in some[0].awaits if all(name in each.awaits for each in some)),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from ikp.machine.flow import Flow
 from ikp.machine.opcodes import IDLE, Work, work_of
 from ikp.machine.sass import Code, Instruction, parse
 from ikp.machine.tools import disassemble
+from ikp.machine.waits import LoadWait, load_waits
 from ikp.plugins import Image
 
 _STORES = ("UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP.G.S")
@@ -34,6 +35,12 @@ _WAITS = (
 _MUCH = 8
 """So many floating-point instructions for each access to memory make a range one that computes."""
 _LANES = 32
+_SEVERAL = 4
+"""Loads that a compiler would have made one, were they next to each other."""
+_FEW = 8
+"""Instructions in loops inside of a range (a wait that spins) that don't count for its issue."""
+_SPECIAL = 8
+"""Cycles in which a scheduler issues one of MUFU: 4 lanes a cycle."""
 _WIDTH = re.compile(r"\.(128|64|U16|S16|U8|S8)\b")
 
 
@@ -99,8 +106,25 @@ class _Summary:
             _same(one.flop for one in each),
             _same(one.bytes for one in each),
             _same(one.shared for one in each),
+            _same(one.issue for one in each),
             _same(one.lane_bytes for one in each),
+            tuple(sorted({name for record in records for name in self._awaited(record)})),
         )
+
+    def _awaited(self, record: Record) -> set[str]:
+        """Return the other ranges whose loads a range waits for: there their time is spent."""
+        number, own = self._numbers[record], self._names[self._numbers[record]]
+        loads = {
+            load
+            for wait in self._load_waits
+            if self._innermost.get(wait.at) == number
+            for load in wait.loads
+        }
+        return {self._names[self._innermost[at]] for at in loads & self._innermost.keys()} - {own}
+
+    @cached_property
+    def _load_waits(self) -> list[LoadWait]:
+        return load_waits(self.flow)
 
     def _copy(self, record: Record) -> RangeFacts:
         number = self._numbers[record]
@@ -109,14 +133,26 @@ class _Summary:
         many = [self.code.instructions[at] for at in own if not self._once(at, record)]
         products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
         known = None not in products and not any(work_of(e) is Work.TENSOR for e in many)
-        loads = [_lane_bytes(each) for each in once + many if work_of(each) is Work.LOAD]
         return RangeFacts(
             activity(once + many),
             sum(each or 0 for each in products) if known else None,
             _bytes(once, many),
             None if _has(many, Work.SHARED) else sum(map(_wavefronts, once)),
-            min(loads) if loads else None,
+            None if len(many) > _FEW else sum(map(_issue, once)),
+            self._narrowest(own),
         )
+
+    def _narrowest(self, own: Collection[int]) -> int | None:
+        """Return the bytes of a lane's narrowest load among several that are awaited together."""
+        waits = {wait.at for wait in self._load_waits}
+        together = [sorted({*wait.loads} & {*own}) for wait in self._load_waits]
+        loads = {
+            at
+            for some in together
+            if len(some) >= _SEVERAL and not waits & {*range(some[0] + 1, some[-1])}
+            for at in some
+        }
+        return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:
         """Whether an instruction of a range runs at most once for each record."""
@@ -202,6 +238,11 @@ def _lane_bytes(instruction: Instruction) -> int:
     """Return how many bytes of each lane an access is."""
     found = _WIDTH.search(instruction.opcode)
     return {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}[found[1]] if found else 4
+
+
+def _issue(instruction: Instruction) -> int:
+    """Return for how many cycles an instruction keeps its scheduler from the next of its kind."""
+    return _SPECIAL if instruction.op == "MUFU" else 1
 
 
 def _wavefronts(instruction: Instruction) -> int:

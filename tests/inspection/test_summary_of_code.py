@@ -120,8 +120,8 @@ def test_names_that_no_kernel_has_are_of_none() -> None:
 
 
 def test_kernels_that_differ_leave_what_they_agree_on() -> None:
-    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0)})
-    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 0)})
+    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0, 9)})
+    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 0, 9)})
     both = it._agreed([one, other])
-    assert both == CodeFacts("sm_90a", None, None, True, {"dot": RangeFacts("mma", None, 0, 0)})
+    assert both == CodeFacts("sm_90a", None, None, True, {"dot": RangeFacts("mma", None, 0, 0, 9)})
     assert len(json.loads(both.text())["ranges"]) == 1

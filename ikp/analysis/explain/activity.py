@@ -41,6 +41,9 @@ class Activity(Enum):
         return self in (Activity.MMA, Activity.WAIT_MMA)
 
 
+_VALUES: Final = frozenset(one.value for one in Activity)
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What a region is, and how that is known."""
@@ -103,7 +106,7 @@ def of_region(name: str, facts: RangeFacts | None, kernels: frozenset[str]) -> K
         facts: what its ranges hold in the machine code, where the trace says it.
         kernels: names of kernels, whose own ranges are around everything.
     """
-    if facts is not None and facts.activity:
+    if facts is not None and facts.activity in _VALUES:
         return Known(Activity(facts.activity), "machine code")
     if (marked := _of_mark(name, kernels)) is not None:
         return Known(marked, "mark")

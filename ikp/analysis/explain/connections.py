@@ -21,7 +21,8 @@ Rows = NDArray[np.intp]
 _MOST: Final = 200_000
 """Waits of one region that are joined; of more, those of the first blocks."""
 _ENOUGH: Final = 0.5
-"""Share of a region's waits that must find a partner, or the payloads mean different things."""
+"""Share of a region's waits, and of their partners' payloads, that must be joined: else payloads
+mean different things on the two sides (a tile here, a step there)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ def _matched(launch: Prepared, region: int, waits: Rows, rows: Rows) -> Connecti
     at = order[np.maximum(last, 0)]
     hit = is_wait[order] & (last >= 0) & (key[at] == key[order])
     sources, targets = both[at[hit]], both[order[hit]]
-    if len(targets) < _ENOUGH * len(waits):
+    pairs = len(np.unique(key[: len(rows)]))
+    if len(targets) < _ENOUGH * len(waits) or len(np.unique(key[at[hit]])) < _ENOUGH * pairs:
         return None
     return _made(launch, region, sources, targets, "payloads")
 

@@ -146,6 +146,8 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
         return None
     waiting = 1 - float(shares.busy[wait.late])
     joined = wait.connection
+    if joined is None and not np.isnan(launch.payload[launch.of_region([wait.region])]).all():
+        return None  # it is for something that no other group's ranges are about
     issued = joined is not None and joined.late_share(launch) < 0.5
     if shares.busy[wait.late] >= _BUSY and not issued:
         return None

@@ -125,3 +125,49 @@ def test_kernels_that_differ_leave_what_they_agree_on() -> None:
     both = it._agreed([one, other])
     assert both == CodeFacts("sm_90a", None, None, True, {"dot": RangeFacts("mma", None, 0, 0, 9)})
     assert len(json.loads(both.text())["ranges"]) == 1
+
+
+def test_cutes_code_is_found_where_it_was_told_to_keep_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from ikp.backends.cute import CuteBackend
+
+    kept = image(code("gluon gemm"))
+    (tmp_path / "k.cubin").write_bytes(kept.cubin)
+    (tmp_path / "k.ptx").write_text(kept.ptx)
+    (tmp_path / "alone.cubin").write_bytes(b"")
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path))
+    monkeypatch.delenv("CUTE_DSL_KEEP", raising=False)
+    assert list(CuteBackend.loaded_images()) == []
+    monkeypatch.setenv("CUTE_DSL_KEEP", "ptx,cubin")
+    (found,) = CuteBackend.loaded_images()
+    assert (found.cubin, found.ptx) == (kept.cubin, kept.ptx)
+
+
+def test_tritons_code_is_found_beside_what_it_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from ikp.backends.triton import TritonBackend
+    from ikp.backends.triton import _hooks as hooks
+
+    kept = image(code("gluon gemm"))
+    (tmp_path / "gemm.cubin").write_bytes(kept.cubin)
+    (tmp_path / "gemm.ptx").write_text(kept.ptx)
+    (tmp_path / "plain.cubin").write_bytes(b"")
+    (tmp_path / "plain.ptx").write_text(".target sm_90a")
+    files = {tmp_path / f"{name}.ptx" for name in ("gemm", "plain", "gone")}
+    monkeypatch.setattr(hooks, "_loaded", files)
+    (found,) = TritonBackend.loaded_images()
+    assert (found.cubin, found.ptx) == (kept.cubin, kept.ptx)
+
+
+def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ikp.profiling._life import _with_code_facts
+
+    monkeypatch.setattr(it, "facts_of_trace", lambda _: {"ranges of mine": "said"})
+    trace = recorded("load", "dot")
+    assert _with_code_facts(trace).provenance == {"ranges of mine": "said"}
+    host = tuple(replace(one, clock=replace(one.clock, kind="host")) for one in trace.launches)
+    assert _with_code_facts(replace(trace, launches=host)).provenance == {}

@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.explain.prepared import Ints, Prepared
+from ikp.analysis.explain.prepared import Bools, Ints, Prepared
 from ikp.core.flows import arrows
 
 Rows = NDArray[np.intp]
 
-_MOST: Final = 200_000
-"""Waits of one region that are joined; of more, those of the first blocks."""
+_MOST: Final = 1 << 16
+"""Waits of one region that are joined by payloads; of more, those of some blocks."""
 _ENOUGH: Final = 0.5
 """Share of a region's waits, and of their partners' payloads, that must be joined: else payloads
 mean different things on the two sides (a tile here, a step there)."""
@@ -82,7 +82,7 @@ class Connection:
 def connect_wait(launch: Prepared, region: int) -> Connection | None:
     """Return what the waits of a region were for; None where nothing tells."""
     if region not in launch.joined:
-        waits = launch.of_region([region])[:_MOST]
+        waits = launch.of_region([region])
         found = _by_arrows(launch, region, waits) or _by_payloads(launch, region, waits)
         launch.joined[region] = found
     known: Connection | None = launch.joined[region]
@@ -109,18 +109,33 @@ def _by_payloads(launch: Prepared, region: int, waits: Rows) -> Connection | Non
     waits = waits[~np.isnan(launch.payload[waits])]
     if not len(waits):
         return None
+    chosen = _some_blocks(launch, waits)
+    waits = waits[chosen[launch.slot[waits]]]
     group = launch.groups.of_warp[launch.slot]
-    others = np.setdiff1d(np.unique(launch.region), [region])
+    others = np.setdiff1d(np.flatnonzero(launch.counts), [region])
     waiters = np.unique(group[waits])
     found: Connection | None = None
     for other in others.tolist():
         if launch.known[other].activity.waits:
             continue
         rows = launch.of_region([other])
-        rows = rows[~np.isin(group[rows], waiters) & ~np.isnan(launch.payload[rows])]
+        rows = rows[chosen[launch.slot[rows]] & ~np.isin(group[rows], waiters)]
+        rows = rows[~np.isnan(launch.payload[rows])]
         one = _matched(launch, region, waits, rows) if len(rows) else None
         if one is not None and (found is None or _starts(launch, one) > _starts(launch, found)):
             found = one
+    return found
+
+
+def _some_blocks(launch: Prepared, waits: Rows) -> Bools:
+    """Return which slots are of blocks that are looked at: the last to end, and then as many as
+    have so many waits.
+    """
+    per_block = np.bincount(launch.block_of[launch.slot[waits]], minlength=len(launch.block_ids))
+    order = np.argsort(launch.block_end == launch.block_end.max(), kind="stable")[::-1]
+    taken = np.zeros(len(per_block), bool)
+    taken[order[np.cumsum(per_block[order]) - per_block[order] < _MOST]] = True
+    found: Bools = taken[launch.block_of]
     return found
 
 

@@ -41,8 +41,12 @@ def tree(launch: Prepared) -> Iterator[Branch]:
 
 def _paths(launch: Prepared) -> tuple[Ints, list[int], list[int]]:
     """Return the path of each range as a number, and of each path its parent (-1) and region."""
-    order = _opening_order(launch)
-    depth = _depths(launch, order)
+    if _is_flat(launch):
+        order = np.arange(len(launch.slot))
+        depth = np.zeros(len(order), np.int64)
+    else:
+        order = _opening_order(launch)
+        depth = _depths(launch, order)
     regions = len(launch.names)
     path = np.full(len(order), -1, np.int64)  # in opening order
     parents: list[int] = []
@@ -65,6 +69,12 @@ def _paths(launch: Prepared) -> tuple[Ints, list[int], list[int]]:
     found = np.empty(len(order), np.int64)
     found[order] = path
     return found, parents, of_path
+
+
+def _is_flat(launch: Prepared) -> bool:
+    """Whether no range holds or overlaps another: each opens when the one before is over."""
+    after = launch.opens[1:] >= launch.closes[:-1]
+    return bool(np.all(after | (launch.slot[1:] != launch.slot[:-1])))
 
 
 def _opening_order(launch: Prepared) -> NDArray[np.intp]:

@@ -43,7 +43,7 @@ def phases(launch: Prepared) -> Phases | None:
 def _repeating(launch: Prepared) -> int | None:
     named = [i for i, name in enumerate(launch.names) if "iteration" in name.lower()]
     candidates = (
-        [i for i in named if launch.known[i].activity is Activity.AROUND],
+        named,
         launch.regions([Activity.MMA]).tolist(),
         np.flatnonzero(launch.counts).tolist(),
     )

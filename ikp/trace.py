@@ -19,8 +19,10 @@ from ikp.errors import ExportError
 if TYPE_CHECKING:
     import pandas
 
+    from ikp.analysis.explain.verdict import Verdict
     from ikp.analysis.stats import Stats
     from ikp.core.objects import Instant, Range
+    from ikp.patterns import Names
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -74,6 +76,20 @@ class Trace(core.Trace):
         from ikp.analysis.render import show
 
         show(self.stats())
+
+    def explain(self, launch: Names | int | None = None) -> Verdict:
+        """Return what takes a kernel's time: findings, ranked by what a change could win at most.
+
+        It prints as one screen; :meth:`~Verdict.to_json` has the numbers. ``launch`` is a label, as
+        a pattern, or a launch's number; without it, the label whose launches took longest is
+        taken, and of its launches the one of median duration.
+
+        Raises:
+            UsageError: ``launch`` names none.
+        """
+        from ikp.analysis.explain.explaining import explain
+
+        return explain(self, launch)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the trace in the format of the path's suffix.

@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "trace": ("core", "registry", "plugins", "analysis", "viewer"),
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
+        "inspection",
     ),
     "backends": ("core", "machine", "session", "targets", "unedited", "verbs"),
     "backends.driver": (

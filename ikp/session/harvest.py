@@ -15,8 +15,9 @@ from typing import Any
 from ikp.core.decoding.excerpt import Excerpt
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import Segment, Tensor
-from ikp.session.memory import Notice, current_stream
+from ikp.session.memory import Notice
 from ikp.session.readback import Event, read_back
+from ikp.session.streams import current_stream
 
 BEGIN_BYTES = 256 << 20
 """As long as all buffers are smaller than this in all, nothing is read before the session ends."""
@@ -80,7 +81,7 @@ class Harvest:
                 self._event = next(self._reading)
             except StopIteration as end:
                 self._end(end.value)
-            except RuntimeError:
+            except (RuntimeError, MemoryError):
                 # No memory for a copy, or a kernel failed: who reads at the end says so.
                 self._end([])
 

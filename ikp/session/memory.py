@@ -6,7 +6,6 @@ import math
 import threading
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from operator import index
@@ -18,6 +17,7 @@ from ikp.core import abi
 from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.session.current import Opening
+from ikp.session.streams import beside, current_stream, on
 
 CHUNK_BYTES = 64 << 20
 WINDOW = 1 << 32
@@ -146,23 +146,6 @@ class Arena:
             self._chunk = torch.zeros(size, dtype=torch.uint8, device=self._device)
         if stream is not None:
             stream.synchronize()
-
-
-@cache
-def beside(device: Any) -> Any:
-    """Return a stream of a GPU on which no kernel of the user's runs; None for the host."""
-    if getattr(device, "type", None) != "cuda":
-        return None
-    import torch
-
-    return torch.cuda.Stream(device)
-
-
-def on(stream: Any) -> AbstractContextManager[Any]:
-    """Return a context in which torch's work goes to a stream, if there is one."""
-    import torch
-
-    return nullcontext() if stream is None else torch.cuda.stream(stream)
 
 
 DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
@@ -311,16 +294,6 @@ class Notice:
             f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
             "it records is lost. Take a buffer for each launch, inside the session."
         )
-
-
-def current_stream(device: Any) -> tuple[Any, int]:
-    """Return the stream that torch launches on here and now, and its number; the host has none."""
-    if device.type != "cuda":
-        return None, 0
-    import torch
-
-    stream = torch.cuda.current_stream(device)
-    return stream, int(stream.cuda_stream)
 
 
 def _capturing(data: Tensor) -> bool:

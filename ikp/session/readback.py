@@ -20,7 +20,7 @@ from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints, header_rows, is_used
 from ikp.core.decoding.launch_header import Layout, Source, grid_id, read_layout
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
-from ikp.session.memory import beside, on
+from ikp.session.streams import beside, on
 
 STAGED_BYTES = 32 << 20
 """Memory that one copy takes on the way, on the device and, pinned, on the host."""

@@ -245,11 +245,12 @@ def _fill_times(one: _Reader, out: Columns) -> None:
     first = last - counts
     # Each slot begins where its origin is, wherever the steps of the slot before it have led.
     ends = origin + np.add.reduceat(steps, first)
-    steps[first[0]] += origin[0]
+    steps[first[:1]] += origin[:1]
     steps[first[1:]] += origin[1:] - ends[:-1]
     end = np.cumsum(steps, out=out.get("end_ns"))
     start = np.subtract(end, one.span, out=out.get("start_ns"))
-    if (int(start.min()), int(end.max())) != one.chunk.pair("time") or int(start.min()) < 0:
+    least, most = int(start.min()), int(end.max())
+    if (least, most) != one.chunk.pair("time") or least < 0 or int(end.min()) < 0:
         raise DamagedError("the times of a chunk are not those that it tells")
 
 

@@ -132,7 +132,7 @@ def unpack(piece: Piece, content: bytes) -> Integers:
     if not piece.steps:
         return values
     values = values.astype(np.int64)
-    values[0] += np.int64(_checked(piece.value))
+    values[:1] += np.int64(_checked(piece.value))
     return np.cumsum(values, out=values)
 
 

@@ -113,7 +113,8 @@ def child_stats(path: Path, arguments: argparse.Namespace) -> dict[str, float]:
     seconds = []
     for _ in range(arguments.runs):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "ikp", "stats", str(path)], check=True)
+        words = [sys.executable, "-m", "ikp", "stats", str(path)]
+        subprocess.run(words, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return {"ikp stats, whole process, s": min(seconds)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ikp.cli._part_options import choosing, given
-from ikp.cli._reading import next_command, read_trace
+from ikp.cli._reading import next_command, read_trace, salvage_trace
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
 @click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite OUT if it exists.")
+@click.option("--salvage", is_flag=True, help="Read what is sound in a damaged .pftrace.")
 @choosing
-def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
+def command(source: Path, target: Path, force: bool, salvage: bool, **choice: Any) -> None:
     """Write the trace in IN, a .pftrace, to OUT, in the format of its suffix.
 
     \b
@@ -29,14 +30,16 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     .hatchet            for proton-viewer -m time/us, and -m cycles where the clock counts them
     .csv, .parquet      a table with a row per event
 
-    The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
+    --salvage says what is lost, and takes files apart that were joined. The other options choose a
+    part. Names are patterns as the shell has them, such as 'load*'; an option
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
     from ikp.core.rows import row_count
     from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
-    trace = _chosen(read_trace(source), given(choice))
+    whole = salvage_trace(source) if salvage else read_trace(source)
+    trace = _chosen(whole, given(choice))
     trace.save(target, force=force)
     count, what = row_count(trace)
     click.echo(

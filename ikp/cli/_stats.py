@@ -90,15 +90,20 @@ def _table(
     path: Path, trace: Trace, by: str | None, sort: str, top: int | None, choice: dict[str, Any]
 ) -> Stats:
     from ikp.analysis.stats import stats
-    from ikp.edit import select
 
     warps = {name: value for name, value in choice.items() if name not in _OF_ROWS}
     rows = {name: value for name, value in choice.items() if name in _OF_ROWS}
     try:
-        table = stats(select(trace, **warps) if warps else trace, by).select(**rows)
+        table = stats(_chosen(trace, warps) if warps else trace, by).select(**rows)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return table.sorted_by(sort) if top is None else table.top(top, sort)
+
+
+def _chosen(trace: Trace, warps: dict[str, Any]) -> Trace:
+    from ikp.edit import select
+
+    return select(trace, **warps)
 
 
 def _print(tables: list[tuple[Path, Stats]], output: str) -> None:

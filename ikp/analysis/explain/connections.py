@@ -25,6 +25,10 @@ _ENOUGH: Final = 0.5
 mean different things on the two sides (a tile here, a step there)."""
 
 
+_STAGES: Final = 12
+"""More than this many at once are no ring, but the same payloads of an earlier tile."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Waits of one region, and the range that each was waiting for, as rows of the launch's ranges.
@@ -160,7 +164,8 @@ def _matched(launch: Prepared, region: int, waits: Rows, rows: Rows) -> Connecti
     pairs = len(np.unique(key[: len(rows)]))
     if len(targets) < _ENOUGH * len(waits) or len(np.unique(key[at[hit]])) < _ENOUGH * pairs:
         return None
-    return _made(launch, region, sources, targets, "payloads")
+    made = _made(launch, region, sources, targets, "payloads")
+    return made if made.in_flight(launch) <= _STAGES else None
 
 
 def _made(launch: Prepared, region: int, sources: Rows, waits: Rows, how: str) -> Connection:

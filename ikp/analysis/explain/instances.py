@@ -58,7 +58,7 @@ def meetings(launch: Prepared, region: int) -> Meetings | None:
     opens, closes = launch.opens[rows], launch.closes[rows]
     last = np.maximum.reduceat(opens, starts)
     if np.median(launch.took[rows]) < _EMPTY * np.median(last - np.minimum.reduceat(opens, starts)):
-        closes = np.maximum(_next(launch)[rows], closes)
+        closes = np.maximum(launch.next_opens[rows], closes)
     mean = np.add.reduceat(opens, starts) / count
     left = np.maximum.reduceat(closes, starts)
     apart = float((left - np.minimum.reduceat(closes, starts)).sum())
@@ -67,16 +67,3 @@ def meetings(launch: Prepared, region: int) -> Meetings | None:
         return None
     number = np.repeat(np.arange(len(starts)), count)
     return Meetings(rows, number, count, last, rows[starts + count - 1], mean)
-
-
-def _next(launch: Prepared) -> Ints:
-    """Return when the next range of its warp opens after each range is over; its end for none."""
-    order = np.lexsort((launch.opens, launch.slot))
-    span = max(launch.duration, 1) + 1
-    key = launch.slot[order] * span + np.clip(launch.opens[order], 0, span - 1)
-    wanted = launch.slot * span + np.clip(launch.closes, 0, span - 1)
-    at = np.searchsorted(key, wanted)
-    found = order[np.minimum(at, len(order) - 1)]
-    hit = (at < len(order)) & (launch.slot[found] == launch.slot)
-    result: Ints = np.where(hit, launch.opens[found], launch.end[launch.slot])
-    return result

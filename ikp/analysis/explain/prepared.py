@@ -161,6 +161,19 @@ class Prepared:
         """Which warps do the same."""
         return group_warps(self.trace, self.slot, self.region, self.block_of)
 
+    @cached_property
+    def next_opens(self) -> Ints:
+        """When its warp's next range opens after each range is over; the warp's end for none."""
+        order = np.lexsort((self.opens, self.slot))
+        span = max(self.duration, 1) + 1
+        key = self.slot[order] * span + np.clip(self.opens[order], 0, span - 1)
+        wanted = self.slot * span + np.clip(self.closes, 0, span - 1)
+        at = np.searchsorted(key, wanted)
+        found = order[np.minimum(at, len(order) - 1)]
+        hit = (at < len(order)) & (self.slot[found] == self.slot)
+        result: Ints = np.where(hit, self.opens[found], self.end[self.slot])
+        return result
+
     def regions(self, wanted: Iterable[Activity]) -> NDArray[np.intp]:
         """Return the regions that are one of some activities, and occur."""
         some = set(wanted)
@@ -180,20 +193,30 @@ class Prepared:
         np.add.at(found, key, values)
         return found
 
-    def window(self, ranges: NDArray[np.intp]) -> tuple[int, int] | None:
-        """Return a window of time around the longest of some ranges, with what is around it."""
+    def example(self, ranges: NDArray[np.intp]) -> int | None:
+        """Return one of some ranges to look at: longer than nine in ten, but no outlier."""
         if not len(ranges):
             return None
-        longest = ranges[np.argmax(self.took[ranges])]
-        margin = max(int(self.took[longest]), 1)
-        low = max(int(self.opens[longest]) - margin, 0)
-        return low, min(int(self.closes[longest]) + margin, max(self.duration, low))
+        order = np.argsort(self.took[ranges], kind="stable")
+        return int(ranges[order[9 * (len(order) - 1) // 10]])
+
+    def window(self, ranges: NDArray[np.intp]) -> tuple[int, int] | None:
+        """Return a window of time around the example of some ranges, with what is around it."""
+        one = self.example(ranges)
+        if one is None:
+            return None
+        margin = max(int(self.took[one]), 1)
+        low = max(int(self.opens[one]) - margin, 0)
+        return low, min(int(self.closes[one]) + margin, max(self.duration, low))
 
     def warps(self, ranges: NDArray[np.intp], most: int = 3) -> tuple[tuple[int, int], ...]:
-        """Return (block, warp) of the longest of some ranges, each warp once."""
+        """Return (block, warp) of the example of some ranges, then of the longest, each once."""
+        one = self.example(ranges)
+        if one is None:
+            return ()
         order = ranges[np.argsort(-self.took[ranges], kind="stable")[: 8 * most]]
-        slots = list(dict.fromkeys(self.slot[order].tolist()))[:most]
-        return tuple(self.warp(slot) for slot in slots)
+        slots = dict.fromkeys([int(self.slot[one]), *self.slot[order].tolist()])
+        return tuple(self.warp(slot) for slot in list(slots)[:most])
 
     def warp(self, slot: int) -> tuple[int, int]:
         """Return the block and the warp of a slot."""

@@ -97,8 +97,8 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
     if 0 < len(launch.start) < recordable:
         yield Unknown(
             "what the other warps did",
-            f"{len(launch.start):,} of {recordable:,} warps recorded: lanes, waves and tails are "
-            "of their blocks alone.",
+            f"{len(launch.start):,} of {recordable:,} warps recorded"
+            + ("." if launch.every_block else ": nothing is said of lanes, waves and tails."),
         )
 
 
@@ -158,7 +158,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
         yield Unknown(
             "FLOPs, bytes and registers",
             "the trace has nothing of the machine code.",
-            "Record with --level machine.",
+            "Sessions on a GPU keep it where they find the code; --level machine always does.",
         )
 
 

@@ -71,7 +71,7 @@ def test_copies_that_stages_cannot_hide_are_too_few_stages() -> None:
     few = {"produce": 50, "flight": 2000, "consume": 500, "stages": 3}
     found = first(pipeline(**few))
     assert found.id == "few-stages" and found.where.roles == ("adds", "loads")
-    assert "with 4 stages in place of 3" in found.what_if
+    assert "with 4 copies under way at once in place of 3" in found.what_if
     gain = 1 - duration(**{**few, "stages": 4}) / duration(**few)
     assert found.at_stake_share == pytest.approx(gain, abs=0.05)
     assert [f.id for f in pipeline(**{**few, "stages": 6}).findings] != ["few-stages"]

@@ -168,7 +168,7 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
         f"{100 * waiting:.0f} % of its own: copies take longer than the stages can hide",
         number=Number(f"{launch.names[wait.region]}, of its warps' time", wait.share, "share"),
         at_stake=at_stake,
-        without=f"with {stages + 1} stages in place of {stages}"
+        without=f"with {stages + 1} copies under way at once in place of {stages}"
         if stages
         else f"without the wait in {launch.names[wait.region]}",
         sure="likely",

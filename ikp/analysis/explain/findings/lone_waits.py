@@ -44,11 +44,14 @@ def lone_waits(launch: Prepared) -> Iterator[Finding]:
 
 
 def _kind(launch: Prepared, region: int) -> str:
-    """Return the id: a barrier that no copy is known to release, somebody unseen does."""
-    activity = launch.known[region].activity
-    if activity is Activity.WAIT_BARRIER and not len(launch.regions([Activity.COPY])):
-        return "unseen-wait"
-    return _KINDS[activity]
+    """Return the id. What no copy that recorded ends, somebody unseen does: that a wait is for the
+    warps' own copies, its name alone does not say.
+    """
+    known = launch.known[region]
+    sure = known.activity is not Activity.WAIT_BARRIER and known.by != "name"
+    if not sure and known.activity is not Activity.WAIT_MEMORY:
+        return _KINDS[known.activity] if len(launch.regions([Activity.COPY])) else "unseen-wait"
+    return _KINDS[known.activity]
 
 
 def _found(launch: Prepared, region: int, group: int, share: float, saved: float) -> Finding:

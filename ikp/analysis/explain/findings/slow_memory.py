@@ -64,7 +64,8 @@ def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Fin
     took, least = _cycles(launch, region), _needed(launch, known)
     if took is None or known.issue is None or took < _TIMES * least:
         return
-    at_stake = _share(launch, region) * (1 - least / took) * launch.duration
+    share = _share(launch, region) + _behind(launch, region)
+    at_stake = share * (1 - least / took) * launch.duration
     if not enough(launch, at_stake):
         return
     name = launch.names[region]
@@ -82,6 +83,16 @@ def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Fin
         where=_where(launch, region),
         do="pad rows by one element, or swizzle, so that the lanes of a warp meet all banks",
     )
+
+
+def _behind(launch: Prepared, region: int) -> float:
+    """Return the share of time behind a region's ranges in which none is open.
+
+    There a warp still waits for what the range has asked for.
+    """
+    rows = launch.of_region([region])
+    gaps = np.maximum(launch.next_opens[rows] - launch.closes[rows], 0)
+    return float(gaps.sum()) / max(launch.warp_time, 1)
 
 
 def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:

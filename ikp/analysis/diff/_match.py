@@ -96,8 +96,8 @@ def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple
     kept = np.flatnonzero(_usual(a, a)), np.flatnonzero(_usual(b, b))
     out = len(a) - len(kept[0]), len(b) - len(kept[1])
     before, after = before.take(kept[0]), after.take(kept[1])
-    cut = blocks(np.arange(len(before))), blocks(np.arange(len(after)))
-    return before, after, Design("apart", *cut, False, BETWEEN_RUNS), out
+    first, second = blocks(np.arange(len(before))), blocks(np.arange(len(after)))
+    return before, after, Design("apart", first, second, False, BETWEEN_RUNS), out
 
 
 def _runs(sample: Sample) -> tuple[Rows, ...]:

@@ -19,6 +19,7 @@ from ikp.errors import ExportError
 if TYPE_CHECKING:
     import pandas
 
+    from ikp.analysis.page.reporting import Report
     from ikp.analysis.stats import Stats
     from ikp.core.objects import Instant, Range
 
@@ -74,6 +75,17 @@ class Trace(core.Trace):
         from ikp.analysis.render import show
 
         show(self.stats())
+
+    def report(self, before: Trace | None = None) -> Report:
+        """Return the trace as a page: what was found, SMs over time, waves, histograms, the tree.
+
+        ``.save("x.html")`` writes it, as one file that needs no network; ``.save("x.png")`` its
+        pictures. A notebook shows it. With ``before``, it also says what moved from that trace to
+        this one.
+        """
+        from ikp.analysis.page.reporting import report
+
+        return report(self, before)
 
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the trace in the format of the path's suffix.

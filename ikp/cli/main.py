@@ -19,6 +19,7 @@ COMMANDS = (
     "run",
     "stats",
     "diff",
+    "report",
     "view",
     "inspect",
     "convert",
@@ -40,6 +41,7 @@ What to do first:
   ikp run your_script.py         profile the kernels of a program, unedited
   ikp stats ikp-demo.pftrace     how long each range took
   ikp diff before after          what moved between two traces, or sets of them
+  ikp report ikp-demo.pftrace    pictures and tables of all of it, as one page
   ikp view ikp-demo.pftrace      the timeline, in your browser
   ikp convert --help             other formats: Chrome JSON, Hatchet, CSV, Parquet
   ikp COMMAND --help             more about one command

@@ -89,22 +89,29 @@ def _kernel(
     yield _INDENT + summary(kernel, show), _STYLES.get(kernel.duration.verdict, "")
     if told_parts := moved(kernel, show, name):
         yield _INDENT + told_parts, ""
-    cells = [_cells(row, kernel, show, name) for row in kernel.rows]
+    titles, cells = table(kernel, show, name)
     inner = None if wide is None else wide - len(_INDENT)
-    used = [
-        i
-        for i, column in enumerate(_COLUMNS)
-        if column.title in ("region", "change", "verdict") or any(row[i] for row in cells)
-    ]
-    head, lines = lay_out(
-        [_COLUMNS[i] for i in used], [[row[i] for i in used] for row in cells], inner
-    )
+    shape = [column for column in _COLUMNS if column.title in titles]
+    head, lines = lay_out(shape, cells, inner)
     if cells:
         yield textwrap.indent(head, _INDENT), "dim"
     for row, line in zip(kernel.rows, lines, strict=True):
         yield textwrap.indent(line, _INDENT), _STYLES.get(row.time.verdict, "") if row.time else ""
     for note in kernel.notes:
         yield _INDENT + printable(note), "yellow"
+
+
+def table(
+    kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str] = printable
+) -> tuple[list[str], list[list[str]]]:
+    """Return the titles of the columns in which anything stands, and the cells of each row."""
+    cells = [_cells(row, kernel, show, name) for row in kernel.rows]
+    used = [
+        i
+        for i, column in enumerate(_COLUMNS)
+        if column.title in ("region", "change", "verdict") or any(row[i] for row in cells)
+    ]
+    return [_COLUMNS[i].title for i in used], [[row[i] for i in used] for row in cells]
 
 
 def heading(kernel: KernelChange, name: Callable[[str], str] = printable) -> str:

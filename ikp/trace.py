@@ -92,7 +92,8 @@ class Trace(core.Trace):
 
         ``.pftrace`` (Perfetto) holds all of a trace, and is what ``ikp.load`` reads back. The
         others are for other tools: ``.json`` and ``.json.gz`` (Chrome), ``.hatchet``
-        (proton-viewer), ``.csv``, ``.parquet``, and those of installed plugins.
+        (proton-viewer), ``.speedscope.json`` and ``.folded`` (flame graphs), ``.csv``,
+        ``.parquet``, and those of installed plugins.
 
         Raises:
             ExportError: no exporter knows the suffix, the file exists and ``force`` is false, the

@@ -42,13 +42,6 @@ class Stacks:
                 own[parent] -= self.total_ns[node]
         return [max(0, value) for value in own]  # a label's, where ranges overlap
 
-    def path(self, node: int) -> list[int]:
-        """Return the nodes from the label to this one."""
-        found = [node]
-        while self.parents[found[-1]] >= 0:
-            found.append(self.parents[found[-1]])
-        return found[::-1]
-
 
 def stacks(trace: Trace) -> Stacks:
     """Return the tree of a trace's ranges; where only totals are known, regions side by side."""

@@ -60,15 +60,17 @@ class Trace(core.Trace):
 
         return instants(self)
 
-    def stats(self, by: str | None = None) -> Stats:
+    def stats(self, by: str | None = None, *, histogram: bool = False) -> Stats:
         """Return counts, times, cycles, self times and shares per launch label and region.
 
         With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart. Totals have no percentiles and no self times: those are None.
+        these apart; or by ``"iteration"``, the payload, or by ``"window"`` of time, as long as
+        ``"window:10us"`` says. With ``histogram``, also how the ranges' durations spread. Totals
+        have no percentiles and no self times: those are None.
         """
         from ikp.analysis.stats import stats
 
-        return stats(self, by)
+        return stats(self, by, histogram=histogram)
 
     def print_stats(self) -> None:
         """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""

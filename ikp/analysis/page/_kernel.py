@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from ikp.analysis.page import _curves
 from ikp.analysis.page._grid import Grid, grid_of
-from ikp.analysis.page._iterations import Turns, durations_of, turns_of
+from ikp.analysis.page._iterations import Turns, turns_of
 from ikp.analysis.page._longest import median_launch, regions_by_time
 from ikp.analysis.page._pixels import as_address, png, shades
 from ikp.analysis.render import duration
 
 if TYPE_CHECKING:
-    from ikp.analysis.stats import RegionStats, Stats
+    from ikp.analysis.stats import Histogram, RegionStats, Stats
     from ikp.core.stacks import Stacks
     from ikp.core.trace import Trace
 
@@ -29,7 +29,6 @@ HIGH: Final = 90
 _SM_HIGH: Final = 2
 _MOST_REGIONS: Final = 4
 """Regions that get pictures of their own: those with the most self time."""
-_BINS: Final = 32
 _MOST_ROWS: Final = 200
 """Of the table, and of the tree: those with the most time."""
 _BARS: Final = 120
@@ -100,6 +99,7 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
     median, took = median_launch(trace, label)
     rows = [row for row in table if row.launch == label][:_MOST_ROWS]
     top = regions_by_time(table, label)[:_MOST_REGIONS]
+    spreads = {one.region: one for one in table.histograms if one.launch == label}
     grid = grid_of(trace, median, top)
     ticks = _time_ticks(grid.duration_ns)
     most = float(grid.blocks.max(initial=0))
@@ -112,7 +112,7 @@ def kernel_page(trace: Trace, table: Stats, tree: Stacks, label: str) -> KernelP
         ticks=ticks,
         blocks=Curve(_curves.area(grid.blocks, WIDE, HIGH, most), f"{most:,.0f}", ticks),
         heats=list(_heats(grid)),
-        rows=[_row(trace, row, label) for row in rows],
+        rows=[_row(row, spreads.get(row.region)) for row in rows],
         tree=_branch(tree, label),
         turns=[one for name in top if (one := turns_of(trace, label, name)) is not None],
     )
@@ -161,7 +161,7 @@ def _heats(grid: Grid) -> Iterator[Heat]:
         yield Heat(name, as_address(png(shades(part / top))), height, told)
 
 
-def _row(trace: Trace, row: RegionStats, label: str) -> RegionRow:
+def _row(row: RegionStats, spread: Histogram | None) -> RegionRow:
     def share(value: float | None) -> str:
         return "" if value is None else f"{100 * value:.1f} %"
 
@@ -171,19 +171,15 @@ def _row(trace: Trace, row: RegionStats, label: str) -> RegionRow:
         share(row.self_share),
         *(duration(each) for each in (row.total_ns, row.mean_ns, row.p50_ns, row.p95_ns)),
     ]
-    bars, told = _histogram(trace, row, label)
+    if spread is None or row.kind != "range":
+        return RegionRow(row.region, row.kind, cells, "", "")
+    counts, edges = np.sqrt(spread.counts), spread.edges_ns
+    told = f"{duration(row.min_ns)} to {duration(row.max_ns)}, most at {_most(counts, edges)}"
+    bars = _curves.area(counts, _BARS, 24, float(counts.max()))
     return RegionRow(row.region, row.kind, cells, bars, told)
 
 
-def _histogram(trace: Trace, row: RegionStats, label: str) -> tuple[str, str]:
-    if row.kind != "range" or row.p50_ns is None or row.min_ns is None:
-        return "", ""
-    counts, edges = _curves.histogram(durations_of(trace, label, row.region), _BINS)
-    told = f"{duration(row.min_ns)} to {duration(row.max_ns)}, most at {_most(counts, edges)}"
-    return _curves.area(np.sqrt(counts), _BARS, 24, float(np.sqrt(counts.max()))), told
-
-
-def _most(counts: Floats, edges: Floats) -> str:
+def _most(counts: Floats, edges: Sequence[float]) -> str:
     place = int(counts.argmax())
     return f"{duration(round(edges[place]))} to {duration(round(edges[place + 1]))}"
 

@@ -35,6 +35,12 @@ def draw(trace: Trace, kind: str) -> bytes:
     Raises:
         PluginError: matplotlib is not installed.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own deprecations, and letters that its font lacks
+        return _drawn(trace, kind)
+
+
+def _drawn(trace: Trace, kind: str) -> bytes:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -49,9 +55,7 @@ def draw(trace: Trace, kind: str) -> bytes:
     else:
         figure.suptitle("no warp recorded")
     out = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # its font lacks letters of some names
-        figure.savefig(out, format=kind, **_OPTIONS[kind])
+    figure.savefig(out, format=kind, **_OPTIONS[kind])
     return out.getvalue()
 
 

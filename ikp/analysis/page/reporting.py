@@ -98,7 +98,7 @@ def report(trace: Trace, before: Trace | None = None) -> Report:
         trace: what to show.
         before: a trace to compare it with: the page says what moved from that one to this.
     """
-    table, tree = stats(trace), stacks(trace)
+    table, tree = stats(trace, histogram=True), stacks(trace)
     labels = labels_by_time(trace)
     verdict = _verdict(trace)
     found = None if before is None else _difference(before, trace)
@@ -110,6 +110,7 @@ def report(trace: Trace, before: Trace | None = None) -> Report:
             about=_about(trace),
             warnings=list(render.warnings(table, shortened)),
             findings=verdict and verdict["findings"],
+            explained=((verdict or {}).get("launch") or {}).get("label"),
             unknown=(verdict or {}).get("unknown", ()),
             diff=found and [_kernel_difference(one, found.unit) for one in found.kernels],
             diff_notes=found and _diff_notes(found),

@@ -104,6 +104,20 @@ def test_it_shows_what_the_table_and_the_difference_say(pair):
     assert "Difference" not in Page(after.report().html).text
 
 
+def test_findings_are_shown_as_a_verdict_words_them(pair, monkeypatch):
+    class Verdict:
+        def to_dict(self):
+            finding = {"title": "a <tail>", "what_if": "without it", "sure": "likely"}
+            finding |= {"because": "so it is", "do": "cut blocks finer"}
+            unknown = {"what": "roles", "because": "There are none.", "mark": "Name them."}
+            return {"launch": {"label": "gemm"}, "findings": [finding], "unknown": [unknown]}
+
+    monkeypatch.setattr(ikp.Trace, "explain", lambda _: Verdict(), raising=False)
+    text = Page(pair[0].report().html).text
+    for part in ("a <tail>", "without it", "likely: so it is", "cut blocks finer", "Name them."):
+        assert part in text
+
+
 def test_totals_and_nothing_at_all_have_a_page(pair):
     assert "dot" in Page(as_totals(pair[0]).report().html).text
     assert "dot" in Page(gemm().report().html).text
@@ -207,6 +221,7 @@ def test_iterations_are_payloads_or_else_the_order_in_the_warp():
     assert (low <= middle).all() and (middle <= high).all()
 
 
+@pytest.mark.filterwarnings("ignore")  # matplotlib's own, which reads the picture
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 @pytest.mark.parametrize(("scheme", "back"), [(1, (255, 255, 255)), (0, (18, 22, 28))])
 def test_a_browser_shows_it_light_and_dark_and_has_nothing_to_complain_of(

@@ -37,15 +37,16 @@ _OF_ROWS = ("region", "launch", "kind")
 @choosing
 @click.option(
     "--by",
-    type=click.Choice(["rank", "sm", "block", "warp", "role"]),
-    help="Each of these apart.",
+    metavar="WHAT",
+    help="Each rank, sm, block, warp, role, iteration (payload) or window (of time; window:10us) "
+    "apart.",
 )
+@click.option("--histogram", is_flag=True, help="How the durations of each range spread.")
 @click.option(
     "--sort",
-    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99"]),
-    default="total",
-    show_default=True,
-    help="Largest first, within each launch label.",
+    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99", "order"]),
+    help="Largest first, within each launch label.  [default: total; iterations and windows in "
+    "order]",
 )
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest by --sort.")
 @click.option("--merge", is_flag=True, help="Count all files together, as one trace.")
@@ -53,7 +54,8 @@ def command(
     files: tuple[Path, ...],
     output: str,
     by: str | None,
-    sort: str,
+    histogram: bool,
+    sort: str | None,
     top: int | None,
     merge: bool,
     **choice: Any,
@@ -69,8 +71,11 @@ def command(
     option given several times means any of them. --region, --launch and --kind choose rows and
     leave their figures as they are; the others choose the warps that are counted.
     """
+    from ikp.analysis.event_units import by_events
+
+    sort = sort or ("order" if by_events(by) else "total")
     tables = [
-        (path, _table(path, trace, by, sort, top, given(choice)))
+        (path, _table(path, trace, by, sort, top, given(choice), histogram=histogram))
         for path, trace in _traces(files, merge)
     ]
     _print(tables, output)
@@ -87,14 +92,22 @@ def _traces(files: tuple[Path, ...], merge: bool) -> list[tuple[Path, Trace]]:
 
 
 def _table(
-    path: Path, trace: Trace, by: str | None, sort: str, top: int | None, choice: dict[str, Any]
+    path: Path,
+    trace: Trace,
+    by: str | None,
+    sort: str,
+    top: int | None,
+    choice: dict[str, Any],
+    *,
+    histogram: bool,
 ) -> Stats:
     from ikp.analysis.stats import stats
 
     warps = {name: value for name, value in choice.items() if name not in _OF_ROWS}
     rows = {name: value for name, value in choice.items() if name in _OF_ROWS}
     try:
-        table = stats(_chosen(trace, warps) if warps else trace, by).select(**rows)
+        chosen = _chosen(trace, warps) if warps else trace
+        table = stats(chosen, by, histogram=histogram).select(**rows)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     return table.sorted_by(sort) if top is None else table.top(top, sort)

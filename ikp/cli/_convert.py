@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ikp.cli._convert_many import convert_many, means_folder
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import next_command, read_trace
+from ikp.errors import UsageError
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -16,11 +18,24 @@ if TYPE_CHECKING:
 
 
 @click.command("convert", short_help="Write a trace in another format, or a part of it.")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Overwrite OUT if it exists.")
+@click.argument(
+    "sources", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.argument("target", metavar="OUT", type=click.Path())
+@click.option("--force", is_flag=True, help="Overwrite OUT, or a file of DIR, if it exists.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that write DIR/.")
+@click.option(
+    "--keep-going", is_flag=True, help="Leave out of DIR/ what can't be read, and say so."
+)
 @choosing
-def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
+def command(
+    sources: tuple[Path, ...],
+    target: str,
+    force: bool,
+    workers: int | None,
+    keep_going: bool,
+    **choice: Any,
+) -> None:
     """Write the trace in IN, a .pftrace, to OUT, in the format of its suffix.
 
     \b
@@ -28,15 +43,32 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     .json, .json.gz     Chrome trace, for chrome://tracing and Perfetto
     .hatchet            for proton-viewer -m time/us, and -m cycles where the clock counts them
     .csv, .parquet      a table with a row per event
+    DIR/                a Parquet data set of one or many files, which DuckDB, Polars, Spark and
+                        Arrow read as it is; it grows by what is added later
 
     The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
+    chosen = given(choice)
+    if means_folder(target):
+        convert_many(
+            sources, target, chosen, force=force, workers=workers or 1, keep_going=keep_going
+        )
+        return
+    if len(sources) > 1 or workers or keep_going:
+        raise UsageError(
+            f"{target} is a file: several files, --workers and --keep-going are for a data set. "
+            "Give a folder, with a slash at its end."
+        )
+    _convert(sources[0], Path(target), force, chosen)
+
+
+def _convert(source: Path, target: Path, force: bool, choice: dict[str, Any]) -> None:
     from ikp.core.rows import row_count
     from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
-    trace = _chosen(read_trace(source), given(choice))
+    trace = _chosen(read_trace(source), choice)
     trace.save(target, force=force)
     count, what = row_count(trace)
     click.echo(

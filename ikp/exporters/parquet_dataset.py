@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -72,9 +72,9 @@ def write_partition(trace: Trace, folder: Path, name: str, *, force: bool = Fals
             be written, or the trace contradicts itself.
     """
     check(trace)
-    target = folder / f"{FILE}={folder_name(name)}"
-    if target.exists() and not force:
-        raise ExportError(_present(folder, name))
+    target = _place(folder, name)
+    if not force:
+        refuse_present(folder, [name])
     try:
         with _draft(folder) as draft:
             fresh = draft / "new"
@@ -93,10 +93,21 @@ def write_partition(trace: Trace, folder: Path, name: str, *, force: bool = Fals
     return rows
 
 
+def refuse_present(folder: Path, names: Iterable[str]) -> None:
+    """Refuse files that a data set has already.
+
+    Raises:
+        ExportError: it has one of them.
+    """
+    for name in names:
+        if _place(folder, name).exists():
+            raise ExportError(_present(folder, name))
+
+
 def check_folder(folder: Path) -> None:
     """Make the folder of a data set, or see that the one that is there holds nothing else.
 
-    What writers left that were killed is removed.
+    What writers left beside it that were killed is removed.
 
     Raises:
         ExportError: it can't be made, or other things stand in it.
@@ -104,7 +115,7 @@ def check_folder(folder: Path) -> None:
     try:
         folder.mkdir(exist_ok=True)
         others = [one.name for one in folder.iterdir() if not one.name.startswith(f"{FILE}=")]
-        _sweep(folder.parent)
+        sweep(folder)
     except OSError as error:
         raise ExportError(
             f"{folder} can't be the folder of a data set: {error.strerror or error}. Name one in a "
@@ -115,6 +126,10 @@ def check_folder(folder: Path) -> None:
             f"{folder} holds other things than a data set, such as {min(others)!r}, which "
             "readers would stumble over: name a new folder."
         )
+
+
+def _place(folder: Path, name: str) -> Path:
+    return folder / f"{FILE}={folder_name(name)}"
 
 
 def folder_name(value: str) -> str:
@@ -156,9 +171,9 @@ def _draft(folder: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _sweep(parent: Path) -> None:
-    """Remove the drafts of writers that were killed."""
-    for draft in parent.glob(f".*{DRAFT}"):
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed left beside a data set."""
+    for draft in folder.parent.glob(f".*{DRAFT}"):
         with suppress(OSError):
             handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -185,9 +200,7 @@ def _write_kernels(trace: Trace, folder: Path) -> int:
         kernel = folder / f"{KERNEL}={folder_name(label)}"
         kernel.mkdir()
         with (kernel / _PART).open("xb") as file:
-            # Without Arrow's own schema beside Parquet's, which would tell columns of names as
-            # categories to some readers and as text to others.
-            parquet.write_table(part, file, compression="zstd", store_schema=False)
+            parquet.write_table(part, file, compression="zstd")
             file.flush()
             os.fsync(file.fileno())
     return len(table)
@@ -203,7 +216,11 @@ def _parts(trace: Trace) -> list[Trace]:
 
 
 def _arrow(trace: Trace) -> pyarrow.Table:
-    """Return the rows of a trace in the one schema; names as Arrow's dictionaries, to be quick."""
+    """Return the rows of a trace in the one schema.
+
+    Names are text, not Arrow's dictionaries: of those, some readers make categories, which differ
+    from file to file.
+    """
     import pyarrow as pa
 
     found = trace_table(replace(trace, args={}))
@@ -214,12 +231,10 @@ def _arrow(trace: Trace) -> pyarrow.Table:
         if field.name == "args":
             columns[field.name] = _arguments(trace.args, count, kind)
             continue
-        if pa.types.is_string(kind):
-            kind = pa.dictionary(pa.int32(), kind)
         column = found.get(field.name)
         array = pa.nulls(count, kind) if column is None else arrow_array(pa, column)
         columns[field.name] = array if array.type == kind else array.cast(kind)
-    return pa.table(columns).unify_dictionaries()
+    return pa.table(columns)
 
 
 def _arguments(args: Args, count: int, kind: pyarrow.DataType) -> pyarrow.Array:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ikp.analysis.tally import Lost
 from ikp.errors import ExportError, UsageError
-from ikp.exporters.parquet_dataset import check_folder, write_partition
+from ikp.exporters.parquet_dataset import check_folder, refuse_present, sweep, write_partition
 from ikp.many.over_files import Change
 from ikp.many.workers import Files, each, named
 from ikp.progress import track
@@ -63,9 +63,16 @@ def to_dataset(
     _needs_pyarrow()
     check_folder(target)
     names = distinct_names(paths)
-    work = partial(_written, names=names, folder=target, change=change, force=force, go=keep_going)
+    if not force:
+        refuse_present(target, names.values())
+    # A process may die when it has written a file and not told so: that is written once more.
+    again = force or workers > 1
+    work = partial(_written, names=names, folder=target, change=change, force=again, go=keep_going)
     found = each(work, names, workers, _lost if keep_going else None)
-    return _sum(track(found, len(names), "Writing"))
+    try:
+        return _sum(track(found, len(names), "Writing"))
+    finally:
+        sweep(target)
 
 
 def _written(

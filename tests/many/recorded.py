@@ -13,7 +13,7 @@ RANKS = 4
 
 
 def of_rank(rank: int) -> Trace:
-    """Return a trace of two launches; each rank's ranges take longer than those of the one below."""
+    """Return a trace of two launches. Each rank takes a little longer than the one before it."""
     events = [(0, 0, 0, 100 + rank), (0, 1, 100 + rank, 400), (1, 0, 0, 300), (2, 2, 50, 50)]
     launches = (
         launch("gemm", rank=rank, attempted=5, kept=3),

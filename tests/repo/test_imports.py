@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
     "inspection": ("core", "machine", "targets", "registry", "plugins"),
-    "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
+    "viewer": ("core", "edit", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),

@@ -37,6 +37,12 @@ def shown(contents: Contents) -> list[Shown]:
     return [Shown(one.label, row, top) for one, (row, top) in zip(launches, names, strict=True)]
 
 
+def ranges_of(contents: Contents) -> list[int]:
+    """Return how many records each launch of a file has that a viewer shows one by one."""
+    launches = (to_launch(contents.launches[key]) for key in sorted(contents.launches))
+    return [one.kept if one.mode == "timeline" else 0 for one in launches]
+
+
 def query(contents: Contents, number: int) -> dict[str, str]:
     """Return what to add to the UI's address, so that it opens on the first wave of a launch.
 

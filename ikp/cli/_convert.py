@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ikp.cli._convert_many import convert_many, means_folder
+from ikp.cli._convert_many import convert_many, cut_out, means_folder
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import next_command, read_trace
+from ikp.cli._window import Window, window_option
 from ikp.errors import UsageError
 from ikp.terminal import printable
 
@@ -28,12 +31,14 @@ if TYPE_CHECKING:
     "--keep-going", is_flag=True, help="Leave out of DIR/ what can't be read, and say so."
 )
 @choosing
+@window_option("Only what ran in this time: 10us:250us, from the start of the trace.")
 def command(
     sources: tuple[Path, ...],
     target: str,
     force: bool,
     workers: int | None,
     keep_going: bool,
+    window: Window | None,
     **choice: Any,
 ) -> None:
     """Write the trace in IN, a .pftrace, to OUT, in the format of its suffix.
@@ -49,10 +54,10 @@ def command(
     The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
     given several times means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
-    chosen = given(choice)
+    change = partial(cut_out, choice=given(choice), window=window)
     if means_folder(target):
         convert_many(
-            sources, target, chosen, force=force, workers=workers or 1, keep_going=keep_going
+            sources, target, change, force=force, workers=workers or 1, keep_going=keep_going
         )
         return
     if len(sources) > 1 or workers or keep_going:
@@ -60,27 +65,21 @@ def command(
             f"{target} is a file: several files, --workers and --keep-going are for a data set. "
             "Give a folder, with a slash at its end."
         )
-    _convert(sources[0], Path(target), force, chosen)
+    _convert(sources[0], Path(target), force, change)
 
 
-def _convert(source: Path, target: Path, force: bool, choice: dict[str, Any]) -> None:
+def _convert(source: Path, target: Path, force: bool, change: Callable[[Trace], Trace]) -> None:
     from ikp.core.rows import row_count
     from ikp.registry import check_target
 
     check_target(target, force)  # before the work of reading
-    trace = _chosen(read_trace(source), choice)
+    trace = change(read_trace(source))
     trace.save(target, force=force)
     count, what = row_count(trace)
     click.echo(
         f"{printable(str(target))}: {count:,} {what}s of {len(trace.slots):,} warps.", err=True
     )
     _next(source, target, trace)
-
-
-def _chosen(trace: Trace, choice: dict[str, Any]) -> Trace:
-    from ikp.edit import select
-
-    return select(trace, **choice) if choice else trace
 
 
 def _next(source: Path, target: Path, trace: Trace) -> None:

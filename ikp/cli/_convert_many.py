@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ikp.cli._reading import check_file
+from ikp.cli._window import Window
 from ikp.errors import UsageError
 from ikp.terminal import printable
+
+if TYPE_CHECKING:
+    from ikp.trace import Trace
 
 
 def means_folder(target: str) -> bool:
@@ -18,10 +22,18 @@ def means_folder(target: str) -> bool:
     return target.endswith("/") or Path(target).is_dir()
 
 
+def cut_out(trace: Trace, choice: dict[str, Any], window: Window | None) -> Trace:
+    """Return the part of a trace that the options choose."""
+    from ikp.edit import cut, select
+
+    trace = cut(trace, *window) if window else trace
+    return select(trace, **choice) if choice else trace
+
+
 def convert_many(
     sources: tuple[Path, ...],
     target: str,
-    choice: dict[str, Any],
+    change: Callable[[Trace], Trace],
     *,
     force: bool,
     workers: int,
@@ -29,13 +41,11 @@ def convert_many(
 ) -> None:
     """Write the files into the data set, and say what it got and lacks."""
     from ikp.analysis.evidence import plural
-    from ikp.edit import select
     from ikp.many import to_dataset
 
     if not keep_going:
         for path in sources:
             check_file(path)
-    change = partial(select, **choice) if choice else None
     done = to_dataset(
         list(sources),
         target,

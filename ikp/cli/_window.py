@@ -30,11 +30,8 @@ def _window(ctx: click.Context, param: click.Parameter, text: str | None) -> Win
         return None
     ends = text.split(":")
     found = [_TIME.fullmatch(one.strip()) for one in ends]
-    if (
-        len(ends) != 2
-        or not any(found)
-        or any(e and not f for e, f in zip(ends, found, strict=True))
-    ):
+    given = [one for one in ends if one.strip()]
+    if len(ends) != 2 or not given or len(given) > sum(map(bool, found)):
         raise click.BadParameter(
             f"{text!r} is no window: give two times, such as 10us:250us.", ctx, param
         )

@@ -27,6 +27,7 @@ from tests.analysis.example import launch, trace
 from tests.exporters.test_tables import rows
 from tests.many.recorded import RANKS, dies_at_rank_2, of_rank, save_ranks
 from tests.strategies import NAMES, traces_with_args
+from tests.totals import gemm
 
 EVENTS = 4  # of each rank
 EXTRA = ("count", "total_ns", "share", "args", "file", "kernel")
@@ -109,6 +110,17 @@ def test_whatever_a_trace_holds_the_schema_is_one_and_the_rows_are_its_own(
         )
         own = {name: wanted[name] for name in given.args if wanted[name] is not None}
         assert dict(row["args"] or {}).keys() == own.keys()
+
+
+def test_totals_stand_beside_events_with_what_they_have(folder: Path) -> None:
+    folder.mkdir()
+    both = ikp.edit.concat([trace([(0, 0, 0, 9), (1, 0, 0, 5)]), gemm()])
+    assert write_partition(both, folder, "x") == 2 + len(both.totals)
+    files = f"'{folder}/**/*.parquet'"
+    assert ask(f"select sum(dur_ns), count(start_ns) from {files} where count is null") == [(14, 2)]
+    (found,) = ask(f"select sum(count), sum(total_ns) from {files} where start_ns is null")
+    totals = both.totals
+    assert found == (int(totals.count.sum()), int(totals.total_ns.sum()))
 
 
 def test_arguments_are_a_map_from_name_to_text(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ikp.core.trace import Trace
 from ikp.edit import concat
 from ikp.errors import UsageError
 from tests.many.recorded import of_rank
-from tests.strategies import traces
+from tests.strategies import traces, traces_with_totals
 
 PERCENTILES = ("p50_ns", "p95_ns", "p99_ns", "p50_cycles", "p95_cycles")
 
@@ -42,8 +42,12 @@ def with_running_clocks(trace: Trace) -> Trace:
     return replace(trace, launches=tuple(replace(one, clock=clock) for one, clock in pairs))
 
 
+def several(kind: st.SearchStrategy[Trace]) -> st.SearchStrategy[list[Trace]]:
+    return st.lists(kind.map(with_running_clocks), min_size=1, max_size=3)
+
+
 @given(
-    parts=st.lists(traces().map(with_running_clocks), min_size=1, max_size=3),
+    parts=several(traces()) | several(traces_with_totals()),
     by=st.sampled_from([None, "rank", "sm", "role"]),
 )
 def test_all_but_percentiles_is_exact(parts: list[Trace], by: str | None) -> None:

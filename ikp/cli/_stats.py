@@ -91,6 +91,8 @@ def command(
     if merge and len(files) > 1:
         found = _merged(files, by, chosen, workers or 1, keep_going)
         tables = [(files[0], _rows(found, sort, top, chosen))]
+        if output == "csv":  # which has no place for what was lost, and how exact the rest is
+            click.echo("\n".join(map(printable, found.about)), err=True)
     else:
         tables = [(path, _table(path, by, sort, top, chosen)) for path in files]
     _print(tables, output)

@@ -98,6 +98,8 @@ def test_the_command_counts_in_workers_and_goes_on(files: list[str]) -> None:
     assert code == 0
     assert "3 files counted together" in out and "1 file not counted: " in out
     assert "dot" not in out
+    code, out, error = invoke(*files[1:], "--merge", "--format", "csv")
+    assert out.startswith("launch,region,") and "percentiles are within 0.5 %" in error
     code, out, error = invoke(*files, "--merge")
     assert (code, out) == (1, "") and files[0] in error
 

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ikp.core.trace import Trace
+    from ikp.exporters.columns.chunk import Chunk
+    from ikp.exporters.perfetto.head import Head
 
 MANY: Final = 3_000_000
 """Ranges that the UI takes longer than some ten seconds to open."""
@@ -38,9 +42,32 @@ class Part:
 
         if self.launch is not None:
             trace = select(trace, launch=self.launch)
+        if self.window_ns is not None:
+            trace = cut(trace, *self.window_ns)
         if self.sm or self.block:
             trace = select(trace, sm=self.sm or None, block=self.block or None)
-        return trace if self.window_ns is None else cut(trace, *self.window_ns)
+        return trace
+
+    def may_hold(self, head: Head) -> Callable[[Chunk], bool]:
+        """Return what tells of a chunk of events, by its head, whether any may be of this part."""
+        import numpy as np
+
+        warps = np.ones(len(head.launch), bool)
+        if self.launch is not None:
+            warps &= head.launch == self.launch
+        zero = int(head.start_ns[warps].min()) if warps.any() else 0
+        for wanted, column in ((self.sm, head.sm), (self.block, head.block)):
+            if wanted:
+                warps &= np.isin(column, wanted)
+        begin, end = self.window_ns or (None, None)
+
+        def may(chunk: Chunk) -> bool:
+            (first, last), (least, most) = chunk.pair("slots"), chunk.pair("time")
+            over = begin is not None and most - zero < begin
+            to_come = end is not None and least - zero > end
+            return not over and not to_come and bool(warps[first : last + 1].any())
+
+        return may
 
 
 def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
@@ -51,11 +78,11 @@ def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
         UsageError: there is nothing of the part in it.
     """
     from ikp.exporters.perfetto import PerfettoExporter
+    from ikp.exporters.perfetto.reader import read, read_head
 
-    exporter = PerfettoExporter()
-    trace = part.of(exporter.read(path))
+    trace = part.of(read(path, part.may_hold(read_head(path))))
     target = folder / f"{path.name.partition('.')[0]}-part.pftrace"
-    exporter.write(trace, target)
+    PerfettoExporter().write(trace, target)
     return target, len(trace.events)
 
 

@@ -52,14 +52,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.protobuf": (),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),
-    "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf"),
+    "exporters.columns": ("core", "exporters.protobuf"),
+    "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf", "exporters.columns"),
     "exporters.chrome": EVERY_FORMAT,
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
     "inspection": ("core", "machine", "targets", "registry", "plugins"),
-    "viewer": ("core", "edit", "exporters.perfetto", "exporters.protobuf"),
+    "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
@@ -256,7 +257,8 @@ def modules_loaded_by(code: str) -> set[str]:
 
 
 def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
-    reading = {"reader", "contents", "_rebuild", "_evidence", "_inflate", "first_look"}
+    reading = {"reader", "older_reader", "contents", "_rebuild", "_evidence", "_inflate"}
+    reading |= {"column_file", "first_look", "head", "_walk", "_seals"}
     rooms = {f"ikp.exporters.perfetto.{each}" for each in reading} | {
         "ikp.exporters.protobuf.split"
     }

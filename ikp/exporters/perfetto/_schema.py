@@ -24,6 +24,11 @@ class Packet(IntEnum):
     TRACK_DESCRIPTOR = 60
 
 
+COLUMNS: Final = 26987
+"""Field of ``TracePacket`` that is ours: Perfetto's own are below 2,000, and it skips what it does
+not know."""
+
+
 class Event(IntEnum):
     """Fields of ``TrackEvent``."""
 
@@ -103,10 +108,11 @@ class Arg(IntEnum):
 FIRST_OWN_ARG: Final = 32
 """Interned name of the first argument that a trace has beside those. The others follow, and then
 the regions' names where they name totals."""
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the layout below."""
-READABLE: Final = (1, 2)
-"""Versions that the reader knows; it refuses others. In 1, each launch was a process."""
+READABLE: Final = (1, 2, 3)
+"""Versions that the reader knows; it refuses others. In 1, each launch was a process; up to 2, a
+trace was read from its packets, there were no columns."""
 Facts = dict[str, Any]
 """What a trace says of itself: plain values by name, nested as in JSON."""
 SUMMARY: Final = "ikp trace"

@@ -108,7 +108,7 @@ def test_the_same_recording_edited_is_another_file(tmp_path: Path) -> None:
     ids = []
     for one in (trace, trace, renamed):
         packets = TraceMessage.FromString(content(one, tmp_path)).packet
-        inner = TraceMessage.FromString(_inflated(packets[0].compressed_packets)).packet
+        inner = TraceMessage.FromString(_inflated(packets[1].compressed_packets)).packet
         ids.append(
             (inner[0].trace_packet_defaults.timestamp_clock_id, inner[2].track_descriptor.uuid)
         )

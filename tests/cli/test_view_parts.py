@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
+from ikp.exporters.columns import event_chunks
+from ikp.exporters.columns.chunk import Chunk
 from ikp.viewer import part, show
+from tests.analysis.example import launch, trace
 from tests.edit.test_select import example
 
 
@@ -80,6 +85,56 @@ def test_of_a_large_file_it_is_said_what_opening_takes_and_a_launch_is_served_al
     code, told = view("--launch", "norm")
     assert [len(one.launches) for one in served] == [2, 1]
     assert "A part opens sooner" not in told
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        part.Part(launch=3),
+        part.Part(sm=(2,)),
+        part.Part(block=(1, 3)),
+        part.Part(window_ns=(1500, 2500)),
+        part.Part(window_ns=(None, 900), sm=(0,)),
+        part.Part(launch=2, window_ns=(0, 99)),
+    ],
+)
+def test_chunks_that_hold_nothing_of_a_part_are_not_read(
+    chosen: part.Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ikp.exporters.perfetto._writer.EVENTS_AT_ONCE", 8)
+    path, read = tmp_path / "x.pftrace", []
+    fill = event_chunks.Table.fill
+
+    def note(table: event_chunks.Table, chunk: Chunk) -> None:
+        read.append(chunk)
+        fill(table, chunk)
+
+    monkeypatch.setattr(event_chunks.Table, "fill", note)
+    whole = one_after_the_other(5)
+    whole.save(path)
+    wanted = chosen.of(whole)
+    target, count = part.write_part(path, chosen, tmp_path)
+    assert 0 < len(read) < 20, "there are 20 in the file"
+    found = ikp.load(target)
+    assert count == len(wanted.events)
+    assert list(found.ranges()) == list(wanted.ranges())
+
+
+def one_after_the_other(launches: int) -> ikp.Trace:
+    """Return launches a microsecond apart, of four blocks of eight ranges."""
+    slots = [(number, block) for number in range(launches) for block in range(4)]
+    events = [
+        (slot, 0, 1000 * number + 100 * step, 1000 * number + 100 * step + 50)
+        for slot, (number, _) in enumerate(slots)
+        for step in range(8)
+    ]
+    made = trace(events, launches=tuple(launch(f"k{i}") for i in range(launches)), slots=slots)
+    number = made.slots.launch.astype(np.int64)
+    begin = made.slots.start_ns + 1000 * number
+    moved = replace(
+        made.slots, start_ns=begin, end_ns=begin + 800, sm=made.slots.block.astype("i4")
+    )
+    return replace(made, slots=moved)
 
 
 def test_of_very_many_ranges_it_is_said_that_they_may_be_too_many() -> None:

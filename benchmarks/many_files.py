@@ -42,14 +42,15 @@ def main() -> None:
         links = Path(folder) / "links"
         ranges, size = make(links, arguments.files, arguments.blocks)
         print(f"{arguments.files:,} files of {ranges:,} ranges, {size / 1e6:.1f} MB; {cores} cores")
-        print("\n| workers | files | seconds | ranges/s | memory of the parent, of a worker |")
-        print("| --- | --- | --- | --- | --- |")
+        print("\n| workers | files | seconds | of processors | ranges/s | memory: parent, worker |")
+        print("| --- | --- | --- | --- | --- | --- |")
         for few in sorted({1, max(1, arguments.files // 10), arguments.files}):
             for workers in arguments.workers:
                 told = fresh(links, few, workers)
                 rate = few * ranges / told["seconds"] / 1e6
                 memory = f"{told['own_mb']:.0f} MB, {told['worker_mb']:.0f} MB"
-                line = (workers, f"{few:,}", f"{told['seconds']:.1f}", f"{rate:.2f} M", memory)
+                times = f"{told['seconds']:.1f}", f"{told['cpu_s']:.1f}"
+                line = (workers, f"{few:,}", *times, f"{rate:.2f} M", memory)
                 print("|", " | ".join(map(str, line)), "|", flush=True)
         measure_dataset(links, Path(folder) / "data", max(1, arguments.files // 10), ranges)
 
@@ -87,11 +88,10 @@ def count(folder: Path, workers: int) -> dict[str, float]:
     table = ikp.many.tally_files(paths, workers=workers).stats()
     seconds = time.perf_counter() - begin
     assert table["tile"].launches == len(paths)
-    own, other = (
-        resource.getrusage(who).ru_maxrss / 1024
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return {"seconds": seconds, "own_mb": own, "worker_mb": other}
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own, other = (one.ru_maxrss / 1024 for one in used)
+    cpu = sum(one.ru_utime + one.ru_stime for one in used)
+    return {"seconds": seconds, "cpu_s": cpu, "own_mb": own, "worker_mb": other}
 
 
 def measure_dataset(links: Path, folder: Path, files: int, ranges: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from ikp.cli._convert_many import convert_many, cut_out, means_folder
 from ikp.cli._part_options import choosing, given
-from ikp.cli._reading import next_command, read_trace
+from ikp.cli._reading import next_command, read_trace, salvage_trace
 from ikp.cli._window import Window, window_option
 from ikp.errors import UsageError
 from ikp.terminal import printable
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-going", is_flag=True, help="Leave out of DIR/ what can't be read, and say so."
 )
+@click.option("--salvage", is_flag=True, help="Read what is sound in a damaged .pftrace.")
 @choosing
 @window_option("Only what ran in this time: 10us:250us, from the start of the trace.")
 def command(
@@ -38,6 +38,7 @@ def command(
     force: bool,
     workers: int | None,
     keep_going: bool,
+    salvage: bool,
     window: Window | None,
     **choice: Any,
 ) -> None:
@@ -51,11 +52,16 @@ def command(
     DIR/                a Parquet data set of one or many files, which DuckDB, Polars, Spark and
                         Arrow read as it is; it grows by what is added later
 
-    The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
-    given several times means any of them.
+    --salvage says what is lost, and takes files apart that were joined. The other options choose a
+    part. Names are patterns as the shell has them, such as 'load*'; an option given several times
+    means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
+    from ikp.registry import check_target
+
     change = partial(cut_out, choice=given(choice), window=window)
     if means_folder(target):
+        if salvage:
+            raise UsageError("--salvage makes one file whole: a .pftrace, which DIR/ can get then.")
         convert_many(
             sources, target, change, force=force, workers=workers or 1, keep_going=keep_going
         )
@@ -65,15 +71,14 @@ def command(
             f"{target} is a file: several files, --workers and --keep-going are for a data set. "
             "Give a folder, with a slash at its end."
         )
-    _convert(sources[0], Path(target), force, change)
-
-
-def _convert(source: Path, target: Path, force: bool, change: Callable[[Trace], Trace]) -> None:
-    from ikp.core.rows import row_count
-    from ikp.registry import check_target
-
     check_target(target, force)  # before the work of reading
-    trace = change(read_trace(source))
+    trace = change(salvage_trace(sources[0]) if salvage else read_trace(sources[0]))
+    _write(trace, sources[0], Path(target), force)
+
+
+def _write(trace: Trace, source: Path, target: Path, force: bool) -> None:
+    from ikp.core.rows import row_count
+
     trace.save(target, force=force)
     count, what = row_count(trace)
     click.echo(

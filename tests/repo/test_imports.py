@@ -258,7 +258,7 @@ def modules_loaded_by(code: str) -> set[str]:
 
 def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
     reading = {"reader", "older_reader", "contents", "_rebuild", "_evidence", "_inflate"}
-    reading |= {"column_file", "first_look", "head", "_walk", "_seals"}
+    reading |= {"column_file", "first_look", "head", "salvage", "_walk", "_seals"}
     rooms = {f"ikp.exporters.perfetto.{each}" for each in reading} | {
         "ikp.exporters.protobuf.split"
     }

@@ -41,3 +41,13 @@ class PerfettoExporter(FileExporter):
         from ikp.exporters.perfetto.reader import read
 
         return read(path)
+
+    def salvage(self, path: str | PathLike[str]) -> list[tuple[Trace, list[str]]]:
+        """Return what is sound of each trace in a damaged file, and what is lost, in words.
+
+        Raises:
+            ExportError: the file can't be read, or holds nothing that is sound.
+        """
+        from ikp.exporters.perfetto.reader import salvage
+
+        return salvage(path)

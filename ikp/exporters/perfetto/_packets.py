@@ -19,7 +19,7 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Packet,
 )
-from ikp.exporters.perfetto._setup import Clock
+from ikp.exporters.perfetto._steps import Clock
 from ikp.exporters.protobuf.shapes import Message, join, join_groups
 from ikp.exporters.protobuf.varints import (
     BYTES,
@@ -63,11 +63,14 @@ TYPES: Final = {kind: tag(Event.TYPE, VARINT) + bytes([kind]) for kind in EventT
 """The field that says what an event is."""
 
 
-def packet(times: Ints, *event: bytes | Column | Message) -> Message:
-    """Return packets that each hold one track event of the given parts, at the clock's times."""
+def packet(later: Ints, *event: bytes | Column | Message) -> Message:
+    """Return packets that each hold one track event of the given parts.
+
+    ``later`` is how much later than the packet in front of it each one is.
+    """
     parts = (
         tag(Packet.TIMESTAMP, VARINT),
-        varints(times),
+        varints(later),
         tag(Packet.SEQUENCE_ID, VARINT) + bytes([SEQUENCE]),
         Message(tag(Packet.TRACK_EVENT, BYTES), event),
         tag(Packet.SEQUENCE_FLAGS, VARINT) + bytes([NEEDS_STATE]),
@@ -129,10 +132,12 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
     name = Message(tag(Event.NAME, BYTES), (texts(names),))
     warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
     track = (tag(Event.TRACK_UUID, VARINT), varints(blocks.track))
-    closing = packet(blocks.end - clock.zero, TYPES[EventType.SLICE_END], *track)
+    places = 2 * np.arange(len(blocks.block))
+    opens, closes = clock.steps((blocks.start, places), (blocks.end, places + 1))
+    closing = packet(closes, TYPES[EventType.SLICE_END], *track)
     of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
     opening = packet(
-        blocks.start - clock.zero,
+        opens,
         argument(Arg.BLOCK, varints(blocks.block)),
         argument(Arg.SM, varints(blocks.sm)),
         argument(Arg.LAUNCH, varints(blocks.launch)),
@@ -141,7 +146,6 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
         *track,
         name,
     )
-    places = 2 * np.arange(len(blocks.block))
     return join((opening, places), (closing, places + 1))
 
 
@@ -164,7 +168,6 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
     unfinished = varints(np.zeros_like(rows)).where(~slots.finished[rows])
     return [
         (Arg.WARP, varints(slots.warp[rows]), INTEGER),
-        (Arg.SLOT, varints(rows), INTEGER),
         (Arg.ROLE, varints(role).where(role != 0), INTEGER),
         (Arg.START_OFFSET_NS, varints(slots.start_ns[rows] - start), INTEGER),
         (Arg.END_OFFSET_NS, varints(slots.end_ns[rows] - start), INTEGER),
@@ -176,12 +179,14 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
 
 def counter(track: int, times: Ints, values: Ints, clock: Clock) -> NDArray[np.uint8]:
     """Return the packets of a counter: when it changed, and to what."""
+    places = np.arange(len(times))
+    (later,) = clock.steps((times, places))
     packets = packet(
-        times - clock.zero,
+        later,
         TYPES[EventType.COUNTER],
         tag(Event.TRACK_UUID, VARINT),
         varints(np.full(len(times), track)),
         tag(Event.COUNTER_VALUE, VARINT),
         varints(values),
     )
-    return join((packets, np.arange(len(times))))
+    return join((packets, places))

@@ -15,7 +15,8 @@ from ikp.exporters.perfetto._events import Encoder, encode
 from ikp.exporters.perfetto._output import Output, Rows
 from ikp.exporters.perfetto._packets import block_slices, counter
 from ikp.exporters.perfetto._schema import FORMAT
-from ikp.exporters.perfetto._setup import Clock, FirstIds, OwnArgs, descriptors, setup
+from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, descriptors, setup
+from ikp.exporters.perfetto._steps import Clock
 from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._threads import ordered, spare_threads
 from ikp.exporters.timeline.batches import Batch, Batches
@@ -35,7 +36,7 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
     """Write a trace as packets and columns, showing progress if it takes long."""
     ids = FirstIds.of(trace)
     layout = lay_out(trace, ids.track)
-    clock, args = Clock.over(layout.span), OwnArgs.of(trace)
+    clock, args = Clock(layout.span[0] if layout.span else 0), OwnArgs.of(trace)
     sums = Sums.of(trace) if len(trace.totals) else None
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
     threads = spare_threads() if len(batches) >= _WORTH_THREADS else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from os import PathLike
 from typing import Final
 
@@ -59,6 +60,9 @@ class ColumnFile:
         for kind in _ROW_BYTES:
             rows = sum(one.size("rows") for one in self.chunks(kind))
             _same(kind, rows, self.head.size(kind))
+        reach = [one.pair("slots") for one in self.chunks("events")]
+        if any(last >= first for (_, last), (first, _) in pairwise(reach)):
+            raise DamagedError("its chunks of events are not in order")
 
     def chunks(self, kind: str) -> list[Chunk]:
         """Return the chunks of ``"slots"``, ``"totals"`` or ``"events"``.

@@ -18,7 +18,7 @@ from ikp.exporters.perfetto.head import Head
 from ikp.exporters.protobuf.damage import DamagedError
 from ikp.paths import path_text
 
-__all__ = ["ForeignError", "open_columns", "read", "read_head"]
+__all__ = ["ForeignError", "open_columns", "read", "read_head", "salvage"]
 
 
 def read(path: str | PathLike[str], chosen: Choose | None = None) -> Trace:
@@ -41,6 +41,17 @@ def read(path: str | PathLike[str], chosen: Choose | None = None) -> Trace:
         return older_reader.read(path, content)
     except (DamagedError, UnicodeDecodeError) as error:
         raise damaged(path, error) from error
+
+
+def salvage(path: str | PathLike[str]) -> list[tuple[Trace, list[str]]]:
+    """Read what is sound of each trace in a damaged file; return what is lost, too, in words.
+
+    Raises:
+        ExportError: the file can't be read, or holds nothing that is sound.
+    """
+    from ikp.exporters.perfetto.salvage import salvage
+
+    return salvage(path, _content(path))
 
 
 def read_head(path: str | PathLike[str]) -> Head:

@@ -24,7 +24,7 @@ class Section:
     pieces: dict[str, Packed]
 
     def numbers(self, name: str) -> Any:
-        return unpack(*self.pieces[name])
+        return unpack(*self.pieces[name]).astype("int64")
 
     def json(self, name: str) -> Any:
         return unpack_json(*self.pieces[name])

@@ -159,8 +159,8 @@ def test_a_large_trace_spans_batches_and_block_chunks(tmp_path: Path) -> None:
 
 def test_a_residual_that_nothing_measured_is_told_as_unknown() -> None:
     fitted = ClockFit("cycles", 0.5, "fitted", anchors=2)
-    facts = of_launch(launch(clock=fitted), {})
+    facts = of_launch(launch(clock=fitted))
     assert facts["clock"]["residual"] == "unknown: no spare anchors"
     assert to_launch(facts).clock == fitted
     exact = ClockFit("host", 1.0, "exact", anchors=2)
-    assert "residual" not in of_launch(launch(clock=exact), {})["clock"]
+    assert "residual" not in of_launch(launch(clock=exact))["clock"]

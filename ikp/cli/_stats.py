@@ -17,6 +17,7 @@ from ikp.terminal import columns, printable
 
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
+    from ikp.trace import Trace
 
 _OF_ROWS = ("region", "launch", "kind")
 """What chooses among the rows. The rest chooses which warps are counted."""
@@ -101,27 +102,31 @@ def command(
 
 def _table(path: Path, by: str | None, sort: str, top: int | None, choice: dict[str, Any]) -> Stats:
     from ikp.analysis.stats import stats
-    from ikp.edit import select
 
     trace, warps = read_trace(path), _of_warps(choice)
     try:
-        return _rows(stats(select(trace, **warps) if warps else trace, by), sort, top, choice)
+        return _rows(stats(_chosen(trace, warps) if warps else trace, by), sort, top, choice)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _chosen(trace: Trace, warps: dict[str, Any]) -> Trace:
+    from ikp.edit import select
+
+    return select(trace, **warps)
 
 
 def _merged(
     files: tuple[Path, ...], by: str | None, choice: dict[str, Any], workers: int, keep_going: bool
 ) -> Stats:
     """Return the table of all files, each of which is read, counted and let go."""
-    from ikp.edit import select
     from ikp.many import tally_files
 
     if not keep_going:
         for path in files:
             check_file(path)
     warps = _of_warps(choice)
-    change = partial(select, **warps) if warps else None
+    change = partial(_chosen, warps=warps) if warps else None
     return tally_files(
         files, by, change=change, workers=min(workers, len(files)), keep_going=keep_going
     ).stats()

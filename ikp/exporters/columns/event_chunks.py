@@ -61,10 +61,10 @@ def pack_events(
         pack("slot", slots),
         pack("count", np.diff(first, append=len(start))),
         pack("origin", start[first]),
-        pack("gap", gap),
-        pack("span", span),
-        pack("ticks", ticks),
-        *(pack(name, getattr(events, name)) for name in _DIRECT),
+        pack("gap", gap, steps=False),
+        pack("span", span, steps=False),
+        pack("ticks", ticks, steps=False),
+        *(pack(name, getattr(events, name), steps=False) for name in _DIRECT),
         pack("payload", payload),
     ]
     for number, column in enumerate(args.values()):

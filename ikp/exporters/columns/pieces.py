@@ -8,7 +8,7 @@ the next ones, and so on: most higher bytes are alike, and deflate takes them fo
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ Integers = NDArray[np.integer[Any]]
 JSON: Final = "json"
 _TYPES: Final = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")
 """What numbers are packed as: signed or not, and how many bytes."""
+_NARROWEST: Final = ("u1", "i1")
 _FAST: Final = 1
 _WINDOW_BITS: Final = 15
 
@@ -60,28 +61,28 @@ class Piece:
 
     def facts(self) -> list[str | int]:
         """Return all of it, for a chunk's head."""
-        return list(astuple(self))
+        told = (self.rows, self.type, self.steps, self.value, self.size, self.crc)
+        return [self.name, *told]
 
 
 Packed = tuple[Piece, bytes]
 
 
-def pack(name: str, values: NDArray[Any]) -> Packed:
-    """Pack whole numbers, or booleans."""
+def pack(name: str, values: NDArray[Any], *, steps: bool = True) -> Packed:
+    """Pack whole numbers, or booleans; ``steps``: maybe as steps, if they take less room."""
     if not len(values):
         return Piece(name, 0, "", False, 0, 0, 0), b""
     numbers: Integers = values.view(np.uint8) if values.dtype == np.bool_ else values
     plain = _type(numbers)
     if not plain:
         return Piece(name, len(numbers), "", False, int(numbers[0]), 0, 0), b""
-    first = 0
-    wide = numbers.astype(np.int64, copy=False)
-    steps = np.diff(wide, prepend=wide[:1])
-    narrow = _type(steps)
-    by_steps = _width(narrow) < _width(plain)
-    if by_steps:
-        first, numbers, plain = int(wide[0]), steps, narrow
-    return _packed(name, numbers, plain, by_steps, first)
+    if steps and plain not in _NARROWEST:
+        wide = numbers.astype(np.int64, copy=False)
+        between = np.diff(wide, prepend=wide[:1])
+        narrow = _type(between)
+        if _width(narrow) < _width(plain):
+            return _packed(name, between, narrow, True, int(wide[0]))
+    return _packed(name, numbers, plain, False, 0)
 
 
 def _packed(name: str, values: Integers, kind: str, steps: bool, first: int) -> Packed:

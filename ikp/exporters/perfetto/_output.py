@@ -8,7 +8,6 @@ what they inflate to. So no reader takes columns for what a viewer shows if they
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -21,16 +20,9 @@ from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.perfetto._threads import Ordered
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 
+Content = bytes | NDArray[np.uint8]
 Rows = tuple[dict[str, Any], Sequence[Packed]]
 """What a chunk's head tells of its rows, and their columns."""
-
-
-@dataclass(slots=True)
-class _Seal:
-    """What is known of the packets behind the last chunk."""
-
-    size: int = 0
-    crc: int = 0
 
 
 class Output:
@@ -39,32 +31,30 @@ class Output:
     def __init__(self, file: BinaryIO, jobs: Ordered) -> None:
         self._file = file
         self._jobs = jobs
-        self._seal = _Seal()
-        self._content = 0  # checksum of the packets as they were before they were deflated
+        self._seal = [0, 0, 0]  # size and checksums of the packets behind the last chunk
 
-    def packets(self, content: bytes | NDArray[np.uint8]) -> None:
-        """Write packets, as one that holds them all, deflated."""
-        if len(content):
-            self._content = checksum(content, self._content)
-            self._jobs.run(lambda: compressed(content), self._put)
+    def packets(self, make: Callable[[], Content]) -> None:
+        """Write what ``make`` returns, packets, as one that holds them all, deflated."""
 
-    def chunk(self, kind: str, rows: Callable[[], Rows]) -> None:
+        def job() -> tuple[Content, bytes]:
+            content = make()
+            return content, compressed(content) if len(content) else b""
+
+        self._jobs.run(job, lambda made: self._put(*made))
+
+    def chunk(self, kind: str, make: Callable[[], Rows]) -> None:
         """Write a chunk of columns."""
-        content, self._content = self._content, 0
-        self._jobs.run(rows, lambda packed: self._put_chunk(kind, content, *packed))
+        self._jobs.run(make, lambda made: self._put_chunk(kind, *made))
 
-    def _put(self, content: bytes) -> None:
-        self._file.write(content)
-        self._seal.size += len(content)
-        self._seal.crc = checksum(content, self._seal.crc)
+    def _put(self, content: Content, packed: bytes) -> None:
+        self._file.write(packed)
+        size, crc, inflated = self._seal
+        self._seal = [size + len(packed), checksum(packed, crc), checksum(content, inflated)]
 
-    def _put_chunk(
-        self, kind: str, content: int, about: dict[str, Any], parts: Sequence[Packed]
-    ) -> None:
-        sealed = [self._seal.size, self._seal.crc, content]
-        chunk = build(kind, {**about, "packets": sealed}, parts)
+    def _put_chunk(self, kind: str, about: dict[str, Any], parts: Sequence[Packed]) -> None:
+        chunk = build(kind, {**about, "packets": self._seal}, parts)
         self._file.write(_in_packet(chunk))
-        self._seal = _Seal()
+        self._seal = [0, 0, 0]
 
 
 def _in_packet(chunk: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -34,6 +34,7 @@ from ikp.exporters.protobuf.varints import (
     varints,
 )
 from ikp.exporters.timeline.blocks import Blocks
+from ikp.exporters.timeline.tracks import Counted
 
 Ints = NDArray[np.int64]
 
@@ -177,16 +178,27 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
     ]
 
 
-def counter(track: int, times: Ints, values: Ints, clock: Clock) -> NDArray[np.uint8]:
-    """Return the packets of a counter: when it changed, and to what."""
-    places = np.arange(len(times))
-    (later,) = clock.steps((times, places))
-    packets = packet(
-        later,
-        TYPES[EventType.COUNTER],
-        tag(Event.TRACK_UUID, VARINT),
-        varints(np.full(len(times), track)),
-        tag(Event.COUNTER_VALUE, VARINT),
-        varints(values),
+def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets of counters, many of them at once: when each changed, and to what."""
+    lengths = np.array([len(one.steps[0]) for one in counters], np.int64)
+    track = np.repeat(np.array([one.track for one in counters], np.int64), lengths)
+    times, values = (
+        np.concatenate([np.zeros(0, np.int64), *(one.steps[i] for one in counters)])
+        for i in range(2)
     )
-    return join((packets, places))
+    for low in range(0, len(track), _STEPS_AT_ONCE):
+        rows = slice(low, low + _STEPS_AT_ONCE)
+        places = np.arange(len(track[rows]))
+        (later,) = clock.steps((times[rows], places))
+        packets = packet(
+            later,
+            TYPES[EventType.COUNTER],
+            tag(Event.TRACK_UUID, VARINT),
+            varints(track[rows]),
+            tag(Event.COUNTER_VALUE, VARINT),
+            varints(values[rows]),
+        )
+        yield join((packets, places))
+
+
+_STEPS_AT_ONCE: Final = 1 << 15

@@ -12,8 +12,8 @@ lists nest, integers, floats, booleans and strings keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Launch, Slots, Trace
+from ikp.exporters.columns.facts import described, vars_of
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -260,11 +261,10 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
 
 def of_launch(launch: Launch) -> Facts:
     """Return everything known of a launch. Where the trace comes from, the summary tells."""
-    clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
+    clock = {name: value for name, value in vars_of(launch.clock).items() if value is not None}
     if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
         clock["residual"] = "unknown: no spare anchors"
-    known = {**asdict(launch), "clock": clock}
-    return {**known, "dropped": launch.dropped}
+    return {**vars_of(launch), "clock": clock, "dropped": launch.dropped}
 
 
 def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
@@ -277,20 +277,9 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         NAME: None if sums is None else len(sums),
         "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
         "roles": list(trace.roles[1:]),
-        "args": _described(trace.args),
+        "args": described(trace.args),
         "provenance": trace.provenance,
     }
-
-
-_TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
-"""What numpy's kinds are called in the file."""
-
-
-def _described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
-    """Return names and types, for the file's summary."""
-    return [
-        {"name": name, "type": _TYPES[column.values.dtype.kind]} for name, column in args.items()
-    ]
 
 
 def _annotate(event: TrackEvent, facts: Facts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, Final
 
 from ikp.core.args import take_args
@@ -12,8 +13,8 @@ from ikp.exporters.columns.facts import facts_of
 from ikp.exporters.columns.pieces import pack_json
 from ikp.exporters.columns.row_chunks import pack_rows
 from ikp.exporters.perfetto._events import Encoder, encode
-from ikp.exporters.perfetto._output import Output, Rows
-from ikp.exporters.perfetto._packets import block_slices, counter
+from ikp.exporters.perfetto._output import Content, Output, Rows
+from ikp.exporters.perfetto._packets import block_slices, counter_steps
 from ikp.exporters.perfetto._schema import FORMAT
 from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, descriptors, setup
 from ikp.exporters.perfetto._steps import Clock
@@ -21,7 +22,7 @@ from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._threads import ordered, spare_threads
 from ikp.exporters.timeline.batches import Batch, Batches
 from ikp.exporters.timeline.sums import Sums
-from ikp.exporters.timeline.tracks import lay_out
+from ikp.exporters.timeline.tracks import Layout, lay_out
 from ikp.progress import track
 
 EVENTS_AT_ONCE: Final = 1 << 15
@@ -43,21 +44,29 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", lambda: _whole(trace, len(batches)))
-        out.packets(setup(trace, layout, clock, ids, args, sums))
-        for packets in block_slices(trace, layout.blocks, clock):
-            out.packets(packets)
-        for uuid, _, (times, values) in layout.counters:
-            out.packets(counter(uuid, times, values, clock))
-        if sums is not None:
-            for packets in sum_slices(trace, sums, layout, clock, ids):
-                out.packets(packets)
+        for packets in _before_events(trace, layout, clock, ids, args, sums):
+            out.packets(partial(_as_it_is, packets))
         _tables(trace, out)
         encoder = Encoder(trace, clock, ids, args)
         for batch in track(batches, len(batches), f"writing {name}"):
             if batch.new:
-                out.packets(descriptors(batch.new))
-            out.packets(encode(encoder.columns(batch)))
+                out.packets(partial(descriptors, batch.new))
+            out.packets(partial(encode, encoder.columns(batch)))
             _events(trace, batch, out)
+
+
+def _before_events(
+    trace: Trace, layout: Layout, clock: Clock, ids: FirstIds, args: OwnArgs, sums: Sums | None
+) -> Iterator[Content]:
+    yield setup(trace, layout, clock, ids, args, sums)
+    yield from block_slices(trace, layout.blocks, clock)
+    yield from counter_steps(layout.counters, clock)
+    if sums is not None:
+        yield from sum_slices(trace, sums, layout, clock, ids)
+
+
+def _as_it_is(content: Content) -> Content:
+    return content
 
 
 def _whole(trace: Trace, batches: int) -> Rows:
@@ -84,9 +93,11 @@ def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
 
 def _tables(trace: Trace, out: Output) -> None:
     for kind, table, rows in _parts(trace):
-        packed = pack_rows(table, rows)
-        about = {"rows": rows.stop - rows.start, "first": rows.start}
-        out.chunk(kind, lambda about=about, packed=packed: (about, packed))  # type: ignore[misc]
+        out.chunk(kind, partial(_rows, table, rows))
+
+
+def _rows(table: Slots | Totals, rows: slice) -> Rows:
+    return {"rows": rows.stop - rows.start, "first": rows.start}, pack_rows(table, rows)
 
 
 def _events(trace: Trace, batch: Batch, out: Output) -> None:

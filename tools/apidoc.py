@@ -24,6 +24,8 @@ RESULTS = {
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
     "ikp.analysis.stats": ("Stats", "RegionStats", "Residence"),
     "ikp.analysis.evidence": ("Evidence",),
+    "ikp.analysis.page.reporting": ("Report",),
+    "ikp.analysis.diff.difference": ("Diff", "KernelChange", "Row", "Change", "Limit"),
 }
 """What users meet through a trace, but never construct."""
 INSPECTED = {

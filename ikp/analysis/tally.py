@@ -93,7 +93,9 @@ class Tally:
             for row in self.rows.values()
         )
         about = (*self._told(), *self.about[:_SHOWN], *_more(self.about, "more notes"))
-        return Stats(rows, evidence, about, tuple(self.residence.values())).sorted_by("total")
+        table = Stats(rows, evidence, about, tuple(self.residence.values()))
+        of_warps = all((row.launch, row.group) in self.residence for row in rows)
+        return table.sorted_by("total" if of_warps else "order")
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the rows of :meth:`stats` as a DataFrame, a row per launch label and region.
@@ -182,7 +184,9 @@ def _within(row: RegionStats, value: float) -> float:
 
 
 def _shares(row: RegionStats, residence: Mapping[Place, Residence]) -> RegionStats:
-    ran = residence[row.launch, row.group].residence_ns
+    # Iterations and windows have that of all the label's warps.
+    of_group = residence.get((row.launch, row.group)) or residence[row.launch, ""]
+    ran = of_group.residence_ns
     if not ran or row.total_ns is None:
         return row
     own = None if row.self_ns is None else row.self_ns / ran

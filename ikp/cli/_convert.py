@@ -48,6 +48,8 @@ def command(
     .pftrace            Perfetto, all of the trace; the one format that ikp reads
     .json, .json.gz     Chrome trace, for chrome://tracing and Perfetto
     .hatchet            for proton-viewer -m time/us, and -m cycles where the clock counts them
+    .speedscope.json    a flame graph, for https://www.speedscope.app
+    .folded             the same as folded stacks, for flamegraph.pl and others
     .csv, .parquet      a table with a row per event
     DIR/                a Parquet data set of one or many files, which DuckDB, Polars, Spark and
                         Arrow read as it is; it grows by what is added later
@@ -90,7 +92,9 @@ def _write(trace: Trace, source: Path, target: Path, force: bool) -> None:
 def _next(source: Path, target: Path, trace: Trace) -> None:
     """Name the command that shows the new file."""
     name = target.name
-    if name.endswith(".hatchet"):
+    if name.endswith((".speedscope.json", ".speedscope", ".folded")):
+        next_command("npx", "speedscope", target, why="a flame graph, in your browser")
+    elif name.endswith(".hatchet"):
         # A file without cycles has no such column, and the viewer refuses to show it.
         if any(trace.launches[i].clock.kind == "cycles" for i in set(trace.slots.launch.tolist())):
             next_command("proton-viewer", "-m", "normalized_cycles", target, why="cycles of a warp")

@@ -38,15 +38,16 @@ _OF_ROWS = ("region", "launch", "kind")
 @choosing
 @click.option(
     "--by",
-    type=click.Choice(["rank", "sm", "block", "warp", "role"]),
-    help="Each of these apart.",
+    metavar="WHAT",
+    help="Each rank, sm, block, warp, role, iteration (payload) or window (of time; window:10us) "
+    "apart.",
 )
+@click.option("--histogram", is_flag=True, help="How the durations of each range spread.")
 @click.option(
     "--sort",
-    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99"]),
-    default="total",
-    show_default=True,
-    help="Largest first, within each launch label.",
+    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99", "order"]),
+    help="Largest first, within each launch label.  [default: total; iterations and windows in "
+    "order]",
 )
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest by --sort.")
 @click.option("--merge", is_flag=True, help="Count all files together, one after the other.")
@@ -65,7 +66,8 @@ def command(
     files: tuple[Path, ...],
     output: str,
     by: str | None,
-    sort: str,
+    histogram: bool,
+    sort: str | None,
     top: int | None,
     merge: bool,
     workers: int | None,
@@ -86,26 +88,41 @@ def command(
     Files are read one by one. With --merge all are one table, of however many files: percentiles
     are then of a sketch, whose error is told below the table; all else is exact.
     """
+    from ikp.analysis.event_units import by_events
+
     if (workers or keep_going) and not merge:
         raise UsageError("--workers and --keep-going are for many files in one table: add --merge.")
-    chosen = given(choice)
+    if histogram and merge and len(files) > 1:
+        raise UsageError("--histogram is of the durations of one file: leave out --merge.")
+    chosen, sort = given(choice), sort or ("order" if by_events(by) else "total")
     if merge and len(files) > 1:
         found = _merged(files, by, chosen, workers or 1, keep_going)
         tables = [(files[0], _rows(found, sort, top, chosen))]
         if output == "csv":  # which has no place for what was lost, and how exact the rest is
             click.echo("\n".join(map(printable, found.about)), err=True)
     else:
-        tables = [(path, _table(path, by, sort, top, chosen)) for path in files]
+        tables = [
+            (path, _table(path, by, sort, top, chosen, histogram=histogram)) for path in files
+        ]
     _print(tables, output)
     next_command("ikp", "view", files[0], why="the timeline, in your browser")
 
 
-def _table(path: Path, by: str | None, sort: str, top: int | None, choice: dict[str, Any]) -> Stats:
+def _table(
+    path: Path,
+    by: str | None,
+    sort: str,
+    top: int | None,
+    choice: dict[str, Any],
+    *,
+    histogram: bool,
+) -> Stats:
     from ikp.analysis.stats import stats
 
     trace, warps = read_trace(path), _of_warps(choice)
     try:
-        return _rows(stats(_chosen(trace, warps) if warps else trace, by), sort, top, choice)
+        chosen = _chosen(trace, warps) if warps else trace
+        return _rows(stats(chosen, by, histogram=histogram), sort, top, choice)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 

@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
+from ikp.analysis.event_units import WINDOW, by_events
 from ikp.analysis.stats import BY
 from ikp.analysis.tally import Lost, Tally
 from ikp.analysis.tallying import merge, tally_trace
@@ -35,7 +36,8 @@ def tally(
 
     Args:
         file: a trace that ``ikp`` wrote.
-        by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each apart.
+        by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"``, ``"role"``, ``"iteration"`` or a window
+            of time such as ``"window:10us"`` to count each apart.
         change: what is done to the trace before it is counted, such as
             ``functools.partial(ikp.edit.select, sm=0)``. Where it finds nothing of what it should
             choose (``UsageError``), the file counts as one without, not as an error.
@@ -125,5 +127,7 @@ def checked_by(by: str | None) -> None:
     Raises:
         UsageError: it is none of those that there are.
     """
-    if by is not None and by not in BY:
+    if by is not None and by not in BY and not by_events(by):
         raise UsageError(f"no statistics by {by!r}: use one of {', '.join(BY)}.")
+    if by == WINDOW:
+        raise UsageError("windows of many files need a width that they share, such as window:10us.")

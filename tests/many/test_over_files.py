@@ -77,6 +77,7 @@ def test_where_no_file_can_be_read_all_reasons_are_told(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"by": "day"}, "no statistics by 'day': use one of rank, sm,"),
+        ({"by": "window"}, "need a width that they share, such as window:10us"),
         ({"workers": 0}, "workers=0 do no work"),
     ],
 )

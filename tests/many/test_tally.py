@@ -19,6 +19,7 @@ from ikp.analysis.tallying import merge, tally_trace
 from ikp.core.trace import Trace
 from ikp.edit import concat
 from ikp.errors import UsageError
+from tests.analysis.example import trace
 from tests.many.recorded import of_rank
 from tests.strategies import traces, traces_with_totals
 
@@ -101,6 +102,14 @@ def test_what_is_merged_stays_as_it_was_and_travels() -> None:
     both = merge([part, pickle.loads(pickle.dumps(part))])  # noqa: S301 - our own
     assert part.stats() == before
     assert [row.count for row in both.stats()] == [2 * row.count for row in before]
+
+
+@pytest.mark.parametrize("by", ["iteration", "window:200ns"])
+def test_groups_of_events_have_their_labels_shares_and_order(by: str) -> None:
+    parts = [trace([(0, 0, 0, 150), (1, 0, 250, 400)], payload={0: 1, 1: 0}) for _ in range(2)]
+    found, wanted = merge(tally_trace(one, by) for one in parts).stats(), concat(parts).stats(by)
+    assert list(map(exact, found)) == list(map(exact, wanted))
+    assert len({row.group for row in found}) == (1 if by == "iteration" else 2)
 
 
 def test_the_table_says_how_exact_it_is_and_of_what() -> None:

@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.columns": ("core", "exporters.protobuf"),
     "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf", "exporters.columns"),
     "exporters.chrome": EVERY_FORMAT,
+    "exporters.flame": EVERY_FORMAT,
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
@@ -278,6 +279,7 @@ def test_help_loads_only_the_command_line() -> None:
 
 NOT_FOR_A_SESSION = (
     *("ikp.exporters.chrome", "ikp.exporters.hatchet", "ikp.exporters.csv_file"),
+    "ikp.exporters.flame",
     *("ikp.exporters.parquet_file", "ikp.exporters.perfetto.reader"),
     *("ikp.backends.triton.amd", "ikp.backends.triton.unedited", "ikp.backends.cute"),
     *("ikp.analysis", "ikp.calibration", "ikp.cli", "ikp.edit", "ikp.inspection", "ikp.viewer"),

@@ -31,7 +31,7 @@ def count(trace: Trace, by: str | None = None, *, histogram: bool = False) -> St
     """Return the statistics of a trace; see :func:`ikp.analysis.stats.stats`."""
     evidence = collect_evidence(trace)
     own, inside = self_times(trace)
-    groups = _Groups.of(trace, [e.launch for e in evidence], by)
+    groups = Groups.of(trace, [e.launch for e in evidence], by)
     rows = _range_rows(trace, groups, evidence, own) + _instant_rows(trace, groups, evidence)
     rows += _total_rows(trace, groups, evidence)
     residence = groups.residence(evidence, inside)
@@ -44,7 +44,7 @@ def count(trace: Trace, by: str | None = None, *, histogram: bool = False) -> St
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
+class Groups:
     """Which label, unit (SM, block, ...) and region name an event or total is of, as one number.
 
     It is ``place * len(names) + name``, and a place ``label * len(units) + unit``; ``residence_ns``
@@ -59,7 +59,7 @@ class _Groups:
     residence_ns: _Ints
 
     @classmethod
-    def of(cls, trace: Trace, labels: list[str], by: str | None) -> _Groups:
+    def of(cls, trace: Trace, labels: list[str], by: str | None) -> Groups:
         names = list(dict.fromkeys(region.name for region in trace.regions))
         name_of_region = _codes([r.name for r in trace.regions], names)
         label_of_launch = _codes([launch.label for launch in trace.launches], labels)
@@ -153,7 +153,7 @@ class _Figures:
 
 
 def _range_rows(
-    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...], own: _Ints
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...], own: _Ints
 ) -> list[RegionStats]:
     chosen = trace.events.kind == Kind.RANGE
     group = groups.of_event[chosen]
@@ -204,7 +204,7 @@ def _share(part: int, residence_ns: int) -> float | None:
 
 
 def _histograms(
-    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]
 ) -> Iterator[Histogram]:
     chosen = trace.events.kind == Kind.RANGE
     took = (trace.events.end_ns - trace.events.start_ns)[chosen]
@@ -214,7 +214,7 @@ def _histograms(
 
 
 def _instant_rows(
-    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]
 ) -> list[RegionStats]:
     counts = np.bincount(groups.of_event[trace.events.kind == Kind.INSTANT])
     rows = []
@@ -225,7 +225,7 @@ def _instant_rows(
     return rows
 
 
-def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
+def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
     """Return rows of the totals: what was summed up has no percentiles."""
     totals, rows = trace.totals, []
     for kind in (Kind.RANGE, Kind.INSTANT):

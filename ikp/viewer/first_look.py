@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the UI is told beside where the file is, and what the user is told of it."""
+    """What the UI is told beside where the file is, and what the user is told of it.
+
+    Of a trace of ours also how many ranges its launches have, and the number of the one it opens
+    on.
+    """
 
     query: dict[str, str] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
+    ranges: list[int] = field(default_factory=list)
+    launch: int | None = None
 
 
 def first_look(path: Path, launch: str | None = None) -> FirstLook:
@@ -77,7 +83,7 @@ _KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
 
 
 def _at(head: Head, path: Path, launch: str | None) -> FirstLook:
-    from ikp.exporters.perfetto.first_look import query, shown
+    from ikp.exporters.perfetto.first_look import query, ranges_of, shown
 
     launches = shown(head)
     if not launches:
@@ -91,7 +97,7 @@ def _at(head: Head, path: Path, launch: str | None) -> FirstLook:
             f"It opens on launch {number} of {len(launches)}, {launches[number].row!r}. "
             f"For another: --launch NAME, or a number from 0 to {len(launches) - 1}."
         )
-    return FirstLook(query(head, number), words)
+    return FirstLook(query(head, number), words, ranges_of(head), number)
 
 
 def _find(launches: list[Shown], wanted: str, path: Path) -> int:

@@ -35,6 +35,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "analysis": ("core",),
     "calibration": ("core", "session"),
     "trace": ("core", "registry", "plugins", "analysis", "viewer"),
+    "many": ("core", "analysis", "exporters.parquet_dataset", "trace"),
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
         "inspection",
@@ -59,12 +60,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
+    "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
     "inspection": ("core", "machine", "targets", "registry", "plugins"),
-    "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
+    "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
-        *("exporters", "inspection", "viewer", "running", "trace"),
+        *("exporters", "inspection", "viewer", "running", "trace", "many"),
     ),
     "__main__": ("cli",),
 }
@@ -85,6 +87,8 @@ AT_THE_TOP_ONLY_IN = {
     "cutlass": "backends.cute",
     "pandas": None,
     "pyarrow": None,
+    "ddsketch": None,
+    "distributed": None,
     "rich": None,
     "stevedore": None,
     "torch": None,

@@ -35,6 +35,11 @@ def shown(head: Head) -> list[Shown]:
     ]
 
 
+def ranges_of(head: Head) -> list[int]:
+    """Return how many records each launch of a file has that a viewer shows one by one."""
+    return [one.kept if one.mode == "timeline" else 0 for one in head.launches]
+
+
 def query(head: Head, number: int) -> dict[str, str]:
     """Return what to add to the UI's address, so that it opens on the first wave of a launch.
 

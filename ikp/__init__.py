@@ -2,8 +2,8 @@
 
 In a kernel: ``init``, ``range``, ``instant``, ``start``, ``end``, ``start_async``, ``end_async``,
 ``no_token``, ``role``, ``finish``. On the host: ``profile``, ``capture``, ``calibrate``,
-``gather``, ``instrument``, ``load``, ``inspect``, ``edit``. Importing this package loads neither a
-DSL nor numpy; each name is loaded when it is first used.
+``gather``, ``instrument``, ``load``, ``inspect``, ``diff``, ``edit``, ``many``. Importing this
+package loads neither a DSL nor numpy; each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ikp.version import __version__
 
 if TYPE_CHECKING:
-    from ikp import edit
+    from ikp import edit, many
+    from ikp.analysis.diff.compare import diff
     from ikp.backends.argument import Argument
     from ikp.calibration.calibrate import calibrate
     from ikp.core.overhead import Figure, Overhead
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from ikp.verbs.ranges import range
 
 _HOMES = {
+    "ikp.analysis.diff.compare": "diff",
     "ikp.backends.argument": "Argument",
     "ikp.calibration.calibrate": "calibrate",
     "ikp.core.overhead": "Figure Overhead",
@@ -71,7 +73,7 @@ _HOMES = {
     ),
     "ikp.inspection.inspector": "inspect",
 }
-_MODULES = ("edit",)
+_MODULES = ("edit", "many")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "capture",
+    "diff",
     "edit",
     "end",
     "end_async",
@@ -102,6 +105,7 @@ __all__ = [
     "instant",
     "instrument",
     "load",
+    "many",
     "no_token",
     "profile",
     "range",

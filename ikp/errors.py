@@ -56,6 +56,10 @@ class CheckError(IkpError):
     """A kernel with records computes something else than without; see ``ikp.instrument``."""
 
 
+class WorkerError(IkpError):
+    """A process that died while it worked on a file."""
+
+
 class PluginError(IkpError):
     """A backend or exporter that is missing, broken, or written for another interface."""
 

@@ -175,6 +175,8 @@ class Backend(Protocol):
 
     - ``image(kernel) -> Image | None``: the machine code of a compiled kernel, for ``ikp.inspect``;
       None for what is no kernel of this language.
+    - ``loaded_images() -> Iterable[Image]``: the machine code of the kernels with records that this
+      process has loaded, of which traces keep in short what their ranges hold.
     - ``mark(kernel, plan, launches=, session=, buffer=)``: what ``ikp.instrument`` returns; None
       for what is no kernel of this language. ``plan`` is a ``Plan``, ``launches`` a range,
       ``session`` returns the session that records, ``buffer`` are options of ``prof.buffer``.

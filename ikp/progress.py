@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from ikp.terminal import printable
@@ -26,18 +27,32 @@ def track(
     A bar appears on stderr once the work has lasted a second, if stderr is a terminal or
     ``force`` is true. It is removed when the work ends, by an exception too.
     """
+    with progress(total, description, force=force) as told:
+        for done, chunk in enumerate(chunks, 1):
+            yield chunk
+            told(done)
+
+
+@contextmanager
+def progress(
+    total: int, description: str, *, force: bool = False
+) -> Iterator[Callable[[float], None]]:
+    """Show, as :func:`track` does, how much of ``total`` is done, as what it yields is told."""
     if not (force or _is_terminal()):
-        yield from chunks
+        yield lambda _: None
         return
     started = time.monotonic()
     bar: Progress | None = None
+
+    def told(done: float) -> None:
+        nonlocal bar
+        if bar is None and time.monotonic() - started > _DELAY_S:
+            bar = _show(description, total, force)
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
+
     try:
-        for done, chunk in enumerate(chunks, 1):
-            yield chunk
-            if bar is None and time.monotonic() - started > _DELAY_S:
-                bar = _show(description, total, force)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done)
+        yield told
     finally:
         if bar is not None:
             bar.stop()

@@ -219,8 +219,10 @@ def _known() -> list[Any]:
 
 
 SUFFIXES = {
+    "speedscope": (".speedscope.json", ".speedscope"),  # before .json, which it ends in
     "chrome": (".json", ".json.gz", ".chrome_trace"),
     "csv": (".csv", ".csv.gz"),
+    "folded": (".folded",),
     "hatchet": (".hatchet",),
     "parquet": (".parquet",),
     "perfetto": (".pftrace", ".perfetto-trace"),

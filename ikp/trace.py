@@ -19,8 +19,11 @@ from ikp.errors import ExportError
 if TYPE_CHECKING:
     import pandas
 
+    from ikp.analysis.explain.verdict import Verdict
+    from ikp.analysis.page.reporting import Report
     from ikp.analysis.stats import Stats
     from ikp.core.objects import Instant, Range
+    from ikp.patterns import Names
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -59,15 +62,17 @@ class Trace(core.Trace):
 
         return instants(self)
 
-    def stats(self, by: str | None = None) -> Stats:
+    def stats(self, by: str | None = None, *, histogram: bool = False) -> Stats:
         """Return counts, times, cycles, self times and shares per launch label and region.
 
         With ``by`` one of ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` and ``"role"``, of each of
-        these apart. Totals have no percentiles and no self times: those are None.
+        these apart; or by ``"iteration"``, the payload, or by ``"window"`` of time, as long as
+        ``"window:10us"`` says. With ``histogram``, also how the ranges' durations spread. Totals
+        have no percentiles and no self times: those are None.
         """
         from ikp.analysis.stats import stats
 
-        return stats(self, by)
+        return stats(self, by, histogram=histogram)
 
     def print_stats(self) -> None:
         """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""
@@ -75,12 +80,38 @@ class Trace(core.Trace):
 
         show(self.stats())
 
+    def explain(self, launch: Names | int | None = None) -> Verdict:
+        """Return what takes a kernel's time: findings, ranked by what a change could win at most.
+
+        It prints as one screen; :meth:`~Verdict.to_json` has the numbers. ``launch`` is a label, as
+        a pattern, or a launch's number; without it, the label whose launches took longest is
+        taken, and of its launches the one of median duration.
+
+        Raises:
+            UsageError: ``launch`` names none.
+        """
+        from ikp.analysis.explain.explaining import explain
+
+        return explain(self, launch)
+
+    def report(self, before: Trace | None = None) -> Report:
+        """Return the trace as a page: what was found, SMs over time, waves, histograms, the tree.
+
+        ``.save("x.html")`` writes it, as one file that needs no network; ``.save("x.png")`` its
+        pictures. A notebook shows it. With ``before``, it also says what moved from that trace to
+        this one.
+        """
+        from ikp.analysis.page.reporting import report
+
+        return report(self, before)
+
     def save(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Write the trace in the format of the path's suffix.
 
         ``.pftrace`` (Perfetto) holds all of a trace, and is what ``ikp.load`` reads back. The
         others are for other tools: ``.json`` and ``.json.gz`` (Chrome), ``.hatchet``
-        (proton-viewer), ``.csv``, ``.parquet``, and those of installed plugins.
+        (proton-viewer), ``.speedscope.json`` and ``.folded`` (flame graphs), ``.csv``,
+        ``.parquet``, and those of installed plugins.
 
         Raises:
             ExportError: no exporter knows the suffix, the file exists and ``force`` is false, the

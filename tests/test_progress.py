@@ -86,3 +86,13 @@ def test_importing_and_short_work_load_no_rich():
         "assert 'rich' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_told_is_shown(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "time", Clock(0.6))
+    with progress.progress(4, "decoding") as told:
+        for done in (0.5, 1.25, 3.0):
+            told(done)
+    assert "decoding" in sys.stderr.getvalue() and " 75%" in sys.stderr.getvalue()

@@ -24,6 +24,8 @@ RESULTS = {
     "ikp.core.trace": ("Launch", "ClockFit", "Region", "Slots", "Events"),
     "ikp.analysis.stats": ("Stats", "RegionStats", "Residence"),
     "ikp.analysis.evidence": ("Evidence",),
+    "ikp.analysis.page.reporting": ("Report",),
+    "ikp.analysis.diff.difference": ("Diff", "KernelChange", "Row", "Change", "Limit"),
 }
 """What users meet through a trace, but never construct."""
 INSPECTED = {
@@ -33,6 +35,13 @@ INSPECTED = {
     "ikp.inspection._source": ("Source",),
 }
 """What ``ikp.inspect`` returns."""
+EXPLAINED = {
+    "ikp.analysis.explain.verdict": (
+        *("Verdict", "Finding", "Number", "Where", "Unknown", "Launched", "Lanes", "Doing"),
+        *("Group", "RegionUse", "Branch", "Phases", "Step", "Hardware"),
+    ),
+}
+"""What ``Trace.explain`` returns."""
 PLUGINS = {"ikp.plugins": ("Backend", "Exporter", "Language", "Image"), "ikp.verbs.dsl": ("Dsl",)}
 HEADER = """\
 # API reference
@@ -60,6 +69,7 @@ def reference() -> str:
         *section("Errors", errors, prefix="ikp."),
         *section("What a trace holds", objects_in(package, RESULTS)),
         *section("What an inspection holds", objects_in(package, INSPECTED)),
+        *section("What a verdict holds", objects_in(package, EXPLAINED)),
         *section("For plugins", objects_in(package, PLUGINS)),
         "## Command line\n",
         *commands(cli),

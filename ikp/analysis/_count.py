@@ -6,15 +6,18 @@ one 64-bit key, so a million ranges take some tens of milliseconds. Self times t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._histograms import spreads
 from ikp.analysis._self_time import self_times
+from ikp.analysis.event_units import by_events, event_units
 from ikp.analysis.evidence import Evidence, about, collect_evidence
-from ikp.analysis.stats import BY, RegionStats, Residence, Stats
+from ikp.analysis.stats import BY, Histogram, RegionStats, Residence, Stats
 from ikp.core.abi import Kind
 from ikp.errors import UsageError
 
@@ -24,19 +27,24 @@ if TYPE_CHECKING:
 _Ints = NDArray[np.int64]
 
 
-def count(trace: Trace, by: str | None = None) -> Stats:
+def count(trace: Trace, by: str | None = None, *, histogram: bool = False) -> Stats:
     """Return the statistics of a trace; see :func:`ikp.analysis.stats.stats`."""
     evidence = collect_evidence(trace)
     own, inside = self_times(trace)
-    groups = _Groups.of(trace, [e.launch for e in evidence], by)
+    groups = Groups.of(trace, [e.launch for e in evidence], by)
     rows = _range_rows(trace, groups, evidence, own) + _instant_rows(trace, groups, evidence)
     rows += _total_rows(trace, groups, evidence)
     residence = groups.residence(evidence, inside)
-    return Stats(tuple(rows), evidence, about(trace), residence).sorted_by("total")
+    spread = tuple(_histograms(trace, groups, evidence)) if histogram else ()
+    if by_events(by):
+        order = {unit: place for place, unit in enumerate(groups.units)}
+        rows.sort(key=lambda row: order[row.group])
+    table = Stats(tuple(rows), evidence, about(trace), residence, spread)
+    return table.sorted_by("order" if by_events(by) else "total")
 
 
 @dataclass(frozen=True, slots=True)
-class _Groups:
+class Groups:
     """Which label, unit (SM, block, ...) and region name an event or total is of, as one number.
 
     It is ``place * len(names) + name``, and a place ``label * len(units) + unit``; ``residence_ns``
@@ -51,10 +59,12 @@ class _Groups:
     residence_ns: _Ints
 
     @classmethod
-    def of(cls, trace: Trace, labels: list[str], by: str | None) -> _Groups:
+    def of(cls, trace: Trace, labels: list[str], by: str | None) -> Groups:
         names = list(dict.fromkeys(region.name for region in trace.regions))
         name_of_region = _codes([r.name for r in trace.regions], names)
         label_of_launch = _codes([launch.label for launch in trace.launches], labels)
+        if by is not None and by_events(by):
+            return cls._of_events(trace, by, names, name_of_region, label_of_launch)
         units, unit_of_slot = _units(trace, by)
         place = label_of_launch[trace.slots.launch] * len(units) + unit_of_slot
         of_event, of_total = (
@@ -65,6 +75,20 @@ class _Groups:
             place, trace.slots.end_ns - trace.slots.start_ns, len(labels) * len(units)
         )
         return cls(names, units, place, of_event, of_total, residence)
+
+    @classmethod
+    def _of_events(
+        cls, trace: Trace, by: str, names: list[str], region: _Ints, label: _Ints
+    ) -> Self:
+        """Return groups of events of all warps: the first unit of each label is its warps."""
+        units, unit = event_units(trace, by)
+        count, events, slots = len(units) + 1, trace.events, trace.slots
+        place = label[slots.launch] * count
+        labels = int(label.max(initial=-1)) + 1
+        ran = _sums(label[slots.launch], slots.end_ns - slots.start_ns, labels)
+        of_event = (place[events.slot] + 1 + unit) * len(names) + region[events.region]
+        nothing = np.zeros(0, np.int64)
+        return cls(names, ["", *units], place, of_event, nothing, np.repeat(ran, count))
 
     def split(self, group: int) -> tuple[int, str, str, int]:
         """Return the label's index, the unit, the region's name, and the residence time."""
@@ -129,7 +153,7 @@ class _Figures:
 
 
 def _range_rows(
-    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...], own: _Ints
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...], own: _Ints
 ) -> list[RegionStats]:
     chosen = trace.events.kind == Kind.RANGE
     group = groups.of_event[chosen]
@@ -179,8 +203,18 @@ def _share(part: int, residence_ns: int) -> float | None:
     return part / residence_ns if residence_ns else None
 
 
+def _histograms(
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]
+) -> Iterator[Histogram]:
+    chosen = trace.events.kind == Kind.RANGE
+    took = (trace.events.end_ns - trace.events.start_ns)[chosen]
+    for number, edges, counts in spreads(groups.of_event[chosen], took):
+        label, unit, region, _ = groups.split(number)
+        yield Histogram(evidence[label].launch, region, unit, tuple(edges), tuple(counts))
+
+
 def _instant_rows(
-    trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]
+    trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]
 ) -> list[RegionStats]:
     counts = np.bincount(groups.of_event[trace.events.kind == Kind.INSTANT])
     rows = []
@@ -191,7 +225,7 @@ def _instant_rows(
     return rows
 
 
-def _total_rows(trace: Trace, groups: _Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
+def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) -> list[RegionStats]:
     """Return rows of the totals: what was summed up has no percentiles."""
     totals, rows = trace.totals, []
     for kind in (Kind.RANGE, Kind.INSTANT):

@@ -40,7 +40,7 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
     takes_time = (events.kind == Kind.RANGE) & (events.end_ns > events.start_ns)
     for rows in _chunks(events.slot, np.flatnonzero(takes_time)):
         start, end = events.start_ns[rows], events.end_ns[rows]
-        time, owner = _owned(events.slot[rows], start, end)
+        time, owner = owned(events.slot[rows], start, end)
         np.add.at(own, rows[owner], time[1] - time[0])
         slot = events.slot[rows[owner]]
         np.add.at(inside, slot, _within(slots, slot, time))
@@ -68,7 +68,7 @@ def _within(slots: Slots, slot: Ints, time: Ints) -> Ints:
     return result
 
 
-def _owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]:
+def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]:
     """Cut the time of all ranges where one opens or closes; return each piece and whose it is.
 
     The pieces are begins and ends in nanoseconds, 2 x pieces. Those in no range are left out.

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -268,6 +268,8 @@ def facts(stats: Stats, name: Callable[[str], str] = printable) -> Iterator[str]
         yield _NOTES["share"]
     if any(row.self_share is not None for row in stats.rows):
         yield _NOTES["self"]
+    if stats.histograms:
+        yield "histogram: durations in 16 bins of equal ratio, from min to max."
     yield from (_named(one, name).facts() for one in stats.evidence)
     yield from stats.about
 
@@ -285,8 +287,24 @@ def _named(one: Evidence, name: Callable[[str], str]) -> Evidence:
 def columns(stats: Stats) -> list[_Shown]:
     """Return the columns in which anything stands."""
     absent = set()
+    shown: tuple[_Shown, ...] = COLUMNS
+    if stats.histograms:
+        bars = {(one.launch, one.region, one.group): one.counts for one in stats.histograms}
+        shown = (*COLUMNS, _Shown("histogram", lambda row: _spark(row, bars), spare=9))
     if not any(row.group for row in stats.rows):
         absent.add("group")
     if not any(row.total_cycles is not None for row in stats.rows):
         absent |= {"p50 cycles", "p95 cycles"}
-    return [column for column in COLUMNS if column.title not in absent]
+    return [column for column in shown if column.title not in absent]
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def _spark(row: RegionStats, bars: Mapping[tuple[str, str, str], Sequence[int]]) -> str:
+    """Return a row's histogram as a line of bars; what is not 0 has one."""
+    counts = bars.get((row.launch, row.region, row.group)) if row.kind == "range" else None
+    if not counts:
+        return ""
+    most = max(counts)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)

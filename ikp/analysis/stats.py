@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ikp.core.trace import Trace
 
-BY = ("rank", "sm", "block", "warp", "role")
+BY = ("rank", "sm", "block", "warp", "role", "iteration", "window")
 _SORT_KEYS = {
     "total": "total_ns",
     "self": "self_ns",
@@ -25,6 +25,7 @@ _SORT_KEYS = {
     "p50": "p50_ns",
     "p95": "p95_ns",
     "p99": "p99_ns",
+    "order": "",  # as they stand
 }
 
 
@@ -47,6 +48,7 @@ class RegionStats:
 
     ``group`` is ``"rank 1"``, ``"SM 3"``, ``"block 12"``, ``"warp 0"`` or a role where the
     statistics are of each of these, and the shares are then of the residence time of the group's
+    warps; or ``"iteration 7"`` or ``"10 us to 20 us"``, and they are of that of all the label's
     warps. Else it is empty.
     """
 
@@ -93,6 +95,19 @@ class Residence:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """How the durations of a row's ranges spread: ``counts[i]`` of them took ``edges_ns[i]`` to
+    ``edges_ns[i + 1]``, bins of equal ratio from the shortest to the longest.
+    """
+
+    launch: str
+    region: str
+    group: str
+    edges_ns: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A table of :class:`RegionStats` with the evidence for it, one :class:`Evidence` per label.
 
@@ -104,6 +119,7 @@ class Stats:
     evidence: tuple[Evidence, ...]
     about: tuple[str, ...] = ()  # lines on the trace as a whole: finalize time, edits
     residence: tuple[Residence, ...] = ()  # by label and group
+    histograms: tuple[Histogram, ...] = ()  # where they were asked for
 
     def __iter__(self) -> Iterator[RegionStats]:
         return iter(self.rows)
@@ -147,7 +163,7 @@ class Stats:
     def sorted_by(self, key: str) -> Stats:
         """Return the rows sorted within each label by ``"total"``, ``"self"``, ``"mean"``,
         ``"count"``, ``"p50"``, ``"p95"`` or ``"p99"``, largest first; rows without that figure come
-        last.
+        last. ``"order"`` leaves them as they stand.
 
         Raises:
             UsageError: another key.
@@ -173,19 +189,22 @@ class Stats:
         if len(largest) == len(ordered):
             return self.sorted_by(key)
         chosen = set(map(id, largest))
-        told = f"{count:,} of {plural(len(ordered), 'row')} shown: the largest by {key}."
+        which = "the first" if key == "order" else f"the largest by {key}"
+        told = f"{count:,} of {plural(len(ordered), 'row')} shown: {which}."
         rows = tuple(row for row in ordered if id(row) in chosen)
         return replace(self, rows=rows, about=(told, *self.about))
 
     def to_dict(self) -> dict[str, Any]:
         """Return ``{"rows": [...], "residence": [...], "evidence": [...], "about": [...]}``: plain
-        values, in ns and cycles.
+        values, in ns and cycles; and ``"histograms"``, where they were asked for.
         """
+        spread = [asdict(one) for one in self.histograms]
         return {
             "rows": [asdict(row) for row in self.rows],
             "residence": [asdict(one) for one in self.residence],
             "evidence": [asdict(evidence) for evidence in self.evidence],
             "about": list(self.about),
+            **({"histograms": spread} if spread else {}),
         }
 
     def to_json(self) -> str:
@@ -208,7 +227,7 @@ class Stats:
         return as_html(self)
 
 
-def stats(trace: Trace, by: str | None = None) -> Stats:
+def stats(trace: Trace, by: str | None = None, *, histogram: bool = False) -> Stats:
     """Return how often each region occurred and how long it took, per launch label and region.
 
     Percentiles interpolate linearly, as ``numpy.percentile`` does. Launches with one label are
@@ -217,17 +236,23 @@ def stats(trace: Trace, by: str | None = None) -> Stats:
     Args:
         trace: what to count.
         by: ``"rank"``, ``"sm"``, ``"block"``, ``"warp"`` or ``"role"`` to count each of these
-            apart: blocks by linear index, warps by their number in the block.
+            apart: blocks by linear index, warps by their number in the block. Or
+            ``"iteration"``, which is an event's payload, or ``"window"``: sixteen parts of the
+            longest launch, or such as ``"window:10us"``, counted from each launch's start; an event
+            is of the window that it begins in.
+        histogram: with ``Stats.histograms``.
 
     Raises:
-        UsageError: ``by`` is something else.
+        UsageError: ``by`` is something else, or needs a timeline that there is not.
     """
     from ikp.analysis._count import count  # makes what is defined here
 
-    return count(trace, by)
+    return count(trace, by, histogram=histogram)
 
 
 def _largest_first(row: RegionStats, name: str) -> tuple[float, str, str]:
+    if not name:
+        return 0.0, "", ""
     value: float | None = getattr(row, name)
     return (1.0 if value is None else -float(value), row.region, row.group)
 

@@ -212,6 +212,9 @@ class Module:
         enabled = prof.slots_bytes > 0
         recording = slots if enabled and self.patch.fits(each) else 0
         cuda.write(self.cell, (prof.address, each | recording << 32), stream)
+        if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
+            # What the address was asked for tells is torch's own stream: it need not be this one.
+            notice.launched(stream, captured=cuda.capturing(stream))
 
 
 @dataclass(slots=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ikp.cli._convert_many import convert_many, cut_out, means_folder
 from ikp.cli._part_options import choosing, given
-from ikp.cli._reading import next_command, read_trace
+from ikp.cli._reading import next_command, read_trace, salvage_trace
+from ikp.cli._window import Window, window_option
+from ikp.errors import UsageError
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -16,27 +20,67 @@ if TYPE_CHECKING:
 
 
 @click.command("convert", short_help="Write a trace in another format, or a part of it.")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Overwrite OUT if it exists.")
+@click.argument(
+    "sources", metavar="IN...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+@click.argument("target", metavar="OUT", type=click.Path())
+@click.option("--force", is_flag=True, help="Overwrite OUT, or a file of DIR, if it exists.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that write DIR/.")
+@click.option(
+    "--keep-going", is_flag=True, help="Leave out of DIR/ what can't be read, and say so."
+)
+@click.option("--salvage", is_flag=True, help="Read what is sound in a damaged .pftrace.")
 @choosing
-def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
+@window_option("Only what ran in this time: 10us:250us, from the start of the trace.")
+def command(
+    sources: tuple[Path, ...],
+    target: str,
+    force: bool,
+    workers: int | None,
+    keep_going: bool,
+    salvage: bool,
+    window: Window | None,
+    **choice: Any,
+) -> None:
     """Write the trace in IN, a .pftrace, to OUT, in the format of its suffix.
 
     \b
     .pftrace            Perfetto, all of the trace; the one format that ikp reads
     .json, .json.gz     Chrome trace, for chrome://tracing and Perfetto
     .hatchet            for proton-viewer -m time/us, and -m cycles where the clock counts them
+    .speedscope.json    a flame graph, for https://www.speedscope.app
+    .folded             the same as folded stacks, for flamegraph.pl and others
     .csv, .parquet      a table with a row per event
+    DIR/                a Parquet data set of one or many files, which DuckDB, Polars, Spark and
+                        Arrow read as it is; it grows by what is added later
 
-    The options choose a part. Names are patterns as the shell has them, such as 'load*'; an option
-    given several times means any of them.
+    --salvage says what is lost, and takes files apart that were joined. The other options choose a
+    part. Names are patterns as the shell has them, such as 'load*'; an option given several times
+    means any of them.
     """  # noqa: D301 - click's mark for lines to leave as they are
-    from ikp.core.rows import row_count
     from ikp.registry import check_target
 
+    change = partial(cut_out, choice=given(choice), window=window)
+    if means_folder(target):
+        if salvage:
+            raise UsageError("--salvage makes one file whole: a .pftrace, which DIR/ can get then.")
+        convert_many(
+            sources, target, change, force=force, workers=workers or 1, keep_going=keep_going
+        )
+        return
+    if len(sources) > 1 or workers or keep_going:
+        raise UsageError(
+            f"{target} is a file: several files, --workers and --keep-going are for a data set. "
+            "Give a folder, with a slash at its end."
+        )
     check_target(target, force)  # before the work of reading
-    trace = _chosen(read_trace(source), given(choice))
+    trace = change(salvage_trace(sources[0]) if salvage else read_trace(sources[0]))
+    _write(trace, sources[0], Path(target), force)
+
+
+def _write(trace: Trace, source: Path, target: Path, force: bool) -> None:
+    from ikp.core.rows import row_count
+
     trace.save(target, force=force)
     count, what = row_count(trace)
     click.echo(
@@ -45,16 +89,12 @@ def command(source: Path, target: Path, force: bool, **choice: Any) -> None:
     _next(source, target, trace)
 
 
-def _chosen(trace: Trace, choice: dict[str, Any]) -> Trace:
-    from ikp.edit import select
-
-    return select(trace, **choice) if choice else trace
-
-
 def _next(source: Path, target: Path, trace: Trace) -> None:
     """Name the command that shows the new file."""
     name = target.name
-    if name.endswith(".hatchet"):
+    if name.endswith((".speedscope.json", ".speedscope", ".folded")):
+        next_command("npx", "speedscope", target, why="a flame graph, in your browser")
+    elif name.endswith(".hatchet"):
         # A file without cycles has no such column, and the viewer refuses to show it.
         if any(trace.launches[i].clock.kind == "cycles" for i in set(trace.slots.launch.tolist())):
             next_command("proton-viewer", "-m", "normalized_cycles", target, why="cycles of a warp")

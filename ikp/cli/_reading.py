@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ikp.errors import ExportError
-from ikp.terminal import next_line
+from ikp.terminal import next_line, printable
 
 if TYPE_CHECKING:
     from ikp.trace import Trace
@@ -38,6 +38,31 @@ def read_trace(path: Path) -> Trace:
 
     check_file(path)
     return load(path)
+
+
+def salvage_trace(path: Path) -> Trace:
+    """Return what is sound in a damaged file, as one trace, and print what is lost.
+
+    Raises:
+        ExportError: there is no such file, its format keeps nothing apart, or nothing is sound.
+    """
+    from ikp.core.trace import of_class
+    from ikp.edit import concat
+    from ikp.registry import exporter_for_path
+    from ikp.trace import Trace
+
+    check_file(path)
+    salvage = getattr(exporter_for_path(path), "salvage", None)
+    if salvage is None:
+        raise ExportError(f"{path} can't be salvaged: only what ikp wrote as .pftrace can.")
+    found = salvage(path)
+    several = len(found) > 1
+    for number, (_, lost) in enumerate(found, 1):
+        of = f"trace {number} of {len(found)}: " if several else ""
+        for one in lost or ["nothing"]:
+            click.echo(printable(f"lost: {of}{one}"), err=True)
+    traces = [of_class(Trace, one) for one, _ in found]
+    return concat(traces) if several else traces[0]
 
 
 def next_command(*words: object, why: str = "") -> None:

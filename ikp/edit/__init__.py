@@ -20,6 +20,7 @@ from ikp.edit._rename import (
     rename_regions,
     rename_warps,
 )
+from ikp.edit.cut import cut
 from ikp.edit.deduct import deduct_overhead
 from ikp.edit.join import concat, shift
 from ikp.edit.select import select
@@ -28,6 +29,7 @@ __all__ = [
     "add_args",
     "concat",
     "connect",
+    "cut",
     "deduct_overhead",
     "group_by",
     "merge_regions",

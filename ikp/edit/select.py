@@ -28,7 +28,7 @@ def select(
     trace: AnyTrace,
     *,
     region: Names | None = None,
-    launch: Names | None = None,
+    launch: Names | Numbers | None = None,
     rank: Numbers | None = None,
     role: Names | None = None,
     block: Numbers | None = None,
@@ -47,7 +47,7 @@ def select(
         trace: what to choose from.
         region: names of regions: a name, a pattern as the shell has them (``*``, ``?``, ``[ab]``),
             several, or a function of a name. A name that is there exactly as written goes first.
-        launch: labels of launches.
+        launch: labels of launches, or numbers, which count all launches of the trace from 0.
         rank: ranks of the processes that launched them.
         role: roles of warps, as ``ikp.role`` gave them; ``""`` for those without.
         block: linear block ids, ``x + grid_x * (y + grid_y * z)``.
@@ -172,10 +172,10 @@ def _slots(
     return chosen
 
 
-def _launches(trace: Trace, label: Names | None, rank: Numbers | None) -> list[int]:
+def _launches(trace: Trace, wanted: Names | Numbers | None, rank: Numbers | None) -> list[int]:
     chosen = np.ones(len(trace.launches), bool)
-    if label is not None:
-        chosen &= _named([one.label for one in trace.launches], label, "launch")
+    if wanted is not None:
+        chosen &= _wanted(trace, wanted)
     if rank is not None:
         ranks = [one.rank for one in trace.launches]
         found = np.isin([-1 if one is None else one for one in ranks], _numbers("rank", rank))
@@ -184,6 +184,20 @@ def _launches(trace: Trace, label: Names | None, rank: Numbers | None) -> list[i
             raise UsageError(f"no launch has rank={rank!r}; the trace has {some}.")
         chosen &= found
     return np.flatnonzero(chosen).tolist()
+
+
+def _wanted(trace: Trace, wanted: Names | Numbers) -> Bools:
+    """Tell which launches have a label or a number."""
+    labels = [one.label for one in trace.launches]
+    if isinstance(wanted, str) or callable(wanted):
+        return _named(labels, wanted, "launch")
+    several: list[Any] = list(wanted) if isinstance(wanted, Iterable) else [wanted]
+    if any(isinstance(one, str) for one in several):
+        return _named(labels, several, "launch")
+    found = np.isin(np.arange(len(labels)), _numbers("launch", several))
+    if not found.any():
+        raise UsageError(f"no launch has number {wanted!r}; the trace has 0 to {len(labels) - 1}.")
+    return found
 
 
 def _numbers(name: str, wanted: Numbers) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -42,12 +42,13 @@ class ParquetExporter(FileExporter):
         import pyarrow as pa
         from pyarrow import parquet
 
-        columns = {key: _array(pa, column) for key, column in trace_table(trace).items()}
+        columns = {key: arrow_array(pa, column) for key, column in trace_table(trace).items()}
         table = pa.table(columns).replace_schema_metadata({"ikp": json.dumps(_evidence(trace))})
         parquet.write_table(table, file, compression="zstd")
 
 
-def _array(pa: ModuleType, column: Column | Categories | ArgColumn) -> object:
+def arrow_array(pa: ModuleType, column: Column | Categories | ArgColumn) -> Any:
+    """Return a column as Arrow has it; None stands where nothing is."""
     if isinstance(column, Categories):
         return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.names, pa.string()))
     if isinstance(column, ArgColumn):

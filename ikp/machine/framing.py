@@ -13,8 +13,6 @@ from ikp.machine.room import Room
 
 _CLOCKS = 3
 _LEAST = 5
-_COUNT = 3
-"""The place of the count among these."""
 _LOADED = re.compile(r"ULDC\.64 UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
@@ -43,16 +41,15 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
         own = room.unused_own[-(_LEAST - len(others)) :]
         if others and len(others) + len(own) >= _LEAST:
             room.free[:, [R.first + each for each in own]] = False
-            alike = [*others[1:], *range(FIRST, FIRST + len(own))]
-            kept = [*alike[:_COUNT], others[0], *alike[_COUNT:]]
-            return replace(_made(pair, kept, warps, cell), own=own)
+            constants = [*others[1:], *range(FIRST, FIRST + len(own))]
+            return replace(_made(pair, [*constants, others[0]], warps, cell), own=own)
     return None
 
 
 def _made(pair: int, others: list[int], warps: int | None, cell: int) -> Frame:
-    """Return a frame of a pair and others."""
+    """Return a frame of a pair and others; the last one that has to be is the count."""
+    records, high, room_left, header, count = others[:_LEAST]
     clocks = others[_LEAST : _LEAST + _CLOCKS] if len(others) > _LEAST + _CLOCKS else []
-    records, high, room_left, count, header = others[:_LEAST]
     return Frame(pair, records, high, room_left, count, header, tuple(clocks), cell, warps)
 
 

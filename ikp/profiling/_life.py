@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -48,10 +49,11 @@ class Recorded(Recording):
             columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
         trace = of_class(Trace, columns)
         if last:
-            self.final = trace
+            self.final = trace = _with_code_facts(trace)
             with self._lock:  # give the memory back: what was recorded in it has been read
                 self._taken.clear()
                 self._arenas.clear()
+                self._harvests.clear()
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:
@@ -61,6 +63,15 @@ class Recorded(Recording):
         if self._undeducted:
             texts.append(self._undeducted)
         return texts if failed else [*texts, *self.unheard]
+
+
+def _with_code_facts(trace: Trace) -> Trace:
+    """Return a GPU's trace with what the machine code of its ranges holds, in short."""
+    if not len(trace.events) or all(each.clock.kind == "host" for each in trace.launches):
+        return trace
+    from ikp.inspection.facts_of_trace import facts_of_trace
+
+    return replace(trace, provenance={**trace.provenance, **facts_of_trace(trace)})
 
 
 def _without_overhead(

@@ -57,8 +57,8 @@ class profile(Life):
             payloads are left out, and ``index=`` and region numbers known only at run time refused.
         overflow: when a warp's slot is full, ``"stop"`` keeps its first records, ``"wrap"`` its
             latest.
-        buffer_size: size in bytes of each buffer. None is 32 MiB, 8 MiB for totals, or more where
-            ``prof.buffer`` is told the launch's grid.
+        buffer_size: size in bytes of each buffer. None is 32 MiB, 8 MiB for totals, or what suits
+            the launch where ``prof.buffer`` is told its grid.
         device: torch device of the buffers; None takes the current CUDA device, or the CPU where
             there is none or Triton interprets kernels.
         backend: name of the backend plugin whose kernels take the buffers. None takes a built-in
@@ -138,8 +138,9 @@ class profile(Life):
             size: bytes, 224 to 2**31 - 16; None takes the session's ``buffer_size``. The kernel
                 divides it among its warps, whatever the grid.
             grid: blocks of the launch, one to three integers. With ``num_warps``, and where no size
-                is given, the buffer gets room for 512 records in each warp (32 totals), if that is
-                more than the default: up to 256 MiB, and an eighth of the device's free memory.
+                is given, the buffer gets room for 8,192 records in each warp (512 totals), if that
+                is less than the default; and for 512 (32 totals) if that is more: up to 256 MiB,
+                and an eighth of the device's free memory.
             num_warps: warps of each block.
             regions: names for regions that the kernel gives as integers, like ``{0: "load"}``; a
                 list names 0, 1, 2, ...

@@ -17,6 +17,7 @@ from ikp.core import abi
 from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.session.current import Opening
+from ikp.session.streams import beside, current_stream, on
 
 CHUNK_BYTES = 64 << 20
 WINDOW = 1 << 32
@@ -71,7 +72,8 @@ class Arena:
     """Zeroed memory on one device, from which each launch takes a segment.
 
     Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
-    finds it zero. Any thread may take a segment.
+    finds it zero. That is done on a stream where nothing else runs, so that it waits for no kernel.
+    Any thread may take a segment. A chunk is given back with the last of its segments.
     """
 
     def __init__(self, device: Any) -> None:
@@ -139,15 +141,19 @@ class Arena:
             # that was forked has lost: it would wait for them for ever.
             self._chunk = torch.from_numpy(np.zeros(size, np.uint8))
             return
-        self._chunk = torch.zeros(size, dtype=torch.uint8, device=self._device)
-        if self._chunk.is_cuda:
-            torch.cuda.current_stream(self._chunk.device).synchronize()
+        stream = beside(self._device)
+        with on(stream):
+            self._chunk = torch.zeros(size, dtype=torch.uint8, device=self._device)
+        if stream is not None:
+            stream.synchronize()
 
 
 DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
-"""Where nothing is known of the launch, and the least that is taken where it is."""
+"""Where nothing is known of the launch."""
 RECORDS: Final = {"timeline": 512, "totals": 32}
 """For how many records there is room in each warp of a launch that is known."""
+SMALL: Final = {"timeline": 8192, "totals": 512}
+"""For how many, where that takes less than the default: a thousand small launches may be queued."""
 MOST_BYTES: Final = 256 << 20
 SHARE: Final = 8
 """Beyond the default, no more than this part of the device's free memory is taken unasked."""
@@ -182,7 +188,8 @@ def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> in
     mode = "totals" if spec.totals else "timeline"
     wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
     if wanted <= DEFAULT_BYTES[mode]:
-        return DEFAULT_BYTES[mode]
+        roomy = abi.segment_bytes(slots, SMALL[mode], spec.overflow, spec.clock) if slots else None
+        return min(DEFAULT_BYTES[mode], roomy or DEFAULT_BYTES[mode])
     free = free_bytes()
     most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
     return max(DEFAULT_BYTES[mode], min(wanted, most))
@@ -240,11 +247,11 @@ def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
         opening: the opening of the session that reads it; None where no kernel records into it.
     """
     handed = data.as_subclass(_kind())
-    handed.ikp_notice = None if opening is None else _Notice(data, label, opening)
+    handed.ikp_notice = None if opening is None else Notice(data, label, opening)
     return handed
 
 
-class _Notice:
+class Notice:
     """Tells a launch that nobody will read what it records.
 
     Every language asks a tensor for its address when it launches, so it is there that this is told.
@@ -253,15 +260,28 @@ class _Notice:
     def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
         self._data, self._label, self._opening = data, label, opening
         self._told = False
+        self.streams: set[int] = set()  # that were current when its address was taken
+        self.captured = False  # a CUDA graph holds its address
 
     def taken(self) -> None:
         """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
         over = not (self._opening.lasts and self._opening.here)
-        if over or _capturing(self._data):  # a graph launches without asking for the address
+        self.launched(current_stream(self._data.device)[1], captured=_capturing(self._data))
+        if over:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
         if over and not self._told:
             self._told = True
             warnings.warn(self._why(), IkpWarning, stacklevel=4)
+
+    def launched(self, stream: int, *, captured: bool) -> None:
+        """Take note of the stream of a launch.
+
+        ``captured`` tells that a CUDA graph will launch again without asking for the address.
+        """
+        self.streams.add(stream)
+        self.captured |= captured
+        if captured:
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
 
     def _why(self) -> str:
         if not self._opening.here:
@@ -291,7 +311,7 @@ def _kind() -> Any:
         """Like any tensor; what is made of it is a plain one."""
 
         __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
-        ikp_notice: _Notice | None
+        ikp_notice: Notice | None
 
         def data_ptr(self) -> int:
             """Return the address, as compiled kernels take it."""

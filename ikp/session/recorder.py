@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,8 +22,11 @@ from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
+from ikp.progress import progress
 from ikp.session.current import Opening, closed
+from ikp.session.harvest import Harvest, Taken
 from ikp.session.memory import Arena, Room, device_facts, hand_out
+from ikp.session.readback import read_back, source_of, waited
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -42,18 +45,6 @@ class Asked:
     rank: int | None = None  # of this process now
 
 
-@dataclass(slots=True, eq=False)
-class _Taken:
-    """A segment, and the tensor that a kernel was handed for it, as long as somebody holds that.
-
-    ``heard`` tells that a kernel has written to it before it was emptied.
-    """
-
-    segment: Segment
-    handed: Callable[[], Tensor | None]
-    heard: bool = False
-
-
 class Recording:
     """The segments of one opening of a session. Any thread may take one."""
 
@@ -62,8 +53,9 @@ class Recording:
         self.wishes = wishes
         self.unheard: list[str] = []  # which buffers nobody wrote to, as of the last reading
         self._lock = threading.Lock()
-        self._taken: list[_Taken] = []
+        self._taken: list[Taken] = []
         self._arenas: dict[Any, Arena] = {}
+        self._harvests: dict[Any, Harvest] = {}
 
     @property
     def segments(self) -> list[Segment]:
@@ -84,9 +76,12 @@ class Recording:
         name, rate = device_facts(device)
         nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size)
         with self._lock:
+            arena = self._arenas.setdefault(device, Arena(device))
+            harvest = self._harvests.setdefault(device, Harvest(device))
+            harvest.step()
             segment = Segment(
                 label=asked.label,
-                data=self._arenas.setdefault(device, Arena(device)).take(nbytes),
+                data=arena.take(nbytes),
                 spec=spec,
                 backend=settled.name,
                 device_name=name,
@@ -99,7 +94,8 @@ class Recording:
             if spec.select:
                 _write_selection(segment.data, chosen)
             handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
-            self._taken.append(_Taken(segment, weakref.ref(handed)))
+            self._taken.append(Taken(segment, weakref.ref(handed), handed.ikp_notice))
+            harvest.add(self._taken[-1])
         prof = settled.backend.argument(replace(segment, data=handed))
         if prof is None:  # the language has said why
             self.forget(handed)
@@ -109,6 +105,8 @@ class Recording:
         """Leave out the segment whose kernel never ran."""
         with self._lock:
             self._taken = [each for each in self._taken if each.handed() is not handed]
+            for harvest in self._harvests.values():
+                harvest.forget(lambda each: each.handed() is not handed)
 
     def empty(self) -> None:
         """Wait for all kernels, and make what they recorded unsaid: buffers still held go on.
@@ -118,6 +116,8 @@ class Recording:
         with self._lock:
             wait(self.segments)  # of all: a kernel outlives what its launch was handed
             self._taken = [each for each in self._taken if each.handed() is not None]
+            for harvest in self._harvests.values():
+                harvest.forget(lambda each: each.handed() is not None)
             for each in self._taken:
                 each.heard |= written(each.segment)
                 each.segment.data.zero_()
@@ -135,29 +135,85 @@ class Recording:
             The trace, and what is wrong with the rest.
         """
         began = time.perf_counter()
-        sources, broken = [], None
-        silent = set()
         taken = tuple(self._taken)
         wait([each.segment for each in taken])
-        for each in taken:
-            source = _read_back(each.segment)
-            try:
-                launched = read_layout(source) is not None
-            except DecodeError as error:
-                broken = error
-                continue
-            sources.append(source)
-            if each.segment.enabled and not launched and not each.heard:
-                silent.add(source.label)
-        self.unheard = [_not_heard(silent)] if silent else []
+        reading = _Reading(taken)
         names = merge([each.names() for each in tuple(self.wishes.backends.values())])
-        copied = time.perf_counter()
-        trace = decode(sources, names, {**provenance(self.segments), **facts})
+        with progress(len(taken), "Decoding") as told:
+            trace = decode(reading, names, {**provenance(self.segments), **facts}, told)
+        self.unheard = [_not_heard(reading.silent)] if reading.silent else []
+        copied = reading.seconds
         costs = {
-            "copied_out_s": f"{copied - began:.4f}",
-            "decoded_s": f"{time.perf_counter() - copied:.4f}",
+            "copied_out_s": f"{copied:.4f}",
+            "decoded_s": f"{time.perf_counter() - began - copied:.4f}",
         }
-        return replace(trace, provenance={**trace.provenance, **costs}), broken
+        return replace(trace, provenance={**trace.provenance, **costs}), reading.broken
+
+
+_BYTES_AT_ONCE = 1 << 30
+_AT_ONCE = 256
+"""Launches read back together, so that waiting for a copy is shared by many."""
+
+
+class _Reading:
+    """Reads segments back as a decoder comes to them, and leaves out what can't be decoded."""
+
+    def __init__(self, taken: Sequence[Taken]) -> None:
+        self._taken = taken
+        self.broken: DecodeError | None = None
+        self.silent: set[str] = set()  # labels of buffers that no kernel wrote to
+        self.seconds = 0.0  # that reading took
+
+    def __iter__(self) -> Iterator[Source]:
+        for some in _groups(self._taken):
+            began = time.perf_counter()
+            sources = _sources(some)
+            self.seconds += time.perf_counter() - began
+            for each, source in zip(some, sources, strict=True):
+                if self._is_sound(each, source):
+                    yield source
+
+    def _is_sound(self, taken: Taken, source: Source) -> bool:
+        try:
+            launched = read_layout(source) is not None
+        except DecodeError as error:
+            self.broken = error
+            return False
+        if taken.segment.enabled and not launched and not taken.heard:
+            self.silent.add(source.label)
+        return True
+
+
+def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
+    """Yield segments in their order, so many together as may be copied out at once."""
+    group: list[Taken] = []
+    nbytes = 0
+    for each in taken:
+        nbytes += each.segment.nbytes
+        if group and (len(group) == _AT_ONCE or nbytes > _BYTES_AT_ONCE):
+            yield group
+            group, nbytes = [], each.segment.nbytes
+        group.append(each)
+    if group:
+        yield group
+
+
+def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
+    """Return what segments hold, in their order; those of GPUs are copied out, by device."""
+    found: dict[int, Source] = {}
+    there: dict[Any, list[Taken]] = {}
+    for each in taken:
+        data = each.segment.data  # first: another thread may be giving it back
+        if each.source is not None:
+            found[id(each)] = each.source
+        elif data.is_cuda:
+            there.setdefault(data.device, []).append(each)
+        else:
+            found[id(each)] = source_of(each.segment, data.numpy())
+    for some in there.values():
+        sources = waited(read_back([each.segment for each in some]))
+        found.update(zip(map(id, some), sources, strict=True))
+    return (found.pop(id(each)) for each in taken)
 
 
 def _not_heard(labels: Collection[str]) -> str:
@@ -225,24 +281,3 @@ def written(segment: Segment) -> bool:
     """Return whether a kernel has begun to record into the segment."""
     header = segment.data[:WORDS_AT].cpu().numpy()
     return bool(header.any())
-
-
-def _read_back(segment: Segment) -> Source:
-    """Copy what the kernel wrote to the host."""
-    data = segment.data
-    head = data[: abi.LAUNCH_HEADER_BYTES].cpu().numpy()
-    host = data.cpu().numpy() if head.any() else head
-    return Source(
-        label=segment.label,
-        data=host,
-        device=segment.device_name,
-        backend=segment.backend,
-        clock_rate_hz=segment.clock_rate_hz,
-        regions=segment.regions,
-        selected=segment.spec.select,
-        totals=segment.spec.totals,
-        selection=segment.selection if segment.spec.select else None,
-        clock=segment.spec.clock,
-        overflow=segment.spec.overflow,
-        rank=segment.rank,
-    )

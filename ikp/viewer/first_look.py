@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Final
 from ikp.errors import ExportError, UsageError
 
 if TYPE_CHECKING:
-    from ikp.exporters.perfetto.contents import Contents
     from ikp.exporters.perfetto.first_look import Shown
+    from ikp.exporters.perfetto.head import Head
 
 
 @dataclass(frozen=True, slots=True)
 class FirstLook:
-    """What the UI is told beside where the file is, and what the user is told of it."""
+    """What the UI is told beside where the file is, and what the user is told of it.
+
+    Of a trace of ours also how many ranges its launches have, and the number of the one it opens
+    on.
+    """
 
     query: dict[str, str] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
+    ranges: list[int] = field(default_factory=list)
+    launch: int | None = None
 
 
 def first_look(path: Path, launch: str | None = None) -> FirstLook:
@@ -30,22 +36,22 @@ def first_look(path: Path, launch: str | None = None) -> FirstLook:
         ExportError: the file is no trace that the UI shows.
         UsageError: there is no such launch, or the file doesn't tell of launches.
     """
-    from ikp.exporters.protobuf.split import DamagedError
+    from ikp.exporters.protobuf.damage import DamagedError
 
-    contents = None if _is_chrome(path) else _contents(path)
-    if contents is None:
+    head = None if _is_chrome(path) else _head(path)
+    if head is None:
         if launch is not None:
             raise UsageError(
                 f"--launch needs a trace that ikp wrote as .pftrace; {path} is another one."
             )
         return FirstLook()
     try:
-        return _at(contents, path, launch)
+        return _at(head, path, launch)
     except DamagedError as error:
         raise ExportError(f"{path} is damaged: {error}. Write or copy it again.") from error
 
 
-def _contents(path: Path) -> Contents | None:
+def _head(path: Path) -> Head | None:
     """Return what a trace of ours begins with; None if it is somebody else's."""
     from ikp.exporters.perfetto.reader import ForeignError, read_head
 
@@ -76,10 +82,10 @@ _ENOUGH: Final = 1 << 16
 _KEYS: Final = (b'"traceEvents"', b'"displayTimeUnit"', b'"otherData"', b'"ph"')
 
 
-def _at(contents: Contents, path: Path, launch: str | None) -> FirstLook:
-    from ikp.exporters.perfetto.first_look import query, shown
+def _at(head: Head, path: Path, launch: str | None) -> FirstLook:
+    from ikp.exporters.perfetto.first_look import query, ranges_of, shown
 
-    launches = shown(contents)
+    launches = shown(head)
     if not launches:
         if launch is not None:
             raise UsageError(f"{path} holds no launches, so not {launch!r} either.")
@@ -91,7 +97,7 @@ def _at(contents: Contents, path: Path, launch: str | None) -> FirstLook:
             f"It opens on launch {number} of {len(launches)}, {launches[number].row!r}. "
             f"For another: --launch NAME, or a number from 0 to {len(launches) - 1}."
         )
-    return FirstLook(query(contents, number), words)
+    return FirstLook(query(head, number), words, ranges_of(head), number)
 
 
 def _find(launches: list[Shown], wanted: str, path: Path) -> int:

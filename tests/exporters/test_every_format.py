@@ -138,5 +138,5 @@ def test_the_cases_are_what_they_say() -> None:
 
 
 def test_every_built_in_format_is_tested_here() -> None:
-    built_in = {"chrome", "csv", "hatchet", "parquet", "perfetto"}
+    built_in = {"chrome", "csv", "folded", "hatchet", "parquet", "perfetto", "speedscope"}
     assert set(plugins.names(plugins.EXPORTERS)) == built_in

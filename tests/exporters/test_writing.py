@@ -16,7 +16,16 @@ from ikp.exporters.files import DRAFT, replacing
 from tests.exporters.perfetto.examples import assert_same, warp
 
 TRACE = warp((0, 1))
-SUFFIXES = (".pftrace", ".json", ".json.gz", ".csv", ".parquet", ".hatchet")
+SUFFIXES = (
+    ".pftrace",
+    ".json",
+    ".json.gz",
+    ".csv",
+    ".parquet",
+    ".hatchet",
+    ".folded",
+    ".speedscope.json",
+)
 
 WRITER = """
 import sys

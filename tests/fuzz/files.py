@@ -5,22 +5,29 @@ from __future__ import annotations
 import tempfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TracePacket
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
 from ikp.core.trace import Trace
 from ikp.edit import add_args, concat
 from ikp.errors import ExportError
+from ikp.exporters.columns.pieces import JSON
 from ikp.exporters.files import faults
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto._schema import Packet
+from ikp.exporters.protobuf.damage import DamagedError
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
-from tests.exporters.perfetto.examples import warps
+from tests.exporters.perfetto.examples import inflated, warps
+from tests.exporters.perfetto.older import LAYOUT_2
+from tests.exporters.perfetto.taken_apart import Section, put_together, take_apart
 from tests.fuzz import segments
 from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
 from tests.totals import gemm
@@ -35,7 +42,7 @@ class Subject:
 
     trace: Trace
     content: bytes
-    packets: bytes
+    packets: bytes  # what is in the file, where it is read from that
 
 
 @cache
@@ -59,13 +66,21 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(_subject(trace) for trace in traces)
 
 
+@cache
+def older() -> tuple[Subject, ...]:
+    """Return files without columns, which are read from their packets."""
+    return tuple(
+        Subject(PerfettoExporter().read(path), path.read_bytes(), inflated(path))
+        for path in (
+            LAYOUT_2 / f"{name}.bin" for name in ("overlapping", "arguments", "totals", "joined")
+        )
+    )
+
+
 def _subject(trace: Trace) -> Subject:
     path = _folder() / "made.pftrace"
     PerfettoExporter().write(trace, path, force=True)
-    content = path.read_bytes()
-    outer = TraceMessage.FromString(content)
-    packets = b"".join(zlib.decompress(one.compressed_packets) for one in outer.packet)
-    return Subject(PerfettoExporter().read(path), content, packets)
+    return Subject(PerfettoExporter().read(path), path.read_bytes(), b"")
 
 
 def in_the_file(subject: Subject, random: Random) -> bytes:
@@ -122,7 +137,7 @@ def _swap(packets: list[TracePacket], random: Random) -> None:
 
 
 def _splice(packets: list[TracePacket], random: Random) -> None:
-    others = TraceMessage.FromString(random.choice(subjects()).packets).packet
+    others = TraceMessage.FromString(random.choice(older()).packets).packet
     first = random.randrange(len(others))
     packets[random.randrange(len(packets)) :] = others[first : first + random.randrange(1, 9)]
 
@@ -182,7 +197,74 @@ def _reply(argument: DebugAnnotation, random: Random) -> None:
     random.choice(replies)()
 
 
+def in_the_columns(subject: Subject, random: Random) -> bytes:
+    """Damage what the checksums of columns are made of."""
+    sections = take_apart(subject.content)
+    for _ in range(how_many(random)):
+        change = random.choice((_renumber, _renumber, _retell, _retell, _unlist, _reorder))
+        with suppress(DamagedError):  # what an earlier change has left can't be read any more
+            change(sections, random)
+    return put_together(sections)
+
+
+def _renumber(sections: list[Section], random: Random) -> None:
+    """Let a column hold something else."""
+    section = random.choice(sections)
+    name = random.choice([*section.pieces, "x"])
+    if name not in section.pieces:
+        return
+    if section.pieces[name][0].type == JSON:
+        section.put_json(name, _retold(section.json(name), random))
+        return
+    values = section.numbers(name).astype(np.int64)
+    if len(values):
+        values[random.randrange(len(values))] = random.choice(NUMBERS)
+    section.put(name, values[: random.choice((None, None, -1))])
+
+
+def _retell(sections: list[Section], random: Random) -> None:
+    """Let a chunk's head tell something else."""
+    section = random.choice(sections)
+    if random.random() < 0.5 or not section.pieces:
+        section.about = _retold(section.about, random)
+        return
+    name = random.choice(list(section.pieces))
+    piece, content = section.pieces[name]
+    field = random.choice(("rows", "type", "steps", "value", "size", "crc"))
+    values = {"type": ("", "u1", "i8", JSON, "f4"), "steps": (True, False)}.get(field, NUMBERS)
+    section.pieces[name] = (replace(piece, **{field: random.choice(values)}), content)
+
+
+def _retold(value: Any, random: Random) -> Any:
+    """Return plain values with one of them changed."""
+    if isinstance(value, dict) and value:
+        key = random.choice(list(value))
+        return {**value, key: _retold(value[key], random)}
+    if isinstance(value, list) and value and random.random() < 0.9:
+        at = random.randrange(len(value))
+        return [*value[:at], _retold(value[at], random), *value[at + 1 :]]
+    return random.choice((*NUMBERS, -1, 0.5, "", "x", None, True, [], {}, [1, 2]))
+
+
+def _unlist(sections: list[Section], random: Random) -> None:
+    """Take a column away."""
+    pieces = random.choice(sections).pieces
+    if pieces:
+        del pieces[random.choice(list(pieces))]
+
+
+def _reorder(sections: list[Section], random: Random) -> None:
+    """Leave a section out, or put one in once more, or somebody else's."""
+    others = take_apart(random.choice(subjects()).content)
+    at = random.randrange(len(sections))
+    new = random.choice(([], [sections[at]] * 2, [random.choice(others)]))
+    if len(sections) + len(new) > 1:
+        sections[at : at + 1] = new
+
+
 KINDS = (in_the_file, in_the_packets, in_the_packets, of_other_messages, of_other_messages)
+"""Of files without columns."""
+KINDS_OF_COLUMNS = (in_the_file, in_the_columns, in_the_columns)
 
 
 def attempt(random: Random) -> str:
@@ -195,15 +277,16 @@ def attempt(random: Random) -> str:
     Raises:
         Exception: the reader's own fault.
     """
-    subject = random.choice(subjects())
-    make = random.choice(KINDS)
+    has_columns = random.random() < 0.5
+    subject = random.choice(subjects() if has_columns else older())
+    make = random.choice(KINDS_OF_COLUMNS if has_columns else KINDS)
     path = _folder() / "mutated.pftrace"
     path.write_bytes(make(subject, random))
     try:
         trace = PerfettoExporter().read(path)
     except ExportError as error:
         return "refused" if str(path) in str(error) else "silent"
-    assert not faults(trace)
+    assert not (found := faults(trace)), found
     if _counts(trace) == _counts(subject.trace):
         return "same"
     return "silent" if make is in_the_file else "forged"

@@ -150,3 +150,23 @@ def test_a_cache_that_can_not_be_written_is_told(
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file"))
     assert kept_code.keep(patched("matmul"), "matmul", "").startswith("not kept: ")
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul TMA", "attention"])
+def test_a_summary_of_patched_code_says_what_the_marks_say(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ikp.analysis.explain.activity import Activity, of_region
+    from ikp.inspection._images import images
+    from ikp.inspection.summary_of_code import code_facts
+
+    made = patched(name)
+    (image,) = images(kept(made, name, monkeypatch, tmp_path))
+    (facts,) = code_facts(image).values()
+    assert facts.all_products and {*facts.ranges} <= {*made.names}
+    for each, found in facts.ranges.items():
+        marked = of_region(each, None, frozenset()).activity
+        if found.activity and marked is not Activity.AROUND:  # what is left in a loop computes
+            assert found.activity == marked.value, each
+        if each.startswith("wgmma x"):
+            assert found.flop is not None and found.flop % (2 * 64 * 64 * 16 // 4) == 0

@@ -35,8 +35,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "analysis": ("core",),
     "calibration": ("core", "session"),
     "trace": ("core", "registry", "plugins", "analysis", "viewer"),
+    "many": ("core", "analysis", "exporters.parquet_dataset", "trace"),
     "profiling": (
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
+        "inspection",
     ),
     "backends": ("core", "machine", "session", "targets", "unedited", "verbs"),
     "backends.driver": (
@@ -51,17 +53,20 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.protobuf": (),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),
-    "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf"),
+    "exporters.columns": ("core", "exporters.protobuf"),
+    "exporters.perfetto": (*EVERY_FORMAT, "exporters.protobuf", "exporters.columns"),
     "exporters.chrome": EVERY_FORMAT,
+    "exporters.flame": EVERY_FORMAT,
     "exporters.hatchet": EVERY_FORMAT,
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
+    "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
     "inspection": ("core", "machine", "targets", "registry", "plugins"),
-    "viewer": ("core", "exporters.perfetto", "exporters.protobuf"),
+    "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (
         *("core", "registry", "plugins", "session", "profiling", "edit", "analysis", "calibration"),
-        *("exporters", "inspection", "viewer", "running", "trace"),
+        *("exporters", "inspection", "viewer", "running", "trace", "many"),
     ),
     "__main__": ("cli",),
 }
@@ -82,6 +87,8 @@ AT_THE_TOP_ONLY_IN = {
     "cutlass": "backends.cute",
     "pandas": None,
     "pyarrow": None,
+    "ddsketch": None,
+    "distributed": None,
     "rich": None,
     "stevedore": None,
     "torch": None,
@@ -252,7 +259,8 @@ def modules_loaded_by(code: str) -> set[str]:
 
 
 def test_writing_a_pftrace_loads_nothing_that_reads_one() -> None:
-    reading = {"reader", "contents", "_rebuild", "_evidence", "_inflate", "first_look"}
+    reading = {"reader", "older_reader", "contents", "_rebuild", "_evidence", "_inflate"}
+    reading |= {"column_file", "first_look", "head", "salvage", "_walk", "_seals"}
     rooms = {f"ikp.exporters.perfetto.{each}" for each in reading} | {
         "ikp.exporters.protobuf.split"
     }
@@ -272,6 +280,7 @@ def test_help_loads_only_the_command_line() -> None:
 
 NOT_FOR_A_SESSION = (
     *("ikp.exporters.chrome", "ikp.exporters.hatchet", "ikp.exporters.csv_file"),
+    "ikp.exporters.flame",
     *("ikp.exporters.parquet_file", "ikp.exporters.perfetto.reader"),
     *("ikp.backends.triton.amd", "ikp.backends.triton.unedited", "ikp.backends.cute"),
     *("ikp.analysis", "ikp.calibration", "ikp.cli", "ikp.edit", "ikp.inspection", "ikp.viewer"),

@@ -15,7 +15,15 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import EVERYTHING, Spec, select
 from ikp.errors import UsageError
 from ikp.session import memory
-from ikp.session.memory import DEFAULT_BYTES, MOST_BYTES, RECORDS, SHARE, inferred, slots_of
+from ikp.session.memory import (
+    DEFAULT_BYTES,
+    MOST_BYTES,
+    RECORDS,
+    SHARE,
+    SMALL,
+    inferred,
+    slots_of,
+)
 from tests.host import Host
 
 SPEC = Spec()
@@ -38,13 +46,17 @@ def test_each_warp_of_a_known_launch_has_room(spec: Spec) -> None:
 
 
 @given(st.sampled_from(SPECS), st.integers(0, 1 << 40), st.none() | st.integers(0, 1 << 40))
-def test_a_size_is_the_default_or_what_bounds_leave_of_more(
+def test_a_size_is_the_default_or_less_with_room_or_what_bounds_leave_of_more(
     spec: Spec, slots: int, free: int | None
 ) -> None:
     size = inferred(spec, slots, lambda: free)
-    default = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
-    assert default <= size <= MOST_BYTES
-    assert size == default or free is None or size <= free // SHARE
+    mode = "totals" if spec.totals else "timeline"
+    default = DEFAULT_BYTES[mode]
+    assert size <= MOST_BYTES
+    assert size <= default or free is None or size <= free // SHARE
+    if size < default:
+        fits = (size - abi.LAUNCH_HEADER_BYTES) // slots
+        assert abi.slot_capacity(fits, spec.overflow, spec.clock) == SMALL[mode]
 
 
 def test_of_little_memory_an_eighth_is_taken_but_the_default_always() -> None:
@@ -58,7 +70,8 @@ def test_the_device_is_not_asked_where_the_default_will_do() -> None:
     def ask() -> int:
         raise AssertionError
 
-    assert inferred(SPEC, 100, ask) == DEFAULT_BYTES["timeline"]
+    assert inferred(SPEC, 0, ask) == inferred(SPEC, 1000, ask) == DEFAULT_BYTES["timeline"]
+    assert inferred(SPEC, 24, ask) < DEFAULT_BYTES["timeline"] // 8
 
 
 @pytest.mark.parametrize(

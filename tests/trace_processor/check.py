@@ -146,7 +146,6 @@ def _block_facts(trace: Trace, slots: list[int], start: int) -> dict[str, Any]:
         kept, attempted = int(table.kept[slot]), int(table.attempted[slot])
         warp: dict[str, Any] = {
             "warp": int(table.warp[slot]),
-            "slot": slot,
             "start_offset_ns": int(table.start_ns[slot]) - start,
             "end_offset_ns": int(table.end_ns[slot]) - start,
             "kept": kept,
@@ -164,7 +163,7 @@ def _check_launches(found: Found, trace: Trace) -> None:
     wanted = []
     for number, launch in enumerate(trace.launches):
         start, end = _extent(trace, number)
-        evidence = _known(launch) | {"dropped": launch.dropped, "provenance": trace.provenance}
+        evidence = _known(launch) | {"dropped": launch.dropped}
         wanted.append((number, launch.label, start, end - start, _flat(evidence)))
         if launch.dropped > 0:
             wanted.append((number, f"{launch.dropped} records dropped", end, 0, {}))
@@ -184,6 +183,8 @@ def _check_launches(found: Found, trace: Trace) -> None:
     }
     of_file = facts[summary["id"][0]]
     _equal("sizes in the summary", {name: of_file[f"debug.{name}"] for name in sizes}, sizes)
+    told = {key: of_file[key] for key in of_file if key.startswith("debug.provenance")}
+    _equal("provenance", told, _flat({"provenance": trace.provenance}))
 
 
 def _check_overview(found: Found, facts: defaultdict[int, dict[str, Any]], trace: Trace) -> None:

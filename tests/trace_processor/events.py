@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.trace import Trace
-from tests.trace_processor.found import Found
+from tests.trace_processor.found import BLOCKS, Found
 from tests.trace_processor.nesting import MOST_NESTED, depths, parents
 from tests.trace_processor.query import Column
 from tests.trace_processor.totals import events_of
@@ -48,9 +50,8 @@ def check_events(found: Found, trace: Trace) -> Column:
 def _found_rows(found: Found, slices: dict[str, Column], trace: Trace) -> dict[str, Column]:
     payload, kinds = found.numbers("payload", slices)
     types = np.array([KINDS.get(kind, PayloadType.NONE) for kind in kinds.tolist()], np.int64)
-    block = found.integers("block", slices, -1)
     return {
-        "slot": _slots(slices["launch"], block, slices["warp"], trace),
+        "slot": _slots(found, slices, trace),
         "start": slices["ts"],
         "duration": slices["dur"],
         "name": _numbered(slices["name"], trace),
@@ -85,13 +86,36 @@ def _wanted_rows(trace: Trace) -> dict[str, Column]:
     }
 
 
-def _slots(launch: Column, block: Column, warp: Column, trace: Trace) -> Column:
-    """Return the slot that each event claims to be of."""
-    slots = trace.slots
-    keys = zip(slots.launch.tolist(), slots.block.tolist(), slots.warp.tolist(), strict=True)
-    known = {key: i for i, key in enumerate(keys)}
-    claimed = zip(launch.tolist(), block.tolist(), warp.tolist(), strict=True)
-    return np.array([known.get(key, -1) for key in claimed], np.int64)
+def _slots(found: Found, slices: dict[str, Column], trace: Trace) -> Column:
+    """Return the slot that each event is of: one of its lane and warp that has one at its time.
+
+    Of slots that follow each other there, what has no duration and lies between them is first of
+    the earlier ones.
+    """
+    left: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    events = trace.events
+    places = list(zip(*_places(found, trace), strict=True))
+    rows = (events.slot.tolist(), events.start_ns.tolist(), events.end_ns.tolist())
+    for slot, start, end in zip(*rows, strict=True):
+        left[*places[slot], start, end - start].append(slot)
+    names = ("launch", "sm", "lane", "warp", "ts", "dur")
+    result = np.full(len(slices["id"]), -1, np.int64)
+    keys = list(zip(*(slices[name].tolist() for name in names), strict=True))
+    for row in np.argsort(slices["id"]).tolist():
+        if left[keys[row]]:
+            result[row] = left[keys[row]].pop(0)
+    return result
+
+
+def _places(found: Found, trace: Trace) -> list[list[int]]:
+    """Return launch, SM, lane and warp of each slot; its lane is that of its block's slice."""
+    blocks, slots = found.with_role(BLOCKS), trace.slots
+    numbers = found.integers("block", blocks, -1)
+    keys = zip(blocks["launch"].tolist(), numbers.tolist(), blocks["sm"].tolist(), strict=True)
+    lanes = dict(zip(keys, blocks["lane"].tolist(), strict=True))
+    of_slots = zip(slots.launch.tolist(), slots.block.tolist(), slots.sm.tolist(), strict=True)
+    lane = [lanes.get(key, -1) for key in of_slots]
+    return [slots.launch.tolist(), slots.sm.tolist(), lane, slots.warp.tolist()]
 
 
 def _numbered(names: Column, trace: Trace) -> Column:

@@ -5,6 +5,7 @@ Importing this package loads nothing of CuTe.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ikp.core.segment import Segment
@@ -62,6 +63,13 @@ class CuteBackend:
         from ikp.backends.cute._image import image
 
         return image(kernel)
+
+    @staticmethod
+    def loaded_images() -> Iterator[Image]:
+        """Yield the machine code that CuTe was told to keep: nobody else sees what it loads."""
+        from ikp.backends.cute._image import kept_images
+
+        return kept_images()
 
     @staticmethod
     def mark(kernel: Any, *_: object, **__: object) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from ikp.errors import InspectError
@@ -22,3 +25,18 @@ def image(kernel: Any) -> Image | None:
             "cute.compile[cute.KeepPTX, cute.KeepCUBIN](...), or set CUTE_DSL_KEEP=ptx,cubin."
         )
     return Image(bytes(kernel.__cubin__), str(kernel.__ptx__ or ""), "a compiled CuTe kernel")
+
+
+def kept_images() -> Iterator[Image]:
+    """Yield the machine code that CuTe was told to keep, with its text, the latest first.
+
+    Where ``CUTE_DSL_KEEP`` names cubin and ptx, CuTe writes both into ``CUTE_DSL_DUMP_DIR``, or the
+    working directory.
+    """
+    if not {"cubin", "ptx"} <= {*os.environ.get("CUTE_DSL_KEEP", "").split(",")}:
+        return
+    folder = Path(os.environ.get("CUTE_DSL_DUMP_DIR") or ".")
+    files = (path for path in folder.glob("*.cubin") if path.with_suffix(".ptx").exists())
+    for path in sorted(files, key=lambda path: -path.stat().st_mtime):
+        ptx = path.with_suffix(".ptx").read_text(encoding="utf-8", errors="replace")
+        yield Image(path.read_bytes(), ptx, str(path))

@@ -5,7 +5,7 @@ Importing this package loads nothing of Triton: ``ikp run`` waits for the progra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ikp.core.abi import Language as Written
@@ -94,6 +94,14 @@ class TritonBackend:
         from ikp.backends.triton._image import image
 
         return image(kernel)
+
+    @staticmethod
+    def loaded_images() -> Iterator[Image]:
+        """Yield the machine code of the kernels with records that were loaded, the latest first."""
+        from ikp.backends.triton._hooks import loaded_code
+        from ikp.backends.triton._image import at
+
+        return map(at, loaded_code())
 
     @staticmethod
     def mark(

@@ -188,6 +188,13 @@ def loaded_names() -> dict[int, str]:
     return merge(_names_in(path) for path in tuple(_loaded))
 
 
+def loaded_code() -> list[Path]:
+    """Return the machine code beside the texts of loaded kernels with marks, if it is there."""
+    texts = [path for path in tuple(_loaded) if path.suffix == ".ptx" and _names_in(path)]
+    found = (path.with_suffix(".cubin") for path in texts)
+    return sorted(path for path in found if path.exists())
+
+
 def names_in_code(text: str) -> dict[int, str]:
     """Return the regions that marks in ``text`` name, by id."""
     import json

@@ -44,3 +44,9 @@ def image(kernel: Any) -> Image | None:
         ptx = code.with_suffix(".ptx").read_text(encoding="utf-8")
         return Image(code.read_bytes(), ptx, str(code))
     return Image(bytes(asm["cubin"]), str(asm.get("ptx", "")), str(name))
+
+
+def at(path: Path) -> Image:
+    """Return the machine code in a file of Triton's cache, whose PTX lies beside it."""
+    ptx = path.with_suffix(".ptx").read_text(encoding="utf-8", errors="replace")
+    return Image(path.read_bytes(), ptx, str(path))

@@ -8,26 +8,25 @@ over all anchors keeps a step's error small even where a kernel lives for micros
 is not constant: a GPU that wakes up, or meets its power limit, changes its clock within a launch
 (1.5 to 1.3 GHz within 225 us was seen on an H200). So each SM's line is then bent through its
 anchors, averaged over windows long enough that a step's error stays below a tenth of a percent.
+
+Many launches are fitted at once, each by itself: thousands of small ones would cost far more in
+calls than in arithmetic.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.decoding._bends import Bends, bend
+from ikp.core.decoding._ragged import Floats, Ints, Sorted, extremes, medians
 from ikp.core.trace import ClockFit
 
 _MAX_NS = 2.0**62
 _STEP_NS = 32.0
 """Step of the timer of an H200, taken where there are too few anchors to see it."""
-_WINDOW_NS = 20_000.0
-"""Anchors of an SM closer together than this are one knot: 32 ns of 20 us is 0.16 %."""
-_MAX_KNOTS = 256
-"""Knots per SM at most; a longer launch has longer windows."""
-_REACH = 0.4
-"""Of the stride between SMs on the axis of knots, what each has on either side: less than half."""
 _OUTLIER_MADS = 6.0
 """An anchor further than this many median deviations from the line does not shape the rate."""
 _TORN_SPANS = 2.0
@@ -40,233 +39,256 @@ _PLAUSIBLE_HZ = (1e7, 2e10)
 
 
 @dataclass(frozen=True, slots=True)
-class Anchors:
-    """Pairs of (ns, ticks) read together on an SM; three arrays of equal length."""
+class Sms:
+    """The SMs that launches ran on, one row for each of each launch, sorted."""
 
-    sm: NDArray[np.int64]
-    ns: NDArray[np.int64]
-    ticks: NDArray[np.int64]
+    launch: Ints
+    sm: Ints
+    launches: int
+
+    @classmethod
+    def of(cls, launch: Ints, sm: Ints, launches: int) -> tuple[Sms, Ints]:
+        """Return them, and in which row each of the given pairs is."""
+        key, row = np.unique(launch << _SM_BITS | sm, return_inverse=True)
+        return cls(key >> _SM_BITS, key & ((1 << _SM_BITS) - 1), launches), row.reshape(-1)
+
+    def __len__(self) -> int:
+        return len(self.sm)
+
+
+_SM_BITS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """``ns_zero + offset[sm] + ns_per_tick * elapsed + bend``, elapsed since ``tick_zero[sm]``.
+class Anchors:
+    """Pairs of (ns, ticks) read together on an SM; three arrays of equal length."""
 
-    The bend is interpolated between knots. ``stride`` keeps the SMs' knots apart on one axis.
-    """
+    row: Ints  # in Sms
+    ns: Ints
+    ticks: Ints
 
-    fit: ClockFit
-    ns_zero: int
-    tick_zero: NDArray[np.int64]  # by SM
-    offset: NDArray[np.float64]  # by SM, ns
-    knot: NDArray[np.float64]  # elapsed ticks + stride * sm, ascending
-    bend: NDArray[np.float64]  # ns, by knot
-    stride: float
-    torn: int = 0  # anchors left out
 
-    def to_ns(self, sm: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Place ticks of an SM on the axis, rounded to ns; keeps the order within an SM."""
-        elapsed = (ticks - self.tick_zero[sm]).astype(np.float64)
-        placed = self.place(sm, elapsed)
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """``ns_zero + offset[sm] + ns_per_tick * elapsed + bend``, elapsed since ``tick_zero[sm]``."""
+
+    sms: Sms
+    fits: list[ClockFit]  # by launch
+    ns_zero: Ints  # by launch
+    rate: Floats  # by launch
+    tick_zero: Ints  # by row of sms
+    offset: Floats  # by row of sms, ns
+    bends: Bends
+    torn: Ints  # by launch: anchors left out
+
+    def lines(self, row: Ints) -> Lines:
+        """Return the lines of the SMs in some rows."""
+        one = len(self.rate) == 1
+        launch = None if one else self.sms.launch[row]
+        return Lines(
+            self.ns_zero[0] if launch is None else self.ns_zero[launch],
+            self.rate[0] if launch is None else self.rate[launch],
+            self.offset[row],
+            self.bends.side[row],
+            launch,
+            self.bends,
+        )
+
+    def to_ns(self, row: Ints, ticks: Ints) -> Ints:
+        """Place ticks of SMs on the axis, rounded to ns; keeps the order within an SM."""
+        return self.lines(row).to_ns(ticks - self.tick_zero[row])
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The bent lines on which some ticks lie, one for each of them."""
+
+    ns_zero: Ints | np.int64
+    rate: Floats | np.float64
+    offset: Floats
+    side: Floats
+    launch: Ints | None
+    bends: Bends
+
+    def to_ns(self, elapsed: Ints) -> Ints:
+        """Place ticks since ``tick_zero`` on the axis."""
+        placed = self.place(elapsed.astype(np.float64))
         np.rint(np.clip(placed, -_MAX_NS, _MAX_NS, out=placed), out=placed)
-        return placed.astype(np.int64) + self.ns_zero
+        out = placed.astype(np.int64)
+        out += self.ns_zero
+        return out
 
-    def place(self, sm: NDArray[np.int64], elapsed: NDArray[np.float64]) -> NDArray[np.float64]:
+    def place(self, elapsed: Floats) -> Floats:
         """Return ns since ``ns_zero`` of ticks since ``tick_zero``."""
-        placed = elapsed * self.fit.ns_per_tick
-        placed += self.offset[sm]
-        if self.bend.any():
-            reach = _REACH * self.stride
-            at = np.clip(elapsed, -reach, reach) + self.stride * sm
-            placed += np.interp(at, self.knot, self.bend)
+        placed = elapsed * self.rate
+        placed += self.offset
+        self.bends.add(placed, elapsed, self.side, self.launch)
         return placed
+
+
+@dataclass(frozen=True, slots=True)
+class _Straight:
+    """A straight line per SM, of which those of a launch have one rate."""
+
+    rate: Floats  # by launch
+    fitted: NDArray[np.bool_]  # by launch
+    offset: Floats  # by row of sms
 
 
 @dataclass(frozen=True, slots=True)
 class _Points:
     """Anchors near zero, where float64 is exact to far below a nanosecond."""
 
-    sm: NDArray[np.int64]
-    ns: NDArray[np.float64]
-    ticks: NDArray[np.float64]
-    sms: int  # that there may be
+    row: Ints
+    launch: Ints
+    ns: Floats
+    ticks: Floats
+    sms: Sms
 
     def only(self, chosen: NDArray[np.bool_]) -> _Points:
         """Return some of them."""
-        return _Points(self.sm[chosen], self.ns[chosen], self.ticks[chosen], self.sms)
+        if chosen.all():
+            return self
+        return _Points(
+            self.row[chosen], self.launch[chosen], self.ns[chosen], self.ticks[chosen], self.sms
+        )
 
 
-def fit_axis(anchors: Anchors, nominal_hz: float) -> Axis:
-    """Fit the axis of one launch.
+def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
+    """Fit the axis of each launch.
 
-    ``nominal_hz`` is the advertised clock, used only where no SM has two anchors far enough apart.
+    Args:
+        anchors: of all launches.
+        sms: the SMs that they ran on.
+        nominal_hz: the advertised clock of each launch's device, used only where no SM has two
+            anchors far enough apart.
     """
-    ns_zero, tick_zero = _zeros(anchors)
+    launch = sms.launch[anchors.row]
+    in_time = Sorted(launch, anchors.ns, sms.launches)
+    order = np.lexsort((anchors.ticks, anchors.row))
+    by_sm = Sorted(anchors.row, anchors.ticks, len(sms), order)
+    # Medians, which a wild anchor can't move. Near them, float64 is exact to far below 1 ns.
+    ns_zero = in_time.pick(in_time.count // 2).astype(np.int64)
+    tick_zero = by_sm.pick((by_sm.count - 1) // 2).astype(np.int64)
     points = _Points(
-        anchors.sm,
-        (anchors.ns - ns_zero).astype(np.float64),
-        (anchors.ticks - tick_zero[anchors.sm]).astype(np.float64),
-        len(tick_zero),
+        anchors.row,
+        launch,
+        (anchors.ns - ns_zero[launch]).astype(np.float64),
+        (anchors.ticks - tick_zero[anchors.row]).astype(np.float64),
+        sms,
     )
-    rate, source, offset = _line(points, _timer_step(anchors.ns), nominal_hz)
-    residual = points.ns - rate * points.ticks - offset[points.sm]
-    sound = _sound(points.ns, residual)
+    lines = _fit_lines(points, by_sm, order, _timer_steps(in_time), nominal_hz)
+    residual = points.ns - lines.rate[launch] * points.ticks - lines.offset[anchors.row]
+    sound = _sound(points, residual)
     points = points.only(sound)
-    stride = 4.0 * (np.abs(points.ticks).max(initial=0.0) + 1.0)
-    knot, bend, spread, windows = _bends(points, residual[sound], rate, stride)
-    axis = Axis(ClockFit("cycles", rate, source), ns_zero, tick_zero, offset, knot, bend, stride)
+    bends, spread, windows = bend(sms, points.row, points.ticks, residual[sound], lines.rate)
+    torn = np.bincount(launch[~sound], minlength=sms.launches)
+    axes = Axes(sms, [], ns_zero, lines.rate, tick_zero, lines.offset, bends, torn)
+    error = points.ns - axes.lines(points.row).place(points.ticks)
+    axes.fits.extend(_fits(lines, points.launch, error, windows, spread))
+    return axes
 
-    error = points.ns - axis.place(points.sm, points.ticks)
+
+def _fits(
+    lines: _Straight, launch: Ints, error: Floats, windows: Ints, spread: Floats
+) -> list[ClockFit]:
+    """Say how well each launch's axis goes through its anchors."""
+    launches = len(lines.rate)
+    count = np.bincount(launch, minlength=launches)
+    some = np.maximum(count, 1)
+    mean = np.bincount(launch, error, launches) / some
+    deviation = np.sqrt(np.bincount(launch, (error - mean[launch]) ** 2, launches) / some)
+    least, most = extremes(launch, error, launches)
     # What is fitted: where each window of anchors lies, and the rate within windows. Of as many
     # anchors, each lies on the fit, however wrong it is.
-    spare = len(error) - windows - (source == "fitted")
-    fit = ClockFit(
-        kind="cycles",
-        ns_per_tick=rate,
-        rate=source,
-        anchors=len(error),
-        residual_sd_ns=float(error.std()) if spare > 0 else None,
-        residual_max_ns=float(np.abs(error).max()) if spare > 0 else None,
-        rate_spread=spread,
+    spare = count - windows - lines.fitted
+    columns = (
+        *(lines.rate.tolist(), lines.fitted.tolist(), count.tolist(), deviation.tolist()),
+        *(np.maximum(-least, most).tolist(), spread.tolist(), (spare > 0).tolist()),
     )
-    return replace(axis, fit=fit, torn=int(np.count_nonzero(~sound)))
+    return [
+        ClockFit(
+            kind="cycles",
+            ns_per_tick=rate,
+            rate="fitted" if fitted else "nominal",
+            anchors=anchors,
+            residual_sd_ns=sd if known else None,
+            residual_max_ns=far if known else None,
+            rate_spread=change,
+        )
+        for rate, fitted, anchors, sd, far, change, known in zip(*columns, strict=True)
+    ]
 
 
-def _zeros(anchors: Anchors) -> tuple[int, NDArray[np.int64]]:
-    """Return where to count ns and each SM's ticks from: medians, which a wild anchor can't move.
-
-    Near them, float64 is exact to far below a nanosecond.
-    """
-    if not len(anchors.ns):
-        return 0, np.zeros(0, np.int64)
-    order = np.lexsort((anchors.ticks, anchors.sm))
-    count = np.bincount(anchors.sm)
-    middle = np.cumsum(count) - count + (count - 1) // 2
-    tick_zero = anchors.ticks[order][np.maximum(middle, 0)]
-    return int(np.partition(anchors.ns, len(anchors.ns) // 2)[len(anchors.ns) // 2]), tick_zero
-
-
-def _timer_step(ns: NDArray[np.int64]) -> float:
-    """Return the step in which the timer moves, as far as its values show it."""
-    seen = np.unique(ns)
-    step = float(np.gcd.reduce(np.diff(seen))) if len(seen) > 1 else _STEP_NS
-    return step if len(seen) > 3 else min(step, _STEP_NS)
+def _timer_steps(in_time: Sorted) -> Floats:
+    """Return the step in which each launch's timer moves, as far as its values show it."""
+    there = in_time.count > 0
+    steps, seen = np.full(len(there), _STEP_NS), there.astype(np.int64)
+    if there.any():
+        gaps = np.diff(in_time.values, prepend=in_time.values[:1]).astype(np.int64)
+        gaps[in_time.first[there]] = 0
+        steps[there] = np.gcd.reduceat(gaps, in_time.first[there])
+        seen[there] += np.add.reduceat(gaps > 0, in_time.first[there], dtype=np.int64)
+    steps[seen < 2] = _STEP_NS
+    return np.where(seen > 3, steps, np.minimum(steps, _STEP_NS))
 
 
-def _sound(ns: NDArray[np.float64], residual: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _sound(points: _Points, residual: Floats) -> NDArray[np.bool_]:
     """Tell which anchors lie where a clock that changes its rate can have put them."""
-    if not len(ns):
-        return np.zeros(0, bool)
-    span = 1000.0 + float(np.percentile(np.abs(ns), 95))
-    return np.asarray(np.abs(residual) <= _TORN_SPANS * span)
+    most = Sorted(points.launch, np.abs(points.ns), points.sms.launches).percentiles(0.95)
+    span = 1000.0 + most
+    return np.asarray(np.abs(residual) <= _TORN_SPANS * span[points.launch])
 
 
-def _line(
-    points: _Points, step: float, nominal_hz: float
-) -> tuple[float, str, NDArray[np.float64]]:
-    """Return one rate for all SMs, where it comes from, and each SM's offset."""
-    rate = _median_slope(points) or 1e9 / nominal_hz
-    distance = points.ns - rate * points.ticks
-    distance = np.abs(distance - _medians(points.sm, distance, points.sms)[points.sm])
-    far = _OUTLIER_MADS * float(np.median(distance)) if len(distance) else 0.0
-    rate, source = _rate(points.only(distance <= max(far, 1.0)), step, nominal_hz)
-    return rate, source, _medians(points.sm, points.ns - rate * points.ticks, points.sms)
+def _fit_lines(
+    points: _Points, by_sm: Sorted, order: Ints, step: Floats, nominal_hz: Floats
+) -> _Straight:
+    """Return one rate for all SMs of a launch, where it comes from, and each SM's offset."""
+    slope = _median_slopes(points, by_sm, order)
+    with np.errstate(divide="ignore"):
+        nominal = 1e9 / nominal_hz
+    rate = np.where(slope > 0, slope, nominal)
+    distance = points.ns - rate[points.launch] * points.ticks
+    distance = np.abs(distance - medians(points.row, distance, len(points.sms))[points.row])
+    far = _OUTLIER_MADS * medians(points.launch, distance, points.sms.launches)
+    near = points.only(distance <= np.maximum(far, 1.0)[points.launch])
+    rate, fitted = _rates(near, step, nominal)
+    distance = points.ns - rate[points.launch] * points.ticks
+    return _Straight(rate, fitted, medians(points.row, distance, len(points.sms)))
 
 
-def _median_slope(points: _Points) -> float:
-    """Return the median slope between anchors half an SM's lot apart; 0 where there is none.
+def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
+    """Return each launch's median slope between anchors half an SM's lot apart; 0 where none is.
 
     Least squares would follow a single wild anchor anywhere.
     """
-    order = np.lexsort((points.ticks, points.sm))
-    sm, ns, ticks = points.sm[order], points.ns[order], points.ticks[order]
-    count = np.bincount(sm)
-    left = np.flatnonzero(np.arange(len(sm)) - (np.cumsum(count) - count)[sm] < (count // 2)[sm])
-    right = left + ((count + 1) // 2)[sm[left]]
-    apart = ticks[right] - ticks[left]
-    slopes = (ns[right] - ns[left])[apart > 0] / apart[apart > 0]
-    return max(0.0, float(np.median(slopes))) if len(slopes) else 0.0
+    ns, ticks = points.ns[order], points.ticks[order]
+    count = np.repeat(by_sm.count, by_sm.count)
+    left = np.flatnonzero(by_sm.ranks() < count // 2)
+    right = left + (count[left] + 1) // 2
+    run = ticks[right] - ticks[left]
+    apart = run > 0
+    slopes = (ns[right] - ns[left])[apart] / run[apart]
+    launch = points.launch[order][left][apart]
+    return np.maximum(0.0, medians(launch, slopes, points.sms.launches))
 
 
-def _rate(points: _Points, step: float, nominal_hz: float) -> tuple[float, str]:
-    """Least squares over all SMs, each about its own mean.
+def _rates(points: _Points, step: Floats, nominal: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Least squares over all SMs of each launch, each about its own mean; where that is sound.
 
     ``step`` is that of the timer: it must be small beside the time between anchors.
     """
-    sm, sms = points.sm, points.sms
-    count = np.maximum(np.bincount(sm, minlength=sms), 1)
-    x = points.ticks - (np.bincount(sm, points.ticks, sms) / count)[sm]
-    y = points.ns - (np.bincount(sm, points.ns, sms) / count)[sm]
-    spread, common = float(x @ x), float(x @ y)
-    if spread > 0 and common > 0:
-        rate = common / spread
-        error = step / 12**0.5 / (rate * spread**0.5)  # as of steps evenly distributed
-        if error < _MAX_RATE_ERROR and _PLAUSIBLE_HZ[0] < 1e9 / rate < _PLAUSIBLE_HZ[1]:
-            return rate, "fitted"
-    return 1e9 / nominal_hz, "nominal"
-
-
-def _medians(
-    group: NDArray[np.int64], values: NDArray[np.float64], groups: int
-) -> NDArray[np.float64]:
-    """Return the median of ``values`` per group: a torn anchor errs in one direction only."""
-    ordered = values[np.lexsort((values, group))]
-    count = np.bincount(group, minlength=groups)
-    first = np.cumsum(count) - count
-    present = count > 0
-    low, high = first + (count - 1) // 2, first + count // 2
-    out = np.zeros(groups)
-    out[present] = (ordered[low[present]] + ordered[high[present]]) / 2
-    return out
-
-
-def _bends(
-    points: _Points, residual: NDArray[np.float64], rate: float, stride: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float, int]:
-    """Return knots, the bend at each, the relative spread of the rate, and how many windows."""
-    sm, ticks = points.sm, points.ticks
-    if not len(sm):
-        return np.zeros(1), np.zeros(1), 0.0, 0
-    window = max(_WINDOW_NS / rate, float(np.ptp(ticks)) / _MAX_KNOTS)
-    at = ticks + stride * sm
-    order = np.argsort(at, kind="stable")
-    at, residual = at[order], residual[order]
-    group = _windows(at, window)
-    count = np.bincount(group)
-    knot = np.bincount(group, at) / count
-    placed = rate * knot + _medians(group, residual, len(count))
-    gaps = np.diff(knot)
-    within = gaps < stride / 2  # not from one SM to the next
-    for part in np.split(placed, np.flatnonzero(~within) + 1):
-        np.maximum.accumulate(part, out=part)  # torn anchors must not make time run backwards
-    bend = placed - rate * knot
-    steps = np.diff(placed)
-    rates = steps[within] / gaps[within]
-    spread = float(np.ptp(rates)) / rate if len(rates) else 0.0
-    # An SM's first and last slope hold to its outermost anchors; beyond, it keeps its bend.
-    last = np.flatnonzero(np.append(~within, [True]))
-    first = np.append([0], last[:-1] + 1)
-    slope = np.where(within, np.diff(bend) / gaps, 0.0)
-    low = at[np.searchsorted(group, first)]
-    high = at[np.searchsorted(group, last, "right") - 1]
-    low_bend = bend[first] - np.append(slope, 0.0)[first] * (knot[first] - low)
-    high_bend = bend[last] + np.append([0.0], slope)[last] * (high - knot[last])
-    edge = np.rint(knot[first] / stride) * stride
-    reach = (_REACH + 0.05) * stride
-    knots = np.concatenate([edge - reach, low, knot, high, edge + reach])
-    bends = np.concatenate([low_bend, low_bend, bend, high_bend, high_bend])
-    sort = np.argsort(knots, kind="stable")
-    of_sm = sm[order]  # a window of so few ticks may hold several SMs: each has its own offset
-    windows = 1 + int(np.count_nonzero((np.diff(group) > 0) | (np.diff(of_sm) > 0)))
-    return knots[sort], bends[sort], spread, windows
-
-
-def _windows(at: NDArray[np.float64], window: float) -> NDArray[np.int64]:
-    """Number ascending positions by window; clusters that a border cut are joined again."""
-    bins = np.floor(at / window)
-    new = np.append([False], bins[1:] != bins[:-1])
-    close = np.append([False], np.diff(at) < window / 4)
-    joined = new & close
-    # Joining two windows in a row would chain a dense series into one: join every other border.
-    border = np.cumsum(new)
-    return np.cumsum(new & ~(joined & (border % 2 == 1)))
+    row, sms = points.row, len(points.sms)
+    count = np.maximum(np.bincount(row, minlength=sms), 1)
+    x = points.ticks - (np.bincount(row, points.ticks, sms) / count)[row]
+    y = points.ns - (np.bincount(row, points.ns, sms) / count)[row]
+    launches = points.sms.launches
+    spread = np.bincount(points.launch, x * x, launches)
+    common = np.bincount(points.launch, x * y, launches)
+    some = (spread > 0) & (common > 0)
+    rate = np.divide(common, spread, where=some, out=np.ones(launches))
+    sure = np.where(some, rate * np.sqrt(spread), 1.0)
+    error = step / 12**0.5 / sure  # as of steps evenly distributed
+    hz = 1e9 / rate
+    fitted = some & (error < _MAX_RATE_ERROR) & (_PLAUSIBLE_HZ[0] < hz) & (hz < _PLAUSIBLE_HZ[1])
+    return np.where(fitted, rate, nominal), fitted

@@ -1,250 +1,157 @@
-"""Bytes to columns: one segment to the slots and events of one launch, vectorised and validated.
+"""Bytes to columns: segments to the slots and events of their launches, vectorised and validated.
 
 Nothing here trusts the bytes. What can't be a segment of this ABI raises; a record or slot that
 can't be true is skipped and counted in the launch's notes.
+
+Small launches are decoded many at a time, the records of a large one in chunks, straight into the
+columns: so neither the number of launches nor their size costs more than it must.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core import abi
-from ikp.core.abi import OverflowMode, SlotState
-from ikp.core.decoding._records import Kept, kept_records, used_slots
-from ikp.core.decoding._times import NOMINAL_HZ, Timeline
-from ikp.core.decoding.launch_header import Layout, Source, read_layout
-from ikp.core.decoding.losses import needed_bytes, note_losses
-from ikp.core.regions import fallback_name, merge
-from ikp.core.totals import make_totals, total_columns
-from ikp.core.trace import (
-    Column,
-    Events,
-    Launch,
-    Region,
-    Slots,
-    Totals,
-    Trace,
-    make_columns,
-    no_totals,
+from ikp.core.decoding._batch import (
+    CHUNK_RECORDS,
+    EVENT_COLUMNS,
+    Batch,
+    Columns,
+    Decoded,
+    decode_batch,
 )
-
-_Columns = dict[str, Column]
-
-
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    launch: Launch
-    slots: _Columns
-    events: _Columns
-    totals: _Columns
-    region: NDArray[np.uint32]  # id per event, then per total; a launch has only one of the two
-    names: Mapping[int, str]  # of this launch's regions
+from ikp.core.decoding._codes import Codes, NameTables
+from ikp.core.decoding.launch_header import Source, read_layout
+from ikp.core.totals import make_totals
+from ikp.core.trace import Column, Events, Region, Slots, Totals, Trace, make_columns, no_totals
 
 
 def decode(
-    sources: Sequence[Source],
+    sources: Iterable[Source],
     names: Mapping[int, str] | None = None,
     provenance: dict[str, str] | None = None,
+    told: Callable[[float], None] = lambda _: None,
 ) -> Trace:
     """Decode segments into one trace. A segment that no kernel wrote to gives no launch.
 
     Args:
-        sources: one per segment, in the order of launch.
+        sources: one per segment, in the order of launch. They are let go as they are decoded, so
+            an iterator that reads one after another needs room for a few.
         names: region names known to the backends, by id.
         provenance: what the trace should say of its making.
+        told: told again and again how many sources are done, the part of a large one included.
 
     Raises:
         DecodeError: a segment is truncated, foreign, or of another ABI version.
         RegionError: two names share an id.
     """
-    maybe = (_decode_launch(source, names or {}) for source in sources)
-    decoded = [launch for launch in maybe if launch is not None]
-    regions, indices = _index_regions(decoded)
-    roles = _index_roles(decoded)
-    slots, events, totals = _concatenate(decoded, indices)
-    launches = tuple(d.launch for d in decoded)
-    facts = dict(provenance or {})
-    return Trace(launches, regions, slots, events, facts, roles, totals=totals)
-
-
-def _decode_launch(source: Source, known: Mapping[int, str]) -> _Decoded | None:
-    layout = read_layout(source)
-    if layout is None:
-        return None
-    notes = list(layout.notes)
-    kept, timeline, slots, events, totals = _columns(source, layout, notes)
-    clock_notes = timeline.notes(advertised=source.clock_rate_hz > 0)
-    finished = slots["finished"]
-    needed = needed_bytes(layout, kept.reached, finished)
-    note_losses(notes, source, layout, kept, finished, needed)
-    launch = Launch(
-        label=source.label,
-        grid=layout.grid,
-        block=layout.block,
-        warps_per_block=layout.warps_per_block,
-        device=source.device,
-        backend=layout.language,
-        clock=timeline.fit,
-        overflow=layout.overflow.name.lower(),
-        capacity=layout.capacity,
-        segment_bytes=len(source.data),
-        attempted=int(kept.attempted.sum()),
-        kept=int(kept.kept.sum()),
-        unfinished=int((~finished).sum()),
-        needed_bytes=needed,
-        relaunches=layout.relaunches,
-        notes=(*notes, *clock_notes),
-        rank=source.rank,
-        mode="totals" if layout.summed else "timeline",
+    tables, regions, roles = NameTables(names or {}), Codes(), Codes()
+    decoded, done = [], 0
+    for batch, sources_read in _batches(sources, tables):
+        part = sources_read - done
+        decoded.append(
+            decode_batch(batch, regions, roles, lambda share: told(done + share * part))  # noqa: B023
+        )
+        done = sources_read
+    found, of_region = _index_regions(tables, regions)
+    role_names, of_role = _index_roles(tables, roles)
+    return Trace(
+        launches=tuple(launch for each in decoded for launch in each.launches),
+        regions=found,
+        slots=_slots(decoded, of_role),
+        events=_events(decoded, of_region),
+        provenance=dict(provenance or {}),
+        roles=role_names,
+        totals=_totals(decoded, of_region),
     )
-    names = merge([known, source.regions or {}])
-    regions = events.pop("region")
-    return _Decoded(launch, slots, events, totals, totals.get("region", regions), names)
 
 
-def _columns(
-    source: Source, layout: Layout, notes: list[str]
-) -> tuple[Kept, Timeline, _Columns, _Columns, _Columns]:
-    """Return what the slots hold, on which timeline, and the columns of slots, events and totals.
-
-    ``region`` and ``role`` hold ids. A launch that kept totals has no events, and one that kept
-    events no columns of totals.
-    """
-    heads, ids = used_slots(source, layout, notes)
-    finished = heads["state"] == SlotState.FINISHED
-    kept = kept_records(source, layout, heads, ids, notes)
-    warps = max(1, len(layout.warps))
-    block = layout.chosen.chosen_blocks(ids // warps)
-    timeline = Timeline(layout.clock, heads, finished, source.clock_rate_hz or NOMINAL_HZ)
-    start = timeline.slot_start()
-    end = np.maximum(timeline.slot_end(), start)
-    records, row = kept.records, kept.row
-    totals: _Columns = {}
-    if layout.summed:
-        totals = total_columns(records, row, timeline.rates(start, end))
-        records, row = records[:0], row[:0]
-    lost_oldest = (kept.reached > layout.capacity) & (layout.overflow is OverflowMode.WRAP)
-    event_start, event_end, ticks = timeline.place(records, row, lost_oldest)
-    np.maximum.at(end, row, event_end)
-    slots = {
-        "block": block,
-        "warp": layout.warps[ids % warps],
-        "sm": heads["sm"],
-        "role": heads["role"],
-        "start_ns": start,
-        "end_ns": end,
-        "attempted": kept.attempted,
-        "kept": kept.kept,
-        "finished": finished,
-    }
-    tag = records["tag"]
-    events = {
-        "slot": row,
-        "region": tag & abi.REGION_MASK,
-        "kind": kept.kinds[: len(row)],
-        "start_ns": event_start,
-        "end_ns": event_end,
-        "ticks": ticks,
-        "payload_type": tag >> abi.PAYLOAD_SHIFT & 3,
-        "payload": records["payload"],
-    }
-    return kept, timeline, slots, events, totals
+def _batches(sources: Iterable[Source], tables: NameTables) -> Iterator[tuple[Batch, int]]:
+    """Yield launches to be decoded together, and how many sources that makes in all."""
+    batch, count = Batch(), 0
+    for source in sources:
+        layout = read_layout(source)
+        if layout is not None:
+            table = tables.number(source.regions)
+            if not batch.fits(layout):
+                yield batch, count
+                batch = Batch()
+            batch.add(source, layout, table)
+        count += 1
+        if batch.full:
+            yield batch, count
+            batch = Batch()
+    if batch.layouts:
+        yield batch, count
 
 
 def _index_regions(
-    decoded: Sequence[_Decoded],
-) -> tuple[tuple[Region, ...], list[NDArray[np.int64]]]:
-    """Return the regions that occur, and each event's index among them.
+    tables: NameTables, codes: Codes
+) -> tuple[tuple[Region, ...], NDArray[np.int32]]:
+    """Return the regions that occur, and where among them that of each code is.
 
     Launches may give one number different names: those are different regions.
     """
-    occurring = [_occurring(d.region, np.array(sorted(d.names), np.uint32)) for d in decoded]
-    tables = [
-        [Region(i, _name_of(i, d.names)) for i in ids.tolist()]
-        for d, ids in zip(decoded, occurring, strict=True)
-    ]
-    regions = sorted({region for table in tables for region in table}, key=lambda r: (r.id, r.name))
+    found = [tables.region(key) for key in codes.seen.tolist()]
+    regions = sorted(set(found), key=lambda region: (region.id, region.name))
     index = {region: i for i, region in enumerate(regions)}
-    return tuple(regions), [
-        np.array([index[region] for region in table], np.int64)[np.searchsorted(ids, d.region)]
-        for d, ids, table in zip(decoded, occurring, tables, strict=True)
-    ]
+    return tuple(regions), np.array([index[region] for region in found], np.int32)
 
 
-def _index_roles(decoded: Sequence[_Decoded]) -> tuple[str, ...]:
-    """Return the names of the roles that occur; make each slot's role an index among them."""
-    used = [np.unique(d.slots["role"]).tolist() for d in decoded]
-    tables = [
-        {number: _name_of(number, d.names) if number else "" for number in numbers}
-        for d, numbers in zip(decoded, used, strict=True)
-    ]
-    names = ("", *sorted({name for table in tables for name in table.values()} - {""}))
-    for d, table in zip(decoded, tables, strict=True):
-        numbers = np.array(list(table), np.uint32)
-        index = np.array([names.index(name) for name in table.values()], np.int64)
-        d.slots["role"] = index[np.searchsorted(numbers, d.slots["role"])]
-    return names
+def _index_roles(tables: NameTables, codes: Codes) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Return the names of the roles that occur, and where among them that of each code is."""
+    found = [tables.role(key) for key in codes.seen.tolist()]
+    names = ("", *sorted(set(found) - {""}))
+    index = {name: i for i, name in enumerate(names)}
+    return names, np.array([index[name] for name in found], np.int32)
 
 
-def _name_of(number: int, names: Mapping[int, str]) -> str:
-    return names[number] if number in names else fallback_name(number)
+def _slots(decoded: list[Decoded], of_role: NDArray[np.int32]) -> Slots:
+    first = 0
+    for each in decoded:
+        each.slots["launch"] = each.slots["launch"] + first
+        each.slots["role"] = of_role[each.slots["role"]]
+        first += len(each.launches)
+    parts = {name: [each.slots.pop(name) for each in decoded] for name in Slots.__slots__}
+    return make_columns(Slots, **{name: _joined(part) for name, part in parts.items()})
 
 
-def _occurring(ids: NDArray[np.uint32], known: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the distinct ids, sorted; without sorting those that are known."""
-    if not len(known):
-        return np.unique(ids)
-    at = np.searchsorted(known, ids)
-    hit = known[np.minimum(at, len(known) - 1)] == ids
-    used = known[np.flatnonzero(np.bincount(at[hit], minlength=len(known)))]
-    return np.union1d(used, np.unique(ids[~hit]))
+def _joined(parts: list[Column]) -> Column:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0)])
 
 
-def _concatenate(
-    decoded: Sequence[_Decoded], regions: Sequence[NDArray[np.int64]]
-) -> tuple[Slots, Events, Totals]:
-    counts = [len(d.slots["block"]) for d in decoded]
-    base = np.cumsum([0, *counts])
-    slots = {
-        name: np.concatenate([d.slots[name] for d in decoded] or [np.empty(0)])
-        for name in Slots.__slots__
-        if name != "launch"
-    }
-    events = {
-        name: np.concatenate([d.events[name] for d in decoded] or [np.empty(0)])
-        for name in ("kind", "start_ns", "end_ns", "ticks", "payload_type", "payload")
-    }
-    rows = [d.events["slot"] + b for d, b in zip(decoded, base, strict=False)]
-    of_event = [ids[: len(r)] for ids, r in zip(regions, rows, strict=True)]
-    totals = _concatenate_totals(list(zip(decoded, base.tolist(), regions, strict=False)))
-    return (
-        make_columns(Slots, launch=np.repeat(np.arange(len(decoded)), counts), **slots),
-        make_columns(
-            Events,
-            slot=np.concatenate(rows or [np.empty(0, np.int64)]),
-            region=np.concatenate(of_event or [np.empty(0, np.int64)]),
-            **events,
-        ),
-        totals,
-    )
+def _events(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Events:
+    """Return all events; columns are joined one at a time, and what they were made of freed."""
+    first = 0
+    for each in decoded:
+        each.events["slot"] += first
+        _renumber(each.events["region"], of_region)
+        first += each.warps
+    columns = {}
+    for name, dtype in EVENT_COLUMNS.items():
+        parts = [each.events.pop(name) for each in decoded]
+        columns[name] = _joined(parts) if parts else np.empty(0, dtype)
+    return make_columns(Events, **columns)
 
 
-def _concatenate_totals(
-    decoded: Sequence[tuple[_Decoded, int, NDArray[np.int64]]],
-) -> Totals:
-    """Return the totals of launches; with each come its first slot, and its rows' regions."""
-    summed = [(d.totals, first, region) for d, first, region in decoded if d.totals]
-    if not summed:
+def _renumber(codes: NDArray[np.int32], place: NDArray[np.int32]) -> None:
+    """Put the place of each code in its stead."""
+    if (place == np.arange(len(place))).all():
+        return
+    for start in range(0, len(codes), CHUNK_RECORDS):
+        part = codes[start : start + CHUNK_RECORDS]
+        part[:] = place[part]
+
+
+def _totals(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Totals:
+    parts: list[Columns] = []
+    first = 0
+    for each in decoded:
+        parts += [totals | {"slot": totals["slot"] + first} for totals in each.totals]
+        first += each.warps
+    if not parts:
         return no_totals()
-    return make_totals(
-        slot=np.concatenate([totals["slot"] + first for totals, first, _ in summed]),
-        region=np.concatenate([region for _, _, region in summed]),
-        **{
-            name: np.concatenate([totals[name] for totals, _, _ in summed])
-            for name in ("kind", "count", "ticks", "total_ns")
-        },
-    )
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return make_totals(**columns | {"region": of_region[columns["region"]]})

@@ -6,10 +6,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import Rows, SlotState
+from ikp.core.abi import ClockKind, Option, OverflowMode, Rows, SlotState
 
 _TURN = 1 << 32
 _HALF = 1 << 31
+
+
+def are_rows(header: np.void, blocks: int) -> bool:
+    """Tell whether a launch header, if of a dense segment, tells of rows that there can be."""
+    options = int(header["options"])
+    if not options & Option.DENSE:
+        return True
+    together, warps = int(header["together"]), int(header["warps_per_block"])
+    plain = int(header["clock"]) < ClockKind.CYCLES64
+    plain &= int(header["overflow"]) == OverflowMode.STOP
+    plain &= not options & (Option.SELECTED | Option.TOTALS)
+    return plain and together > 0 and blocks * warps % together == 0
 
 
 def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
@@ -20,7 +32,7 @@ def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
     """
     rows = np.ascontiguousarray(data[: slots * abi.DENSE_HEADER_BYTES]).view(abi.DENSE_HEADER)
     heads = np.zeros(slots, abi.SLOT_HEADER)
-    came = rows.view(np.uint8).reshape(slots, -1).any(1)
+    came = rows.view(np.uint8).reshape(slots, abi.DENSE_HEADER_BYTES).any(1)
     finished = rows["finish_ns"] != 0
     for name in ("finish_ns", "finish_clock", "attempted", "sm"):
         heads[name] = rows[name]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
+from ikp.core.decoding.dense import are_rows
+from ikp.core.decoding.excerpt import Bytes, Excerpt
 from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection
 from ikp.errors import DecodeError
 
@@ -20,7 +23,7 @@ class Source:
     """One segment's bytes and what the host knows of it."""
 
     label: str
-    data: NDArray[np.uint8]
+    data: Bytes | Excerpt
     device: str = "unknown device"
     backend: str = "unknown"
     clock_rate_hz: float = 0.0
@@ -32,6 +35,30 @@ class Source:
     overflow: OverflowMode | None = None  # that the host asked for
     rank: int | None = None  # of the process that launched the kernel
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the segment."""
+        return self.data.nbytes
+
+    @property
+    def head(self) -> bytes:
+        """The launch header, or as much of it as there is."""
+        whole = self.data.head if isinstance(self.data, Excerpt) else self.data
+        return whole[: abi.LAUNCH_HEADER_BYTES].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the host knows of a segment that says how to read its launch header."""
+
+    nbytes: int
+    backend: str
+    selected: bool
+    totals: bool
+    selection: Selection | None
+    clock: ClockKind | None
+    overflow: OverflowMode | None
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -40,7 +67,6 @@ class Layout:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     warps_per_block: int
-    grid_id: int
     language: str
     clock: ClockKind
     unit: ClockKind  # of the clock
@@ -48,6 +74,7 @@ class Layout:
     summed: bool  # totals are kept, not events
     chosen: Selection
     warps: NDArray[np.int64]  # of a block, those that record
+    chosen_slots: int  # how many there are to be
     slots: int  # in the segment; 0 where none has room for a record
     slot_bytes: int
     header_bytes: int  # of those, the slot's header
@@ -66,12 +93,20 @@ class Layout:
 
     def first_records(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where the records of slots begin."""
-        own = self.slot_bytes - self.header_bytes
         if not self.together:
             return abi.LAUNCH_HEADER_BYTES + ids * self.slot_bytes + self.header_bytes
-        begin = abi.LAUNCH_HEADER_BYTES + self.slots * self.header_bytes
         within = ids % self.together
-        return begin + (ids - within) * own + within * self.clock.record.itemsize
+        begin = abi.LAUNCH_HEADER_BYTES + self.slots * self.header_bytes + within * abi.RECORD_BYTES
+        return begin + (ids - within) * (self.slot_bytes - self.header_bytes)
+
+
+_GRID_ID = slice(_AT := abi.field_offsets(abi.LAUNCH_HEADER)["grid_id"], _AT + 4)
+_SOME_ID = (1).to_bytes(4, "little")
+
+
+def grid_id(head: bytes) -> int:
+    """Return what tells a launch's slots from those of an earlier one."""
+    return int.from_bytes(head[_GRID_ID], "little")
 
 
 def read_layout(source: Source) -> Layout | None:
@@ -80,44 +115,75 @@ def read_layout(source: Source) -> Layout | None:
     Raises:
         DecodeError: the segment is truncated, foreign, corrupt, or of another ABI version.
     """
-    header = _read_header(source)
-    if header is None:
-        return None
+    head, nbytes = source.head, source.nbytes
+    if len(head) < abi.LAUNCH_HEADER_BYTES:
+        raise DecodeError(
+            f"the segment {source.label!r} ({nbytes} bytes) is truncated: a segment starts with a "
+            f"header of {abi.LAUNCH_HEADER_BYTES} bytes."
+        )
+    asked = _Asked(
+        *(nbytes, source.backend, source.selected, source.totals),
+        *(source.selection, source.clock, source.overflow),
+    )
+    # Thousands of launches of one kernel differ in this word alone: that there is one, is enough.
+    some = _SOME_ID if any(head[_GRID_ID]) else bytes(4)
+    found = _layout(head[: _GRID_ID.start] + some + head[_GRID_ID.stop :], asked)
+    if isinstance(found, str):
+        raise DecodeError(f"the segment {source.label!r} ({nbytes} bytes) {found}")
+    return found
+
+
+def shortage(source: Source, layout: Layout) -> str:
+    """Return why no warp of a launch had room for a record; "" if they had."""
+    if layout.slots:
+        return ""
+    if not layout.needed_bytes:
+        return "nothing recorded: none of the warps and blocks chosen to record exist"
+    return (
+        f"nothing recorded: {source.nbytes} bytes are too small for {layout.chosen_slots} warps; "
+        f"{remedy(source, layout.needed_bytes)} holds {_FIRST_RECORDS} records per warp"
+    )
+
+
+@lru_cache(maxsize=256)
+def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
+    """Return what a launch header says; what is wrong with it; None if no kernel wrote to it."""
+    found = _read_header(np.frombuffer(head, abi.LAUNCH_HEADER)[0], asked)
+    if found is None or isinstance(found, str):
+        return found
+    header = found
     notes: list[str] = []
     overflow, clock = OverflowMode(int(header["overflow"])), ClockKind(int(header["clock"]))
-    _note_differences(overflow, clock.bits, source, notes)
-    summed = _is_summed(header, source, notes)
-    chosen = _selection_of(header, source, notes)
+    _note_differences(overflow, clock.bits, asked, notes)
+    summed = _is_summed(header, asked, notes)
+    chosen = _selection_of(header, asked, notes)
     grid, warps_per_block = _triple(header["grid"]), int(header["warps_per_block"])
     warps = chosen.chosen_warps(warps_per_block)
     slots = chosen.count_blocks(math.prod(grid)) * len(warps)
     slot_bytes, relaunches = int(header["slot_bytes"]), max(0, int(header["launches"]) - 1)
     dense = _has(header, Option.DENSE)
     header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
+    room = slot_bytes >= abi.min_slot_bytes(overflow, clock, header_bytes)
     capacity = abi.slot_capacity(slot_bytes, overflow, clock, header_bytes)
-    least = abi.min_slot_bytes(overflow, clock, header_bytes)
-    needed, shortage = _why_no_room(source, slots, slot_bytes < least, overflow, clock)
-    if shortage:
-        notes.append(shortage)
-        slots = capacity = 0
+    proposed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
     return Layout(
         grid=grid,
         block=_triple(header["block"]),
         warps_per_block=warps_per_block,
-        grid_id=int(header["grid_id"]),
-        language=_language_of(header, source),
+        language=_language_of(header, asked),
         clock=clock,
         unit=clock.unit,
         overflow=overflow,
         summed=summed,
         chosen=chosen,
         warps=warps,
-        slots=slots,
+        chosen_slots=slots,
+        slots=slots if room else 0,
         slot_bytes=slot_bytes,
         header_bytes=header_bytes,
         together=int(header["together"]) if dense else 0,
-        capacity=capacity,
-        needed_bytes=needed,
+        capacity=capacity if slots and room else 0,
+        needed_bytes=0 if room or not slots else proposed,
         whole=0 if summed else int(header["whole"]),
         relaunches=relaunches,
         fresh=not relaunches,
@@ -125,38 +191,38 @@ def read_layout(source: Source) -> Layout | None:
     )
 
 
-def _is_summed(header: np.void, source: Source, notes: list[str]) -> bool:
+def _is_summed(header: np.void, asked: _Asked, notes: list[str]) -> bool:
     """Return whether the kernel kept totals; tell where it did not heed the wish."""
     summed = _has(header, Option.TOTALS)
-    if source.totals and not summed:
+    if asked.totals and not summed:
         notes.append(
             "a timeline was recorded: the code that this kernel was compiled from can't keep totals"
         )
     return summed
 
 
-def _note_differences(overflow: OverflowMode, bits: int, source: Source, notes: list[str]) -> None:
+def _note_differences(overflow: OverflowMode, bits: int, asked: _Asked, notes: list[str]) -> None:
     """Tell where the layout of the records is not what the session asked for.
 
     Which clock it is, a backend may choose: the interpreter has only the host's.
     """
     found = {}
-    if source.overflow not in (None, overflow):
-        found[f"overflow={overflow.name.lower()!r}"] = source.overflow.name.lower()
-    if source.clock is not None and source.clock.bits != bits:
-        found[f"a clock of {bits} bits"] = source.clock.name.lower()
-    for what, asked in found.items():
+    if asked.overflow not in (None, overflow):
+        found[f"overflow={overflow.name.lower()!r}"] = asked.overflow.name.lower()
+    if asked.clock is not None and asked.clock.bits != bits:
+        found[f"a clock of {bits} bits"] = asked.clock.name.lower()
+    for what, wish in found.items():
         notes.append(
-            f"recorded with {what} where the session has {asked!r}: the kernel was compiled for "
+            f"recorded with {what} where the session has {wish!r}: the kernel was compiled for "
             "another buffer, or something else wrote to the segment"
         )
 
 
-def _selection_of(header: np.void, source: Source, notes: list[str]) -> Selection:
+def _selection_of(header: np.void, asked: _Asked, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
-    taken = _taken(header, source)
+    taken = _taken(header, asked)
     if not _has(header, Option.SELECTED):
-        if source.selected:
+        if asked.selected:
             notes.append(
                 "every warp recorded: the code that this kernel was compiled from can't choose "
                 "warps or blocks"
@@ -169,49 +235,41 @@ def _selection_of(header: np.void, source: Source, notes: list[str]) -> Selectio
     return taken
 
 
-def _taken(header: np.void, source: Source) -> Selection:
+def _taken(header: np.void, asked: _Asked) -> Selection:
     """Return the choice that holds: the host's own where it is known, for nobody overwrites that.
 
     The header is checked against this one, too: with another, its slots may not fit the segment.
     """
     if not _has(header, Option.SELECTED):
         return EVERYTHING
-    return source.selection or Selection.of(header)
+    return asked.selection or Selection.of(header)
 
 
 def _has(header: np.void, option: Option) -> bool:
     return bool(int(header["options"]) & option)
 
 
-def _read_header(source: Source) -> np.void | None:
-    """Return the launch header of a segment, checked; None if no kernel wrote one.
-
-    Raises:
-        DecodeError: it is not a launch header of this ABI, or contradicts the segment's size.
-    """
-    data = source.data
-    where = f"the segment {source.label!r} ({len(data)} bytes)"
-    if len(data) < abi.LAUNCH_HEADER_BYTES:
-        raise DecodeError(
-            f"{where} is truncated: a segment starts with a header of {abi.LAUNCH_HEADER_BYTES} "
-            "bytes."
-        )
-    head = np.ascontiguousarray(data[: abi.LAUNCH_HEADER_BYTES])
-    header: np.void = head.view(abi.LAUNCH_HEADER)[0]
+def _read_header(header: np.void, asked: _Asked) -> np.void | str | None:
+    """Return a launch header if it is sound; what is wrong with it; None if no kernel wrote one."""
     if not any(header[name].any() for name in _OF_KERNELS):
         return None
     if int(header["magic"]) != abi.MAGIC:
-        raise DecodeError(
-            f"{where} was not written by ikp: it starts with {int(header['magic']):#010x}, not "
+        return (
+            f"was not written by ikp: it starts with {int(header['magic']):#010x}, not "
             f"{abi.MAGIC:#010x}. Did the kernel, or another one, write to it as if it were its own?"
         )
     if int(header["abi"]) != abi.ABI_VERSION:
-        raise DecodeError(
-            f"{where} has record ABI {int(header['abi'])}, this ikp reads ABI {abi.ABI_VERSION}: "
+        return (
+            f"has record ABI {int(header['abi'])}, this ikp reads ABI {abi.ABI_VERSION}: "
             "the kernel was compiled by another ikp version. Clear the DSL's compile cache and run "
             "again."
         )
-    _check_launch(header, source, where)
+    wrong = _contradictions(header, asked)
+    if wrong:
+        return (
+            f"has a corrupt launch header: it claims {'; '.join(wrong)}. Something else "
+            f"wrote to this memory after the kernel started."
+        )
     return header
 
 
@@ -221,12 +279,13 @@ _OF_KERNELS = tuple(
 """Fields of the launch header that a kernel writes; the host writes the others."""
 
 
-def _check_launch(header: np.void, source: Source, where: str) -> None:
+def _contradictions(header: np.void, asked: _Asked) -> list[str]:
+    """Return what a header says that can't be so."""
     grid, block = _triple(header["grid"]), _triple(header["block"])
     blocks, threads = math.prod(grid), math.prod(block)
     warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
     lanes = 64 if _has(header, Option.LANES64) else 32
-    taken = _taken(header, source)
+    taken = _taken(header, asked)
     possible = taken.block_step > 0
     problems = [
         (int(header["options"]) & ~sum(Option) != 0, f"options {int(header['options']):#x}"),
@@ -234,7 +293,7 @@ def _check_launch(header: np.void, source: Source, where: str) -> None:
         (min(*grid, *block) < 1, f"an empty grid {grid} or block {block}"),
         (threads > 1024 or warps != -(-threads // lanes), f"{warps} warps for {threads} threads"),
         (
-            possible and slot_bytes != _slot_bytes(len(source.data), taken, blocks, warps),
+            possible and slot_bytes != _slot_bytes(asked.nbytes, taken, blocks, warps),
             f"slots of {slot_bytes} bytes for {blocks} blocks of {warps} warps",
         ),
         (
@@ -245,26 +304,9 @@ def _check_launch(header: np.void, source: Source, where: str) -> None:
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
         (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
         (int(header["whole"]) > abi.REGION_MASK, f"region {int(header['whole']):#x}"),
-        (
-            _has(header, Option.DENSE) and not _are_rows(header, blocks),
-            f"records of {int(header['together'])} warps in a row",
-        ),
+        (not are_rows(header, blocks), f"records of {int(header['together'])} warps in a row"),
     ]
-    wrong = [text for found, text in problems if found]
-    if wrong:
-        raise DecodeError(
-            f"{where} has a corrupt launch header: it claims {'; '.join(wrong)}. Something else "
-            f"wrote to this memory after the kernel started."
-        )
-
-
-def _are_rows(header: np.void, blocks: int) -> bool:
-    """Tell whether records can stand in such rows: whole ones, of one layout."""
-    together, warps = int(header["together"]), int(header["warps_per_block"])
-    plain = int(header["clock"]) < ClockKind.CYCLES64
-    plain &= int(header["overflow"]) == OverflowMode.STOP
-    plain &= not _has(header, Option.SELECTED | Option.TOTALS)
-    return plain and together > 0 and blocks * warps % together == 0
+    return [text for found, text in problems if found]
 
 
 _MOST_BLOCKS = 1 << 32
@@ -284,11 +326,11 @@ def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
     return (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
 
 
-def _language_of(header: np.void, source: Source) -> str:
+def _language_of(header: np.void, asked: _Asked) -> str:
     """Return what the kernel says it was written in, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER
-    return Language(language).name.lower() if known else source.backend
+    return Language(language).name.lower() if known else asked.backend
 
 
 def _triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
@@ -299,21 +341,6 @@ def _triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
 
 _FIRST_RECORDS = 64
 """Records per warp to propose where a buffer was too small to learn how many there are."""
-
-
-def _why_no_room(
-    source: Source, slots: int, short: bool, overflow: OverflowMode, clock: ClockKind
-) -> tuple[int, str]:
-    """Return what size would do, and why no warp had room for a record; 0 and "" if they had."""
-    if not slots:
-        return 0, "nothing recorded: none of the warps and blocks chosen to record exist"
-    if short:
-        needed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
-        return needed, (
-            f"nothing recorded: {len(source.data)} bytes are too small for {slots} warps; "
-            f"{remedy(source, needed)} holds {_FIRST_RECORDS} records per warp"
-        )
-    return 0, ""
 
 
 def remedy(source: Source, needed: int) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.abi import OverflowMode
-from ikp.core.decoding._records import Kept
-from ikp.core.decoding.launch_header import Layout, Source, remedy
+from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.decoding.excerpt import Ints
+from ikp.core.decoding.launch_header import Layout, Source, remedy, shortage
+from ikp.core.trace import ClockFit
 
 _LOSSES = re.compile(
     r"\d+ (records|totals) dropped|\d+ warps never reached finish|\d+ earlier launches wrote"
@@ -23,60 +25,183 @@ def tells_loss(note: str) -> bool:
     return _LOSSES.match(note) is not None
 
 
-def note_losses(
-    notes: list[str],
-    source: Source,
-    layout: Layout,
-    kept: Kept,
-    finished: NDArray[np.bool_],
-    needed: int,
-) -> None:
-    """Tell what a launch lost, and that a segment of ``needed`` bytes would have held all."""
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How many warps, or anchors, of each launch have times that can't be: an array each."""
+
+    backwards: Ints
+    outside: Ints
+    torn: Ints
+    long: Ints  # warps that ran longer than a turn of the clock
+
+    def any(self) -> NDArray[np.bool_]:
+        """Tell which launches have any."""
+        return np.asarray(np.any([getattr(self, each.name) for each in fields(self)], axis=0))
+
+    def of(self, launch: int) -> tuple[int, ...]:
+        """Return one launch's, in the order of the fields."""
+        return tuple(int(getattr(self, each.name)[launch]) for each in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What became of one launch's records."""
+
+    attempted: int
+    kept: int
+    most: int  # of the busiest warp
+    warps: int  # that came
+    unfinished: int  # of these
+    full: int  # of these, that keep as many as they can
+    open: int  # of these, that made at least as many as they can keep
+    dropped: int
+    corrupt: int
+    more: int  # warps with a record behind where their count ends
+    absent: int  # warps that never came
+    corrupt_slots: int
+    tail: bool  # there is something behind the last slot
+
+
+def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) -> tuple[str, ...]:
+    """Tell what a reader must know of a launch, in words.
+
+    Args:
+        figures: of the launch.
+        source: its segment.
+        layout: how that was divided.
+        needed: size of the segment that would have held all; 0 if this one did.
+    """
+    short = filter(None, [shortage(source, layout)])
+    damage, losses = _damage(figures), _losses(figures, source, layout, needed)
+    return (*layout.notes, *short, *damage, *losses)
+
+
+def _damage(known: Figures) -> list[str]:
+    """Tell what can't be a kernel's."""
+    notes = []
+    if known.tail:
+        notes.append(
+            "there is something behind the last slot: the grid in the launch header is not the "
+            "kernel's, or something else wrote to the segment"
+        )
+    if known.corrupt_slots:
+        notes.append(
+            f"{known.corrupt_slots} slots skipped: their headers are corrupt or of an earlier "
+            "launch"
+        )
+    if known.absent:
+        notes.append(
+            f"{known.absent} warps never reached init (the kernel hung, failed, or exited early)"
+        )
+    if known.more:
+        notes.append(
+            f"{known.more} warps hold records behind where their count ends, which are left out: "
+            "something else wrote to the segment, or they recorded after ikp.finish"
+        )
+    if known.corrupt:
+        notes.append(
+            f"{known.corrupt} corrupt records skipped: something else wrote to the segment"
+        )
+    return notes
+
+
+def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list[str]:
+    """Tell what was lost, and that a segment of ``needed`` bytes would have held all."""
+    notes = []
     what = "totals" if layout.summed else "records"
-    dropped = int((kept.reached - np.minimum(kept.reached, layout.capacity)).sum())
-    if dropped:
+    if known.dropped:
         which = "the oldest" if layout.overflow is OverflowMode.WRAP else "the latest"
         notes.append(
-            f"{dropped} {what} dropped ({which} of each full slot); {remedy(source, needed)} "
+            f"{known.dropped} {what} dropped ({which} of each full slot); {remedy(source, needed)} "
             "would have held all"
         )
-    unfinished = int(np.count_nonzero(~finished))
-    if layout.capacity and len(finished) and not (unfinished or layout.whole or kept.reached.any()):
+    ran = known.warps > 0 and not known.unfinished
+    if layout.capacity and ran and not (layout.whole or known.most):
         notes.append(
-            f"no {what}: {_warps(len(finished))} ran from ikp.init to the end and closed no range "
+            f"no {what}: {_warps(known.warps)} ran from ikp.init to the end and closed no range "
             "there. Check that each ikp.start has its ikp.end, that the code of the ranges runs, "
             "and that where= is true somewhere"
         )
-    if unfinished and layout.summed:
-        notes.append(f"{unfinished} warps never reached finish: their totals are lost")
-    elif unfinished:
-        full = int(np.count_nonzero(~finished & (kept.kept >= layout.capacity)))
+    if known.unfinished and layout.summed:
+        notes.append(f"{known.unfinished} warps never reached finish: their totals are lost")
+    elif known.unfinished:
         notes.append(
-            f"{unfinished} warps never reached finish: their counts are read from the records"
-            + (f", and {full} of them are full, so more may be lost" if full else "")
+            f"{known.unfinished} warps never reached finish: their counts are read from the records"
+            + (f", and {known.full} of them are full, so more may be lost" if known.full else "")
         )
     if layout.relaunches:
         notes.append(
             f"{layout.relaunches} earlier launches wrote to this buffer; only the last is kept"
             + (
                 ", though warps that never reached finish may show some of theirs"
-                if unfinished and not layout.summed
+                if known.unfinished and not layout.summed
                 else ""
             )
         )
+    return notes
+
+
+def clock_notes(
+    faults: tuple[int, ...], clock: ClockKind, fit: ClockFit, warps: int, advertised: bool
+) -> list[str]:
+    """Tell what the clock can't.
+
+    Args:
+        faults: what :meth:`Faults.of` says of the launch.
+        clock: what its records' times count.
+        fit: how they were placed.
+        warps: that came.
+        advertised: whether the device names a rate.
+    """
+    backwards, outside, torn, long = faults
+    notes = []
+    if backwards:
+        notes.append(
+            f"the clocks of {backwards} warps ran backwards from init to finish: when these "
+            "finished is not known"
+        )
+    if outside:
+        notes.append(
+            f"the last records of {outside} warps ended before init or after finish: something "
+            "else wrote to the segment, or they recorded after ikp.finish"
+        )
+    if torn:
+        notes.append(
+            f"{torn} clock anchors left out: no clock can go so far from the others (a warp was "
+            "put aside between its two clock reads, or they were overwritten)"
+        )
+    if long:
+        wide = "globaltimer64" if clock is ClockKind.GLOBALTIMER else "cycles64"
+        seconds = (1 << abi.WORD_BITS) * fit.ns_per_tick / 1e9
+        notes.append(
+            f"{long} warps ran longer than the 32-bit clock's {seconds:.2f} s: a single range or a "
+            "gap between records longer than that is shown short by a multiple of it; "
+            f"ikp.profile(clock={wide!r}) records all 64 bits"
+        )
+    if fit.rate == "nominal" and warps:
+        notes.append(
+            "too few clock anchors, or too close together, to fit the clock's rate: "
+            f"{1 / fit.ns_per_tick:.2f} GHz is taken, "
+            + ("as the device advertises" if advertised else "which is a guess")
+        )
+    return notes
 
 
 def _warps(count: int) -> str:
     return f"{count} {'warp' if count == 1 else 'warps'}"
 
 
-def needed_bytes(layout: Layout, reached: NDArray[np.int64], finished: NDArray[np.bool_]) -> int:
-    """Return the segment size that would have held all; twice the present one where unknown."""
+def needed_bytes(layout: Layout, most: int, full: bool) -> int:
+    """Return the segment size that would have held all; twice the present one where unknown.
+
+    Args:
+        layout: of the segment.
+        most: records of the busiest warp.
+        full: whether a warp that never finished has a full slot.
+    """
     if layout.needed_bytes:
         return layout.needed_bytes
-    need = int(reached.max(initial=0))
-    if (~finished & (reached >= layout.capacity)).any():
-        need = max(need, 2 * layout.capacity)
+    need = max(most, 2 * layout.capacity) if full else most
     if need <= layout.capacity:
         return 0
     return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock)

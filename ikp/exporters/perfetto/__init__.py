@@ -22,7 +22,8 @@ class PerfettoExporter(FileExporter):
 
     def prepare(self) -> None:
         """Import what writing takes."""
-        import isal.igzip_lib  # noqa: F401
+        import isal.igzip_lib
+        import isal.isal_zlib  # noqa: F401
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
 
         import ikp.exporters.perfetto._writer  # noqa: F401
@@ -41,3 +42,13 @@ class PerfettoExporter(FileExporter):
         from ikp.exporters.perfetto.reader import read
 
         return read(path)
+
+    def salvage(self, path: str | PathLike[str]) -> list[tuple[Trace, list[str]]]:
+        """Return what is sound of each trace in a damaged file, and what is lost, in words.
+
+        Raises:
+            ExportError: the file can't be read, or holds nothing that is sound.
+        """
+        from ikp.exporters.perfetto.reader import salvage
+
+        return salvage(path)

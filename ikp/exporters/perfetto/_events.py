@@ -18,7 +18,8 @@ from ikp.core.trace import Trace
 from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
-from ikp.exporters.perfetto._setup import Clock, FirstIds, OwnArgs
+from ikp.exporters.perfetto._setup import FirstIds, OwnArgs
+from ikp.exporters.perfetto._steps import Clock, steps
 from ikp.exporters.protobuf.shapes import Message, join
 from ikp.exporters.protobuf.varints import (
     FIXED64,
@@ -46,7 +47,6 @@ class Encoder:
         self._arrows = Arrows.of(trace)
         self._first_flow = ids.flow
         self._names = varints(ids.region + np.arange(len(trace.regions)))
-        self._blocks = varints(trace.slots.block)
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
 
     def columns(self, batch: Batch) -> EventColumns:
@@ -54,12 +54,14 @@ class Encoder:
         events = batch.events
         slot = events.slot.astype(np.intp)
         name, ticks = self._ticks(batch, slot)
+        before = self._clock.now
+        self._clock.now = int(events.end_ns[-1])  # events close in order: nothing is behind that
         return EventColumns(
-            start=events.start_ns - self._clock.zero,
-            end=events.end_ns - self._clock.zero,
+            before=before,
+            start=events.start_ns,
+            end=events.end_ns,
             is_range=batch.ranges,
             name=self._names.take(events.region.astype(np.intp)),
-            block=self._blocks.take(slot),
             track=varints(batch.track),
             ticks=ticks,
             ticks_name=name,
@@ -101,11 +103,11 @@ class EventColumns:
     Columns hold varints: interned names, block and track ids, ticks.
     """
 
-    start: Ints  # what the trace's clock shows
+    before: int  # when the packet in front of them is
+    start: Ints
     end: Ints
     is_range: NDArray[np.bool_]  # an instant where it is not
     name: Column
-    block: Column
     track: Column
     ticks: Column  # empty where they say no more than the duration
     ticks_name: Arg | Column  # CYCLES or TICKS: of all, or of each event
@@ -120,11 +122,11 @@ class EventColumns:
         """Return the given events."""
         name = self.ticks_name
         return EventColumns(
+            before=self.before,
             start=self.start[rows],
             end=self.end[rows],
             is_range=self.is_range[rows],
             name=self.name.take(rows),
-            block=self.block.take(rows),
             track=self.track.take(rows),
             ticks=self.ticks.take(rows),
             ticks_name=name if isinstance(name, Arg) else name.take(rows),
@@ -141,12 +143,13 @@ def encode(batch: EventColumns) -> NDArray[np.uint8]:
     """Return the packets of a batch, in their order."""
     if batch.flows is not None:
         return _with_flows(batch, batch.flows)
-    opening = (_opening(batch), batch.opens)
-    if batch.is_range.all():
-        return join(opening, (_closing(batch.end, batch.track), batch.closes))
-    rows = np.flatnonzero(batch.is_range)
-    closing = _closing(batch.end[rows], batch.track.take(rows))
-    return join(opening, (closing, batch.closes[rows]))
+    end, closes, track = batch.end, batch.closes, batch.track
+    if not batch.is_range.all():
+        rows = np.flatnonzero(batch.is_range)
+        end, closes, track = end[rows], closes[rows], track.take(rows)
+    later = steps(batch.before, (batch.start, batch.opens), (end, closes))
+    opening, closing = _opening(batch, later[0]), _closing(later[1], track)
+    return join((opening, batch.opens), (closing, closes))
 
 
 def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
@@ -158,24 +161,33 @@ def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
     rows = np.flatnonzero(batch.is_range)
     moved = np.arange(len(batch.opens) + len(rows))
     moved += np.cumsum(np.bincount(at, minlength=len(moved)))
-    streams = [(_opening(part), moved[part.opens]) for part in parts]
-    closing = _closing(batch.end[rows], batch.track.take(rows))
-    streams.append((closing, moved[batch.closes[rows]]))
+    opens = [moved[part.opens] for part in parts]
+    closes, instants_at = moved[batch.closes[rows]], at + np.arange(len(at))
+    *starts, ends, lates = steps(
+        batch.before,
+        *zip([part.start for part in parts], opens, strict=True),
+        (batch.end[rows], closes),
+        (batch.end[late], instants_at),
+    )
+    streams = [
+        (_opening(part, later), places)
+        for part, later, places in zip(parts, starts, opens, strict=True)
+    ]
+    streams.append((_closing(ends, batch.track.take(rows)), closes))
     instants = packet(
-        batch.end[late],
+        lates,
         TYPES[EventType.INSTANT],
         tag(Event.TRACK_UUID, VARINT),
         batch.track.take(late),
         NAMED,
         flows.late.take(late).column(ARRIVING),
     )
-    return join(*streams, (instants, at + np.arange(len(at))))
+    return join(*streams, (instants, instants_at))
 
 
-def _opening(batch: EventColumns) -> Message:
+def _opening(batch: EventColumns, later: Ints) -> Message:
     return packet(
-        batch.start,
-        argument(Arg.BLOCK, batch.block),
+        later,
         argument(batch.ticks_name, batch.ticks),
         *_payload(batch),
         *batch.args,
@@ -195,8 +207,8 @@ def _type(is_range: NDArray[np.bool_]) -> tuple[bytes | Column, ...]:
     return tag(Event.TYPE, VARINT), varints(types)
 
 
-def _closing(end: Ints, track: Column) -> Message:
-    return packet(end, TYPES[EventType.SLICE_END], tag(Event.TRACK_UUID, VARINT), track)
+def _closing(later: Ints, track: Column) -> Message:
+    return packet(later, TYPES[EventType.SLICE_END], tag(Event.TRACK_UUID, VARINT), track)
 
 
 def _payload(batch: EventColumns) -> list[Message]:

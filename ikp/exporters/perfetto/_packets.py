@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Packet,
 )
-from ikp.exporters.perfetto._setup import Clock
+from ikp.exporters.perfetto._steps import Clock
 from ikp.exporters.protobuf.shapes import Message, join, join_groups
 from ikp.exporters.protobuf.varints import (
     BYTES,
@@ -34,6 +34,7 @@ from ikp.exporters.protobuf.varints import (
     varints,
 )
 from ikp.exporters.timeline.blocks import Blocks
+from ikp.exporters.timeline.tracks import Counted
 
 Ints = NDArray[np.int64]
 
@@ -63,11 +64,14 @@ TYPES: Final = {kind: tag(Event.TYPE, VARINT) + bytes([kind]) for kind in EventT
 """The field that says what an event is."""
 
 
-def packet(times: Ints, *event: bytes | Column | Message) -> Message:
-    """Return packets that each hold one track event of the given parts, at the clock's times."""
+def packet(later: Ints, *event: bytes | Column | Message) -> Message:
+    """Return packets that each hold one track event of the given parts.
+
+    ``later`` is how much later than the packet in front of it each one is.
+    """
     parts = (
         tag(Packet.TIMESTAMP, VARINT),
-        varints(times),
+        varints(later),
         tag(Packet.SEQUENCE_ID, VARINT) + bytes([SEQUENCE]),
         Message(tag(Packet.TRACK_EVENT, BYTES), event),
         tag(Packet.SEQUENCE_FLAGS, VARINT) + bytes([NEEDS_STATE]),
@@ -129,10 +133,12 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
     name = Message(tag(Event.NAME, BYTES), (texts(names),))
     warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
     track = (tag(Event.TRACK_UUID, VARINT), varints(blocks.track))
-    closing = packet(blocks.end - clock.zero, TYPES[EventType.SLICE_END], *track)
+    places = 2 * np.arange(len(blocks.block))
+    opens, closes = clock.steps((blocks.start, places), (blocks.end, places + 1))
+    closing = packet(closes, TYPES[EventType.SLICE_END], *track)
     of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
     opening = packet(
-        blocks.start - clock.zero,
+        opens,
         argument(Arg.BLOCK, varints(blocks.block)),
         argument(Arg.SM, varints(blocks.sm)),
         argument(Arg.LAUNCH, varints(blocks.launch)),
@@ -141,7 +147,6 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
         *track,
         name,
     )
-    places = 2 * np.arange(len(blocks.block))
     return join((opening, places), (closing, places + 1))
 
 
@@ -164,7 +169,6 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
     unfinished = varints(np.zeros_like(rows)).where(~slots.finished[rows])
     return [
         (Arg.WARP, varints(slots.warp[rows]), INTEGER),
-        (Arg.SLOT, varints(rows), INTEGER),
         (Arg.ROLE, varints(role).where(role != 0), INTEGER),
         (Arg.START_OFFSET_NS, varints(slots.start_ns[rows] - start), INTEGER),
         (Arg.END_OFFSET_NS, varints(slots.end_ns[rows] - start), INTEGER),
@@ -174,14 +178,27 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
     ]
 
 
-def counter(track: int, times: Ints, values: Ints, clock: Clock) -> NDArray[np.uint8]:
-    """Return the packets of a counter: when it changed, and to what."""
-    packets = packet(
-        times - clock.zero,
-        TYPES[EventType.COUNTER],
-        tag(Event.TRACK_UUID, VARINT),
-        varints(np.full(len(times), track)),
-        tag(Event.COUNTER_VALUE, VARINT),
-        varints(values),
+def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets of counters, many of them at once: when each changed, and to what."""
+    lengths = np.array([len(one.steps[0]) for one in counters], np.int64)
+    track = np.repeat(np.array([one.track for one in counters], np.int64), lengths)
+    times, values = (
+        np.concatenate([np.zeros(0, np.int64), *(one.steps[i] for one in counters)])
+        for i in range(2)
     )
-    return join((packets, np.arange(len(times))))
+    for low in range(0, len(track), _STEPS_AT_ONCE):
+        rows = slice(low, low + _STEPS_AT_ONCE)
+        places = np.arange(len(track[rows]))
+        (later,) = clock.steps((times[rows], places))
+        packets = packet(
+            later,
+            TYPES[EventType.COUNTER],
+            tag(Event.TRACK_UUID, VARINT),
+            varints(track[rows]),
+            tag(Event.COUNTER_VALUE, VARINT),
+            varints(values[rows]),
+        )
+        yield join((packets, places))
+
+
+_STEPS_AT_ONCE: Final = 1 << 15

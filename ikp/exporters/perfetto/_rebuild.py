@@ -11,11 +11,13 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.totals import make_totals
 from ikp.core.trace import Events, Slots, Totals, make_columns
+from ikp.exporters.columns.facts import args_of
 from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._arguments import Columns
 from ikp.exporters.perfetto._schema import Annotation, EventType, Facts
 from ikp.exporters.perfetto.contents import Contents, Role
-from ikp.exporters.protobuf.split import DamagedError, Ints
+from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.split import Ints
 from ikp.exporters.timeline.sums import NAME
 
 _SLOT_COLUMNS = Slots.__slots__
@@ -57,7 +59,7 @@ def rebuild_rows(contents: Contents, facts: Facts, track: Ints, block: Ints) -> 
         DamagedError: some are missing, or don't fit together.
     """
     regions = len(evidence.to_regions(facts))
-    count, args = evidence.size(facts, "events"), evidence.to_args(facts)
+    count, args = evidence.size(facts, "events"), args_of(facts)
     events, own = _rebuild_events(contents, count, regions, track, block, args)
     totals = _rebuild_totals(contents, evidence.size(facts, NAME, 0), track, block)
     return {"events": events, "args": own, "totals": totals}

@@ -24,6 +24,11 @@ class Packet(IntEnum):
     TRACK_DESCRIPTOR = 60
 
 
+COLUMNS: Final = 26987
+"""Field of ``TracePacket`` that is ours: Perfetto's own are below 2,000, and it skips what it does
+not know."""
+
+
 class Event(IntEnum):
     """Fields of ``TrackEvent``."""
 
@@ -68,6 +73,10 @@ CLEARED_STATE, NEEDS_STATE = 1, 2
 """Sequence flags: of the first packet, and of all that rely on it."""
 REALTIME: Final = 1
 """Id of the clock that shows Unix time."""
+STEPS: Final = 97
+"""Id of the clock that packets are on. It counts from packet to packet, which only a clock of one
+sequence may: those have ids from 64 to 127, of which Perfetto's own library uses the first two. It
+stands at Unix time, in every file."""
 FIRST_GLOBAL_CLOCK: Final = 128
 """Smaller ids of clocks are Perfetto's own, or one sequence's: another file may have it, too."""
 
@@ -103,10 +112,11 @@ class Arg(IntEnum):
 FIRST_OWN_ARG: Final = 32
 """Interned name of the first argument that a trace has beside those. The others follow, and then
 the regions' names where they name totals."""
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the layout below."""
-READABLE: Final = (1, 2)
-"""Versions that the reader knows; it refuses others. In 1, each launch was a process."""
+READABLE: Final = (1, 2, 3)
+"""Versions that the reader knows; it refuses others. In 1, each launch was a process; up to 2, a
+trace was read from its packets, there were no columns."""
 Facts = dict[str, Any]
 """What a trace says of itself: plain values by name, nested as in JSON."""
 SUMMARY: Final = "ikp trace"

@@ -12,8 +12,8 @@ lists nest, integers, floats, booleans and strings keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ import numpy as np
 
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Launch, Slots, Trace
+from ikp.exporters.columns.facts import described, vars_of
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -31,11 +32,13 @@ from ikp.exporters.perfetto._schema import (
     NEEDS_STATE,
     REALTIME,
     SEQUENCE,
+    STEPS,
     SUMMARY,
     Arg,
     EventType,
     Facts,
 )
+from ikp.exporters.perfetto._steps import Clock
 from ikp.exporters.protobuf.varints import VARINT_BITS, varint_size
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Kind, Layout, Track
@@ -46,31 +49,6 @@ if TYPE_CHECKING:
         TracePacket,
         TrackEvent,
     )
-
-_MAX_TIME: Final = (1 << 63) - 1
-"""Perfetto's trace processor keeps times in signed 64-bit numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where the file's clock stands at one moment: at ``ticks``, at ``unix_ns``."""
-
-    unix_ns: int
-    ticks: int
-    zero: int  # Unix time in ns at which it shows 0: what to take off each time
-
-    @classmethod
-    def over(cls, span: tuple[int, int] | None) -> Clock:
-        """Return a clock for the time from a first to a last moment, or for none.
-
-        All times on it take equally many bytes.
-        """
-        if span is None:
-            return cls(0, 0, 0)
-        first, length = span[0], span[1] - span[0] + 1
-        ticks = same_size(length)
-        ticks = ticks if ticks + length <= _MAX_TIME else 0
-        return cls(first, ticks, first - ticks)
 
 
 _TRACK_BYTES: Final = 6
@@ -196,7 +174,7 @@ def _packet(flags: int = NEEDS_STATE) -> TracePacket:
 def _sequence_start(trace: Trace, ids: FirstIds, args: OwnArgs, sums: Sums | None) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
-    packet.trace_packet_defaults.timestamp_clock_id = ids.clock
+    packet.trace_packet_defaults.timestamp_clock_id = STEPS
     for iid, region in enumerate(trace.regions, ids.region):
         packet.interned_data.event_names.add(iid=iid, name=region.name)
     for arg in Arg:
@@ -216,11 +194,14 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     """Place the trace's clock on Unix time, and say no more: nothing else is known.
 
     A system trace knows how its other clocks stand to that one, so the two are one when joined.
+    Perfetto wants time to go on from one snapshot to the next of the same clocks. A further clock,
+    which nothing is on, makes this file's other ones than those of any file it is joined with.
     """
     packet = _packet()
     packet.clock_snapshot.primary_trace_clock = REALTIME
-    packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=clock.unix_ns)
-    packet.clock_snapshot.clocks.add(clock_id=ids.clock, timestamp=clock.ticks)
+    packet.clock_snapshot.clocks.add(clock_id=REALTIME, timestamp=clock.now)
+    packet.clock_snapshot.clocks.add(clock_id=STEPS, timestamp=clock.now, is_incremental=True)
+    packet.clock_snapshot.clocks.add(clock_id=ids.clock, timestamp=clock.now)
     return packet
 
 
@@ -253,7 +234,7 @@ def _event(kind: EventType, track: int, time: int, name: str | None = None) -> T
 
 
 def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
-    packet = _event(EventType.INSTANT, layout.summary, clock.ticks, SUMMARY)
+    packet = _event(EventType.INSTANT, layout.summary, clock.step(clock.now), SUMMARY)
     _annotate(packet.track_event, _of_trace(trace, sums))
     return packet
 
@@ -264,27 +245,26 @@ def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacke
     The one with the evidence comes first: a link to a launch finds it by its time alone.
     """
     for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
-        start, end = tracks.start - clock.zero, tracks.end - clock.zero
-        opening = _event(EventType.SLICE_BEGIN, tracks.evidence, start, launch.label)
-        _annotate(opening.track_event, of_launch(launch, trace.provenance))
+        start, end = tracks.start, tracks.end
+        opening = _event(EventType.SLICE_BEGIN, tracks.evidence, clock.step(start), launch.label)
+        _annotate(opening.track_event, of_launch(launch))
         yield opening
         if launch.dropped > 0:
             name = f"{launch.dropped} records dropped"
-            yield _event(EventType.INSTANT, tracks.evidence, end, name)
-        yield _event(EventType.SLICE_END, tracks.evidence, end)
-        one_of_all = _event(EventType.SLICE_BEGIN, tracks.overview, start, launch.label)
+            yield _event(EventType.INSTANT, tracks.evidence, clock.step(end), name)
+        yield _event(EventType.SLICE_END, tracks.evidence, clock.step(end))
+        one_of_all = _event(EventType.SLICE_BEGIN, tracks.overview, clock.step(start), launch.label)
         one_of_all.track_event.debug_annotations.add(name_iid=Arg.LAUNCH, int_value=number)
         yield one_of_all
-        yield _event(EventType.SLICE_END, tracks.overview, end)
+        yield _event(EventType.SLICE_END, tracks.overview, clock.step(end))
 
 
-def of_launch(launch: Launch, provenance: dict[str, str]) -> Facts:
-    """Return everything known of a launch, and where the trace comes from."""
-    clock = {name: value for name, value in asdict(launch.clock).items() if value is not None}
+def of_launch(launch: Launch) -> Facts:
+    """Return everything known of a launch. Where the trace comes from, the summary tells."""
+    clock = {name: value for name, value in vars_of(launch.clock).items() if value is not None}
     if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
         clock["residual"] = "unknown: no spare anchors"
-    known = {**asdict(launch), "clock": clock}
-    return {**known, "dropped": launch.dropped, "provenance": provenance}
+    return {**vars_of(launch), "clock": clock, "dropped": launch.dropped}
 
 
 def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
@@ -297,20 +277,9 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         NAME: None if sums is None else len(sums),
         "regions": [{"id": region.id, "name": region.name} for region in trace.regions],
         "roles": list(trace.roles[1:]),
-        "args": _described(trace.args),
+        "args": described(trace.args),
         "provenance": trace.provenance,
     }
-
-
-_TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
-"""What numpy's kinds are called in the file."""
-
-
-def _described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
-    """Return names and types, for the file's summary."""
-    return [
-        {"name": name, "type": _TYPES[column.values.dtype.kind]} for name, column in args.items()
-    ]
 
 
 def _annotate(event: TrackEvent, facts: Facts) -> None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto._packets import TYPES, argument, entry, packet, typed
 from ikp.exporters.perfetto._schema import Annotation, Arg, Event, EventType
-from ikp.exporters.perfetto._setup import Clock, FirstIds
+from ikp.exporters.perfetto._setup import FirstIds
+from ikp.exporters.perfetto._steps import Clock
 from ikp.exporters.protobuf.shapes import Message, join, join_groups
 from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, encoded_varint, tag, varints
 from ikp.exporters.timeline.sums import NAME, Sums
@@ -43,16 +44,17 @@ def _encode(
     start, end = trace.slots.start_ns[slot], trace.slots.end_ns[slot]
     track = (tag(Event.TRACK_UUID, VARINT), varints(layout.slot_track[slot]))
     named = tag(Annotation.NAME_IID, VARINT) + bytes([Arg[NAME.upper()]])
+    places = 2 * np.arange(len(slot))
+    opens, closes = clock.steps((start, places), (np.maximum(start, end), places + 1))
     opening = packet(
-        start - clock.zero,
+        opens,
         argument(Arg.BLOCK, varints(trace.slots.block[slot])),
         Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (named, sums)),
         TYPES[EventType.SLICE_BEGIN],
         tag(Event.NAME_IID, VARINT) + name,
         *track,
     )
-    closing = packet(np.maximum(start, end) - clock.zero, TYPES[EventType.SLICE_END], *track)
-    places = 2 * np.arange(len(slot))
+    closing = packet(closes, TYPES[EventType.SLICE_END], *track)
     return join((opening, places), (closing, places + 1))
 
 

@@ -2,39 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, Final
 
-from ikp.core.trace import Trace
+from ikp.core.args import take_args
+from ikp.core.trace import Slots, Totals, Trace
+from ikp.exporters.columns.event_chunks import pack_events
+from ikp.exporters.columns.facts import facts_of
+from ikp.exporters.columns.pieces import pack_json
+from ikp.exporters.columns.row_chunks import pack_rows
 from ikp.exporters.perfetto._events import Encoder, encode
-from ikp.exporters.perfetto._packets import block_slices, compressed, counter
-from ikp.exporters.perfetto._setup import Clock, FirstIds, OwnArgs, descriptors, setup
+from ikp.exporters.perfetto._output import Content, Output, Rows
+from ikp.exporters.perfetto._packets import block_slices, counter_steps
+from ikp.exporters.perfetto._schema import FORMAT
+from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, descriptors, setup
+from ikp.exporters.perfetto._steps import Clock
 from ikp.exporters.perfetto._sums import sum_slices
-from ikp.exporters.timeline.batches import Batches
+from ikp.exporters.perfetto._threads import ordered, spare_threads
+from ikp.exporters.timeline.batches import Batch, Batches
 from ikp.exporters.timeline.sums import Sums
-from ikp.exporters.timeline.tracks import lay_out
+from ikp.exporters.timeline.tracks import Layout, lay_out
 from ikp.progress import track
 
 EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
+ROWS_AT_ONCE: Final = 1 << 15
+"""Slots, or totals, in one chunk of columns."""
+_WORTH_THREADS: Final = 3
+"""Batches from which on threads take less time than it takes to start them."""
 
 
-def write(trace: Trace, out: BinaryIO, name: str) -> None:
-    """Write a trace as compressed Perfetto packets, showing progress if it takes long."""
+def write(trace: Trace, file: BinaryIO, name: str) -> None:
+    """Write a trace as packets and columns, showing progress if it takes long."""
     ids = FirstIds.of(trace)
     layout = lay_out(trace, ids.track)
-    clock, args = Clock.over(layout.span), OwnArgs.of(trace)
+    clock, args = Clock(layout.span[0] if layout.span else 0), OwnArgs.of(trace)
     sums = Sums.of(trace) if len(trace.totals) else None
-    out.write(compressed(setup(trace, layout, clock, ids, args, sums)))
-    out.writelines(map(compressed, block_slices(trace, layout.blocks, clock)))
-    out.writelines(
-        compressed(counter(uuid, times, values, clock))
-        for uuid, _, (times, values) in layout.counters
-    )
-    if sums is not None:
-        out.writelines(map(compressed, sum_slices(trace, sums, layout, clock, ids)))
-    encoder = Encoder(trace, clock, ids, args)
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
-    for batch in track(batches, len(batches), f"writing {name}"):
-        if batch.new:
-            out.write(compressed(descriptors(batch.new)))
-        out.write(compressed(encode(encoder.columns(batch))))
+    threads = spare_threads() if len(batches) >= _WORTH_THREADS else 0
+    with ordered(threads) as jobs:
+        out = Output(file, jobs)
+        out.chunk("trace", lambda: _whole(trace, len(batches)))
+        for packets in _before_events(trace, layout, clock, ids, args, sums):
+            out.packets(partial(_as_it_is, packets))
+        _tables(trace, out)
+        encoder = Encoder(trace, clock, ids, args)
+        for batch in track(batches, len(batches), f"writing {name}"):
+            if batch.new:
+                out.packets(partial(descriptors, batch.new))
+            out.packets(partial(encode, encoder.columns(batch)))
+            _events(trace, batch, out)
+
+
+def _before_events(
+    trace: Trace, layout: Layout, clock: Clock, ids: FirstIds, args: OwnArgs, sums: Sums | None
+) -> Iterator[Content]:
+    yield setup(trace, layout, clock, ids, args, sums)
+    yield from block_slices(trace, layout.blocks, clock)
+    yield from counter_steps(layout.counters, clock)
+    if sums is not None:
+        yield from sum_slices(trace, sums, layout, clock, ids)
+
+
+def _as_it_is(content: Content) -> Content:
+    return content
+
+
+def _whole(trace: Trace, batches: int) -> Rows:
+    """Return what is not in tables, and how much must be in them."""
+    about = {
+        "format": FORMAT,
+        "launches": len(trace.launches),
+        "slots": len(trace.slots),
+        "events": len(trace.events),
+        "totals": len(trace.totals),
+        "chunks": sum(1 for _ in _parts(trace)) + batches,
+    }
+    return about, [pack_json("facts", facts_of(trace))]
+
+
+def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
+    tables: tuple[tuple[str, Slots | Totals], ...]
+    tables = (("slots", trace.slots), ("totals", trace.totals))
+    for kind, table in tables:
+        least = 1 if kind == "slots" else 0  # one, even of none, seals what is in front of it
+        for low in range(0, max(len(table), least), ROWS_AT_ONCE):
+            yield kind, table, slice(low, min(low + ROWS_AT_ONCE, len(table)))
+
+
+def _tables(trace: Trace, out: Output) -> None:
+    for kind, table, rows in _parts(trace):
+        out.chunk(kind, partial(_rows, table, rows))
+
+
+def _rows(table: Slots | Totals, rows: slice) -> Rows:
+    return {"rows": rows.stop - rows.start, "first": rows.start}, pack_rows(table, rows)
+
+
+def _events(trace: Trace, batch: Batch, out: Output) -> None:
+    args = take_args(trace.args, batch.rows) if trace.args else {}
+    out.chunk("events", lambda: pack_events(batch.events, args, trace.slots.launch))

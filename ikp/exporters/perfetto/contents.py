@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.exporters.columns.facts import args_of
 from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._arguments import UNSET, Arguments, Columns, arguments_of, sum_rows
 from ikp.exporters.perfetto._schema import (
@@ -23,7 +24,8 @@ from ikp.exporters.perfetto._schema import (
     Facts,
     Packet,
 )
-from ikp.exporters.protobuf.split import DamagedError, Data, Fields, Ints, split
+from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.split import Data, Fields, Ints, split
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
@@ -157,7 +159,7 @@ class Contents:
         annotations = fields.numbered(Event.DEBUG_ANNOTATIONS)
         arguments = arguments_of(data, annotations.only(role[annotations.message] >= Role.LANE))
         if np.any(role >= Role.WARP):
-            own = len(evidence.to_args(self.summary or {}))
+            own = len(args_of(self.summary or {}))
             self.events.append(_warp_events(columns, arguments, role >= Role.WARP, own))
             self.sums.append(sum_rows(data, columns, arguments, FIRST_OWN_ARG + own))
         if np.any(role == Role.LANE):

@@ -10,10 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.perfetto._arguments import Columns
-from ikp.exporters.perfetto._evidence import to_launch
-from ikp.exporters.perfetto._rebuild import together
-from ikp.exporters.perfetto.contents import Contents
+from ikp.exporters.perfetto.head import Head
 from ikp.exporters.timeline.blocks import distinct
 from ikp.exporters.timeline.tracks import group_names, launch_names
 
@@ -30,32 +27,37 @@ class Shown:
     top: str
 
 
-def shown(contents: Contents) -> list[Shown]:
-    """Return all launches of a file, of which at least the head was read."""
-    launches = tuple(to_launch(contents.launches[key]) for key in sorted(contents.launches))
-    names = zip(launch_names(launches), group_names(launches), strict=True)
-    return [Shown(one.label, row, top) for one, (row, top) in zip(launches, names, strict=True)]
+def shown(head: Head) -> list[Shown]:
+    """Return all launches of a file."""
+    names = zip(launch_names(head.launches), group_names(head.launches), strict=True)
+    return [
+        Shown(one.label, row, top) for one, (row, top) in zip(head.launches, names, strict=True)
+    ]
 
 
-def query(contents: Contents, number: int) -> dict[str, str]:
+def ranges_of(head: Head) -> list[int]:
+    """Return how many records each launch of a file has that a viewer shows one by one."""
+    return [one.kept if one.mode == "timeline" else 0 for one in head.launches]
+
+
+def query(head: Head, number: int) -> dict[str, str]:
     """Return what to add to the UI's address, so that it opens on the first wave of a launch.
 
     The launch's rows are expanded, and the warps of its first SM, and no others. A launch below
     many others is shown in a workspace of its own; the UI's default one still has them all.
     """
-    launches = shown(contents)
+    launches = shown(head)
     top, row = _exactly(launches[number].top), _exactly(launches[number].row)
-    blocks = together(contents.blocks, ("launch", "track", "block", "sm", "start_ns", "end_ns"))
-    mine = blocks["launch"] == number
+    mine = head.launch == number
     expand = [("ExpandTracksByRegex", one) for one in (top, row)]
     if mine.any():
-        expand.append(("ExpandTracksByRegex", rf"^SM {blocks['sm'][mine].min()}( |$)"))
+        expand.append(("ExpandTracksByRegex", rf"^SM {head.sm[mine].min()}( |$)"))
     commands = list[tuple[str, ...]](expand)
     if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
         own = f"launch {number}: {launches[number].row}"
         commands.append(("CopyTracksToWorkspaceByRegexWithAncestors", row, own))
         commands += [("SwitchWorkspace", own), *expand]
-    return _startup(commands) | (_window(contents, blocks, mine) if mine.any() else {})
+    return _startup(commands) | (_window(head, mine) if mine.any() else {})
 
 
 def _startup(commands: list[tuple[str, ...]]) -> dict[str, str]:
@@ -73,27 +75,27 @@ _MANY_ABOVE: Final = 5
 """Rows of other launches that may stand above the one to show."""
 
 
-def _window(contents: Contents, blocks: Columns, mine: NDArray[np.bool_]) -> dict[str, str]:
+def _window(head: Head, mine: NDArray[np.bool_]) -> dict[str, str]:
     """Return a launch's first wave and a margin. The UI ignores what is not within the file."""
-    start, end = _first_wave({name: column[mine] for name, column in blocks.items()})
+    start, end = _first_wave(head, mine)
     margin = max(1, int(_MARGIN * (end - start)))
-    start = max(int(blocks["start_ns"].min()), start - margin)
-    end = min(int(blocks["end_ns"].max()), end + 2 * margin)
-    base = contents.base_ns or 0
-    return {"visStart": str(base + start), "visEnd": str(base + end)} if start < end else {}
+    start = max(int(head.start_ns.min()), start - margin)
+    end = min(int(head.end_ns.max()), end + 2 * margin)
+    return {"visStart": str(start), "visEnd": str(end)} if start < end else {}
 
 
-def _first_wave(warps: Columns) -> tuple[int, int]:
+def _first_wave(head: Head, mine: NDArray[np.bool_]) -> tuple[int, int]:
     """Return when the blocks of a launch's first wave ran.
 
     It is over when half of the lanes are done with their first block: a lane that is used late
     counts for no more than another one.
     """
-    number, one = distinct(warps["track"], warps["block"])
+    number, one = distinct(head.lane[mine], head.block[mine])
     begin, done = np.full(len(one), np.iinfo(np.int64).max), np.zeros(len(one), np.int64)
-    np.minimum.at(begin, number, warps["start_ns"])
-    np.maximum.at(done, number, warps["end_ns"])
-    lane = warps["track"][one]
+    np.minimum.at(begin, number, head.start_ns[mine])
+    np.maximum.at(done, number, head.end_ns[mine])
+    zero = int(begin.min())
+    lane = head.lane[mine][one]
     order = np.lexsort((begin, lane))
     first = order[np.flatnonzero(np.diff(lane[order], prepend=-1))]
-    return int(begin.min()), int(np.median(done[first]))
+    return zero, zero + int(np.median(done[first] - zero))  # as floats, Unix times are too coarse

@@ -1,187 +1,117 @@
-"""Rebuilds the trace from a file that :mod:`ikp.exporters.perfetto._writer` wrote."""
+"""Reads the trace in a file that :mod:`ikp.exporters.perfetto._writer` wrote, now or earlier."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-
-import numpy as np
+from typing import BinaryIO
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.files import faults
-from ikp.exporters.perfetto import _evidence as evidence
-from ikp.exporters.perfetto._inflate import PIECE, Budget, inflated
-from ikp.exporters.perfetto._rebuild import rebuild_rows, rebuild_slots
-from ikp.exporters.perfetto._schema import READABLE, Facts, Packet
-from ikp.exporters.perfetto.contents import Contents
-from ikp.exporters.protobuf.split import DamagedError, Data, Ints, fitting, padded, split, whole
+from ikp.exporters.perfetto import older_reader
+from ikp.exporters.perfetto._refusals import ForeignError, damaged, damaged_columns
+from ikp.exporters.perfetto._walk import Bytes, begins_with_columns
+from ikp.exporters.perfetto.column_file import Choose, ColumnFile
+from ikp.exporters.perfetto.head import Head
+from ikp.exporters.protobuf.damage import DamagedError
 from ikp.paths import path_text
 
+__all__ = ["ForeignError", "open_columns", "read", "read_head", "salvage"]
 
-def read(path: str | PathLike[str]) -> Trace:
-    """Read a whole trace.
+
+def read(path: str | PathLike[str], chosen: Choose | None = None) -> Trace:
+    """Read a trace: whole, or without the events of chunks that ``chosen`` leaves out.
+
+    ``chosen`` is asked by their heads, and by those alone: see :meth:`ColumnFile.chunks`. Files
+    written before there were columns are read whole. What a whole trace is read from is also what
+    a viewer shows: the packets in the file are those that its columns were written with.
 
     Raises:
         ExportError: the file can't be read, is damaged, or was not written by ``ikp``.
     """
-    content = _bytes(path)
+    with open_columns(path) as columns:
+        if columns is not None:
+            if chosen is None:
+                columns.check_packets()
+            return columns.trace(chosen)
+    content = _content(path)
     try:
-        return _trace(_contents(path, content))
+        return older_reader.read(path, content)
     except (DamagedError, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
-def read_head(path: str | PathLike[str]) -> Contents:
-    """Read a file up to its first events: launches, blocks, but no ranges.
+def salvage(path: str | PathLike[str]) -> list[tuple[Trace, list[str]]]:
+    """Read what is sound of each trace in a damaged file; return what is lost, too, in words.
+
+    Raises:
+        ExportError: the file can't be read, or holds nothing that is sound.
+    """
+    from ikp.exporters.perfetto.salvage import salvage
+
+    return salvage(path, _content(path))
+
+
+def read_head(path: str | PathLike[str]) -> Head:
+    """Read what a viewer must know of a file before it shows it: launches, blocks, but no ranges.
 
     Raises:
         ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged.
     """
-    content = _bytes(path)
+    with open_columns(path) as columns:
+        if columns is not None:
+            return Head.of(columns.launches, columns.slots)
+    content = _content(path)
     try:
-        return _contents(path, content, head=True)
+        return older_reader.read_head(path, content)
     except (DamagedError, UnicodeDecodeError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
-class ForeignError(ExportError):
-    """The file may be a good Perfetto trace, but not one that this reader knows."""
+@contextmanager
+def open_columns(path: str | PathLike[str]) -> Iterator[ColumnFile | None]:
+    """Open the columns of a file; None if it has none, but may be an older file.
+
+    Raises:
+        ExportError: the file can't be read, or is damaged, as far as that shows in the block.
+    """
+    with _opened(path) as file:
+        if not begins_with_columns(file.read(_HEAD)):
+            yield None
+            return
+        try:
+            yield ColumnFile(path, Bytes(file))
+        except (DamagedError, UnicodeDecodeError) as error:
+            raise damaged_columns(path, error) from error
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
 
-def _damaged(path: str | PathLike[str], error: Exception) -> ExportError:
-    return ExportError(
-        f"{path} is not a whole Perfetto trace: {error}. Either it was cut short or changed "
-        "(write or copy it again), or it is a file of another kind."
-    )
+_HEAD = 64
 
 
-def _bytes(path: str | PathLike[str]) -> bytes:
+@contextmanager
+def _opened(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    try:
+        file = Path(path_text(path)).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    with file:
+        yield file
+
+
+def _content(path: str | PathLike[str]) -> bytes:
     try:
         content = Path(path_text(path)).read_bytes()
     except OSError as error:
-        raise ExportError(f"{path} can't be read: {error.strerror or error}.") from error
+        raise _unreadable(path, error) from error
     if not content:
         raise ExportError(f"{path} is empty: writing it failed, or has not begun.")
     return content
 
 
-def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) -> Contents:
-    budget = Budget(path, len(content))
-    contents = Contents()
-    contents.tracks.most = _MOST_TRACKS + _TRACKS_PER_BYTE * len(content)
-    own = 0
-    for data, starts, sizes in _packets(content, budget):
-        begin = 0
-        if contents.summary is None:
-            begin = _HEAD_PACKETS
-            summary = _read_head(path, contents, data, starts[:begin], sizes[:begin])
-            own = len(evidence.to_args(summary))
-        budget.take(own * len(starts))  # each event gets a place for each argument
-        contents.add(data, starts[begin:], sizes[begin:])
-        if head and contents.events:
-            break
-    return contents
-
-
-def _read_head(
-    path: str | PathLike[str], contents: Contents, data: Data, starts: Ints, sizes: Ints
-) -> Facts:
-    with contextlib.suppress(DamagedError):  # what is not ours may have any packets here
-        contents.add(data, starts, sizes)
-    if contents.summary is None:
-        raise ForeignError(
-            f"{path} is a Perfetto trace, but ikp did not write it, so it lacks what ikp needs to "
-            "know of launches and blocks. Open it at https://ui.perfetto.dev."
-        )
-    written = contents.summary.get("format")
-    if written not in READABLE:
-        known = " and ".join(map(str, READABLE))
-        raise ForeignError(
-            f"{path} has version {written} of ikp's layout; this ikp reads versions {known}. "
-            "Read it with the version of ikp that wrote it."
-        )
-    return contents.summary
-
-
-def _packets(content: bytes, budget: Budget) -> Iterator[tuple[Data, Ints, Ints]]:
-    """Yield the file's packets, many at once, packed or not: bytes, starts and sizes."""
-    data = padded(content)
-    starts, sizes = whole(data, 0, len(content), Packet.PACKET)
-    for rows in _parts(starts):
-        blobs = split(data, starts[rows], sizes[rows]).numbered(Packet.COMPRESSED_PACKETS)
-        begin = rows.start
-        for row, start, size in zip(
-            (rows.start + blobs.message).tolist(),
-            blobs.start.tolist(),
-            blobs.size.tolist(),
-            strict=True,
-        ):
-            if begin < row:
-                yield data, starts[begin:row], sizes[begin:row]
-            begin = row + 1
-            yield from _packed(content[start : start + size], budget)
-        if begin < rows.stop:
-            yield data, starts[begin : rows.stop], sizes[begin : rows.stop]
-
-
-def _parts(starts: Ints) -> Iterator[slice]:
-    """Yield the rows of packets that lie in about as many bytes as are taken apart together."""
-    low = 0
-    while low < len(starts):
-        high = int(np.searchsorted(starts, starts[low] + PIECE))
-        high = max(high, min(low + _HEAD_PACKETS, len(starts)))
-        yield slice(low, high)
-        low = high
-
-
-def _packed(packed: bytes, budget: Budget) -> Iterator[tuple[Data, Ints, Ints]]:
-    """Yield the packets of one packed part; those that the file begins with, together."""
-    rest = b""
-    for piece in inflated(packed, budget):
-        rest += piece
-        data = padded(rest)
-        starts, sizes, end = fitting(data, 0, len(rest), Packet.PACKET)
-        if len(starts) >= _HEAD_PACKETS:
-            yield data, starts, sizes
-            rest = rest[end:]
-    if rest:
-        data = padded(rest)
-        yield data, *whole(data, 0, len(rest), Packet.PACKET)
-
-
-def _trace(contents: Contents) -> Trace:
-    summary = contents.summary
-    if summary is None:
-        raise DamagedError("it holds no packets")
-    slots, track, block = rebuild_slots(contents, evidence.size(summary, "slots"))
-    rows = rebuild_rows(contents, summary, track, block)
-    roles = evidence.to_roles(summary)
-    launches = evidence.size(summary, "launches")
-    there = len(contents.launches)
-    if there != launches or not all(pid in contents.launches for pid in range(1, there + 1)):
-        raise DamagedError(f"it holds {there} of {launches} launches")
-    trace = Trace(
-        launches=tuple(
-            evidence.to_launch(contents.launches[pid]) for pid in range(1, launches + 1)
-        ),
-        regions=evidence.to_regions(summary),
-        slots=slots,
-        provenance=evidence.to_provenance(summary),
-        roles=roles,
-        **rows,
-    )
-    if wrong := faults(trace):
-        raise DamagedError("; ".join(wrong))
-    return trace
-
-
-_HEAD_PACKETS = 5
-"""Names, clock, the first track, the summary's, the summary: what our files begin with."""
-_MOST_TRACKS = 1 << 20
-_TRACKS_PER_BYTE = 4
-"""Ids of tracks index a table, so a damaged file must not ask for an endless one. They count from
-at most twice their number, and a track takes more than half a byte of a file."""
+def _unreadable(path: str | PathLike[str], error: OSError) -> ExportError:
+    return ExportError(f"{path} can't be read: {error.strerror or error}.")

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.exporters.protobuf.damage import DamagedError
 from ikp.exporters.protobuf.varints import BYTES, FIXED32, FIXED64, LOW_BITS, WORD, Words
 
 Ints = NDArray[np.int64]
@@ -19,10 +20,6 @@ Data = NDArray[np.uint8]
 
 _PADDING: Final = 2 * WORD
 """Bytes that must follow the last message, so that a word can be read from anywhere."""
-
-
-class DamagedError(Exception):
-    """The bytes are not protobuf messages."""
 
 
 @dataclass(frozen=True, slots=True)

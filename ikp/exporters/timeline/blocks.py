@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,6 @@ class Blocks:
             first=bounds[:-1] - bounds[0],
             slots=self.slots[bounds[0] : bounds[-1]],
         )
-
-    def of_launch(self, launch: int) -> Blocks:
-        """Return the blocks of one launch."""
-        low, high = np.searchsorted(self.launch, [launch, launch + 1]).tolist()
-        return self.part(low, high)
 
 
 def slot_bounds(trace: Trace) -> Ints:
@@ -204,19 +200,24 @@ def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
 def occupancy(slots: Slots, blocks: Blocks, launches: int) -> list[tuple[Steps, Steps]]:
     """Return how many blocks and how many warps of each launch ran at each moment."""
     last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    found = []
-    for launch in range(launches):
-        part = blocks.of_launch(launch)
-        rows = part.slots
-        warps = _steps(slots.start_ns[rows], last_moment[rows])
-        found.append((_steps(part.start, part.end), warps))
-    return found
+    launch = slots.launch.astype(np.int64)
+    of_blocks = _steps(blocks.launch, blocks.start, blocks.end, launches)
+    of_warps = _steps(launch, slots.start_ns, last_moment, launches)
+    return list(zip(of_blocks, of_warps, strict=True))
 
 
-def _steps(start: Ints, end: Ints) -> Steps:
-    """Return when the number of intervals that are open changes, and to what."""
-    changes = np.concatenate([np.ones(len(start), np.int64), np.full(len(end), -1)])
-    times, where = np.unique(np.concatenate([start, end]), return_inverse=True)
-    change = np.bincount(where, changes, len(times)).astype(np.int64)
+def _steps(group: Ints, start: Ints, end: Ints, groups: int) -> list[Steps]:
+    """Return when the number of intervals of each group that are open changes, and to what."""
+    group, times = np.concatenate([group, group]), np.concatenate([start, end])
+    change = np.repeat([1, -1], len(start))
+    order = np.lexsort((times, group))
+    group, times = group[order], times[order]
+    first = np.flatnonzero(
+        np.diff(group, prepend=-1).astype(bool) | np.diff(times, prepend=-1).astype(bool)
+    )
+    change = np.add.reduceat(change[order], first) if len(first) else change
     changed = change != 0
-    return times[changed], np.cumsum(change[changed])
+    group, times = group[first][changed], times[first][changed]
+    values = np.cumsum(change[changed])  # all of a group end: the next one begins at 0
+    bounds = np.searchsorted(group, np.arange(groups + 1)).tolist()
+    return [(times[low:high], values[low:high]) for low, high in pairwise(bounds)]

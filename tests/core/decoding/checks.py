@@ -95,3 +95,13 @@ def assert_consistent(trace: Trace) -> None:
         assert launch.unfinished == np.count_nonzero(~slots.finished[mine])
         assert np.isfinite([launch.clock.ns_per_tick, launch.clock.residual_max_ns or 0]).all()
         assert launch.clock.ns_per_tick > 0
+
+
+def assert_same(one: Trace, other: Trace) -> None:
+    """Compare all of two traces, to the last bit."""
+    assert one.launches == other.launches
+    assert (one.regions, one.roles) == (other.regions, other.roles)
+    for table in ("slots", "events", "totals"):
+        mine, theirs = getattr(one, table), getattr(other, table)
+        for name in mine.__dataclass_fields__:
+            assert np.array_equal(getattr(mine, name), getattr(theirs, name)), f"{table}.{name}"

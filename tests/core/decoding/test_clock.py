@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ikp.core.decoding.clock import Anchors, Axis, fit_axis
+from ikp.core.decoding import clock
+from ikp.core.decoding.clock import Axes, Sms, fit_axes
+from ikp.core.trace import ClockFit
 from tests.segments import EPOCH
 
 HZ = 1_980_000_000
 STEP = 32
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Those of one launch."""
+
+    sm: Ints
+    ns: Ints
+    ticks: Ints
+
+
+class Axis:
+    """The axis of one launch, whose SMs go by their numbers."""
+
+    def __init__(self, axes: Axes, launch: int = 0) -> None:
+        self._axes, self._launch = axes, launch
+        self.fit: ClockFit = axes.fits[launch]
+        self.torn = int(axes.torn[launch])
+
+    def to_ns(self, sm: Ints, ticks: Ints) -> Ints:
+        mine = np.flatnonzero(self._axes.sms.launch == self._launch)
+        row = mine[np.searchsorted(self._axes.sms.sm[mine], sm)]
+        return self._axes.to_ns(row, ticks)
+
+
+def fit_together(launches: Sequence[Anchors], nominal_hz: float) -> list[Axis]:
+    number = np.repeat(np.arange(len(launches)), [len(each.sm) for each in launches])
+    sm, ns, ticks = (
+        np.concatenate([getattr(each, name) for each in launches]) for name in ("sm", "ns", "ticks")
+    )
+    sms, row = Sms.of(number, sm, len(launches))
+    anchors = clock.Anchors(row, ns, ticks)
+    axes = fit_axes(anchors, sms, np.full(len(launches), nominal_hz))
+    return [Axis(axes, i) for i in range(len(launches))]
+
+
+def fit_axis(anchors: Anchors, nominal_hz: float) -> Axis:
+    return fit_together([anchors], nominal_hz)[0]
 
 
 @dataclass(frozen=True)
@@ -255,3 +296,22 @@ def test_no_anchor_at_all() -> None:
     axis = fit_axis(Anchors(none, none, none), nominal_hz=HZ)
     assert (axis.fit.rate, axis.fit.anchors, axis.fit.residual_max_ns) == ("nominal", 0, None)
     assert len(axis.to_ns(none, none)) == 0
+
+
+def test_launches_that_are_fitted_together_do_not_know_of_each_other() -> None:
+    random = np.random.default_rng(5)
+    launches = []
+    for seed, residence in enumerate([40, 400, 3_000, 30_000, 500_000] * 4):
+        gpu = Gpu(sms=1 + seed % 5, seed=seed, slower=0.1 * (seed % 3))
+        anchors = gpu.anchors(*kernel(gpu, 1 + seed % 7, residence, warps=1 + seed % 3))
+        ticks = anchors.ticks.copy()
+        ticks[random.integers(len(ticks))] += [0, 3_000, 2**50][seed % 3]
+        launches.append(replace(anchors, ticks=ticks))
+    none = np.empty(0, np.int64)
+    launches.insert(3, Anchors(none, none, none))
+    for anchors, together in zip(launches, fit_together(launches, HZ), strict=True):
+        alone = fit_axis(anchors, HZ)
+        assert (alone.fit, alone.torn) == (together.fit, together.torn)
+        for shift in (0, 500, -(10**7), 10**9):
+            at = anchors.sm, anchors.ticks + shift
+            assert np.array_equal(alone.to_ns(*at), together.to_ns(*at))

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.decoding import _batch
 from ikp.core.decoding.decode import decode
-from tests.core.decoding.checks import assert_holds
+from tests.core.decoding.checks import assert_holds, assert_same
 from tests.segments import Device, Launch, Number, Record, Segment, Sm, Warp, nbytes
 
 # So far apart in time, ticks cost float64 no nanosecond, and 32 bits come round often.
@@ -159,6 +161,24 @@ def test_launches_of_one_session_do_not_touch_each_other(
             assert joined.tolist() == [value for part in parts for value in part.tolist()]
     names = [[trace.regions[i] for i in trace.events.region] for trace in (together, *alone)]
     assert names[0] == [region for part in names[1:] for region in part]
+
+
+@given(st.lists(launches(CLOCKS), max_size=3), st.integers(1, 40), st.integers(1, 8))
+def test_where_chunks_and_batches_end_changes_nothing(
+    made: list[tuple[Device, Launch, int]], chunk: int, batch: int
+) -> None:
+    sources = []
+    for device, launch, records in made:
+        segment = Segment(nbytes(launch.slots, records), device)
+        segment.run(launch)
+        sources.append(segment.source())
+    whole = decode(sources)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_batch, "CHUNK_RECORDS", chunk)
+        patch.setattr(_batch, "_SLOTS", batch)
+        assert_same(whole, decode(iter(sources)))
+        patch.setattr(_batch, "_LAUNCHES", 1)
+        assert_same(whole, decode(sources))
 
 
 @settings(max_examples=20)

@@ -136,6 +136,7 @@ def assert_canonical(path: Path) -> None:
 
 
 def inflated(path: Path) -> bytes:
-    """Return a file's packets without compression, read by the protobuf library and zlib."""
+    """Return a file's packets for viewers, read by the protobuf library and zlib."""
     outer = TraceMessage.FromString(path.read_bytes())
-    return b"".join(zlib.decompress(packet.compressed_packets) for packet in outer.packet)
+    packed = (packet.compressed_packets for packet in outer.packet)
+    return b"".join(zlib.decompress(content) for content in packed if content)

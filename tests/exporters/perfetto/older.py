@@ -1,4 +1,4 @@
-"""The trace that ``layout-1.bin`` holds, as the writer of layout 1 wrote it."""
+"""The trace that ``layout-1.bin`` and ``layout-2/rich.bin`` hold, as earlier writers wrote it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ikp.core.trace import Trace
 from tests.exporters.perfetto.examples import launch, warps
 
 LAYOUT_1 = Path(__file__).with_name("layout-1.bin")
+LAYOUT_2 = Path(__file__).with_name("layout-2")
+"""A folder of files."""
 
 
 def older_trace() -> Trace:

@@ -108,10 +108,8 @@ def test_the_same_recording_edited_is_another_file(tmp_path: Path) -> None:
     ids = []
     for one in (trace, trace, renamed):
         packets = TraceMessage.FromString(content(one, tmp_path)).packet
-        inner = TraceMessage.FromString(_inflated(packets[0].compressed_packets)).packet
-        ids.append(
-            (inner[0].trace_packet_defaults.timestamp_clock_id, inner[2].track_descriptor.uuid)
-        )
+        inner = TraceMessage.FromString(_inflated(packets[1].compressed_packets)).packet
+        ids.append((inner[1].clock_snapshot.clocks[2].clock_id, inner[2].track_descriptor.uuid))
     assert ids[0] == ids[1]
     assert ids[0][0] != ids[2][0] and ids[0][1] != ids[2][1]
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
 from ikp.core.trace import ClockFit, Events, Trace
+from ikp.exporters.columns.facts import to_launch
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
-from ikp.exporters.perfetto._evidence import to_launch
 from ikp.exporters.perfetto._setup import of_launch
 from ikp.exporters.timeline import batches
 from ikp.plugins import EXPORTERS, load
@@ -159,8 +159,8 @@ def test_a_large_trace_spans_batches_and_block_chunks(tmp_path: Path) -> None:
 
 def test_a_residual_that_nothing_measured_is_told_as_unknown() -> None:
     fitted = ClockFit("cycles", 0.5, "fitted", anchors=2)
-    facts = of_launch(launch(clock=fitted), {})
+    facts = of_launch(launch(clock=fitted))
     assert facts["clock"]["residual"] == "unknown: no spare anchors"
     assert to_launch(facts).clock == fitted
     exact = ClockFit("host", 1.0, "exact", anchors=2)
-    assert "residual" not in of_launch(launch(clock=exact), {})["clock"]
+    assert "residual" not in of_launch(launch(clock=exact))["clock"]

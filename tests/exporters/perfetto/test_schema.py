@@ -26,6 +26,12 @@ def test_fields_have_the_numbers_of_perfetto_s_own_schema(fields: type[IntEnum])
     }
 
 
+def test_columns_stand_where_perfetto_has_nothing() -> None:
+    packet = protos.TracePacket.DESCRIPTOR
+    assert max(field.number for field in packet.fields) < schema.COLUMNS < 1 << 16
+    assert all(stop <= schema.COLUMNS for _, stop in packet.extension_ranges)
+
+
 def test_events_have_the_types_of_perfetto_s_own_schema() -> None:
     theirs = dict(protos.TrackEvent.Type.items())
     assert {f"TYPE_{kind.name}": kind.value for kind in schema.EventType}.items() <= theirs.items()

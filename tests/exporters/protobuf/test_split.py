@@ -8,7 +8,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
 from ikp.exporters.perfetto._schema import Annotation
-from ikp.exporters.protobuf.split import DamagedError, Fields, padded, split, whole
+from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.split import Fields, padded, split, whole
 from ikp.exporters.protobuf.varints import encoded_varint
 
 U64, I64 = st.integers(0, (1 << 64) - 1), st.integers(-(1 << 63), (1 << 63) - 1)

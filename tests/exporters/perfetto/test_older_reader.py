@@ -1,3 +1,5 @@
+"""Files of layouts 1 and 2, which are read from their packets."""
+
 from __future__ import annotations
 
 import contextlib
@@ -15,14 +17,15 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 
 from ikp.core.trace import Launch, Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto import PerfettoExporter, reader
+from ikp.exporters.perfetto import PerfettoExporter, older_reader
 from ikp.exporters.perfetto import _inflate as inflate
 from ikp.exporters.perfetto._rebuild import _check_range
 from ikp.exporters.perfetto._schema import SUMMARY, Packet
-from ikp.exporters.protobuf.split import DamagedError
+from ikp.exporters.protobuf.damage import DamagedError
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 from tests.exporters.perfetto.examples import assert_same, inflated, warp, warps
-from tests.exporters.perfetto.older import LAYOUT_1, older_trace
+from tests.exporters.perfetto.older import LAYOUT_1, LAYOUT_2, older_trace
+from tests.totals import gemm
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 TRACE = warps([[(0, 4), (2, 6), 7], [(1, 3)], []], names=["load", "dot"], notes=("n",))
@@ -31,7 +34,7 @@ TRACE = warps([[(0, 4), (2, 6), 7], [(1, 3)], []], names=["load", "dot"], notes=
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "trace.pftrace"
-    PerfettoExporter().write(TRACE, path)
+    path.write_bytes((LAYOUT_2 / "overlapping.bin").read_bytes())
     return path
 
 
@@ -108,10 +111,10 @@ def test_another_version_of_the_layout(path: Path) -> None:
     message = messages(path)
     for packet in message.packet:
         if packet.track_event.name == SUMMARY:
-            packet.track_event.debug_annotations[0].int_value = 3
+            packet.track_event.debug_annotations[0].int_value = 4
     rewrite(path, message)
     with pytest.raises(
-        ExportError, match=r"has version 3 of ikp's layout; this ikp reads versions 1 and 2\."
+        ExportError, match=r"has version 4 of ikp's layout; this ikp reads versions 1, 2 and 3\."
     ):
         read(path)
 
@@ -119,6 +122,11 @@ def test_another_version_of_the_layout(path: Path) -> None:
 def test_files_of_the_first_layout_are_read_as_ever() -> None:
     """In them, each launch is a process, and ids count from 1."""
     assert_same(read(LAYOUT_1), older_trace())
+
+
+def test_files_of_the_second_layout_are_read_as_ever() -> None:
+    assert_same(read(LAYOUT_2 / "rich.bin"), older_trace())
+    assert_same(read(LAYOUT_2 / "totals.bin"), gemm(2))
 
 
 def test_a_file_cut_short_anywhere_is_refused(path: Path) -> None:
@@ -176,9 +184,8 @@ def test_evidence_that_a_newer_ikp_adds_is_no_obstacle(path: Path) -> None:
 
 
 def test_the_deepest_nesting_is_read(path: Path) -> None:
-    trace = warp(*((900 - i, 900 + i) for i in range(800)))
-    PerfettoExporter().write(trace, path, force=True)
-    assert_same(read(path), trace)
+    path.write_bytes((LAYOUT_2 / "deep.bin").read_bytes())
+    assert_same(read(path), warp(*((900 - i, 900 + i) for i in range(800))))
 
 
 # What is made to do damage
@@ -237,7 +244,7 @@ def test_parts_larger_than_are_taken_apart_together_are_read_whole(
     content = inflated(path)
     for size in (50, 333, 1000):
         monkeypatch.setattr(inflate, "PIECE", size)
-        monkeypatch.setattr(reader, "PIECE", size)
+        monkeypatch.setattr(older_reader, "PIECE", size)
         for file in (content, packed(content)):
             path.write_bytes(file)
             assert_same(read(path), TRACE)

@@ -1,0 +1,127 @@
+"""Which kernels are compared, and which launch with which."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.analysis.diff._interval import BETWEEN_RUNS, Design, Rows, blocks
+from ikp.analysis.diff._sample import KERNEL, Floats, Sample
+
+ALTERNATING: Final = 0.0005
+"""What kernels differ by because of their turn: the second finds clocks as the first left them."""
+FEWEST_TO_FENCE: Final = 8
+"""Of fewer launches nobody can say that one is far out."""
+_FENCE: Final = 3.0
+"""Quartile ranges outside the quartiles: Tukey's outer fence. Normal noise passes it never."""
+_NEVER_OUT: Final = 0.01
+"""A launch that is off by this part of the duration is not far out, however alike the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """The kernels that are on both sides, and those on one; and what to say of that."""
+
+    pairs: list[tuple[Sample, Sample]]
+    only_before: tuple[str, ...]
+    only_after: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
+    """Pair kernels by label; of a label with several grids, by the grid as well.
+
+    Where each side has one kernel, those are compared whatever they are called.
+    """
+    names = Counter(one.label for one in before), Counter(one.label for one in after)
+    single = {label for label in names[0] if names[0][label] == names[1][label] == 1}
+
+    def key(one: Sample) -> tuple[object, ...]:
+        return (one.label,) if one.label in single else (one.label, one.shape)
+
+    first, second = ({key(one): one for one in side} for side in (before, after))
+    common = [each for each in first if each in second]
+    pairs = [(first[each], second[each]) for each in common]
+    alone = tuple(
+        [_called(one, counts) for each, one in side.items() if each not in common]
+        for side, counts in zip((first, second), names, strict=True)
+    )
+    if not pairs and len(before) == len(after) == 1:
+        note = "the two kernels have different names: they are compared as each side has only one."
+        return Matches([(before[0], after[0])], (), (), (note,))
+    notes = []
+    if not pairs and before and after:
+        notes.append(
+            "can't tell: no kernel is on both sides. Name one of each, or rename launches with "
+            "ikp.edit.rename_launches."
+        )
+    return Matches(pairs, tuple(alone[0]), tuple(alone[1]), tuple(notes))
+
+
+def _called(one: Sample, labels: Counter[str]) -> str:
+    if labels[one.label] == 1:
+        return one.label
+    return f"{one.label} (grid {'x'.join(map(str, one.shape[0]))})"
+
+
+def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple[int, int]]:
+    """Return the launches to compare, which with which, and how many are left out on each side.
+
+    As many on both sides: the k-th with the k-th, so that what depends on a launch's place in its
+    run (a cold start, another problem) cancels. Several traces on both sides: their means.
+    """
+    if min(before.runs, after.runs) > 1:
+        groups = (_runs(before), _runs(after))
+        paired = before.runs == after.runs and _alternate(before, after, groups)
+        return before, after, Design("runs", *groups, paired, 0.0), (0, 0)
+    a, b = before.get(KERNEL, "duration"), after.get(KERNEL, "duration")
+    if len(a) == len(b):
+        together = _usual(b - a, a)
+        left = int(np.count_nonzero(~together))
+        rows = np.flatnonzero(together)
+        before, after = before.take(rows), after.take(rows)
+        each = tuple(np.arange(len(rows))[i : i + 1] for i in range(len(rows)))
+        alternating = _alternate(before, after, (each, each))
+        cut = blocks(np.arange(len(rows)))
+        chosen = Design("in order", cut, cut, True, BETWEEN_RUNS)
+        if alternating:
+            chosen = Design("alternating", cut, cut, True, ALTERNATING)
+        return before, after, chosen, (left, left)
+    kept = np.flatnonzero(_usual(a, a)), np.flatnonzero(_usual(b, b))
+    out = len(a) - len(kept[0]), len(b) - len(kept[1])
+    before, after = before.take(kept[0]), after.take(kept[1])
+    first, second = blocks(np.arange(len(before))), blocks(np.arange(len(after)))
+    return before, after, Design("apart", first, second, False, BETWEEN_RUNS), out
+
+
+def _runs(sample: Sample) -> tuple[Rows, ...]:
+    return tuple(np.flatnonzero(sample.run == run) for run in np.unique(sample.run))
+
+
+def _alternate(
+    before: Sample, after: Sample, groups: tuple[tuple[Rows, ...], tuple[Rows, ...]]
+) -> bool:
+    """Tell whether each pair of launches, or runs, began before the next pair did."""
+    times = [
+        (min(a.min(), b.min()), max(a.max(), b.max()))
+        for a, b in (
+            (before.start_ns[one], after.start_ns[two]) for one, two in zip(*groups, strict=True)
+        )
+    ]
+    return all(earlier[1] < later[0] for earlier, later in pairwise(times))
+
+
+def _usual(values: Floats, durations: Floats) -> NDArray[np.bool_]:
+    """Tell which values are not far out, in a kernel that takes so long."""
+    if len(values) < FEWEST_TO_FENCE:
+        return np.ones(len(values), np.bool_)
+    low, high = np.percentile(values, [25, 75])
+    reach = max(_FENCE * (high - low), _NEVER_OUT * float(np.median(durations)))
+    usual: NDArray[np.bool_] = (values >= low - reach) & (values <= high + reach)
+    return usual

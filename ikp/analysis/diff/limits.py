@@ -1,0 +1,124 @@
+"""Limits on what a change may cost: ``"dot.p50=+3%"``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.analysis.diff._interval import Contrast, Design, contrast
+from ikp.analysis.diff._sample import FIGURES, KERNEL, Key, Sample
+from ikp.analysis.diff.difference import Limit
+from ikp.errors import UsageError
+from ikp.patterns import choose
+
+_FORM: Final = re.compile(r"(?:(?P<region>.+)\.)?(?P<figure>\w+)=\+(?P<percent>\d+(?:\.\d*)?)%")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A limit as it was written; no region means the kernel."""
+
+    text: str
+    region: str | None
+    figure: str
+    factor: float  # of what was before
+
+
+def parse(text: str) -> Asked:
+    """Read a limit.
+
+    Raises:
+        UsageError: it has another form, or names no figure that there is.
+    """
+    found = _FORM.fullmatch(text)
+    figures = FIGURES if found and found["region"] is not None else ("duration",)
+    if found is None or found["figure"] not in figures:
+        raise UsageError(
+            f"{text!r} is no limit: write REGION.FIGURE=+N% with one of {', '.join(FIGURES)}, as "
+            "in 'dot.p50=+3%', or 'duration=+1%' for the kernel."
+        )
+    return Asked(text, found["region"], found["figure"], 1 + float(found["percent"]) / 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two samples, which of their launches are compared with which, and what is unknown of them."""
+
+    before: Sample
+    after: Sample
+    design: Design
+    unknown: str  # of all times
+    unknown_regions: str
+
+    def contrast(self, key: Key, figure: str, factor: float = 1.0) -> Contrast | None:
+        """Return the contrast of a figure; None where there are too few launches."""
+        counted = figure == "count"
+        exact = figure.startswith("p")
+        tick = max(self.before.tick, self.after.tick) if exact else 0.0
+        design = self.design if not counted else _exact(self.design)
+        values = self.before.get(key, figure), self.after.get(key, figure)
+        return contrast(design, *values, tick=tick, factor=factor)
+
+    def why(self, key: Key, figure: str) -> str:
+        """Return why nothing is known of a figure; empty where something may be."""
+        if key == KERNEL:
+            return self.unknown
+        return self.unknown_regions or ("" if figure == "count" else self.unknown)
+
+
+def _exact(design: Design) -> Design:
+    return Design(design.name, design.before, design.after, design.paired, 0.0)
+
+
+def held(
+    asked: Sequence[Asked], kernels: Sequence[Compared], confidence: float
+) -> tuple[Limit, ...]:
+    """Return what became of each limit, in each kernel, role and region that it names.
+
+    All verdicts are right together with the given confidence.
+
+    Raises:
+        UsageError: a limit names a region that neither side has.
+    """
+    places = [(limit, kernel, key) for limit in asked for kernel, key in _places(limit, kernels)]
+    outside = (1 - confidence) / max(1, len(places))
+    return tuple(_verdict(limit, kernel, key, outside) for limit, kernel, key in places)
+
+
+def _places(limit: Asked, kernels: Sequence[Compared]) -> list[tuple[Compared, Key]]:
+    if limit.region is None:
+        return [(kernel, KERNEL) for kernel in kernels]
+    both = [
+        (kernel, key)
+        for kernel in kernels
+        for key in dict.fromkeys([*kernel.before.keys, *kernel.after.keys])
+        if key.kind == "range" or limit.figure == "count"
+    ]
+    if not both:
+        raise UsageError(f"{limit.text!r}: there is no region that has been recorded.")
+    wanted = choose([key.region for _, key in both], limit.region, "region")
+    return [place for place, chosen in zip(both, wanted, strict=True) if chosen]
+
+
+def _verdict(limit: Asked, kernel: Compared, key: Key, outside: float) -> Limit:
+    found = kernel.contrast(key, limit.figure, limit.factor)
+    why = kernel.why(key, limit.figure)
+    facts: tuple[float | None, float | None, float | None] = (None, None, None)
+    verdict = "unknown"
+    if found is None:
+        why = why or "there are fewer than 2 launches of it on a side"
+    else:
+        reach, gap = found.reach(outside), found.estimate
+        verdict = "over" if gap > reach else "within" if gap <= -reach else "unknown"
+        relative = found.after / found.before - 1 if found.before else None
+        facts = (found.before, found.after, relative)
+        if why:
+            verdict = "unknown"
+        elif verdict == "unknown":
+            why = "launches differ among themselves by too much: record more of them"
+    label = kernel.before.label
+    return Limit(
+        limit.text, label, key.role, key.region or "kernel", limit.figure, *facts, verdict, why
+    )

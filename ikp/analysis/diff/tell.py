@@ -1,0 +1,267 @@
+"""A difference as text: for people, on a terminal or in a log."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ikp import terminal
+from ikp.analysis.diff.difference import Change, Diff, KernelChange, Limit, Row
+from ikp.analysis.render import duration
+from ikp.terminal import Column, lay_out, printable, shortened
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+_Line = tuple[str, str]
+"""Text and its style."""
+
+DESIGNS: Final = {
+    "alternating": "alternating, compared pair by pair",
+    "in order": "compared one by one, in order",
+    "apart": "compared as two groups",
+    "runs": "compared run by run",
+}
+"""Which launches are compared with which, in words."""
+_COLUMNS: Final = (
+    Column("region", name=True),
+    Column("role", spare=1, name=True),
+    Column("count", spare=2),
+    Column("p50", spare=3),
+    Column("of a warp's time", spare=4),
+    Column("change"),
+    Column("bounds", spare=5),
+    Column("verdict", name=True),
+)
+_INDENT: Final = "  "
+_STYLES: Final = {"longer": "red", "shorter": "green"}
+_MOST_PARTS: Final = 3
+
+
+def as_text(diff: Diff, wide: int | None = None) -> str:
+    """Return the table of a difference as plain text, as wide as the terminal or as given."""
+    wide = wide or terminal.columns()
+    return "\n".join(line for line, _ in _sheet(diff, wide)).rstrip("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rich:
+    diff: Diff
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        for line, style in _sheet(self.diff, options.max_width):
+            yield Text(line, style, overflow="fold")
+
+
+def as_rich(diff: Diff) -> RenderableType:
+    """Return what rich prints in colour."""
+    return _Rich(diff)
+
+
+def _sheet(diff: Diff, wide: int | None) -> Iterator[_Line]:
+    show = amount(diff.unit)
+    name = printable if wide is None else shortened
+    for kernel in diff.kernels:
+        for line, style in _kernel(kernel, show, name, wide):
+            yield from ((part, style) for part in _wrapped(line, wide))
+        yield "", ""
+    for side, names in (("before", diff.only_before), ("after", diff.only_after)):
+        for one in names:
+            yield f"only {side}: {name(one)}", ""
+    for limit in diff.limits:
+        yield from ((part, _style(limit)) for part in _wrapped(told(limit, show), wide))
+    if diff.kernels:
+        bounds = f"bounds: {100 * diff.confidence:.3g} % sure that all of them hold, together."
+        yield from ((part, "dim") for part in _wrapped(bounds, wide))
+    for note in diff.notes:
+        yield from ((part, "yellow") for part in _wrapped(printable(note), wide))
+
+
+def _kernel(
+    kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str], wide: int | None
+) -> Iterator[_Line]:
+    yield heading(kernel, name), "bold"
+    yield _INDENT + summary(kernel, show), _STYLES.get(kernel.duration.verdict, "")
+    if told_parts := moved(kernel, show, name):
+        yield _INDENT + told_parts, ""
+    titles, cells = table(kernel, show, name)
+    inner = None if wide is None else wide - len(_INDENT)
+    shape = [column for column in _COLUMNS if column.title in titles]
+    head, lines = lay_out(shape, cells, inner)
+    if cells:
+        yield textwrap.indent(head, _INDENT), "dim"
+    for row, line in zip(kernel.rows, lines, strict=True):
+        yield textwrap.indent(line, _INDENT), _STYLES.get(row.time.verdict, "") if row.time else ""
+    for note in kernel.notes:
+        yield _INDENT + printable(note), "yellow"
+
+
+def table(
+    kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str] = printable
+) -> tuple[list[str], list[list[str]]]:
+    """Return the titles of the columns in which anything stands, and the cells of each row."""
+    cells = [_cells(row, kernel, show, name) for row in kernel.rows]
+    used = [
+        i
+        for i, column in enumerate(_COLUMNS)
+        if column.title in ("region", "change", "verdict") or any(row[i] for row in cells)
+    ]
+    return [_COLUMNS[i].title for i in used], [[row[i] for i in used] for row in cells]
+
+
+def heading(kernel: KernelChange, name: Callable[[str], str] = printable) -> str:
+    """Return the kernel's name, and which launches were compared how."""
+    label = name(kernel.before)
+    if kernel.after != kernel.before:
+        label += f" -> {name(kernel.after)}"
+    count = " and ".join(f"{each:,}" for each in kernel.launches)
+    out = sum(kernel.left_out)
+    left = f"; {out:,} far out left out" if out else ""
+    return f"{label}: {count} launches, {DESIGNS[kernel.design]}{left}"
+
+
+def summary(kernel: KernelChange, show: Callable[[float], str]) -> str:
+    """Return what became of the kernel as a whole."""
+    change = kernel.duration
+    return (
+        f"kernel: {show(change.before)} -> {show(change.after)}, {relative(change)}"
+        f"{bounds(change)}: {verdict(change)}"
+    )
+
+
+def moved(
+    kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str] = printable
+) -> str:
+    """Return where a warp's time went: the regions that surely moved, those that did most first."""
+    rows = [row for row in kernel.rows if row.time and row.time.verdict in ("longer", "shorter")]
+    rows.sort(key=lambda row: -abs(row.time.difference) if row.time else 0)
+    parts = [
+        f"{name(_called(row))} {_signed(row.time.difference, show)}"
+        for row in rows[:_MOST_PARTS]
+        if row.time
+    ]
+    if not parts:
+        return ""
+    more = f", and {len(rows) - len(parts):,} more" if len(rows) > len(parts) else ""
+    whole = _signed(kernel.residence.difference, show)
+    return f"a warp's time: {whole}, of that {', '.join(parts)}{more}"
+
+
+def _called(row: Row) -> str:
+    return f"{row.region} ({row.role})" if row.role else row.region
+
+
+def _cells(
+    row: Row, kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str]
+) -> list[str]:
+    region = name(row.region) + (" (instant)" if row.kind == "instant" else "")
+    cells = [region, name(row.role), _counts(row), _medians(row, show)]
+    if row.only:
+        return [*cells, "", "", "", f"only {row.only}"]
+    if row.time is None:
+        return [*cells, "", "", "", ""]
+    times = _two(show(row.time.before), show(row.time.after))
+    span = _span(row.time)
+    return [*cells, times, relative(row.time), span, verdict(row.time, kernel.residence.before)]
+
+
+def _counts(row: Row) -> str:
+    if row.count is None:
+        return ""
+    return _two(*(f"{each:,.1f}".removesuffix(".0") for each in row.count))
+
+
+def _medians(row: Row, show: Callable[[float], str]) -> str:
+    if row.p50 is None or row.p50 == (None, None):
+        return ""
+    return _two(*("-" if each is None else show(each) for each in row.p50))
+
+
+def _two(one: str, other: str) -> str:
+    return one if one == other else f"{one} -> {other}"
+
+
+def amount(unit: str) -> Callable[[float], str]:
+    """Return what writes a time of this unit."""
+    return duration if unit == "ns" else partial(_cycles)
+
+
+def _cycles(count: float) -> str:
+    return f"{count:,.0f} cycles"
+
+
+def _signed(value: float, show: Callable[[float], str]) -> str:
+    return f"{'-' if value < 0 else '+'}{show(abs(round(value, 1)))}"
+
+
+def relative(change: Change) -> str:
+    """Return a difference in percent: ``"+3.1 %"``."""
+    part = change.part(change.difference)
+    return "" if part is None else percent(part)
+
+
+def percent(part: float) -> str:
+    """Return a part of 1 as a signed percentage, with as many digits as say something."""
+    digits = 2 if abs(part) < 0.01 else 1 if abs(part) < 1 else 0
+    text = f"{100 * part:+,.{digits}f} %"
+    return "0 %" if not text.strip("+-0.% ") else text
+
+
+def _span(change: Change) -> str:
+    low, high = change.part(change.low), change.part(change.high)
+    return "" if low is None or high is None else f"{percent(low)} to {percent(high)}"
+
+
+def bounds(change: Change) -> str:
+    """Return the bounds in brackets, if there are any."""
+    span = _span(change)
+    return f" ({span})" if span else ""
+
+
+def verdict(change: Change, whole: float | None = None) -> str:
+    """Return a verdict in words; ``whole`` is a warp's time, of which the change is a part."""
+    if change.verdict != "unknown":
+        return change.verdict
+    if change.why:
+        return f"can't tell: {change.why}"
+    worst = max(abs(change.low or 0), abs(change.high or 0))
+    share = f": less than {100 * worst / whole:.2g} % of a warp" if whole else ""
+    return f"can't tell{share}"
+
+
+def told(limit: Limit, show: Callable[[float], str]) -> str:
+    """Return what became of a limit, in a line."""
+    place = f" in {printable(limit.kernel)}" + (f", {printable(limit.role)}" if limit.role else "")
+    word = {"over": "OVER", "within": "within", "unknown": "can't tell"}[limit.verdict]
+    if limit.before is None or limit.after is None:
+        return f"limit {limit.text}: {word}{place}: {printable(limit.why)}"
+    write = (lambda value: f"{value:,.0f}") if limit.figure == "count" else show
+    part = "" if limit.relative is None else f", {percent(limit.relative)}"
+    facts = f"{_two(write(limit.before), write(limit.after))}{part}"
+    region = f" {printable(limit.region)}" if limit.region not in limit.text else ""
+    reason = f" ({printable(limit.why)})" if limit.why else ""
+    return f"limit {limit.text}: {word}:{region} {facts}{place}{reason}"
+
+
+def _style(limit: Limit) -> str:
+    return {"over": "bold red", "unknown": "yellow"}.get(limit.verdict, "green")
+
+
+def _wrapped(text: str, wide: int | None) -> list[str]:
+    if wide is None or "\n" in text or text.startswith(_INDENT * 2):
+        return text.split("\n")
+    if len(text) <= wide:
+        return [text]
+    return textwrap.wrap(
+        text,
+        max(20, wide),
+        subsequent_indent=_INDENT * 2,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )

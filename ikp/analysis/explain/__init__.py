@@ -1,0 +1,1 @@
+"""From a trace to what takes its kernel's time: a verdict, ranked and with its evidence."""

@@ -1,0 +1,86 @@
+"""``trace.explain()``: one launch prepared, each finding asked in turn, the answers ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ikp.analysis.explain import overview
+from ikp.analysis.explain.choosing_launch import choose_launch
+from ikp.analysis.explain.critical import critical_path
+from ikp.analysis.explain.findings.barrier_skew import barrier_skew
+from ikp.analysis.explain.findings.idle_lanes import idle_lanes
+from ikp.analysis.explain.findings.idle_products import idle_products
+from ikp.analysis.explain.findings.late_groups import connections, late_groups
+from ikp.analysis.explain.findings.launch_gaps import launch_gaps
+from ikp.analysis.explain.findings.lone_waits import lone_waits
+from ikp.analysis.explain.findings.occupancy_limits import occupancy_limits
+from ikp.analysis.explain.findings.slow_memory import slow_memory
+from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
+from ikp.analysis.explain.nesting import tree
+from ikp.analysis.explain.prepared import Prepared, prepare
+from ikp.analysis.explain.room_on_sms import lanes_of_launch
+from ikp.analysis.explain.stakes import worth
+from ikp.analysis.explain.turns import phases
+from ikp.analysis.explain.unknowns import has_times, nothing_recorded, unknowns
+from ikp.analysis.explain.use_of_hardware import use_of_hardware, with_rates
+from ikp.analysis.explain.verdict import Finding, Verdict
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+    from ikp.patterns import Names
+
+FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
+    idle_lanes,
+    uneven_blocks,
+    late_groups,
+    barrier_skew,
+    idle_products,
+    lone_waits,
+    slow_memory,
+    occupancy_limits,
+    launch_gaps,
+)
+"""What is looked for, in this order; a verdict ranks what was found."""
+
+
+def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
+    """Return what takes a kernel's time, ranked by what a change could win at most.
+
+    Args:
+        trace: the trace, whole.
+        launch: a label, as a pattern, or a launch's number in the trace. Without it, the label is
+            taken whose launches took longest in all; of a label, the launch of median duration.
+
+    Raises:
+        UsageError: ``launch`` names none.
+    """
+    chosen = choose_launch(trace, launch)
+    if chosen is None:
+        return Verdict(None, unknown=tuple(nothing_recorded(trace)))
+    prepared = prepare(trace, chosen.index)
+    time, free = overview.doing(prepared)
+    joined = tuple(connections(prepared))
+    return Verdict(
+        launch=overview.launched(prepared, chosen),
+        unknown=tuple(unknowns(prepared, chosen)),
+        time=time,
+        in_no_range_share=free,
+        groups=tuple(overview.groups(prepared)),
+        regions=tuple(with_rates(prepared, tuple(overview.region_uses(prepared)))),
+        lanes=overview.lanes_of(prepared, lanes_of_launch(prepared)),
+        findings=tuple(_found(prepared)),
+        tree=tuple(tree(prepared)),
+        phases=phases(prepared),
+        critical_path=critical_path(prepared, joined),
+        hardware=use_of_hardware(prepared),
+        connected=tuple(one.told(prepared) for one in joined),
+    )
+
+
+def _found(launch: Prepared) -> list[Finding]:
+    """Return what was found, the most time at stake first; nothing where times say nothing."""
+    if not has_times(launch):
+        return []
+    found = [one for look in FINDINGS for one in look(launch)]
+    return sorted(found, key=lambda one: (-worth(one), one.id))

@@ -1,0 +1,83 @@
+"""Warps of a block that come to a barrier apart: all wait for the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.instances import Meetings, meetings
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+
+def barrier_skew(launch: Prepared) -> Iterator[Finding]:
+    """Yield the barriers that warps come to apart."""
+    for region in launch.regions([Activity.WAIT_BARRIER, Activity.WAIT_COPY]).tolist():
+        met = meetings(launch, region)
+        if met is not None:
+            yield from _skew(launch, region, met)
+
+
+def _skew(launch: Prepared, region: int, met: Meetings) -> Iterator[Finding]:
+    """Yield a finding where the same work, spread evenly over the warps, would end sooner.
+
+    A meeting then takes place when warps come on average.
+    """
+    lost = met.last - met.mean
+    life = launch.block_end - launch.block_start
+    share = float(lost.sum()) / max(float(life[_blocks(launch, met)].sum()), 1.0)
+    at_stake = share * launch.duration
+    if not enough(launch, at_stake):
+        return
+    warps = launch.trace.slots.warp
+    late = warps[launch.slot[met.last_row]]
+    usual, times = np.unique(late, return_counts=True)
+    often = int(usual[np.argmax(times)])
+    of_meetings = float(times.max()) / len(late)
+    doing = _before(launch, often, region)
+    worst = met.last_row[np.argsort(-lost)[:3]]
+    longest = met.rows[met.number == int(np.argmax(lost))]
+    name = launch.names[region]
+    yield finding(
+        launch,
+        "barrier-skew",
+        title=f"warps come to {name} apart: the last one {lost.mean():,.0f} ns after the average, "
+        f"{len(lost):,} times"
+        + (f"; in {100 * of_meetings:.0f} % it is warp {often}" if of_meetings > 0.5 else "")
+        + (f", which takes longer in {doing}" if doing and of_meetings > 0.5 else ""),
+        number=Number("last arrival after the mean one, of the blocks' time", share, "share"),
+        at_stake=at_stake,
+        without="with the same work spread evenly over the warps",
+        sure="measured",
+        because="the same warps leave it together, as the last one comes; only warps that recorded "
+        "count.",
+        where=Where(
+            regions=(name, *([doing] if doing else [])),
+            warps=tuple(launch.warp(int(slot)) for slot in dict.fromkeys(launch.slot[worst])),
+            window_ns=launch.window(longest),
+            count=len(lost),
+        ),
+        do="give each warp as much to do between two barriers, or let those go on that need not "
+        "wait (a named barrier, an mbarrier)",
+    )
+
+
+def _blocks(launch: Prepared, met: Meetings) -> np.ndarray:
+    """Return the blocks that met."""
+    return np.unique(launch.block_of[launch.slot[met.rows]])
+
+
+def _before(launch: Prepared, warp: int, barrier: int) -> str:
+    """Return the region in which a warp is longer than the others of its blocks; "" for none."""
+    mine = launch.trace.slots.warp[launch.slot] == warp
+    warps = max(len(np.unique(launch.trace.slots.warp)) - 1, 1)
+    count = len(launch.names)
+    own = launch.sum_by(launch.region[mine], launch.own[mine], count)
+    others = launch.sum_by(launch.region[~mine], launch.own[~mine], count) / warps
+    more = own - others
+    more[barrier] = 0
+    longest = int(np.argmax(more))
+    return launch.names[longest] if more[longest] > 0 else ""

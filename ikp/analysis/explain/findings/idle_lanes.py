@@ -1,0 +1,131 @@
+"""Lanes that hold no block: late starts, switches, the tail; too few blocks for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.lane_time import LaneTime
+from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import lanes_of_launch
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_LATE: Final = 0.1
+"""A launch's blocks start within a microsecond or so on any kernel: of a long one that is nothing,
+and of a short one only a longer kernel, or fewer launches, would win it back."""
+_UNUSED: Final = 0.1
+"""SMs without a block, of all: below, a grid is about as wide as the device."""
+
+
+def idle_lanes(launch: Prepared) -> Iterator[Finding]:
+    """Yield what keeps lanes empty, but for blocks that take longer than others."""
+    if not launch.every_block:
+        return
+    lanes = lanes_of_launch(launch)
+    yield from _tail(launch, lanes)
+    yield from _late_start(launch, lanes)
+    yield from _switches(launch, lanes)
+    yield from _unused(launch, lanes)
+
+
+def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
+    """A last wave that fills few lanes: the end that equal blocks would leave, too."""
+    at_stake = lanes.mean(lanes.end)
+    if not lanes.dealt_unevenly or not enough(launch, at_stake):
+        return
+    last = np.argsort(-launch.block_end, kind="stable")[:3]
+    usual = int(np.median(lanes.blocks))
+    rest = int(np.maximum(lanes.blocks - usual, 0).sum())
+    yield finding(
+        launch,
+        "tail",
+        title=f"{int(lanes.blocks.sum()):,} blocks don't fill {len(lanes.sms):,} SMs evenly: "
+        f"most have {usual}, so {rest:,} more run to the end while other SMs are empty",
+        number=Number("time of lanes after their last block", at_stake / launch.duration, "share"),
+        at_stake=at_stake,
+        without="with every lane full to the end",
+        sure="measured",
+        because="the end of lanes, counted; that the same blocks can be spread evenly is assumed.",
+        where=Where(
+            warps=tuple((int(launch.block_ids[i]), 0) for i in last.tolist()),
+            sms=tuple(dict.fromkeys(launch.block_sm[last].tolist())),
+            window_ns=(int(launch.block_start[last].min()), launch.duration),
+            count=rest,
+        ),
+        do="choose a block size that makes a whole number of waves, or let as many blocks as there "
+        "are lanes take tiles one by one (a persistent kernel, split-K, stream-K)",
+    )
+
+
+def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
+    at_stake = lanes.mean(lanes.start)
+    if not enough(launch, at_stake, _LATE):
+        return
+    firsts = np.sort(launch.block_start)[: lanes.count]
+    yield finding(
+        launch,
+        "late-start",
+        title=f"lanes get their first block late: {at_stake / 1000:.2f} us after the first one on "
+        f"average, of a launch of {launch.duration / 1000:.2f} us",
+        number=Number(
+            "time of lanes before their first block", at_stake / launch.duration, "share"
+        ),
+        at_stake=at_stake,
+        without="with all lanes started at once",
+        sure="measured",
+        because="starts of blocks, on clocks fitted between SMs"
+        + (
+            f" to {launch.launch.clock.residual_max_ns:.0f} ns."
+            if launch.launch.clock.residual_max_ns is not None
+            else "; how well is not known."
+        ),
+        where=Where(window_ns=(0, int(firsts[-1])), count=len(firsts)),
+        do="a launch of a few microseconds is mostly its start: give each launch more work, or put "
+        "several into one; on some SMs only, another kernel still held them",
+    )
+
+
+def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
+    at_stake = lanes.mean(lanes.switch)
+    if not enough(launch, at_stake):
+        return
+    switches = max(int(lanes.blocks.sum()) - lanes.count, 1)
+    yield finding(
+        launch,
+        "block-switch",
+        title=f"between one block and the next of its lane pass {lanes.switch / switches:,.0f} ns, "
+        f"{switches:,} times",
+        number=Number("time of lanes between blocks", at_stake / launch.duration, "share"),
+        at_stake=at_stake,
+        without="without the time between blocks",
+        sure="measured",
+        because="from each end to the next start on one SM; what the next block could not start "
+        "for (room, or a grid that was used up) is not seen.",
+        where=Where(count=switches),
+        do="fewer, longer blocks: a persistent kernel that fetches its next tile itself",
+    )
+
+
+def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
+    peak = peak_of(launch.launch.device)
+    if peak is None:
+        return
+    idle = 1 - len(lanes.sms) / peak.sms
+    if idle < _UNUSED:
+        return
+    yield finding(
+        launch,
+        "few-blocks",
+        title=f"{len(lanes.sms)} of {peak.sms} SMs have a block",
+        number=Number("SMs without a block", idle, "share"),
+        at_stake=idle * launch.duration,
+        without="with the same work spread over all SMs",
+        sure="likely",
+        because="SMs counted; that the work can be cut finer, at no cost, is assumed.",
+        where=Where(count=peak.sms - len(lanes.sms)),
+        do="smaller tiles, or split the longest dimension (split-K)",
+    )

@@ -1,0 +1,125 @@
+"""Time of the warps that multiply in which no product is under way on their SM.
+
+What they do then, another product could hide: that of the next step (a product is waited for before
+what needs the one before it: serialised), or of the next tile (an epilogue that overlaps nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.prepared import Ints, Prepared
+from ikp.analysis.explain.products import Products, products
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_HIDEABLE: Final = (Activity.COMPUTE, Activity.STORE, Activity.UNKNOWN, Activity.LOAD)
+"""What products can hide; waits have findings of their own."""
+_EACH: Final = 0.5
+"""Of the ranges that multiply, how many one has that belongs to each product."""
+_INEXACT: Final = 0.08
+"""Share below which nothing is told: groups that take turns never fit exactly. Two warpgroups of a
+kernel on an H200 that did left 5.5 %."""
+_INNER: Final = 0.9
+"""Share of self time from which on a region is taken for what it is, not for what is in it."""
+
+
+def idle_products(launch: Prepared) -> Iterator[Finding]:
+    """Yield the regions in which the warps that multiply leave tensor cores idle."""
+    made = products(launch)
+    if made is None or not made.multiplies.any():
+        return
+    exposed = _exposed(launch, made)
+    life = float((launch.end - launch.start)[made.multiplies].sum())
+    busy = made.busy_share(launch)
+    each, apart = list[int](), list[int]()
+    for region in np.flatnonzero(exposed).tolist():
+        count = int((made.multiplies[launch.slot] & (launch.region == region)).sum())
+        (each if count >= _EACH * made.count else apart).append(region)
+    for name, regions in (("serial-mma", each), ("epilogue", apart)):
+        idle = exposed[regions].sum() - (_last(launch, made, regions) if regions is apart else 0)
+        share = float(idle) / max(life, 1.0)
+        if regions and enough(launch, min(share, busy) * launch.duration, _INEXACT):
+            regions.sort(key=lambda region: -exposed[region])
+            yield _found(launch, made, name, regions, share, busy)
+
+
+def _exposed(launch: Prepared, made: Products) -> Ints:
+    """Return, by region, the time in which no product was under way, of warps that multiply."""
+    hideable = launch.regions(_HIDEABLE)
+    totals = launch.sum_by(launch.region, launch.took, len(launch.names))
+    inner = [r for r in hideable.tolist() if launch.own_by_region[r] >= _INNER * totals[r]]
+    rows = launch.of_region(inner)
+    rows = rows[made.multiplies[launch.slot[rows]]]
+    sm = made.sm[launch.slot[rows]]
+    covered = made.covered.inside(sm, launch.opens[rows], launch.closes[rows])
+    return launch.sum_by(launch.region[rows], launch.took[rows] - covered, len(launch.names))
+
+
+def _last(launch: Prepared, made: Products, regions: list[int]) -> int:
+    """Return the time of each warp's last range in some regions, where it has several of them.
+
+    Behind it no product of the block follows that could hide it.
+    """
+    total = 0
+    for region in regions:
+        rows = launch.of_region([region])
+        rows = rows[made.multiplies[launch.slot[rows]]]
+        rows = rows[np.lexsort((launch.opens[rows], launch.slot[rows]))]
+        slot = launch.slot[rows]
+        last = np.diff(slot, append=-1) != 0
+        last[np.diff(slot, prepend=-1) != 0] = False
+        own = rows[last]
+        sm = made.sm[launch.slot[own]]
+        inside = made.covered.inside(sm, launch.opens[own], launch.closes[own])
+        total += int((launch.took[own] - inside).sum())
+    return total
+
+
+def _found(
+    launch: Prepared, made: Products, name: str, regions: list[int], share: float, busy: float
+) -> Finding:
+    names = [launch.names[region] for region in regions]
+    rows = launch.of_region(regions[:1])
+    rows = rows[made.multiplies[launch.slot[rows]]]
+    serial = name == "serial-mma"
+    told = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    by_code = all(launch.known[r].by in ("machine code", "mark") for r in regions)
+    groups = launch.groups
+    who = sorted({groups.names[g] for g in groups.of_warp[made.multiplies].tolist()})
+    return finding(
+        launch,
+        name,
+        title=(
+            f"no product is under way while {told} runs after each one"
+            if serial
+            else f"tensor cores are idle during {told}, between tiles or at the end"
+        )
+        + f": {100 * share:.0f} % of the warps' time, with a product under way in "
+        f"{100 * busy:.0f} %",
+        number=Number(f"{names[0]} with no product under way, of the warps' time", share, "share"),
+        at_stake=min(share, busy) * launch.duration,
+        without=f"with {told} and the products side by side",
+        sure="measured" if by_code else "likely",
+        because="a product lasts from its range's start to the end of the wait for it, on any warp "
+        "of the SM that recorded"
+        + ("." if by_code else "; what the ranges are is read from their names."),
+        where=Where(
+            regions=tuple(names[:4]),
+            roles=tuple(who) if groups.by == "role" else (),
+            warps=launch.warps(rows),
+            window_ns=launch.window(rows),
+            count=len(rows),
+        ),
+        do=(
+            "issue the next product before what needs the last one, and wait for it after that; or "
+            "let two groups of warps take turns"
+            if serial
+            else "let another group of warps multiply the next tile meanwhile, or give the "
+            "epilogue to warps of its own"
+        ),
+    )

@@ -1,0 +1,228 @@
+"""Groups of warps that wait for each other: who is late, or whether the ring between is too small.
+
+One group's wait ends when another has done its part. If that one was busy all the time, it is late,
+and a block takes as long as the next busiest group without it. If it waits, too, what is between
+them takes too long: copies in flight, of which there are too few stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.connections import Connection, Rows, connect_wait
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import lanes_of_launch
+from ikp.analysis.explain.shares import GroupShares, group_shares
+from ikp.analysis.explain.stakes import LEAST, enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_BUSY: Final = 0.75
+"""A group that is busy for longer than this, of its time, has no slack to speak of."""
+_MULTIPLIES: Final = 0.2
+"""A group whose tensor cores work for longer than this is told about by what products overlap."""
+
+
+_LAP: Final = 4
+"""Waits that are taken together: a ring that is too short makes one of each lap long."""
+_SPREAD: Final = 0.2
+"""Share of a group's time up to which its waits for copies are the spread of memory's latency: a
+persistent GEMM on an H200, with as many stages as shared memory has room for, waited for 18 %."""
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """A group's waits in one region, and the group that is waited for."""
+
+    group: int
+    region: int
+    share: float  # of the group's time
+    late: int  # group
+    connection: Connection | None
+
+
+def late_groups(launch: Prepared) -> Iterator[Finding]:
+    """Yield who is late, one finding for each group that is waited for."""
+    shares = group_shares(launch)
+    if np.count_nonzero(shares.recorded) < 2:
+        return
+    best: dict[tuple[int, str], Finding] = {}
+    for wait in _waits(launch, shares):
+        found = _late(launch, shares, wait) or _both_wait(launch, shares, wait)
+        if found is not None:
+            key = wait.late, found.id
+            if key not in best or found.at_stake_ns > best[key].at_stake_ns:
+                best[key] = found
+    yield from best.values()
+
+
+def connections(launch: Prepared) -> Iterator[Connection]:
+    """Yield what waits were joined with, the longest waits first."""
+    shares = group_shares(launch)
+    if np.count_nonzero(shares.recorded) < 2:
+        return
+    for wait in _waits(launch, shares):
+        if wait.connection is not None:
+            yield wait.connection
+
+
+def _waits(launch: Prepared, shares: GroupShares) -> Iterator[_Wait]:
+    waits = [
+        i
+        for i, known in enumerate(launch.known)
+        if known.activity.waits and known.activity is not Activity.WAIT_MMA
+    ]
+    pairs = [(g, r) for g in range(len(launch.groups)) for r in waits if shares.own[g, r] >= LEAST]
+    for group, region in sorted(pairs, key=lambda pair: -shares.own[pair]):
+        joined = connect_wait(launch, region)
+        late = _late_group(launch, shares, group, joined)
+        yield _Wait(group, region, float(shares.own[group, region]), late, joined)
+
+
+def _late_group(
+    launch: Prepared, shares: GroupShares, waiting: int, joined: Connection | None
+) -> int:
+    """Return who was waited for: as joined, else the busiest of the others."""
+    if joined is not None:
+        groups = launch.groups.of_warp[launch.slot[joined.sources]]
+        return int(np.bincount(groups).argmax())
+    busy = np.where(shares.recorded, shares.busy, -1.0)
+    busy[waiting] = -1
+    return int(busy.argmax())
+
+
+def _copies(launch: Prepared, shares: GroupShares, group: int) -> bool:
+    """Whether a group feeds others: it copies, or loads, and multiplies nothing."""
+    feeds = [r for r, one in enumerate(launch.known) if one.activity is Activity.COPY]
+    return bool((shares.own[group, feeds] > 0).any()) and shares.products[group] < _MULTIPLIES
+
+
+def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
+    busy = float(shares.busy[wait.late])
+    if wait.late == wait.group or busy < _BUSY or shares.products[wait.late] >= _MULTIPLIES:
+        return None
+    if wait.connection is not None and wait.connection.late_share(launch) < 0.5:
+        return None  # what it had to do was done, and is on its way
+    saved = min(wait.share, 1 - shares.limit(wait.late))
+    at_stake = saved * _block_time(launch)
+    if not enough(launch, at_stake):
+        return None
+    producer = _copies(launch, shares, wait.late)
+    names = launch.groups.names
+    busiest = [r for r in np.argsort(-shares.own[wait.late]).tolist() if _works(launch, r)][:1]
+    doing = f", most of it in {launch.names[busiest[0]]}" if busiest else ""
+    waits = launch.of_region([wait.region])
+    return finding(
+        launch,
+        "late-producer" if producer else "late-consumer",
+        title=f"{names[wait.group]} waits {100 * wait.share:.0f} % of its time in "
+        f"{launch.names[wait.region]} for {names[wait.late]}, which is busy {100 * busy:.0f} % of "
+        f"its time{doing}",
+        number=Number(f"{launch.names[wait.region]}, of its warps' time", wait.share, "share"),
+        at_stake=at_stake,
+        without=f"if {names[wait.late]} were never late",
+        sure="measured" if wait.connection is not None else "likely",
+        because=_why(launch, wait),
+        where=Where(
+            regions=(launch.names[wait.region], *(launch.names[r] for r in busiest)),
+            roles=(names[wait.group], names[wait.late]),
+            warps=launch.warps(waits),
+            window_ns=launch.window(waits),
+            count=len(waits),
+        ),
+        do=f"make {names[wait.late]} faster"
+        + (", issue its copies earlier, or share its work between more warps" if producer else "")
+        + ("" if producer else ", or give it more warps"),
+    )
+
+
+def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
+    """Tell of a wait for copies while who issues them waits, too, or has issued them long ago."""
+    if not _copies(launch, shares, wait.late) or _copies(launch, shares, wait.group):
+        return None
+    waiting = 1 - float(shares.busy[wait.late])
+    joined = wait.connection
+    if joined is None and not np.isnan(launch.payload[launch.of_region([wait.region])]).all():
+        return None  # it is for something that no other group's ranges are about
+    issued = joined is not None and joined.late_share(launch) < 0.5
+    if shares.busy[wait.late] >= _BUSY and not issued:
+        return None
+    waits = launch.of_region([wait.region])
+    stages = joined.in_flight(launch) if joined is not None else 0
+    recurs = wait.share * _steady(launch, waits)
+    idle = 1 - float(shares.busy[shares.recorded].max())
+    saved = min(recurs, idle, 1 / (stages + 1) if stages > 0 else 1.0)
+    at_stake = saved * _block_time(launch)
+    if recurs < _SPREAD or not enough(launch, at_stake):
+        return None
+    names = launch.groups.names
+    return finding(
+        launch,
+        "few-stages",
+        title=f"{names[wait.group]} waits {100 * wait.share:.0f} % of its time in "
+        f"{launch.names[wait.region]} for copies of {names[wait.late]}, which waits "
+        f"{100 * waiting:.0f} % of its own: copies take longer than the stages can hide",
+        number=Number(f"{launch.names[wait.region]}, of its warps' time", wait.share, "share"),
+        at_stake=at_stake,
+        without=f"with {stages + 1} copies under way at once in place of {stages}"
+        if stages
+        else f"without the wait in {launch.names[wait.region]}",
+        sure="likely",
+        because=_why(launch, wait)
+        + " Where memory is at its bandwidth, more stages win nothing: the bytes are what counts.",
+        where=Where(
+            regions=(launch.names[wait.region],),
+            roles=(names[wait.group], names[wait.late]),
+            warps=launch.warps(waits),
+            window_ns=launch.window(waits),
+            count=len(waits),
+        ),
+        do="one more stage, if shared memory has room; else smaller stages, or copies issued "
+        "earlier",
+    )
+
+
+def _steady(launch: Prepared, waits: Rows) -> float:
+    """Return the share of the waits' time that recurs: the median of laps, less the shortest wait.
+
+    A pipeline that waits now and then, or while it fills, has stages enough.
+    """
+    waits = waits[np.lexsort((launch.opens[waits], launch.slot[waits]))]
+    took, slot = launch.took[waits], launch.slot[waits]
+    whole = len(took) // _LAP * _LAP
+    laps, of = took[:whole].reshape(-1, _LAP), slot[:whole].reshape(-1, _LAP)
+    laps = laps[of[:, 0] == of[:, -1]]
+    if not len(laps):
+        return 0.0
+    each = float(np.median(laps.mean(1)) - took.min())
+    return min(each * len(took) / max(float(took.sum()), 1.0), 1.0)
+
+
+def _works(launch: Prepared, region: int) -> bool:
+    activity = launch.known[region].activity
+    return not activity.waits and activity is not Activity.AROUND and launch.counts[region] > 0
+
+
+def _block_time(launch: Prepared) -> float:
+    """Return the launch's time in which blocks ran, as far as it is known."""
+    if not launch.every_block or not launch.duration:
+        return float(launch.duration)
+    lanes = lanes_of_launch(launch)
+    return lanes.mean(lanes.busy)
+
+
+def _why(launch: Prepared, wait: _Wait) -> str:
+    if wait.connection is None:
+        return (
+            "who is waited for is taken to be the busiest of the other groups: ranges with the "
+            "same payloads on both sides would tell."
+        )
+    one = wait.connection
+    return (
+        f"{one.told(launch)}; in {100 * one.late_share(launch):.0f} % of the waits' time what they "
+        "wait for was not done, or under way, yet."
+    )

@@ -1,0 +1,93 @@
+"""Waits of warps for their own copies and loads, which nobody else is late with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.instances import meetings
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.shares import group_shares
+from ikp.analysis.explain.stakes import LEAST, enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_KINDS: Final = {
+    Activity.WAIT_COPY: "late-copy",
+    Activity.WAIT_MEMORY: "exposed-load",
+    Activity.WAIT_BARRIER: "late-copy",
+}
+_MOST: Final = 3
+_UNSEEN: Final = 0.1
+"""Share of the time up to which waits for what did not record are what barriers cost anyway."""
+
+
+def lone_waits(launch: Prepared) -> Iterator[Finding]:
+    """Yield the regions in which warps wait longest for what they started themselves."""
+    shares = group_shares(launch)
+    alone = np.count_nonzero(shares.recorded) == 1
+    found = []
+    for region in launch.regions(_KINDS).tolist():
+        kind = launch.known[region].activity
+        if kind is not Activity.WAIT_MEMORY and (not alone or meetings(launch, region)):
+            continue  # told of with the groups, or the warps, that are late
+        group = int(shares.own[:, region].argmax())
+        share = float(shares.own[group, region])
+        saved = min(share, 1 - shares.limit(group))
+        least = _UNSEEN if _kind(launch, region) == "unseen-wait" else LEAST
+        if enough(launch, saved * launch.duration, least):
+            found.append(_found(launch, region, group, share, saved))
+    found.sort(key=lambda one: -one.at_stake_ns)
+    yield from found[:_MOST]
+
+
+def _kind(launch: Prepared, region: int) -> str:
+    """Return the id. What no copy that recorded ends, somebody unseen does: that a wait is for the
+    warps' own copies, its name alone does not say.
+    """
+    known = launch.known[region]
+    sure = known.activity is not Activity.WAIT_BARRIER and known.by != "name"
+    if not sure and known.activity is not Activity.WAIT_MEMORY:
+        return _KINDS[known.activity] if len(launch.regions([Activity.COPY])) else "unseen-wait"
+    return _KINDS[known.activity]
+
+
+def _found(launch: Prepared, region: int, group: int, share: float, saved: float) -> Finding:
+    rows = launch.of_region([region])
+    name, kind = launch.names[region], _kind(launch, region)
+    who = f"{launch.groups.names[group]}: " if len(launch.groups) > 1 else ""
+    return finding(
+        launch,
+        kind,
+        title=f"{who}{100 * share:.0f} % of the warps' time is the wait in {name}: " + _WHY[kind],
+        number=Number(f"{name}, of its warps' time", share, "share"),
+        at_stake=saved * launch.duration,
+        without=f"without the wait in {name}",
+        sure="possible" if kind == "unseen-wait" else "likely",
+        because="the wait is measured; that nothing else of the SM would take its time is assumed. "
+        "Where other warps of the SM work meanwhile, or memory is at its bandwidth, less is won.",
+        where=Where(
+            regions=(name,),
+            roles=(launch.groups.names[group],) if launch.groups.by == "role" else (),
+            warps=launch.warps(rows),
+            window_ns=launch.window(rows),
+            count=len(rows),
+        ),
+        do=_DO[kind],
+    )
+
+
+_WHY: Final = {
+    "late-copy": "copies arrive late",
+    "exposed-load": "what is loaded is needed before it is there",
+    "unseen-wait": "for copies, or for warps, that recorded nothing",
+}
+_DO: Final = {
+    "late-copy": "issue copies further ahead: one more stage, or earlier in the iteration",
+    "exposed-load": "load earlier what is needed (the iteration before, a pipeline), more bytes at "
+    "once, or have more warps on the SM",
+    "unseen-wait": "let all warps record, with ranges around what they copy and compute: then the "
+    "verdict says who is late",
+}

@@ -1,0 +1,59 @@
+"""Too few warps on an SM to hide memory: through registers, or shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import room_of
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_FEW: Final = 0.5
+"""Of the warps that an SM has room for: with more, twice as many are not to be had."""
+_WAITS: Final = 0.3
+"""Share of the warps' time in memory from which on more warps would have something to hide."""
+_MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
+
+
+def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
+    """Yield a finding where memory is waited for, and few warps are there to do so."""
+    room = room_of(launch)
+    if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
+        return
+    regions = launch.regions(_MEMORY)
+    share = float(launch.own_by_region[regions].sum()) / max(launch.warp_time, 1)
+    full = room.warps / room.possible
+    at_stake = share * (1 - full) * launch.duration
+    if full > _FEW or share < _WAITS or not enough(launch, at_stake):
+        return
+    rows = launch.of_region(regions)
+    why = f", of {room.registers} registers for each thread" if room.registers else ""
+    yield finding(
+        launch,
+        "low-occupancy",
+        title=f"an SM holds {room.warps:.0f} of {room.possible} warps, for want of "
+        f"{room.limited_by}{why}, and they spend {100 * share:.0f} % of their time in memory",
+        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        at_stake=at_stake,
+        without=f"with {room.possible} warps, and memory as fast for each",
+        sure="likely",
+        because="more warps hide latency as long as memory has bandwidth left, and where fewer "
+        "registers don't spill.",
+        where=Where(
+            regions=tuple(launch.names[r] for r in regions[:3].tolist()),
+            warps=launch.warps(rows),
+            window_ns=launch.window(rows),
+            count=len(rows),
+        ),
+        do=_LIMITS[room.limited_by],
+    )
+
+
+_LIMITS: Final = {
+    "registers": "keep less alive: load late what is needed late, smaller tiles for each warp, or "
+    "a limit on registers (maxnreg)",
+    "shared memory": "fewer stages or smaller tiles, so that another block fits on an SM",
+}

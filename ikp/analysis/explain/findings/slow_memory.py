@@ -1,0 +1,173 @@
+"""Ranges in memory that take much longer than what they hold has to: conflicts, narrow accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.room_on_sms import room_of
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+from ikp.core.code_facts import RangeFacts
+
+_TIMES: Final = 3.0
+"""How many times as long as without conflicts: loops, latency and addresses take up to two."""
+_ACCESSES: Final = 16
+"""Accesses to shared memory below which latency, not conflicts, is what a range shows."""
+_NARROW: Final = 4
+"""Bytes of a lane's load: a compiler that sees neighbours side by side loads 16 at once."""
+_SCHEDULERS: Final = 4
+"""Of an SM, each of which issues an instruction in a cycle."""
+_LONG: Final = 0.25
+"""Share of the warps' time that a range takes to be told of for its loads."""
+_MOSTLY: Final = 0.5
+"""The same, of one of which nothing is known but that it loads or stores."""
+
+
+def slow_memory(launch: Prepared) -> Iterator[Finding]:
+    """Yield the ranges whose accesses to memory are slow, and why, as far as the code says it."""
+    facts = launch.facts.ranges if launch.facts else {}
+    for region in np.flatnonzero(launch.counts).tolist():
+        known = facts.get(launch.names[region])
+        if known and known.shared and known.shared >= _ACCESSES:
+            yield from _conflicts(launch, region, known)
+        elif known and known.lane_bytes and known.lane_bytes <= _NARROW:
+            yield from _narrow(launch, region, known.lane_bytes)
+        elif launch.known[region].activity in (Activity.LOAD, Activity.STORE):
+            yield from _long(launch, region, _share(launch, region))
+
+
+def _share(launch: Prepared, region: int) -> float:
+    return float(launch.own_by_region[region]) / max(launch.warp_time, 1)
+
+
+def _cycles(launch: Prepared, region: int) -> float | None:
+    """Return how many cycles a region's ranges took, the median; None where they are unknown."""
+    clock = launch.launch.clock
+    if clock.kind != "cycles" or not clock.ns_per_tick:
+        return None
+    return float(np.median(launch.took[launch.of_region([region])])) / clock.ns_per_tick
+
+
+def _needed(launch: Prepared, known: RangeFacts) -> float:
+    """Return the cycles that an SM needs for one execution by all of its warps, without faults."""
+    warps = room_of(launch).warps or launch.launch.warps_per_block
+    return warps * max(known.shared or 0, (known.issue or 0) / _SCHEDULERS)
+
+
+def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Finding]:
+    """Compare a range with what its SM needs for it, warp by warp."""
+    took, least = _cycles(launch, region), _needed(launch, known)
+    if took is None or known.issue is None or took < _TIMES * least:
+        return
+    share = _share(launch, region) + _behind(launch, region)
+    at_stake = share * (1 - least / took) * launch.duration
+    if not enough(launch, at_stake):
+        return
+    name = launch.names[region]
+    yield finding(
+        launch,
+        "bank-conflicts",
+        title=f"{name} takes {took:,.0f} cycles, {took / least:.1f} times what its instructions "
+        "and accesses to shared memory need for all warps of the SM",
+        number=Number(f"{name} over its accesses without conflicts", took / least, "ratio"),
+        at_stake=at_stake,
+        without=f"with no two lanes in a bank in {name}",
+        sure="likely",
+        because="accesses are counted in the machine code; that all warps of the SM make them at "
+        "once is assumed, and what else the range waits for is not seen.",
+        where=_where(launch, region),
+        do="pad rows by one element, or swizzle, so that the lanes of a warp meet all banks",
+    )
+
+
+def _behind(launch: Prepared, region: int) -> float:
+    """Return the share of time behind a region's ranges in which none is open.
+
+    There a warp still waits for what the range has asked for.
+    """
+    rows = launch.of_region([region])
+    gaps = np.maximum(launch.next_opens[rows] - launch.closes[rows], 0)
+    return float(gaps.sum()) / max(launch.warp_time, 1)
+
+
+def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
+    """Tell of a range's loads, with the time of the ranges that wait for them."""
+    waiting = _awaiting(launch, region)
+    share = _share(launch, region) + sum(_beyond_issue(launch, each) for each in waiting)
+    if share < _LONG:
+        return
+    name = launch.names[region]
+    others = [launch.names[each] for each in waiting]
+    yield finding(
+        launch,
+        "narrow-loads",
+        title=f"{name} loads {width} bytes a lane at a time, several in a row"
+        + (f", which {', '.join(others[:2])} waits for" if others else "")
+        + f": {100 * share:.0f} % of the warps' time",
+        number=Number(f"{name} and waits for it, of the warps' time", share, "share"),
+        at_stake=share * launch.duration,
+        without=f"without the time that {name} takes, and what waits for it",
+        sure="likely",
+        because="a compiler loads so little at once where addresses of neighbours are apart "
+        "(uncoalesced), or not known to be aligned; which of them, the machine code doesn't say. "
+        "The loads themselves need some of this time.",
+        where=_where(launch, region),
+        do="let neighbouring lanes read neighbouring addresses: another layout, or a transposition "
+        "in shared memory",
+    )
+
+
+def _awaiting(launch: Prepared, region: int) -> list[int]:
+    """Return the other regions that wait for a region's loads."""
+    facts, name = launch.facts, launch.names[region]
+    if facts is None:
+        return []
+    return [
+        i
+        for i, other in enumerate(launch.names)
+        if launch.counts[i] and other in facts.ranges and name in facts.ranges[other].awaits
+    ]
+
+
+def _beyond_issue(launch: Prepared, region: int) -> float:
+    """Return the share of a region's time that its own instructions don't explain."""
+    known = launch.facts.ranges[launch.names[region]] if launch.facts else None
+    took = _cycles(launch, region)
+    if known is None or known.issue is None or not took:
+        return 0.0
+    return _share(launch, region) * max(1 - _needed(launch, known) / took, 0.0)
+
+
+def _long(launch: Prepared, region: int, share: float) -> Iterator[Finding]:
+    if share < _MOSTLY:
+        return
+    name = launch.names[region]
+    yield finding(
+        launch,
+        "slow-memory",
+        title=f"{name} takes {100 * share:.0f} % of the warps' time",
+        number=Number(f"{name}, of the warps' time", share, "share"),
+        at_stake=share * launch.duration,
+        without=f"without the time in {name}",
+        sure="possible",
+        because="it is where the time is, in accesses to memory; whether they are slow for their "
+        "pattern, or for their number, the trace doesn't say.",
+        where=_where(launch, region),
+        do="see whether neighbouring lanes read neighbouring addresses, whether the data is read "
+        "twice, and whether loads could be issued earlier",
+    )
+
+
+def _where(launch: Prepared, region: int) -> Where:
+    rows = launch.of_region([region])
+    return Where(
+        regions=(launch.names[region],),
+        warps=launch.warps(rows),
+        window_ns=launch.window(rows),
+        count=len(rows),
+    )

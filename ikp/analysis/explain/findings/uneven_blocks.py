@@ -1,0 +1,196 @@
+"""Blocks that take longer than others: through their SM, through their data, or one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.evidence import plural
+from ikp.analysis.explain.prepared import Floats, Ints, Prepared
+from ikp.analysis.explain.room_on_sms import lanes_of_launch
+from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+_SLOW: Final = 1.15
+"""Times the median of SMs, or blocks: SMs of one H200 that do the same differ by a few percent."""
+_FEW: Final = 0.1
+"""Slow SMs are few of all, or the others are fast."""
+_FEW_BLOCKS: Final = 0.05
+"""Long blocks are single ones up to this share of all; more of them are an imbalance."""
+_WORK: Final = 0.7
+"""Correlation of a block's time with what it recorded, from which on it is the work."""
+
+
+def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
+    """Yield slow SMs; else what uneven blocks leave empty at the end."""
+    if not launch.every_block:
+        return
+    blocks = _Blocks.of(launch)
+    slow = blocks.slow_sms()
+    if slow is not None:
+        found = list(_slow_sms(launch, blocks, slow))
+        yield from found
+        if found:
+            return
+    yield from _imbalance(launch, blocks)
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """How long each block took, how many ranges it recorded, and the sum of their payloads."""
+
+    sm: Ints
+    took: Ints
+    end: Ints
+    ranges: Floats
+    payloads: Floats
+
+    @classmethod
+    def of(cls, launch: Prepared) -> _Blocks:
+        block, count = launch.block_of[launch.slot], len(launch.block_ids)
+        sizes = np.nan_to_num(np.abs(launch.payload), posinf=0.0)
+        return cls(
+            launch.block_sm,
+            launch.block_end - launch.block_start,
+            launch.block_end,
+            np.bincount(block, minlength=count).astype(np.float64),
+            np.bincount(block, sizes, count).astype(np.float64),
+        )
+
+    @property
+    def same_work(self) -> bool:
+        """Whether all blocks recorded about as many ranges."""
+        return bool(np.ptp(self.ranges) <= 0.05 * max(float(np.median(self.ranges)), 1.0))
+
+    def related(self, work: Floats) -> float:
+        """Return how a block's time goes with its work: the correlation; 0 of a constant."""
+        if np.ptp(work) == 0 or np.ptp(self.took) == 0:
+            return 0.0
+        return float(np.corrcoef(work, self.took)[0, 1])
+
+    def slow_sms(self) -> Floats | None:
+        """Return how many times the median each SM's blocks take, of all SMs; None of one SM."""
+        sms = int(self.sm.max()) + 1
+        counts = np.bincount(self.sm, minlength=sms)
+        if np.count_nonzero(counts) < 4 or not np.median(self.took):
+            return None
+        order = np.lexsort((self.took, self.sm))
+        first = np.cumsum(counts) - counts
+        used = np.flatnonzero(counts)
+        middle = order[first[used] + counts[used] // 2]
+        found = np.ones(sms)
+        found[used] = self.took[middle] / np.median(self.took[middle])
+        return found
+
+
+def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Finding]:
+    """Yield SMs on which all blocks take longer, if the launch ends later through them."""
+    slow = np.flatnonzero(ratio > _SLOW)
+    there = np.isin(blocks.sm, slow)
+    used = len(np.unique(blocks.sm))
+    if not 0 < len(slow) <= max(_FEW * used, 1) or not blocks.same_work or there.all():
+        return
+    if lanes_of_launch(launch).dealt_unevenly:  # they had more blocks, side by side
+        return
+    at_stake = float(launch.duration - blocks.end[~there].max())
+    if not enough(launch, at_stake):
+        return
+    each = int(there.sum()) / len(slow)
+    worst = slow[np.argsort(-ratio[slow])][:3]
+    last = np.flatnonzero(there)[np.argmax(blocks.end[there])]
+    sure, because = _why_sm(each)
+    yield finding(
+        launch,
+        "slow-sm",
+        title=f"SM {int(worst[0])} takes {ratio[worst[0]]:.2f} times as long for its blocks as the "
+        "median SM" + (f", and {len(slow) - 1} others are slow, too" if len(slow) > 1 else ""),
+        number=Number("time of its blocks over the median SM's", float(ratio[worst[0]]), "ratio"),
+        at_stake=at_stake,
+        without="with these SMs as fast as the others",
+        sure=sure,
+        because=because,
+        where=Where(
+            warps=((int(launch.block_ids[last]), 0),),
+            sms=tuple(worst.tolist()),
+            window_ns=(int(blocks.end[~there].max()), launch.duration),
+            count=int(there.sum()),
+        ),
+        do="see whether something else runs on these SMs, or whether their blocks touch memory "
+        "that others don't; blocks that fetch their next tile themselves would go round them",
+    )
+
+
+def _why_sm(blocks_each: float) -> tuple[str, str]:
+    if blocks_each > 1:
+        return "measured", (
+            "every one of its blocks is slow, with as many ranges in it as in the others."
+        )
+    return "likely", (
+        "it had one block, with as many ranges as the others: that the block is slow for its data "
+        "can't be told from that its SM is. Record several launches, or more blocks for each SM."
+    )
+
+
+def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
+    lanes = lanes_of_launch(launch)
+    at_stake = lanes.mean(lanes.end)
+    if lanes.dealt_unevenly or not enough(launch, at_stake):
+        return
+    median = float(np.median(blocks.took))
+    p95 = float(np.percentile(blocks.took, 95))
+    slowest = np.argsort(-blocks.took, kind="stable")[:3]
+    ratio = float(blocks.took[slowest[0]]) / max(median, 1.0)
+    if ratio < _SLOW:
+        return
+    reason, sure, because = _reason(blocks)
+    long = int((blocks.took > _SLOW * median).sum())
+    few = long <= max(1, _FEW_BLOCKS * len(blocks.took))
+    yield finding(
+        launch,
+        "slow-block" if few else "imbalance",
+        title=(
+            f"{plural(long, 'block')} of {len(blocks.took):,} ends long after the others"
+            if few
+            else "blocks take unevenly long"
+        )
+        + f" (median {median / 1000:.2f} us, p95 {p95 / 1000:.2f}, "
+        f"longest {blocks.took[slowest[0]] / 1000:.2f}), {reason}",
+        number=Number("longest block over the median one", ratio, "ratio"),
+        at_stake=at_stake,
+        without="with the same time spread evenly over all lanes",
+        sure=sure,
+        because=because,
+        where=Where(
+            warps=tuple((int(launch.block_ids[i]), 0) for i in slowest.tolist()),
+            sms=tuple(dict.fromkeys(blocks.sm[slowest].tolist())),
+            window_ns=(int(launch.block_start[slowest[0]]), int(blocks.end[slowest[0]])),
+            count=long,
+        ),
+        do="start the long blocks first, cut them finer, or let blocks fetch their next piece "
+        "themselves (a queue)",
+    )
+
+
+def _reason(blocks: _Blocks) -> tuple[str, str, str]:
+    """Return what makes blocks differ, how sure that is, and why."""
+    for work, what in (
+        (blocks.ranges, "how many ranges it records"),
+        (blocks.payloads, "the sum of its ranges' payloads"),
+    ):
+        if (related := blocks.related(work)) > _WORK:
+            return (
+                "and the long ones do more",
+                "measured",
+                f"a block's time goes with {what} (r = {related:.2f}).",
+            )
+    return (
+        "with as much to do, as far as their ranges show",
+        "likely",
+        (
+            "ends of SMs, counted; why some blocks take longer (their data, memory, or neighbours "
+            "on the SM) the trace doesn't say."
+        ),
+    )

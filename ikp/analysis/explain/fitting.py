@@ -1,0 +1,91 @@
+"""A verdict made to fit its bytes: what says least goes, and is counted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Final
+
+from ikp.analysis.explain.verdict import MOST_BYTES, Finding, Verdict
+
+_ORDER: Final = (
+    ("tree", 6),
+    ("regions", 6),
+    ("critical_path", 4),
+    ("connected", 2),
+    ("unknown", 4),
+    ("findings", 5),
+    ("groups", 4),
+    ("tree", 0),
+    ("regions", 2),
+    ("unknown", 1),
+    ("findings", 2),
+    ("critical_path", 0),
+    ("connected", 0),
+    ("groups", 0),
+    ("regions", 0),
+    ("time", 0),
+    ("findings", 1),
+    ("unknown", 0),
+)
+"""What is cut first, and down to how many; so on until it fits."""
+_NAME: Final = 120
+"""Characters of names and sentences that stay where even that is too much."""
+
+
+def fitted(verdict: Verdict) -> Verdict:
+    """Return a verdict whose JSON takes at most ``MOST_BYTES``."""
+    for name, least in _ORDER:
+        while size(verdict) > MOST_BYTES and len(getattr(verdict, name)) > least:
+            verdict = _without_last(verdict, name)
+    if size(verdict) > MOST_BYTES:
+        verdict = _shortened(verdict)
+    return verdict
+
+
+def size(verdict: Verdict) -> int:
+    """Return how many bytes the JSON takes."""
+    text = json.dumps(verdict.to_dict(), ensure_ascii=False, separators=(",", ":"))
+    return len(text.encode("utf-8", "backslashreplace"))
+
+
+def _without_last(verdict: Verdict, name: str) -> Verdict:
+    left = {**verdict.left_out, name: verdict.left_out.get(name, 0) + 1}
+    return replace(verdict, left_out=left, **{name: getattr(verdict, name)[:-1]})
+
+
+def _shortened(verdict: Verdict) -> Verdict:
+    """Cut names: kernels of C++ templates have some of thousands of characters."""
+    launch = verdict.launch
+    if launch is not None:
+        others = launch.others[:2]
+        launch = replace(
+            launch,
+            label=launch.label[:_NAME],
+            device=launch.device[:_NAME],
+            others=tuple((name[:_NAME], took) for name, took in others),
+        )
+    phases = verdict.phases
+    if phases is not None:
+        phases = replace(phases, iteration=phases.iteration[:_NAME])
+    return replace(
+        verdict,
+        launch=launch,
+        phases=phases,
+        findings=tuple(map(_short_finding, verdict.findings[:1])),
+        left_out={**verdict.left_out, "characters": 1},
+    )
+
+
+def _short_finding(one: Finding) -> Finding:
+    where = replace(
+        one.where,
+        regions=tuple(name[:_NAME] for name in one.where.regions[:2]),
+        roles=tuple(name[:_NAME] for name in one.where.roles[:2]),
+    )
+    texts = {
+        name: getattr(one, name)[: 2 * _NAME] for name in ("title", "what_if", "because", "do")
+    }
+    return replace(
+        one, where=where, number=replace(one.number, what=one.number.what[:_NAME]), **texts
+    )

@@ -1,0 +1,89 @@
+"""Where a launch's time went over the block lanes of its SMs, exactly.
+
+An SM has as many lanes as it ever held blocks at once: k. Of its blocks in the order of their
+starts ``s`` and, apart from that, of their ends ``e``, block i starts after at least i - k + 1 of
+them have ended. So a lane's time is the time before its first block, the blocks, the time from each
+end to the next start, ``s[i] - e[i - k]``, and what is left after its last one. Summed over lanes,
+that is the duration of the launch: nothing is estimated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTime:
+    """Sums over all lanes, in nanoseconds; ``lanes`` is of each SM, in the order of ``sms``."""
+
+    sms: Ints
+    lanes: Ints
+    blocks: Ints  # of each SM
+    ends: Ints  # of each SM: when its last block did
+    busy: int
+    start: int
+    switch: int
+    end: int
+    duration: int
+
+    @property
+    def count(self) -> int:
+        """How many lanes there are."""
+        return int(self.lanes.sum())
+
+    def mean(self, part: int) -> float:
+        """Return a sum as nanoseconds of the launch's duration."""
+        return part / self.count if self.count else 0.0
+
+    @property
+    def dealt_unevenly(self) -> bool:
+        """Whether the SM that ends last had more blocks than most: then it is their number."""
+        return bool(self.blocks[np.argmax(self.ends)] > np.median(self.blocks))
+
+
+def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:
+    """Return where the time went.
+
+    Args:
+        sm: of each block.
+        start: of each block, from the launch's first start.
+        end: of each block.
+        duration: of the launch.
+    """
+    sms, number, blocks = np.unique(sm, return_inverse=True, return_counts=True)
+    lanes = _most_at_once(number, start, end, len(sms))
+    first = np.cumsum(blocks) - blocks
+    place = np.arange(len(sm)) - np.repeat(first, blocks)  # of each block among its SM's
+    starts, ends = (column[np.lexsort((column, number))] for column in (start, end))
+    lane_count = np.repeat(lanes, blocks)
+    opening, closing = place < lane_count, place >= np.repeat(blocks, blocks) - lane_count
+    return LaneTime(
+        sms=sms,
+        lanes=lanes,
+        blocks=blocks.astype(np.int64),
+        ends=ends[first + blocks - 1] if len(sms) else first,
+        busy=int((end - start).sum()),
+        start=int(starts[opening].sum()),
+        switch=int(starts[~opening].sum() - ends[~closing].sum()),
+        end=int((duration - ends[closing]).sum()),
+        duration=duration,
+    )
+
+
+def _most_at_once(number: NDArray[np.intp], start: Ints, end: Ints, sms: int) -> Ints:
+    """Return how many blocks each SM held at once, at most; one that ends makes room first."""
+    key = np.concatenate([number, number])
+    time = np.concatenate([start, end])
+    change = np.repeat([1, -1], len(start))
+    change[: len(start)][end <= start] = 0  # a block of no length takes no room
+    change[len(start) :][end <= start] = 0
+    order = np.lexsort((change, time, key))
+    level = np.cumsum(change[order])
+    found = np.ones(sms, np.int64)
+    np.maximum.at(found, key[order], level)
+    return found

@@ -1,0 +1,285 @@
+"""One launch as columns that findings are made from: warps, blocks, groups, ranges, self times.
+
+All times count from the launch's first start, in nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.analysis._self_time import self_times
+from ikp.analysis.explain.activity import Activity, Known, of_region
+from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
+from ikp.core.abi import Kind
+from ikp.core.code_facts import CodeFacts, read_facts
+from ikp.core.rows import take_events
+from ikp.core.trace import Slots, payload_values
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Launch, Trace
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch.
+
+    ``trace`` holds this launch alone, its slots renumbered; ``index`` is its place in the whole.
+    Warp columns have a row per slot, range columns one per range (instants are left out).
+    """
+
+    trace: Trace
+    index: int
+    begin_ns: int  # Unix time of the first start
+    start: Ints  # of each warp
+    end: Ints
+    sm: Ints
+    row: Ints  # of each range: its row in ``trace.events``
+    slot: Ints
+    region: Ints
+    opens: Ints
+    closes: Ints
+    own: Ints  # self time
+    inside: Ints  # of each warp: the time in any range
+    label_starts: Ints  # Unix time of the first start of each launch of this label, in order
+    label_ends: Ints
+    joined: dict[int, Any] = field(default_factory=dict)  # connections that were made, by region
+
+    @property
+    def launch(self) -> Launch:
+        """What is known of its recording."""
+        return self.trace.launches[0]
+
+    @cached_property
+    def duration(self) -> int:
+        """From the first warp's start to the last one's end."""
+        return int(self.end.max(initial=0))
+
+    @cached_property
+    def warp_time(self) -> int:
+        """The sum over warps of how long they ran."""
+        return int((self.end - self.start).sum())
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of regions."""
+        return [region.name for region in self.trace.regions]
+
+    @cached_property
+    def facts(self) -> CodeFacts | None:
+        """What the trace says of the machine code."""
+        return read_facts(self.trace.provenance, self.launch.label)
+
+    @cached_property
+    def known(self) -> list[Known]:
+        """What each region is."""
+        facts = self.facts.ranges if self.facts else {}
+        kernels = frozenset((self.launch.label,))
+        found = [of_region(name, facts.get(name), kernels) for name in self.names]
+        total = self.sum_by(self.region, self.took, len(found))
+        own = self.own_by_region
+        for i, each in enumerate(found):
+            if each.activity is Activity.UNKNOWN and 2 * own[i] < total[i]:
+                found[i] = Known(Activity.AROUND, "holds others")
+        return found
+
+    @cached_property
+    def took(self) -> Ints:
+        """How long each range took."""
+        return self.closes - self.opens
+
+    @cached_property
+    def counts(self) -> Ints:
+        """How many ranges of each region there are."""
+        return np.bincount(self.region, minlength=len(self.names))
+
+    @cached_property
+    def own_by_region(self) -> Ints:
+        """The self time of each region."""
+        return self.sum_by(self.region, self.own, len(self.names))
+
+    @cached_property
+    def payload(self) -> Floats:
+        """The payload of each range; NaN where there is none."""
+        events = self.trace.events
+        return payload_values(events.payload[self.row], events.payload_type[self.row])
+
+    @cached_property
+    def block_of(self) -> Ints:
+        """The block of each warp, as its place in :attr:`block_ids`."""
+        return np.unique(self.trace.slots.block, return_inverse=True)[1].astype(np.int64)
+
+    @cached_property
+    def block_ids(self) -> Ints:
+        """The linear ids of the blocks that recorded."""
+        return np.unique(self.trace.slots.block).astype(np.int64)
+
+    @cached_property
+    def block_start(self) -> Ints:
+        """When each block began."""
+        found = np.full(len(self.block_ids), np.iinfo(np.int64).max)
+        np.minimum.at(found, self.block_of, self.start)
+        return found
+
+    @cached_property
+    def block_end(self) -> Ints:
+        """When each block ended."""
+        found = np.zeros(len(self.block_ids), np.int64)
+        np.maximum.at(found, self.block_of, self.end)
+        return found
+
+    @cached_property
+    def block_sm(self) -> Ints:
+        """The SM of each block: that of its last slot."""
+        found = np.zeros(len(self.block_ids), np.int64)
+        found[self.block_of] = self.sm
+        return found
+
+    @cached_property
+    def every_block(self) -> bool:
+        """Whether all blocks of the grid recorded: else lanes seem empty that are not."""
+        return len(self.block_ids) >= prod(self.launch.grid)
+
+    @cached_property
+    def every_warp(self) -> bool:
+        """Whether all warps of the grid recorded, and nothing was dropped."""
+        recordable = prod(self.launch.grid) * self.launch.warps_per_block
+        return len(self.start) >= recordable and not self.launch.dropped
+
+    @cached_property
+    def groups(self) -> WarpGroups:
+        """Which warps do the same."""
+        return group_warps(self.trace, self.slot, self.region, self.block_of)
+
+    @cached_property
+    def next_opens(self) -> Ints:
+        """When its warp's next range opens after each range is over; the warp's end for none."""
+        order = np.lexsort((self.opens, self.slot))
+        span = max(self.duration, 1) + 1
+        key = self.slot[order] * span + np.clip(self.opens[order], 0, span - 1)
+        wanted = self.slot * span + np.clip(self.closes, 0, span - 1)
+        at = np.searchsorted(key, wanted)
+        found = order[np.minimum(at, len(order) - 1)]
+        hit = (at < len(order)) & (self.slot[found] == self.slot)
+        result: Ints = np.where(hit, self.opens[found], self.end[self.slot])
+        return result
+
+    def regions(self, wanted: Iterable[Activity]) -> NDArray[np.intp]:
+        """Return the regions that are one of some activities, and occur."""
+        some = set(wanted)
+        chosen = [each.activity in some for each in self.known]
+        return np.flatnonzero(np.array(chosen, bool) & (self.counts > 0))
+
+    def of_region(self, regions: NDArray[np.intp] | list[int]) -> NDArray[np.intp]:
+        """Return the ranges of some regions."""
+        wanted = np.zeros(len(self.names), bool)
+        wanted[regions] = True
+        return np.flatnonzero(wanted[self.region])
+
+    @staticmethod
+    def sum_by(key: Ints, values: Ints, size: int) -> Ints:
+        """Return the exact sum of each key's values."""
+        found = np.zeros(size, np.int64)
+        np.add.at(found, key, values)
+        return found
+
+    def example(self, ranges: NDArray[np.intp]) -> int | None:
+        """Return one of some ranges to look at: longer than nine in ten, but no outlier."""
+        if not len(ranges):
+            return None
+        order = np.argsort(self.took[ranges], kind="stable")
+        return int(ranges[order[9 * (len(order) - 1) // 10]])
+
+    def window(self, ranges: NDArray[np.intp]) -> tuple[int, int] | None:
+        """Return a window of time around the example of some ranges, with what is around it."""
+        one = self.example(ranges)
+        if one is None:
+            return None
+        margin = max(int(self.took[one]), 1)
+        low = max(int(self.opens[one]) - margin, 0)
+        return low, min(int(self.closes[one]) + margin, max(self.duration, low))
+
+    def warps(self, ranges: NDArray[np.intp], most: int = 3) -> tuple[tuple[int, int], ...]:
+        """Return (block, warp) of the example of some ranges, then of the longest, each once."""
+        one = self.example(ranges)
+        if one is None:
+            return ()
+        order = ranges[np.argsort(-self.took[ranges], kind="stable")[: 8 * most]]
+        slots = dict.fromkeys([int(self.slot[one]), *self.slot[order].tolist()])
+        return tuple(self.warp(slot) for slot in list(slots)[:most])
+
+    def warp(self, slot: int) -> tuple[int, int]:
+        """Return the block and the warp of a slot."""
+        return int(self.trace.slots.block[slot]), int(self.trace.slots.warp[slot])
+
+
+def prepare(trace: Trace, index: int) -> Prepared:
+    """Return the columns of one launch, which has slots."""
+    single = _of_launch(trace, index)
+    slots, events = single.slots, single.events
+    begin = int(slots.start_ns.min())
+    own, inside = self_times(single)
+    rows = np.flatnonzero(events.kind == Kind.RANGE)
+    every = len(rows) == len(events)
+
+    def of_ranges(column: NDArray[np.int64]) -> Ints:
+        return (column if every else column[rows]).astype(np.int64)
+
+    start = slots.start_ns - begin
+    starts, ends = _of_label(trace, trace.launches[index].label)
+    return Prepared(
+        trace=single,
+        index=index,
+        begin_ns=begin,
+        start=start,
+        end=np.maximum(slots.end_ns - begin, start),
+        sm=slots.sm.astype(np.int64),
+        row=rows,
+        slot=of_ranges(events.slot),
+        region=of_ranges(events.region),
+        opens=of_ranges(events.start_ns - begin),
+        closes=of_ranges(events.end_ns - begin),
+        own=of_ranges(own),
+        inside=inside,
+        label_starts=starts,
+        label_ends=ends,
+    )
+
+
+def _of_label(trace: Trace, label: str) -> tuple[Ints, Ints]:
+    """Return when the launches of a label began and ended, in the order of their starts."""
+    count, slots = len(trace.launches), trace.slots
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, slots.launch, slots.start_ns)
+    np.maximum.at(last, slots.launch, np.maximum(slots.start_ns, slots.end_ns))
+    mine = np.array([one.label == label for one in trace.launches], bool) & (last >= first)
+    order = np.argsort(first[mine], kind="stable")
+    return first[mine][order], last[mine][order]
+
+
+def _of_launch(trace: Trace, index: int) -> Trace:
+    """Return a trace of one launch, its slots numbered anew."""
+    chosen = trace.slots.launch == index
+    launches = (trace.launches[index],)
+    if chosen.all():
+        alone = replace(trace.slots, launch=np.zeros(len(trace.slots), np.int32))
+        return replace(trace, launches=launches, slots=alone)
+    rows = np.flatnonzero(chosen)
+    number = np.full(len(chosen), -1, np.int32)
+    number[rows] = np.arange(len(rows))
+    columns = {one.name: getattr(trace.slots, one.name)[rows] for one in fields(Slots)}
+    slots = Slots(**{**columns, "launch": np.zeros(len(rows), np.int32)})
+    left = take_events(trace, np.flatnonzero(chosen[trace.events.slot]))
+    events = replace(left.events, slot=number[left.events.slot])
+    return replace(left, launches=launches, slots=slots, events=events)

@@ -1,0 +1,67 @@
+"""When products were under way on each SM: from the range that issues one to the wait for it.
+
+Of a warp, a product lasts from its range's start to the end of the next range that waits for
+products; where it has no such wait, its own range is taken to hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.coverage import Coverage
+from ikp.analysis.explain.prepared import Bools, Ints, Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The moments with a product under way, by SM, and which warps make any."""
+
+    covered: Coverage
+    sm: Ints  # of each warp, as small numbers
+    multiplies: Bools  # of each warp
+    count: int  # ranges that issue products
+
+    def busy_share(self, launch: Prepared) -> float:
+        """Return the share of the time that SMs held a block, in which one was under way."""
+        held = Coverage.of(self.sm, launch.start, launch.end, max(launch.duration, 1))
+        return self.covered.total() / max(held.total(), 1)
+
+
+def products(launch: Prepared) -> Products | None:
+    """Return when products were under way; None where no range is known to make any."""
+    issues = launch.of_region(launch.regions([Activity.MMA]))
+    waits = launch.of_region(launch.regions([Activity.WAIT_MMA]))
+    if not len(issues) and not len(waits):
+        return None
+    sm = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64)
+    opens, closes, slot = launch.opens[issues], launch.closes[issues], launch.slot[issues]
+    if len(waits):
+        closes = np.maximum(closes, _waited(launch, slot, opens, closes, waits))
+        opens, closes, slot = (
+            np.concatenate(pair)
+            for pair in (
+                (opens, launch.opens[waits]),
+                (closes, launch.closes[waits]),
+                (slot, launch.slot[waits]),
+            )
+        )
+    multiplies = np.zeros(len(launch.start), bool)
+    multiplies[slot] = True
+    covered = Coverage.of(sm[slot], opens, closes, max(launch.duration, 1))
+    return Products(covered, sm, multiplies, len(issues) or len(waits))
+
+
+def _waited(launch: Prepared, slot: Ints, opens: Ints, closes: Ints, waits: Ints) -> Ints:
+    """Return when each product's wait is over: the first one of its warp that begins after it."""
+    span = max(launch.duration, 1) + 1
+    order = np.lexsort((launch.opens[waits], launch.slot[waits]))
+    waits = waits[order]
+    key = launch.slot[waits] * span + np.clip(launch.opens[waits], 0, span - 1)
+    at = np.searchsorted(key, slot * span + np.clip(opens, 0, span - 1))
+    found = waits[np.minimum(at, len(waits) - 1)]
+    hit = (at < len(waits)) & (launch.slot[found] == slot)
+    result: Ints = np.where(hit, launch.closes[found], closes)
+    return result

@@ -1,0 +1,74 @@
+"""How many warps an SM held, how many it has room for, and what leaves it no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.lane_time import LaneTime, lane_time
+from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.prepared import Prepared
+
+_REGISTERS: Final = 65536
+_PORTION: Final = 8
+"""Registers of a thread are handed out in portions (all chips since sm_70)."""
+_LANES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Warps on an SM at once; None of what is not known."""
+
+    warps: float | None  # as they were, or as registers allow where not all blocks recorded
+    possible: int | None  # by the device alone
+    limited_by: str | None  # "registers" | "shared memory" | "warps" | "the grid"
+    registers: int | None
+
+
+def room_of(launch: Prepared) -> Room:
+    """Return how full SMs were."""
+    peak = peak_of(launch.launch.device)
+    each = launch.launch.warps_per_block
+    registers = launch.facts.registers if launch.facts else None
+    held = _held(launch)
+    if peak is None:
+        return Room(None if held is None else held * each, None, None, registers)
+    by_warps = peak.warps // each
+    by_registers = _by_registers(registers, each) if registers else None
+    by_grid = -(-int(np.prod(launch.launch.grid)) // peak.sms)
+    blocks = held if held is not None else min(by_registers or by_warps, by_warps, by_grid)
+    known = held is not None or by_registers is not None
+    limit = None
+    if known:
+        limit = _limit(blocks, by_warps, by_registers, by_grid)
+    return Room(blocks * each if known else None, by_warps * each, limit, registers)
+
+
+def lanes_of_launch(launch: Prepared) -> LaneTime:
+    """Return where a launch's time went over its lanes."""
+    return lane_time(launch.block_sm, launch.block_start, launch.block_end, launch.duration)
+
+
+def _held(launch: Prepared) -> int | None:
+    """Return how many blocks the median SM held at once; None where not all recorded."""
+    if not launch.every_block:
+        return None
+    return int(np.median(lanes_of_launch(launch).lanes))
+
+
+def _by_registers(registers: int, warps: int) -> int:
+    each = -(-registers // _PORTION) * _PORTION * _LANES * warps
+    return max(_REGISTERS // each, 1)
+
+
+def _limit(blocks: int, by_warps: int, by_registers: int | None, by_grid: int) -> str | None:
+    """Say why there are no more blocks on an SM."""
+    if blocks >= by_grid:
+        return "the grid"
+    if blocks >= by_warps:
+        return "warps"
+    if by_registers is None:
+        return None
+    return "registers" if blocks >= by_registers else "shared memory"

@@ -1,0 +1,126 @@
+"""A verdict as text of one screen: the launch in two lines, the findings, what is not known."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+
+from ikp.analysis.explain.verdict import Finding, Verdict
+from ikp.analysis.render import duration
+from ikp.terminal import printable, shortened
+
+_WIDE: Final = 100
+_FINDINGS: Final = 5
+_UNKNOWN: Final = 3
+_LEAST: Final = 0.005
+"""Shares below this are not shown."""
+
+
+def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
+    """Return the screen, of lines no longer than ``wide``."""
+    lines = [*_head(verdict), *_time(verdict), "", *_findings(verdict), *_unknown(verdict)]
+    wrapped = (_wrapped(line, wide) for line in lines)
+    return "\n".join(wrapped).rstrip()
+
+
+def _head(verdict: Verdict) -> Iterator[str]:
+    launch = verdict.launch
+    if launch is None:
+        yield "nothing to explain"
+        return
+    among = ""
+    if launch.launches > 1:
+        among = (
+            f" (launch {launch.index}, the median of {launch.launches}: {duration(launch.min_ns)} "
+            f"to {duration(launch.max_ns)})"
+        )
+    yield (
+        f"{shortened(launch.label)}: {duration(launch.duration_ns)} on {printable(launch.device)}"
+        f"{among}"
+    )
+    yield (
+        f"  {launch.blocks:,} blocks of {launch.warps_per_block} warps on {launch.sms} SMs"
+        + (
+            f", {verdict.lanes.blocks_at_once} at once on each: {verdict.lanes.waves:.2f} waves"
+            if verdict.lanes
+            else ""
+        )
+    )
+
+
+def _time(verdict: Verdict) -> Iterator[str]:
+    if verdict.lanes is not None:
+        lanes = verdict.lanes
+        yield "  lanes: " + ", ".join(
+            f"{100 * share:.1f} % {what}"
+            for share, what in (
+                (lanes.busy_share, "in blocks"),
+                (lanes.start_share, "before the first"),
+                (lanes.switch_share, "between blocks"),
+                (lanes.end_share, "after the last"),
+            )
+        )
+    shown = [one for one in verdict.time if one.share >= _LEAST]
+    parts = [f"{100 * one.share:.1f} % {one.activity}" for one in shown]
+    if verdict.in_no_range_share is not None:
+        parts.append(f"{100 * verdict.in_no_range_share:.1f} % in no range")
+    if parts:
+        yield "  warps: " + ", ".join(parts)
+    if len(verdict.groups) > 1:
+        yield "  " + "; ".join(
+            f"{shortened(one.name)}: {100 * one.busy_share:.0f} % busy, "
+            f"{100 * one.waiting_share:.0f} % waiting"
+            for one in verdict.groups
+        )
+
+
+def _findings(verdict: Verdict) -> Iterator[str]:
+    for place, one in enumerate(verdict.findings[:_FINDINGS], 1):
+        yield f"{place}. {printable(one.title)}"
+        yield f"   {printable(one.what_if)} [{one.id}, {one.sure}]"
+        if looks := _where(one):
+            yield f"   look at {looks}"
+        yield f"   {printable(one.do)}"
+    more = len(verdict.findings) - _FINDINGS
+    if more > 0:
+        yield f"   and {more} more, with less at stake"
+    if not verdict.findings and verdict.launch is not None:
+        yield "No cause was found that a change could win 3 % by, as far as is known."
+
+
+def _where(one: Finding) -> str:
+    where, parts = one.where, []
+    if where.warps:
+        block, warp = where.warps[0]
+        parts.append(f"block {block} warp {warp}")
+    if where.sms:
+        parts.append(f"SM {where.sms[0]}")
+    if where.window_ns:
+        low, high = where.window_ns
+        parts.append(f"from {duration(low)} to {duration(high)} of the launch")
+    return ", ".join(parts)
+
+
+def _unknown(verdict: Verdict) -> Iterator[str]:
+    if not verdict.unknown:
+        return
+    yield ""
+    yield "Not known:"
+    for one in verdict.unknown[:_UNKNOWN]:
+        mark = f" {one.mark}" if one.mark else ""
+        yield printable(f"  {one.what}: {one.because}{mark}")
+    if len(verdict.unknown) > _UNKNOWN:
+        yield f"  and {len(verdict.unknown) - _UNKNOWN} more (--format json)"
+
+
+def _wrapped(line: str, wide: int) -> str:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line.strip(),
+        wide,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=True,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,46 @@
+"""What each group of warps does with its time, as shares of the time that its warps ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.prepared import Bools, Floats, Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShares:
+    """``own[group, region]``, and of each group how long it was busy.
+
+    Busy is whatever is no wait, time in no range too: the warp did something. While it waits for a
+    product, tensor cores are at work for it: that is ``products``, and counts as busy.
+    """
+
+    own: Floats
+    busy: Floats
+    products: Floats
+    recorded: Bools  # whether it recorded any range: nothing is known of a group that did not
+
+    def limit(self, late: int) -> float:
+        """Return how busy the busiest group is but for one: that long a block takes without it."""
+        others = np.where(self.recorded, self.busy, 0.0)
+        others[late] = 0.0
+        return float(others.max(initial=0.0))
+
+
+def group_shares(launch: Prepared) -> GroupShares:
+    """Return the shares of a launch's groups."""
+    groups, regions = len(launch.groups), len(launch.names)
+    of_range = launch.groups.of_warp[launch.slot]
+    own = launch.sum_by(of_range * regions + launch.region, launch.own, groups * regions)
+    life = launch.sum_by(launch.groups.of_warp, launch.end - launch.start, groups)
+    shares = own.reshape(groups, regions) / np.maximum(life, 1)[:, None]
+    waits = np.array(
+        [one.activity.waits and one.activity is not Activity.WAIT_MMA for one in launch.known], bool
+    )
+    multiplies = np.array([one.activity.multiplies for one in launch.known], bool)
+    recorded = np.bincount(of_range, minlength=groups) > 0
+    busy = 1 - shares[:, waits].sum(1)
+    return GroupShares(shares, busy, shares[:, multiplies].sum(1), recorded)

@@ -1,0 +1,69 @@
+"""What a cause is worth: its bound as time, as a share and in words; and what is too little."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.verdict import Finding, Number, Where
+
+LEAST: Final = 0.03
+"""Below this share of a launch nothing is told: the same code, scheduled otherwise, differs by as
+much (docs/reading-a-trace.md, what recording costs)."""
+WEIGHT: Final = {"measured": 1.0, "likely": 0.8, "possible": 0.4}
+"""How much of what is at stake counts in the order of findings, by how sure they are."""
+
+
+def finding(
+    launch: Prepared,
+    name: str,
+    *,
+    title: str,
+    number: Number,
+    at_stake: float,
+    without: str,
+    sure: str,
+    because: str,
+    where: Where,
+    do: str,
+) -> Finding:
+    """Return a finding with its bound, which never exceeds the launch.
+
+    Args:
+        launch: the launch.
+        name: the finding's id.
+        title: one sentence.
+        number: what it was found by.
+        at_stake: nanoseconds of the launch's duration.
+        without: what would be gone: "without the wait for full".
+        sure: one of ``WEIGHT``.
+        because: why so sure, and when it is wrong.
+        where: the evidence.
+        do: what to do.
+    """
+    total = float(max(launch.duration, 1))
+    saved = min(max(at_stake, 0.0), total)
+    share = saved / total
+    return Finding(
+        id=name,
+        title=title,
+        number=number,
+        at_stake_ns=saved,
+        at_stake_share=share,
+        speedup_at_most=1 / max(1 - share, 1e-3),
+        what_if=f"{without}: at most {100 * share:.1f} % less time",
+        sure=sure,
+        because=because,
+        where=where,
+        do=do,
+    )
+
+
+def enough(launch: Prepared, at_stake: float, least: float = LEAST) -> bool:
+    """Whether so many nanoseconds of a launch are worth a finding."""
+    return at_stake >= least * max(launch.duration, 1)
+
+
+def worth(one: Finding) -> float:
+    """Return what findings are ordered by: the time at stake, less where it is less sure."""
+    return one.at_stake_ns * WEIGHT[one.sure]

@@ -1,0 +1,58 @@
+"""Prologue, steady state and epilogue of blocks: before, in and after what repeats.
+
+What repeats is a range of iterations (an automatic mark), else of the ranges that multiply, else of
+any region: the one that warps record most often.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.verdict import Phases
+
+_REPEATS: Final = 4
+"""Times that a warp records a region at least, if it repeats."""
+
+
+def phases(launch: Prepared) -> Phases | None:
+    """Return the phases of the median block; None where nothing repeats."""
+    region = _repeating(launch)
+    if region is None:
+        return None
+    rows = launch.of_region([region])
+    block = launch.block_of[launch.slot[rows]]
+    first = np.full(len(launch.block_ids), np.iinfo(np.int64).max)
+    last = np.full(len(launch.block_ids), -1)
+    np.minimum.at(first, block, launch.opens[rows])
+    np.maximum.at(last, block, launch.closes[rows])
+    there = last >= 0
+    warps = len(np.unique(launch.slot[rows]))
+    return Phases(
+        iteration=launch.names[region],
+        iterations=len(rows) / max(warps, 1),
+        prologue_ns=float(np.median((first - launch.block_start)[there])),
+        steady_ns=float(np.median((last - first)[there])),
+        epilogue_ns=float(np.median((launch.block_end - last)[there])),
+    )
+
+
+def _repeating(launch: Prepared) -> int | None:
+    named = [i for i, name in enumerate(launch.names) if "iteration" in name.lower()]
+    candidates = (
+        named,
+        launch.regions([Activity.MMA]).tolist(),
+        np.flatnonzero(launch.counts).tolist(),
+    )
+    for some in candidates:
+        often = [i for i in some if launch.counts[i] >= _REPEATS * _warps(launch, i)]
+        if often:
+            return max(often, key=lambda i: (int(launch.counts[i]), -i))
+    return None
+
+
+def _warps(launch: Prepared, region: int) -> int:
+    return len(np.unique(launch.slot[launch.of_region([region])]))

@@ -1,0 +1,173 @@
+"""What a trace can't tell, why, and what to record so that it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.choosing_launch import Chosen
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.verdict import Unknown
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+_DARK: Final = 0.3
+"""Share of the warps' time in no range from which on ranges say little about a kernel."""
+
+
+def has_times(launch: Prepared) -> bool:
+    """Whether durations are those of a GPU; the interpreter's say nothing about one."""
+    return launch.launch.clock.kind != "host" and launch.duration > 0
+
+
+def nothing_recorded(trace: Trace) -> Iterator[Unknown]:
+    """Yield why there is no launch to explain."""
+    if len(trace.totals):
+        yield Unknown(
+            "everything but totals",
+            "totals were recorded: they have no order in time.",
+            "Record a timeline, without mode='totals'; `ikp stats` shows totals.",
+        )
+    else:
+        yield Unknown(
+            "everything",
+            f"no warp recorded in {len(trace.launches)} launches.",
+            "See the notes under `ikp stats`.",
+        )
+
+
+def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
+    """Yield what can't be told of a launch, the gravest first."""
+    yield from _times(launch)
+    yield from _losses(launch)
+    yield from _marks(launch)
+    yield from _comparisons(launch, chosen)
+
+
+def _times(launch: Prepared) -> Iterator[Unknown]:
+    clock = launch.launch.clock
+    if clock.kind == "host":
+        yield Unknown(
+            "how long anything takes on a GPU",
+            "times are the host's, from the interpreter, which runs blocks one by one: no finding "
+            "is made of them.",
+            "Record on a GPU.",
+        )
+    elif launch.duration <= 0:
+        yield Unknown("how long anything took", "the launch's start and end are one moment.")
+    elif clock.rate == "nominal":
+        yield Unknown(
+            "how SMs compare in time",
+            "the clock's rate is the advertised one: no SM had two anchors apart in time.",
+            "Let each warp run for longer.",
+        )
+    elif clock.kind == "cycles" and clock.residual_max_ns is None:
+        yield Unknown(
+            "how well clocks of SMs fit each other",
+            "there were no spare anchors: what compares SMs may be off by as much as it shows.",
+        )
+
+
+def _losses(launch: Prepared) -> Iterator[Unknown]:
+    it = launch.launch
+    if it.dropped and it.overflow == "wrap":
+        yield Unknown(
+            "how the kernel began",
+            f"{it.dropped:,} of {it.attempted:,} records were overwritten: a ring keeps the last.",
+            "Give it a larger buffer, or record fewer warps.",
+        )
+    elif it.dropped:
+        yield Unknown(
+            "how the kernel ended",
+            f"{it.dropped:,} of {it.attempted:,} records were dropped: what warps did after their "
+            "slots were full counts as in no range.",
+            "Give it a larger buffer, or record fewer warps (ikp.capture finds a size).",
+        )
+    if it.unfinished:
+        yield Unknown(
+            "when some warps ended",
+            f"{it.unfinished:,} warps never reached finish.",
+        )
+    recordable = prod(it.grid) * it.warps_per_block
+    if 0 < len(launch.start) < recordable:
+        yield Unknown(
+            "what the other warps did",
+            f"{len(launch.start):,} of {recordable:,} warps recorded"
+            + ("." if launch.every_block else ": nothing is said of lanes, waves and tails."),
+        )
+
+
+def _marks(launch: Prepared) -> Iterator[Unknown]:
+    if not len(launch.region):
+        yield Unknown(
+            "what warps did between start and end",
+            "no range was recorded.",
+            "Run it under `ikp run --level machine --detail waits`, or put ranges into the kernel.",
+        )
+        return
+    empty = len(launch.start) - len(np.unique(launch.slot))
+    if empty:
+        yield Unknown(
+            f"what {empty:,} of {len(launch.start):,} warps did",
+            "they recorded no range: whoever waits for them, waits for somebody unknown.",
+            "Where roles have warps of their own, let those record, and mark what they do.",
+        )
+    dark = 1 - int(launch.inside.sum()) / max(launch.warp_time, 1)
+    if dark >= _DARK and not launch.launch.dropped:
+        yield Unknown(
+            f"what warps do in {100 * dark:.0f} % of their time",
+            "it is in no range.",
+            "Mark what lies between: --level machine --detail ops marks all that can wait.",
+        )
+    named = [each for each, count in zip(launch.known, launch.counts, strict=True) if count]
+    dumb = [
+        name
+        for name, each, count in zip(launch.names, launch.known, launch.counts, strict=True)
+        if count and each.activity is Activity.UNKNOWN
+    ]
+    if dumb:
+        yield Unknown(
+            f"what {', '.join(dumb[:3])}{' and others' if len(dumb) > 3 else ''} is",
+            "neither machine code nor a mark says it, and no word of the name does.",
+            "Record with --level machine, which keeps what ranges hold.",
+        )
+    if named and not any(each.activity.waits for each in named):
+        yield Unknown(
+            "what warps wait for",
+            "no range is a wait.",
+            "Mark waits: --level machine --detail waits, or a range around each barrier's wait.",
+        )
+    if launch.groups.by == "all" and launch.launch.warps_per_block > 1:
+        yield Unknown(
+            "which role is late",
+            "warps have no roles, and all record the same ranges.",
+            "Where warps are specialised, name them: ikp.role(ctx, 'producer').",
+        )
+    if np.isnan(launch.payload).all():
+        yield Unknown(
+            "which wait belongs to which copy or product",
+            "no range has a payload.",
+            "Give both the iteration: ikp.range('copy', k), ikp.range('wait full', k).",
+        )
+    if launch.facts is None:
+        yield Unknown(
+            "FLOPs, bytes and registers",
+            "the trace has nothing of the machine code.",
+            "Sessions on a GPU keep it where they find the code; --level machine always does.",
+        )
+
+
+def _comparisons(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
+    if len(chosen.durations) == 1:
+        yield Unknown(
+            "how launches differ",
+            "there is one of this kernel.",
+            "Record several: --launch 0:8.",
+        )
+    if len(launch.start) == 1:
+        yield Unknown("how warps compare", "one warp recorded.")

@@ -1,0 +1,109 @@
+"""How much of the device was used: FLOPs and bytes from the machine code, over the time.
+
+A region's operations are those of one record, times its records. They are those of the launch only
+if all warps recorded, nothing was dropped, and each product of the kernel is in a range that says
+its operations: then they are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.coverage import Coverage
+from ikp.analysis.explain.peaks import peak_of
+from ikp.analysis.explain.prepared import Prepared
+from ikp.analysis.explain.products import Products, products
+from ikp.analysis.explain.room_on_sms import room_of
+from ikp.analysis.explain.verdict import Hardware, RegionUse
+
+
+def use_of_hardware(launch: Prepared) -> Hardware:
+    """Return the use of tensor cores and memory, and how full SMs were."""
+    made, room = products(launch), room_of(launch)
+    flop, size = total_flop(launch), _total_bytes(launch)
+    tflops = flop / launch.duration / 1e3 if flop and launch.duration else None
+    peak = peak_tflops(launch)
+    return Hardware(
+        flop=flop,
+        tflops=tflops,
+        of_peak=tflops / peak if tflops is not None and peak else None,
+        tensor_busy_share=made.busy_share(launch) if made else None,
+        copy_overlap_share=_overlap(launch, made) if made else None,
+        bytes=size,
+        gb_per_s=size / launch.duration if size and launch.duration else None,
+        registers=room.registers,
+        shared_bytes=launch.facts.shared if launch.facts else None,
+        limited_by=room.limited_by,
+        warps_at_once=room.warps,
+        warps_possible=room.possible,
+    )
+
+
+def total_flop(launch: Prepared) -> int | None:
+    """Return the operations of all products; None where some are not in the count."""
+    facts = launch.facts
+    if facts is None or not facts.all_products or not launch.every_warp:
+        return None
+    counts: list[int] = launch.counts.tolist()
+    return sum(
+        count * (facts.ranges[name].flop or 0)
+        for name, count in zip(launch.names, counts, strict=True)
+        if name in facts.ranges
+    )
+
+
+def with_rates(launch: Prepared, uses: tuple[RegionUse, ...]) -> Iterator[RegionUse]:
+    """Yield uses of regions with the rate of their operations, where these are known.
+
+    Of all SMs together, in the time that any warp of an SM was in the region.
+    """
+    facts, peak = launch.facts, peak_tflops(launch)
+    sm, sms = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64), len(set(launch.sm))
+    for use in uses:
+        flop = facts.ranges[use.name].flop if facts and use.name in facts.ranges else None
+        if not flop or not launch.every_warp:
+            yield use
+            continue
+        rows = launch.of_region([i for i, name in enumerate(launch.names) if name == use.name])
+        time = Coverage.of(
+            sm[launch.slot[rows]], launch.opens[rows], launch.closes[rows], max(launch.duration, 1)
+        ).total()
+        tflops = flop * len(rows) / max(time, 1) / 1e3 * sms
+        yield replace(use, tflops=tflops, of_peak=tflops / peak if peak else None)
+
+
+def peak_tflops(launch: Prepared) -> float | None:
+    """Return what the device's tensor cores can do at the clock that the launch ran at."""
+    peak, clock = peak_of(launch.launch.device), launch.launch.clock
+    if peak is None or clock.kind != "cycles" or not clock.ns_per_tick:
+        return None
+    return peak.sms * peak.per_cycle / clock.ns_per_tick / 1e3
+
+
+def _total_bytes(launch: Prepared) -> int | None:
+    """Return what ranges ask of memory; None where one does not say how much."""
+    facts = launch.facts
+    if facts is None or not launch.every_warp:
+        return None
+    total = 0
+    for name, count in zip(launch.names, launch.counts.tolist(), strict=True):
+        if count and name in facts.ranges:
+            size = facts.ranges[name].bytes
+            if size is None:
+                return None
+            total += count * size
+    return total or None
+
+
+def _overlap(launch: Prepared, made: Products) -> float | None:
+    """Return the share of the time of copies, and waits for them, with a product under way."""
+    rows = launch.of_region(launch.regions([Activity.COPY, Activity.WAIT_COPY]))
+    whole = int(launch.took[rows].sum())
+    if not whole:
+        return None
+    sm = made.sm[launch.slot[rows]]
+    return int(made.covered.inside(sm, launch.opens[rows], launch.closes[rows]).sum()) / whole

@@ -1,0 +1,242 @@
+"""What a verdict says: the classes here are its schema, version ``SCHEMA``.
+
+``Verdict.to_dict`` holds the fields as they stand here, under these names. Times are nanoseconds,
+shares are of 1. A number that is not known is None (``null``), and ``unknown`` says why.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SCHEMA: Final = 1
+"""Raised when a field goes or changes its meaning. New fields may come without."""
+MOST_BYTES: Final = 8192
+"""That ``to_json`` takes in UTF-8; what is left out is counted in ``left_out``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """What a finding was found by."""
+
+    what: str  # "wait for full, share of the consumers' time"
+    value: float
+    unit: str  # "share" | "ns" | "cycles" | "ratio" | "count"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where to look. Lists hold the few that say most; a window is of the launch's time axis."""
+
+    regions: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()  # or groups of warps, as ``groups`` names them
+    warps: tuple[tuple[int, int], ...] = ()  # (block, warp)
+    sms: tuple[int, ...] = ()
+    window_ns: tuple[int, int] | None = None  # from the first start of the launch
+    count: int = 0  # ranges, blocks or launches that the number is made of
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One cause, with what a change could win at most."""
+
+    id: str  # "tail", "late-producer", ...: docs/reading-a-trace.md has one section for each
+    title: str  # one sentence
+    number: Number
+    at_stake_ns: float  # of the launch's duration: what would go if the cause did, at most
+    at_stake_share: float  # the same, over the launch's duration
+    speedup_at_most: float  # 1 / (1 - at_stake_share)
+    what_if: str  # "without the wait for full: at most 11.0 % less time"
+    sure: str  # "measured" | "likely" | "possible"
+    because: str  # why so sure, and what would make it wrong
+    where: Where
+    do: str  # what a change could be, or what to look at
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What can't be said, why, and what to record so that it can."""
+
+    what: str
+    because: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The launch that was looked at: of its label the one of median duration."""
+
+    label: str
+    index: int  # into Trace.launches
+    launches: int  # of this label
+    duration_ns: int
+    median_ns: float  # of the label's launches
+    min_ns: int
+    max_ns: int
+    device: str
+    grid: tuple[int, int, int]
+    warps_per_block: int
+    blocks: int  # that recorded
+    warps: int
+    sms: int
+    clock: str
+    rate: str
+    residual_max_ns: float | None
+    dropped: int
+    others: tuple[tuple[str, float], ...] = ()  # other labels: all their launches' time
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Where the launch's time went, over the block lanes of its SMs; the shares add up to 1.
+
+    A lane is room for one block: an SM has as many as it ever held blocks at once.
+    """
+
+    lanes: int
+    blocks_at_once: int  # on one SM: its median
+    waves: float  # blocks per lane
+    busy_share: float  # a block ran
+    start_share: float  # before the lane's first block
+    switch_share: float  # between a block and the next
+    end_share: float  # after the lane's last block
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """The warps' time by what they did; the shares of all and ``in_no_range`` add up to 1."""
+
+    activity: str  # one of activity.Activity
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Warps that do the same: those of one role, or those that record the same ranges."""
+
+    name: str
+    by: str  # "role" | "ranges" | "all"
+    warps: int
+    busy_share: float  # of the time of its warps: in ranges that don't wait
+    waiting_share: float
+    in_no_range_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RegionUse:
+    """A region of the launch: what it is, how that is known, and what it took."""
+
+    name: str
+    activity: str
+    by: str  # "machine code" | "mark" | "name" | "holds others" | ""
+    count: int
+    p50_ns: float
+    self_share: float  # of the warps' time
+    tflops: float | None = None  # while its warps were in it, all warps together
+    of_peak: float | None = None  # that over what the device can
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of the tree: a region as it stands in others."""
+
+    path: tuple[str, ...]
+    count: int
+    total_share: float  # of the warps' time
+    self_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """The median block's beginning, its iterations, and its end."""
+
+    iteration: str  # the region that repeats
+    iterations: float  # of a warp: the median
+    prologue_ns: float
+    steady_ns: float
+    epilogue_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of the critical path of the block that ended last."""
+
+    role: str
+    region: str  # "" where no range was open
+    share: float  # of the path
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Use of tensor cores and of memory, as far as the machine code says what ranges hold."""
+
+    flop: int | None = None
+    tflops: float | None = None  # over the launch's duration
+    of_peak: float | None = None
+    tensor_busy_share: float | None = None  # of the SMs' time: a product was under way
+    copy_overlap_share: float | None = None  # of the time of copies: a product was under way, too
+    bytes: int | None = None  # asked for by loads, copies and stores that say their size
+    gb_per_s: float | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    limited_by: str | None = None  # "registers" | "shared memory" | "warps" | "the grid"
+    warps_at_once: float | None = None  # on an SM, as they were: the median of SMs
+    warps_possible: int | None = None  # by the device
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What takes a kernel's time: findings by time at stake, and what they rest on.
+
+    Printing shows one screen; ``to_json`` is for programs.
+    """
+
+    launch: Launched | None
+    findings: tuple[Finding, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+    lanes: Lanes | None = None
+    time: tuple[Doing, ...] = ()
+    in_no_range_share: float | None = None
+    groups: tuple[Group, ...] = ()
+    regions: tuple[RegionUse, ...] = ()
+    tree: tuple[Branch, ...] = ()
+    phases: Phases | None = None
+    critical_path: tuple[Step, ...] = ()
+    hardware: Hardware | None = None
+    connected: tuple[str, ...] = ()  # which waits were joined with what, and how
+    left_out: dict[str, int] = field(default_factory=dict)  # entries that there was no room for
+    schema: int = SCHEMA
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON's types, floats with six significant digits."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return {"schema": plain.pop("schema"), **plain}
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as JSON of at most ``MOST_BYTES``: what says least goes first."""
+        from ikp.analysis.explain.fitting import fitted
+
+        return json.dumps(fitted(self).to_dict(), ensure_ascii=False, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        from ikp.analysis.explain.screen import as_text
+
+        return as_text(self)
+
+    def __rich__(self) -> RenderableType:
+        from rich.text import Text
+
+        return Text(str(self))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

@@ -1,0 +1,91 @@
+"""Which warps do the same: those of one role; without roles, those that record the same ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+Ints = NDArray[np.int64]
+
+_MOST: Final = 6
+"""More kinds of warps than this in one kernel are no roles, but data."""
+_RARE: Final = 0.02
+"""Warps whose set of ranges so few others share are told apart from nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarpGroups:
+    """The groups, and the group of each warp."""
+
+    names: tuple[str, ...]
+    by: str  # "role" | "ranges" | "all"
+    of_warp: Ints
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def group_warps(trace: Trace, slot: Ints, region: Ints, block_of: Ints) -> WarpGroups:
+    """Return the groups of a launch's warps.
+
+    Args:
+        trace: the launch.
+        slot: of each range.
+        region: of each range.
+        block_of: of each warp.
+    """
+    roles = trace.slots.role
+    if len(np.unique(roles)) > 1 or any(trace.roles[i] for i in np.unique(roles).tolist()):
+        used, of_warp = np.unique(roles, return_inverse=True)
+        names = tuple(trace.roles[i] or "no role" for i in used.tolist())
+        return WarpGroups(names, "role", of_warp.astype(np.int64))
+    return _by_ranges(trace, slot, region, block_of)
+
+
+def _by_ranges(trace: Trace, slot: Ints, region: Ints, block_of: Ints) -> WarpGroups:
+    """Group warps by the set of regions that they record, if blocks hold several such sets."""
+    count, regions = len(trace.slots), len(trace.regions)
+    everyone = WarpGroups(("all warps",), "all", np.zeros(count, np.int64))
+    recorded = np.unique(slot * regions + region)
+    weights = np.random.default_rng(0).integers(1, 1 << 62, regions, dtype=np.int64)
+    signature = np.zeros(count, np.int64)
+    np.bitwise_xor.at(signature, recorded // regions, weights[recorded % regions])
+    kinds, of_warp, sizes = np.unique(signature, return_inverse=True, return_counts=True)
+    common = np.flatnonzero(sizes >= _RARE * count)
+    if not 1 < len(common) <= _MOST or not _within_blocks(of_warp, block_of):
+        return everyone
+    renumbered = np.full(len(kinds), len(common), np.int64)
+    renumbered[common] = np.arange(len(common))
+    of_warp = renumbered[of_warp]
+    sets = [_regions_of(recorded, regions, of_warp == group) for group in range(len(common))]
+    names = [_name(trace, i, sets) for i in range(len(sets))]
+    if int(of_warp.max()) == len(common):
+        names.append("other warps")
+    return WarpGroups(tuple(names), "ranges", of_warp)
+
+
+def _within_blocks(of_warp: NDArray[np.intp], block_of: Ints) -> bool:
+    """Whether most blocks hold warps of several kinds: then it is the code, not the data."""
+    pairs = np.unique(block_of * (int(of_warp.max()) + 1) + of_warp)
+    kinds = np.bincount(pairs // (int(of_warp.max()) + 1))
+    return bool(np.mean(kinds > 1) > 0.5)
+
+
+def _regions_of(recorded: Ints, regions: int, members: NDArray[np.bool_]) -> list[int]:
+    found: list[int] = np.unique(recorded[members[recorded // regions]] % regions).tolist()
+    return found
+
+
+def _name(trace: Trace, group: int, sets: list[list[int]]) -> str:
+    """Return ``"warps of copy, wait empty"``: what only they record."""
+    others = {region for i, each in enumerate(sets) if i != group for region in each}
+    only = [region for region in sets[group] if region not in others] or sets[group]
+    names = [trace.regions[region].name for region in only[:2]]
+    more = f" and {len(only) - 2} more" if len(only) > 2 else ""
+    return f"warps of {', '.join(names)}{more}" if names else "warps without ranges"

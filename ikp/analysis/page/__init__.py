@@ -1,0 +1,1 @@
+"""A trace as one page: a file that needs nothing else, for people who would rather look."""

@@ -1,0 +1,93 @@
+"""What ran on which SM when, as shares of bins of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+BINS: Final = 240
+"""Of a launch's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One launch over its SMs: ``warps`` is how many ran, on average, SMs x bins.
+
+    ``regions`` holds, by name, the same of the warps that were in a range of that name.
+    """
+
+    sms: list[int]
+    duration_ns: int
+    warps: Floats
+    blocks: Floats  # of all SMs, in each bin
+    regions: dict[str, Floats]
+
+
+def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
+    """Return the grid of one launch that has warps."""
+    slots = trace.slots
+    mine = np.flatnonzero(slots.launch == launch)
+    start, end = slots.start_ns[mine], slots.end_ns[mine]
+    begin = int(start.min())
+    duration = max(1, int(end.max()) - begin)
+    sms, row = np.unique(slots.sm[mine], return_inverse=True)
+
+    def covered(rows: Ints, first: Ints, last: Ints, count: int) -> Floats:
+        scale = np.float64(BINS / duration)
+        return coverage(rows, (first - begin) * scale, (last - begin) * scale, count)
+
+    first, last = _of_blocks(slots.block[mine], start, end)
+    blocks = covered(np.zeros(len(first), np.int64), first, last, 1)
+    row_of_slot = np.full(len(slots), -1)
+    row_of_slot[mine] = row
+    events = trace.events
+    found = {}
+    for name in regions:
+        numbers = [i for i, one in enumerate(trace.regions) if one.name == name]
+        chosen = np.isin(events.region, numbers) & (events.kind == Kind.RANGE)
+        chosen &= row_of_slot[events.slot] >= 0
+        place = row_of_slot[events.slot[chosen]]
+        spans = events.start_ns[chosen], events.end_ns[chosen]
+        found[name] = covered(place, *spans, len(sms))
+    warps = covered(row, start, end, len(sms))
+    return Grid(sms.tolist(), duration, warps, blocks[0], found)
+
+
+def _of_blocks(block: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return when each block's first warp began, and when its last one ended."""
+    found, member = np.unique(block, return_inverse=True)
+    first = np.full(len(found), np.iinfo(np.int64).max)
+    last = np.zeros(len(found), np.int64)
+    np.minimum.at(first, member, start)
+    np.maximum.at(last, member, end)
+    return first, last
+
+
+def coverage(row: Ints, start: Floats, end: Floats, rows: int, bins: int = BINS) -> Floats:
+    """Return how many intervals cover each bin of each row, on average; times are in bins."""
+    wide = bins + 1
+    size = rows * wide
+
+    def up_to(at: Floats) -> tuple[Ints, Floats]:
+        """Return, for intervals from 0 to ``at``, how many end in each bin, and their parts."""
+        at = np.clip(at, 0, bins)
+        whole = np.floor(at).astype(np.int64)
+        place = row * wide + whole
+        ends = np.bincount(place, minlength=size)
+        parts: Floats = np.asarray(np.bincount(place, weights=at - whole, minlength=size), float)
+        return ends.reshape(rows, wide), parts.reshape(rows, wide)
+
+    (ends, last), (begins, first) = up_to(np.maximum(start, end)), up_to(start)
+    passing = np.cumsum((ends - begins)[:, ::-1], axis=1)[:, ::-1] - (ends - begins)
+    return np.asarray((passing + last - first)[:, :bins])

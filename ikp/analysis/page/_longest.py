@@ -1,0 +1,44 @@
+"""Which kernels, launches and regions of a trace are shown: those that took longest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ikp.analysis.stats import Stats
+    from ikp.core.trace import Trace
+
+Floats = NDArray[np.float64]
+
+
+def labels_by_time(trace: Trace) -> list[str]:
+    """Return the labels of launches that have warps, those whose warps ran longest first."""
+    slots = trace.slots
+    ran = np.bincount(slots.launch, slots.end_ns - slots.start_ns, len(trace.launches))
+    warps = np.bincount(slots.launch, minlength=len(trace.launches))
+    times: dict[str, float] = {}
+    for launch in np.flatnonzero(warps).tolist():
+        label = trace.launches[launch].label
+        times[label] = times.get(label, 0.0) + float(ran[launch])
+    return sorted(times, key=lambda label: -times[label])
+
+
+def regions_by_time(table: Stats, label: str) -> list[str]:
+    """Return the regions of a kernel that have time of their own, those with the most first."""
+    rows = [row for row in table if row.launch == label and row.kind == "range" and row.self_ns]
+    return [row.region for row in sorted(rows, key=lambda row: -(row.self_ns or 0))]
+
+
+def median_launch(trace: Trace, label: str) -> tuple[int, Floats]:
+    """Return the launch of median duration, and how long each one took that has warps."""
+    slots, count = trace.slots, len(trace.launches)
+    first = np.full(count, np.iinfo(np.int64).max)
+    last = np.full(count, -1)
+    np.minimum.at(first, slots.launch, slots.start_ns)
+    np.maximum.at(last, slots.launch, slots.end_ns)
+    mine = np.flatnonzero([one.label == label for one in trace.launches] & (last >= first))
+    took = (last - first)[mine].astype(np.float64)
+    return int(mine[np.argsort(took, kind="stable")[(len(took) - 1) // 2]]), took

@@ -1,0 +1,192 @@
+"""``trace.report()``: a trace as one page."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ikp.analysis import render
+from ikp.analysis.diff import tell
+from ikp.analysis.page._kernel import kernel_page
+from ikp.analysis.page._longest import labels_by_time
+from ikp.analysis.stats import stats
+from ikp.analysis.summary import summary
+from ikp.core.stacks import stacks
+from ikp.errors import ExportError
+from ikp.paths import checked_target
+from ikp.terminal import shortened
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from ikp.analysis.diff.difference import Diff, KernelChange
+    from ikp.core.trace import Trace
+
+MOST_KERNELS: Final = 8
+"""That are shown whole: those whose warps ran longest."""
+_PICTURES: Final = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Report:
+    """A trace as a page: HTML that asks nobody for anything and runs no script.
+
+    A notebook shows it in a frame of its own.
+    """
+
+    html: str
+    trace: Trace
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the page; to ``.png``, ``.svg`` or ``.pdf`` its pictures, by matplotlib.
+
+        Raises:
+            ExportError: the file exists and ``force`` is false, it can't be written, or its suffix
+                is none of these and not ``.html``.
+            PluginError: a picture needs ``pip install 'ikp[pictures]'``.
+        """
+        target = checked_target(path, force)
+        suffix = target.suffix.lower()
+        if suffix in _PICTURES:
+            from ikp.analysis.page.pictures import draw
+
+            content = draw(self.trace, suffix.removeprefix("."))
+        elif suffix in (".html", ".htm"):
+            content = self.html.encode()
+        else:
+            raise ExportError(
+                f"a report is no {suffix or 'file without a suffix'}: name a .html file, or one "
+                f"of {', '.join(_PICTURES)} for pictures."
+            )
+        _write(target, content, force=force)
+
+    def _repr_html_(self) -> str:
+        page = escape(self.html, quote=True)
+        return f'<iframe srcdoc="{page}" sandbox width="100%" height="760"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<ikp.Report of {len(self.html):,} characters; see .save(path)>"
+
+
+def _write(target: Path, content: bytes, *, force: bool) -> None:
+    """Write a file that appears whole."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}.ikp-draft")
+    try:
+        draft.write_bytes(content)
+        if force:
+            draft.replace(target)
+        else:
+            target.hardlink_to(draft)
+    except OSError as error:
+        raise ExportError(f"{target} can't be written: {error.strerror or error}.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def report(trace: Trace, before: Trace | None = None) -> Report:
+    """Return a trace as a page: what was found, its kernels as pictures and tables.
+
+    Args:
+        trace: what to show.
+        before: a trace to compare it with: the page says what moved from that one to this.
+    """
+    table, tree = stats(trace, histogram=True), stacks(trace)
+    labels = labels_by_time(trace)
+    verdict = _verdict(trace)
+    found = None if before is None else _difference(before, trace)
+    return Report(
+        _template().render(
+            style=_style(),
+            style_hash=_hash(_style()),
+            title=", ".join(map(shortened, labels[:3])) or "a trace of nothing",
+            about=_about(trace),
+            warnings=list(render.warnings(table, shortened)),
+            findings=verdict and verdict["findings"],
+            explained=((verdict or {}).get("launch") or {}).get("label"),
+            unknown=(verdict or {}).get("unknown", ()),
+            diff=found and [_kernel_difference(one, found.unit) for one in found.kernels],
+            diff_notes=found and _diff_notes(found),
+            kernels=[kernel_page(trace, table, tree, one) for one in labels[:MOST_KERNELS]],
+            left_out=", ".join(map(shortened, labels[MOST_KERNELS:])),
+            facts=list(render.facts(table, shortened)),
+        ),
+        trace,
+    )
+
+
+def _about(trace: Trace) -> list[str]:
+    """Return what ``repr`` says of a trace, without what it says to those who type."""
+    lines = summary(trace).strip("<>").removeprefix("ikp.Trace of ").split("\n")
+    return [shortened(line.partition("; see .")[0]) for line in lines]
+
+
+def _verdict(trace: Trace) -> dict[str, Any] | None:
+    """Return what ``trace.explain()`` says, as JSON has it; None where nothing can explain it."""
+    explain = getattr(trace, "explain", None)
+    return None if explain is None else dict(explain().to_dict())
+
+
+def _difference(before: Trace, after: Trace) -> Diff:
+    from ikp.analysis.diff.compare import diff
+
+    return diff(before, after)
+
+
+def _kernel_difference(kernel: KernelChange, unit: str) -> dict[str, Any]:
+    show = tell.amount(unit)
+    columns, rows = tell.table(kernel, show, shortened)
+    verdicts = [row.time.verdict if row.time else "" for row in kernel.rows]
+    return {
+        "heading": tell.heading(kernel, shortened),
+        "summary": tell.summary(kernel, show),
+        "moved": tell.moved(kernel, show, shortened),
+        "verdict": kernel.duration.verdict,
+        "columns": columns,
+        "rows": [
+            {"cells": cells, "verdict": verdict}
+            for cells, verdict in zip(rows, verdicts, strict=True)
+        ],
+        "notes": kernel.notes,
+    }
+
+
+def _diff_notes(found: Diff) -> Iterator[str]:
+    for side, names in (("before", found.only_before), ("after", found.only_after)):
+        yield from (f"only {side}: {shortened(name)}" for name in names)
+    yield f"bounds: {100 * found.confidence:.3g} % sure that all of them hold, together."
+    yield from found.notes
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    makers = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    makers.filters["short"] = shortened
+    return makers.from_string(_resource("page.html"))
+
+
+@cache
+def _style() -> Any:
+    from markupsafe import Markup
+
+    return Markup(_resource("page.css"))  # noqa: S704 - ikp's own text
+
+
+def _resource(name: str) -> str:
+    return files("ikp.analysis.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(style: str) -> str:
+    """Return what the page's policy knows its style by: nothing else may style or run."""
+    return f"sha256-{b64encode(sha256(str(style).encode()).digest()).decode()}"

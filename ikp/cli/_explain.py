@@ -1,0 +1,62 @@
+"""``ikp explain``: what takes a kernel's time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ikp.cli._reading import next_command, read_trace
+from ikp.terminal import columns, write
+
+
+def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from ikp.analysis.explain.json_schema import json_schema
+
+        click.echo(json.dumps(json_schema(), indent=2))
+        context.exit()
+
+
+@click.command("explain", short_help="What takes a kernel's time, and what a change could win.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of --format json, and exit.",
+)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json holds all numbers, in at most 8 KB.",
+)
+@click.option(
+    "--launch",
+    metavar="NAME",
+    help="A label, as a pattern, or a launch's number. Without it: the label that took longest.",
+)
+def command(file: Path, output: str, launch: str | None) -> None:
+    """Print what takes a kernel's time in FILE: findings, ranked by the time at stake.
+
+    Each has its number, where to look, how sure it is, and a bound: without this cause, at most so
+    much less time. It is made of one launch, of its label the one of median duration. What can't be
+    said is said, with what to record. docs/reading-a-trace.md has each finding's formula, and when
+    it is wrong.
+    """
+    from ikp.analysis.explain.explaining import explain
+    from ikp.analysis.explain.screen import as_text
+
+    which = int(launch) if launch is not None and launch.isdecimal() else launch
+    verdict = explain(read_trace(file), which)
+    if output == "json":
+        click.echo(verdict.to_json())
+    else:
+        write(as_text(verdict, min(columns() or 100, 100)) + "\n")
+    next_command("ikp", "view", file, why="the timeline, in your browser")

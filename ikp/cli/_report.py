@@ -1,0 +1,35 @@
+"""``ikp report``: a trace as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ikp.cli._reading import read_trace
+from ikp.terminal import printable
+
+
+@click.command("report", short_help="A trace as one page: findings, pictures, tables.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+@click.argument("after", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to write: .html, or .png, .svg or .pdf for pictures. [default: FILE.html]",
+)
+@click.option("--force", is_flag=True, help="Overwrite it if it exists.")
+def command(file: Path, after: Path | None, output: Path | None, force: bool) -> None:
+    """Write the trace in FILE as one page, which needs no network and runs no script.
+
+    It holds the findings, each SM over time, the waves, the regions with histograms, iterations
+    over time, the tree, and what was lost. With a second file, AFTER, the page is of that one,
+    and says what moved from FILE to it.
+    """
+    shown = after or file
+    target = output or shown.with_name(f"{shown.name.partition('.')[0] or 'ikp'}.html")
+    before = read_trace(file) if after else None
+    page = read_trace(shown).report(before)
+    page.save(target, force=force)
+    click.echo(f"{printable(str(target))}: open it in a browser.", err=True)

@@ -1,0 +1,284 @@
+"""Some launches' headers and records as columns: of slots, and of events or totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core import abi
+from ikp.core.decoding._codes import Codes, keys
+from ikp.core.decoding._counts import Counts
+from ikp.core.decoding._records import Chunk, read_chunk
+from ikp.core.decoding._slots import Used, used_slots
+from ikp.core.decoding._times import Timeline
+from ikp.core.decoding.excerpt import Excerpt, Ints
+from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
+from ikp.core.segment import MAX_WARPS
+from ikp.core.totals import total_columns
+from ikp.core.trace import ClockFit, Column, Launch
+
+CHUNK_RECORDS = 1 << 13
+"""Records decoded together: so few that what is computed on the way stays in a core's cache."""
+_LAUNCHES = 1 << 10
+_SLOTS = 1 << 8
+_BYTES = 64 << 20
+"""Up to so many launches are decoded together, of no more slots each, and no more bytes in all."""
+
+EVENT_COLUMNS = {
+    "slot": np.int32,
+    "region": np.int32,
+    "kind": np.uint8,
+    "start_ns": np.int64,
+    "end_ns": np.int64,
+    "ticks": np.int64,
+    "payload_type": np.uint8,
+    "payload": np.uint32,
+}
+Columns = dict[str, Column]
+
+
+@dataclass(slots=True)
+class Batch:
+    """Launches to be decoded together: a large one, or small ones of one clock and one mode."""
+
+    sources: list[Source] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+    tables: list[int] = field(default_factory=list)  # of names
+    _nbytes: int = 0  # of what was read back
+
+    @property
+    def full(self) -> bool:
+        """Whether no other launch fits in."""
+        large = bool(self.layouts) and self.layouts[-1].slots > _SLOTS
+        return large or len(self.layouts) >= _LAUNCHES or self._nbytes >= _BYTES
+
+    def fits(self, layout: Layout) -> bool:
+        """Tell whether a launch can be added."""
+        if not self.layouts:
+            return True
+        last = self.layouts[-1]
+        same = (last.clock, last.overflow, last.summed)
+        alike = same == (layout.clock, layout.overflow, layout.summed)
+        return alike and not self.full and layout.slots <= _SLOTS
+
+    def add(self, source: Source, layout: Layout, table: int) -> None:
+        """Add a launch; ``table`` is that of its names."""
+        self.sources.append(source)
+        self.layouts.append(layout)
+        self.tables.append(table)
+        if isinstance(source.data, Excerpt):
+            self._nbytes += source.data.records.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a batch's launches left. Regions and roles are codes; slots count from the batch's."""
+
+    launches: list[Launch]
+    warps: int
+    slots: Columns
+    events: Columns
+    totals: list[Columns]
+
+
+def decode_batch(
+    batch: Batch, regions: Codes, roles: Codes, told: Callable[[float], None]
+) -> Decoded:
+    """Decode some launches.
+
+    Args:
+        batch: the launches.
+        regions: gives regions their codes.
+        roles: gives roles theirs.
+        told: told again and again which part is done, from 0 to 1.
+    """
+    used = used_slots(batch.sources, batch.layouts)
+    reached, more = Counts(used).attempted()
+    timeline = Timeline(used)
+    tables = np.array(batch.tables)
+    work = _Work(used, timeline, reached, tables, regions)
+    chunks = list(_chunks(np.minimum(reached, used.capacity)))
+    for done, slots in enumerate(chunks, 1):
+        work.add(read_chunk(used, slots, reached))
+        told(done / len(chunks))
+    events = {name: column[: work.rows] for name, column in work.events.items()}
+    slots_of = _slot_columns(used, work)
+    slots_of["role"] = roles.of(keys(tables[used.launch], used.heads["role"]))
+    launches = _launches(used, timeline, work, more)
+    return Decoded(launches, len(used), slots_of, events, work.totals)
+
+
+def _chunks(kept: Ints) -> Iterator[slice]:
+    """Yield slots in a row that hold a chunk's records; or one that holds more."""
+    number = (np.cumsum(kept) - kept) // CHUNK_RECORDS
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
+    for start, end in pairwise(edges):
+        if start < end:
+            yield slice(start, end)
+
+
+class _Work:
+    """A batch's columns, filled chunk by chunk."""
+
+    def __init__(
+        self, used: Used, timeline: Timeline, reached: Ints, tables: Ints, regions: Codes
+    ) -> None:
+        self._used, self._timeline, self._regions = used, timeline, regions
+        self.reached = reached
+        self.attempted, self.kept = reached.copy(), np.minimum(reached, used.capacity)
+        self.corrupt = np.zeros(len(used), np.int64)
+        self.start = timeline.slot_start()
+        self.end = np.maximum(timeline.slot_end(), self.start)
+        self._lost_oldest = (reached > used.capacity) & used.ring
+        self._rates = timeline.rates(self.start, self.end) if used.summed else None
+        self._table = int(tables[0]) if (tables == tables[:1]).all() else tables[used.launch]
+        whole = np.array([layout.whole > 0 for layout in used.layouts])
+        room = 0
+        if not used.summed:
+            room = int(self.kept.sum()) + int(np.count_nonzero(used.finished & whole[used.launch]))
+        self.events = {name: np.empty(room, dtype) for name, dtype in EVENT_COLUMNS.items()}
+        self.totals: list[Columns] = []
+        self.rows = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Add the next slots' records."""
+        slots, kept = chunk.slots, chunk.kept
+        self.attempted[slots] += chunk.beside
+        self.corrupt[slots], self.kept[slots] = chunk.corrupt, kept
+        if self._rates is not None:
+            totals = total_columns(chunk.records, chunk.row, self._rates[slots])
+            totals["region"] = self._codes(totals["region"], chunk)
+            totals["slot"] = totals["slot"] + slots.start
+            self.totals.append(totals)
+            return
+        start, end, ticks = self._timeline.place(chunk, self._lost_oldest)
+        some = np.flatnonzero(kept)
+        if len(some):
+            last = np.maximum.reduceat(end, (np.cumsum(kept) - kept)[some])
+            self.end[slots.start + some] = np.maximum(self.end[slots.start + some], last)
+        tag: NDArray[np.uint32] = np.ascontiguousarray(chunk.records["tag"])
+        region: Column = tag & abi.REGION_MASK
+        rows = slice(self.rows, self.rows + len(tag))
+        for name, values in (
+            ("slot", chunk.row + slots.start),
+            ("region", self._codes(region, chunk)),
+            ("kind", chunk.kinds),
+            ("start_ns", start),
+            ("end_ns", end),
+            ("ticks", ticks),
+            ("payload_type", tag >> abi.PAYLOAD_SHIFT & 3),
+            ("payload", chunk.records["payload"]),
+        ):
+            self.events[name][rows] = values
+        self.rows = rows.stop
+
+    def _codes(self, numbers: NDArray[np.uint32], chunk: Chunk) -> NDArray[np.int32]:
+        table = self._table
+        if not isinstance(table, int):
+            table = table[chunk.slots][chunk.row]
+        return self._regions.of(keys(table, numbers))
+
+
+def _slot_columns(used: Used, work: _Work) -> Columns:
+    """Return the columns of slots, but for their roles."""
+    layouts = {id(each): each for each in used.layouts}
+    number = {key: i for i, key in enumerate(layouts)}
+    which = np.array([number[id(each)] for each in used.layouts], np.int64)[used.launch]
+    warps = np.zeros((len(layouts), MAX_WARPS), np.int64)
+    shape = np.ones((3, len(layouts)), np.int64)
+    for i, each in enumerate(layouts.values()):
+        warps[i, : len(each.warps)] = each.warps
+        shape[:, i] = len(each.warps), each.chosen.first_block, each.chosen.block_step
+    count, first, step = shape[:, which]
+    block, warp = np.divmod(used.ids, np.maximum(count, 1))
+    return {
+        "launch": used.launch,
+        "block": first + block * step,
+        "warp": warps[which, warp],
+        "sm": used.heads["sm"],
+        "start_ns": work.start,
+        "end_ns": work.end,
+        "attempted": work.attempted,
+        "kept": work.kept,
+        "finished": used.finished,
+    }
+
+
+def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[Launch]:
+    """Return what is known of each launch's recording."""
+    faults, fits = timeline.faults(), timeline.fits
+    figures = _figures(used, work, more)
+    odd = faults.any() | np.array([fit.rate == "nominal" for fit in fits], bool)
+    for name in ("tail", "corrupt_slots", "absent", "more", "corrupt", "dropped", "unfinished"):
+        odd |= figures[name] > 0
+    odd |= figures["most"] == 0
+    launches = []
+    rows = zip(*(each.tolist() for each in figures.values()), strict=True)
+    for i, row in enumerate(rows):
+        source, layout, known = used.sources[i], used.layouts[i], Figures(*row)
+        needed = needed_bytes(layout, known.most, known.open > 0)
+        notes: tuple[str, ...] = ()
+        if odd[i] or layout.notes or layout.relaunches or not layout.slots:
+            advertised = source.clock_rate_hz > 0
+            clock = clock_notes(faults.of(i), used.clock, fits[i], known.warps, advertised)
+            notes = (*launch_notes(known, source, layout, needed), *clock)
+        launches.append(_launch(source, layout, fits[i], known, needed, notes))
+    return launches
+
+
+def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
+    """Return the figures of all launches, an array each."""
+    most = np.zeros(len(used.layouts), np.int64)
+    np.maximum.at(most, used.launch, work.reached)
+    unfinished, capacity = ~used.finished, used.capacity
+    found = {
+        "attempted": used.total(work.attempted),
+        "kept": used.total(work.kept),
+        "most": most,
+        "warps": np.diff(used.bounds),
+        "unfinished": used.count(unfinished),
+        "full": used.count(unfinished & (work.kept >= capacity)),
+        "open": used.count(unfinished & (work.reached >= capacity)),
+        "dropped": used.total(work.reached - np.minimum(work.reached, capacity)),
+        "corrupt": used.total(work.corrupt),
+        "more": more,
+        "absent": used.absent,
+        "corrupt_slots": used.corrupt,
+        "tail": used.tail,
+    }
+    return {each.name: found[each.name] for each in fields(Figures)}
+
+
+def _launch(
+    source: Source,
+    layout: Layout,
+    fit: ClockFit,
+    known: Figures,
+    needed: int,
+    notes: tuple[str, ...],
+) -> Launch:
+    return Launch(
+        label=source.label,
+        grid=layout.grid,
+        block=layout.block,
+        warps_per_block=layout.warps_per_block,
+        device=source.device,
+        backend=layout.language,
+        clock=fit,
+        overflow=layout.overflow.name.lower(),
+        capacity=layout.capacity,
+        segment_bytes=source.nbytes,
+        attempted=known.attempted,
+        kept=known.kept,
+        unfinished=known.unfinished,
+        needed_bytes=needed,
+        relaunches=layout.relaunches,
+        notes=notes,
+        rank=source.rank,
+        mode="totals" if layout.summed else "timeline",
+    )

@@ -1,0 +1,111 @@
+"""Which ranges lie in which: the tree of regions, with sums.
+
+A range lies in the innermost one that is open around it on its lane (:mod:`ikp.core.lanes`). Ranges
+that overlap without nesting lie on lanes of their own, so both count what they share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind
+from ikp.core.lanes import arrange
+
+if TYPE_CHECKING:
+    from ikp.core.trace import Trace
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Nodes by number, parents before their children: the first are the launch labels.
+
+    ``total_ns`` of a label is the time that its warps ran. ``own_ns`` is what lies in no child.
+    """
+
+    names: list[str]
+    parents: list[int]  # -1 of labels
+    count: list[int]
+    total_ns: list[int]
+
+    @property
+    def own_ns(self) -> list[int]:
+        """The time of each node that lies in none of its children."""
+        own = list(self.total_ns)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                own[parent] -= self.total_ns[node]
+        return [max(0, value) for value in own]  # a label's, where ranges overlap
+
+
+def stacks(trace: Trace) -> Stacks:
+    """Return the tree of a trace's ranges; where only totals are known, regions side by side."""
+    labels = list(dict.fromkeys(one.label for one in trace.launches))
+    names = list(dict.fromkeys(one.name for one in trace.regions))
+    of_launch = np.array([labels.index(one.label) for one in trace.launches], np.int64)
+    region = np.array([names.index(one.name) for one in trace.regions], np.int64)
+    label = of_launch[trace.slots.launch]
+    ran = np.zeros(len(labels), np.int64)
+    np.add.at(ran, label, trace.slots.end_ns - trace.slots.start_ns)
+    warps = np.bincount(label, minlength=len(labels))
+    tree = Stacks([*labels], [-1] * len(labels), warps.tolist(), ran.tolist())
+    _add_ranges(trace, tree, label, region, names)
+    totals = trace.totals
+    rows = np.flatnonzero(totals.kind == Kind.RANGE)
+    summed = region[totals.region[rows]], totals.total_ns[rows]
+    _add(tree, label[totals.slot[rows]], *summed, names, totals.count[rows])
+    return tree
+
+
+def _add_ranges(trace: Trace, tree: Stacks, label: Ints, region: Ints, names: list[str]) -> None:
+    """Add the ranges level by level, from the outermost inwards."""
+    events = trace.events
+    rows = np.flatnonzero(events.kind == Kind.RANGE)
+    rows = rows[np.lexsort((events.end_ns[rows], events.slot[rows]))]
+    slot, start, end = events.slot[rows], events.start_ns[rows], events.end_ns[rows]
+    order, depth = _opening(slot, start, end)
+    took, kind, node = (end - start)[order], region[events.region[rows]][order], label[slot][order]
+    left = np.arange(len(order))  # those of this level and below, and the level above
+    for level in range(int(depth.max(initial=-1)) + 1):
+        here = depth[left] == level
+        mine = left[here]
+        parent = node[mine]
+        if level:
+            above = np.where(depth[left] == level - 1, np.arange(len(left)), 0)
+            parent = node[left[np.maximum.accumulate(above)[here]]]
+        node[mine] = _add(tree, parent, kind[mine], took[mine], names, np.ones(len(mine), np.int64))
+        left = left[depth[left] >= level]
+
+
+def _opening(slot: Ints, start: Ints, end: Ints) -> tuple[NDArray[np.intp], Ints]:
+    """Return ranges in the order in which they open, lane by lane, and how deep each one lies."""
+    stream = arrange(slot, start, end, np.ones(len(slot), bool))
+    lane = slot.astype(np.int64) * (int(stream.lane.max(initial=0)) + 1) + stream.lane
+    if not stream.lane.any():
+        lane = stream.lane
+    opens, closes = (lane * 2 * len(lane) + place for place in (stream.opens, stream.closes))
+    order = np.argsort(opens)
+    return order, np.arange(len(order)) - np.searchsorted(np.sort(closes), opens[order])
+
+
+def _add(
+    tree: Stacks, parent: Ints, region: Ints, took: Ints, names: list[str], times: Ints
+) -> Ints:
+    """Add ranges to the nodes of their regions below their parents' nodes; return those."""
+    keys, row = np.unique(parent * max(1, len(names)) + region, return_inverse=True)
+    sums = np.zeros((2, len(keys)), np.int64)
+    np.add.at(sums[0], row, took)
+    np.add.at(sums[1], row, times)
+    nodes = np.arange(len(keys)) + len(tree.names)
+    for key, total, count in zip(keys.tolist(), *sums.tolist(), strict=True):
+        tree.parents.append(key // len(names))
+        tree.names.append(names[key % len(names)])
+        tree.total_ns.append(total)
+        tree.count.append(count)
+    result: Ints = nodes[row]
+    return result

@@ -1,0 +1,40 @@
+"""What ran in a window of time, and nothing else: a part of a trace that is quick to look at."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikp.core.trace import AnyTrace
+from ikp.edit._parts import take_launches, take_slots
+from ikp.edit.select import select
+from ikp.errors import UsageError
+
+
+def cut(trace: AnyTrace, begin_ns: float | None, end_ns: float | None) -> AnyTrace:
+    """Return the launches, warps and events that ran in a window, if only in part.
+
+    ``select(window_ns=...)`` keeps warps that ran at other times, since how long they ran is what
+    shares are of; here they are left out, and launches with them. What reaches across the window's
+    ends stays whole. Times count from the first warp's start, as viewers show them.
+
+    Args:
+        trace: the trace.
+        begin_ns: the window's begin in nanoseconds, None for the trace's.
+        end_ns: its end.
+
+    Raises:
+        UsageError: nothing ran then, that is no window, or there is no timeline.
+    """
+    low = -np.inf if begin_ns is None else begin_ns
+    high = np.inf if end_ns is None else end_ns
+    left = select(trace, window_ns=(begin_ns, end_ns))
+    slots = left.slots
+    zero = int(slots.start_ns.min()) if len(slots) else 0
+    there = (slots.end_ns - zero >= low) & (slots.start_ns - zero <= high)
+    if not there.any():
+        lasts = int(slots.end_ns.max()) - zero if len(slots) else 0
+        raise UsageError(
+            f"nothing ran from {low:,.0f} to {high:,.0f} ns: the trace lasts {lasts:,} ns."
+        )
+    left = take_slots(left, there)
+    return take_launches(left, np.unique(left.slots.launch).tolist())

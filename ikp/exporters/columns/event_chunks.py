@@ -1,0 +1,277 @@
+"""Events as packed columns, and back.
+
+A chunk holds all events of some slots. Of each slot it has how many they are and when the first one
+starts; of each event what passed since the one before it ended, and how long it took. How many
+ticks that was follows from the time and the clock's rate but for a few: only those few are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.abi import Kind, PayloadType
+from ikp.core.args import ArgColumn
+from ikp.core.trace import Events
+from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns.pieces import Integers, Packed, pack, pack_json
+from ikp.exporters.columns.row_chunks import fitting, outside
+from ikp.exporters.protobuf.damage import DamagedError
+
+Ints = NDArray[np.int64]
+Columns = dict[str, NDArray[Any]]
+
+_RATE_BITS: Final = 20
+"""The rate of ticks is kept as a whole number of 2**-20 ticks for each ns."""
+_MOST_RATE: Final = 1 << 40
+_DIRECT: Final = {"region": np.int32, "kind": np.uint8, "payload_type": np.uint8}
+ALL: Final = tuple(Events.__slots__)
+
+
+def pack_events(
+    events: Events, args: Mapping[str, ArgColumn], launch: NDArray[Any]
+) -> tuple[dict[str, Any], list[Packed]]:
+    """Pack the events of some slots; return what their chunk's head tells of them, and columns.
+
+    ``launch`` is that of each slot of the trace.
+    """
+    start, end = events.start_ns, events.end_ns
+    first = np.flatnonzero(np.diff(events.slot, prepend=-1))
+    slots = events.slot[first]
+    span, gap = end - start, np.empty_like(start)
+    gap[1:] = start[1:] - end[:-1]
+    gap[first] = 0
+    rate = _rate(events.ticks, span)
+    with np.errstate(over="ignore"):
+        ticks = events.ticks - ((span * rate) >> _RATE_BITS)
+    typed = events.payload_type != PayloadType.NONE
+    payload = events.payload if typed.all() else events.payload[typed]
+    about = {
+        "rows": len(start),
+        "slots": [int(slots[0]), int(slots[-1])],
+        "launches": [int(launch[slots].min()), int(launch[slots].max())],
+        "time": [int(start.min()), int(end.max())],
+        "rate": int(rate),
+    }
+    packed = [
+        pack("slot", slots),
+        pack("count", np.diff(first, append=len(start))),
+        pack("origin", start[first]),
+        pack("gap", gap, steps=False),
+        pack("span", span, steps=False),
+        pack("ticks", ticks, steps=False),
+        *(pack(name, getattr(events, name), steps=False) for name in _DIRECT),
+        pack("payload", payload),
+    ]
+    for number, column in enumerate(args.values()):
+        packed += _pack_arg(number, column)
+    return about, packed
+
+
+def _rate(ticks: Ints, span: Ints) -> np.int64:
+    """Return what makes ticks of a duration, about: so many 2**-20 for each ns."""
+    whole = float(span.sum(dtype=np.float64))
+    rate = float(ticks.sum(dtype=np.float64)) / whole * (1 << _RATE_BITS) if whole else 0.0
+    return np.int64(round(rate) if abs(rate) < _MOST_RATE else 0)
+
+
+def _pack_arg(number: int, column: ArgColumn) -> list[Packed]:
+    values = column.values[column.given]
+    kind = values.dtype.kind
+    packed = [pack(f"given {number}", column.given)]
+    if kind == "U":
+        texts, codes = np.unique(values, return_inverse=True)
+        packed.append(pack_json(f"texts {number}", texts.tolist()))
+        values = codes
+    elif kind == "f":
+        values = np.ascontiguousarray(values).view(np.int64)
+    packed.append(pack(f"arg {number}", values))
+    return packed
+
+
+@dataclass(slots=True)
+class Table:
+    """Columns of events, of which chunks fill in some rows each."""
+
+    rows: int
+    wanted: Collection[str] = ALL
+    args: tuple[str, ...] = ()  # numpy's kind of each argument
+    slots: int = 0
+    regions: int = 0
+    columns: Columns = field(default_factory=dict)
+    filled: int = 0
+    texts: dict[int, list[NDArray[Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.wanted:
+            self.columns[name] = np.empty(self.rows, _DTYPES[name])
+        for number, kind in enumerate(self.args):
+            self.columns[f"given {number}"] = np.empty(self.rows, np.bool_)
+            if kind != "U":
+                self.columns[f"arg {number}"] = np.zeros(self.rows, _ARGS[kind])
+
+    def fill(self, chunk: Chunk) -> None:
+        """Put a chunk's events behind those that are there.
+
+        Raises:
+            DamagedError: they contradict themselves, or what the chunk's head tells.
+        """
+        count = chunk.size("rows")
+        rows = slice(self.filled, self.filled + count)
+        if rows.stop > self.rows:
+            raise DamagedError("there are more events than are told")
+        self.filled = rows.stop
+        one = _Reader(chunk, count)
+        wanted = set(self.wanted)
+        out = {name: column[rows] for name, column in self.columns.items()}
+        if wanted & {"slot", "start_ns", "end_ns"}:
+            self._fill_slots(one, out)
+        if wanted & {"start_ns", "end_ns"}:
+            _fill_times(one, out)
+        if "ticks" in wanted:
+            _fill_ticks(one, out)
+        for name in wanted & _DIRECT.keys():
+            out[name][:] = self._checked(name, chunk.numbers(name, count), one)
+        if "payload" in wanted:
+            _fill_payload(one, out)
+        for number, kind in enumerate(self.args):
+            self._fill_arg(one, number, kind, out)
+
+    def _fill_slots(self, one: _Reader, out: Columns) -> None:
+        slots, counts = one.slots
+        if outside(slots, 0, self.slots):
+            raise DamagedError("an event names a slot that there is not")
+        if "slot" in out:
+            out["slot"][:] = np.repeat(slots.astype(np.int32), counts)
+
+    def _checked(self, name: str, values: Integers, one: _Reader) -> Integers:
+        most = {"region": self.regions, "kind": Kind.INSTANT + 1, "payload_type": len(PayloadType)}
+        if outside(values, Kind.RANGE if name == "kind" else 0, most[name]):
+            raise DamagedError(f"an event's {name} is one that there is not")
+        if name == "kind" and "start_ns" in self.wanted:
+            instants = values == Kind.INSTANT
+            if instants.any() and one.span[instants].any():
+                raise DamagedError("an instant has a duration")
+        return values
+
+    def _fill_arg(self, one: _Reader, number: int, kind: str, out: Columns) -> None:
+        given = fitting("given", one.chunk.numbers(f"given {number}", one.rows), _BOOL)
+        given = given.astype(np.bool_)
+        out[f"given {number}"][:] = given
+        values = one.chunk.numbers(f"arg {number}", int(np.count_nonzero(given)))
+        if kind != "U":
+            dtype = np.dtype(_ARGS[kind])
+            if kind == "f":
+                values = values.astype(np.int64).view(np.float64)
+            elif kind == "b":
+                values = fitting("argument", values, _BOOL)
+            out[f"arg {number}"][given] = values.astype(dtype, copy=False)
+            return
+        texts = one.chunk.json(f"texts {number}")
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise DamagedError("the texts of an argument are damaged")
+        if outside(values, 0, len(texts)):
+            raise DamagedError("an argument has a text that there is not")
+        found = np.array(["", *texts], np.str_)
+        codes = np.zeros(one.rows, np.int64)
+        codes[given] = values.astype(np.int64) + 1
+        self.texts.setdefault(number, []).append(found[codes])
+
+    def arg(self, number: int) -> ArgColumn:
+        """Return one argument of all events."""
+        given = self.columns[f"given {number}"]
+        if self.args[number] != "U":
+            return ArgColumn(self.columns[f"arg {number}"], given)
+        parts = self.texts.get(number, [])
+        return ArgColumn(np.concatenate(parts) if parts else np.zeros(0, np.str_), given)
+
+
+_BOOL: Final = np.dtype(np.bool_)
+_ARGS: Final[dict[str, type[Any]]] = {"i": np.int64, "f": np.float64, "b": np.bool_}
+_DTYPES: Final[dict[str, type[Any]]] = {
+    "slot": np.int32,
+    **_DIRECT,
+    "start_ns": np.int64,
+    "end_ns": np.int64,
+    "ticks": np.int64,
+    "payload": np.uint32,
+}
+
+
+class _Reader:
+    """One chunk's columns, each unpacked once."""
+
+    def __init__(self, chunk: Chunk, rows: int) -> None:
+        self.chunk, self.rows = chunk, rows
+        self._span: Ints | None = None
+        self._slots: tuple[Integers, Ints] | None = None
+
+    @property
+    def span(self) -> Ints:
+        """How long each event took."""
+        if self._span is None:
+            self._span = self.chunk.numbers("span", self.rows).astype(np.int64)
+            if len(self._span) and int(self._span.min()) < 0:
+                raise DamagedError("an event ends before it starts")
+        return self._span
+
+    @property
+    def slots(self) -> tuple[Integers, Ints]:
+        """Which slots there are, and how many events each has."""
+        if self._slots is None:
+            slots = self.chunk.numbers("slot")
+            counts = self.chunk.numbers("count", len(slots)).astype(np.int64)
+            if outside(counts, 1, self.rows + 1) or int(counts.sum()) != self.rows:
+                raise DamagedError("its slots have not as many events as a chunk tells")
+            told = self.chunk.pair("slots")
+            ordered = bool(np.all(slots[1:] > slots[:-1]))
+            if not ordered or (len(slots) and (int(slots[0]), int(slots[-1])) != told):
+                raise DamagedError("the slots of a chunk are not those that it tells")
+            self._slots = slots, counts
+        return self._slots
+
+
+def _fill_times(one: _Reader, out: Columns) -> None:
+    slots, counts = one.slots
+    origin = one.chunk.numbers("origin", len(slots)).astype(np.int64)
+    steps = one.chunk.numbers("gap", one.rows) + one.span
+    if not len(steps):
+        return
+    last = np.cumsum(counts)
+    first = last - counts
+    # Each slot begins where its origin is, wherever the steps of the slot before it have led.
+    ends = origin + np.add.reduceat(steps, first)
+    steps[first[:1]] += origin[:1]
+    steps[first[1:]] += origin[1:] - ends[:-1]
+    end = np.cumsum(steps, out=out.get("end_ns"))
+    start = np.subtract(end, one.span, out=out.get("start_ns"))
+    least, most = int(start.min()), int(end.max())
+    if (least, most) != one.chunk.pair("time") or least < 0 or int(end.min()) < 0:
+        raise DamagedError("the times of a chunk are not those that it tells")
+
+
+def _fill_ticks(one: _Reader, out: Columns) -> None:
+    rate = one.chunk.about.get("rate")
+    if type(rate) is not int or abs(rate) >= _MOST_RATE:
+        raise DamagedError("a chunk doesn't say its rate")
+    usual = np.multiply(one.span, np.int64(rate), out=out["ticks"])
+    usual >>= _RATE_BITS
+    usual += one.chunk.numbers("ticks", one.rows)
+
+
+def _fill_payload(one: _Reader, out: Columns) -> None:
+    types = out.get("payload_type")
+    if types is None:
+        types = one.chunk.numbers("payload_type", one.rows)
+    typed = types != PayloadType.NONE
+    values = one.chunk.numbers("payload", int(np.count_nonzero(typed)))
+    values = fitting("payload", values, np.dtype(np.uint32))
+    if len(values) == one.rows:
+        out["payload"][:] = values
+        return
+    out["payload"][:] = 0
+    out["payload"][typed] = values

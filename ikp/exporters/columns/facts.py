@@ -1,0 +1,177 @@
+"""What is not in tables: launches, regions, roles, names of arguments, provenance. As plain values.
+
+Each field of all launches, or regions, is one list: what is alike stands together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from ikp.core.args import ArgColumn
+from ikp.core.trace import ClockFit, Launch, Region, Trace
+from ikp.exporters.protobuf.damage import DamagedError
+
+Facts = dict[str, Any]
+"""Plain values by name, nested as in JSON."""
+_Kind = TypeVar("_Kind", Launch, ClockFit, Region)
+
+_TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
+"""What numpy's kinds are called in files."""
+KINDS: Final = {name: kind for kind, name in _TYPES.items()}
+
+
+def facts_of(trace: Trace) -> Facts:
+    """Return what a trace says beside its tables."""
+    return {
+        "launches": {
+            **_lists(Launch, trace.launches),
+            "clock": [vars_of(one.clock) for one in trace.launches],
+        },
+        "regions": _lists(Region, trace.regions),
+        "roles": list(trace.roles),
+        "args": described(trace.args),
+        "provenance": trace.provenance,
+    }
+
+
+def _lists(kind: type[Any], rows: Sequence[object]) -> Facts:
+    return {each.name: [getattr(row, each.name) for row in rows] for each in fields(kind)}
+
+
+def vars_of(one: Launch | ClockFit) -> Facts:
+    """Return all fields as they are: ``asdict`` copies them deeply, which takes its time."""
+    return {each.name: getattr(one, each.name) for each in fields(one)}
+
+
+def described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
+    """Return names and types of arguments."""
+    return [
+        {"name": name, "type": _TYPES[column.values.dtype.kind]} for name, column in args.items()
+    ]
+
+
+def launches_of(facts: Facts) -> tuple[Launch, ...]:
+    """Return the launches.
+
+    Raises:
+        DamagedError: something is missing.
+    """
+    return tuple(map(to_launch, _rows(facts, "launches")))
+
+
+def regions_of(facts: Facts) -> tuple[Region, ...]:
+    """Return the regions.
+
+    Raises:
+        DamagedError: something is missing.
+    """
+    try:
+        return tuple(Region(**known(Region, one)) for one in _rows(facts, "regions"))
+    except TypeError as error:
+        raise DamagedError("the table of regions is incomplete") from error
+
+
+def _rows(facts: Facts, name: str) -> list[Facts]:
+    columns = facts.get(name)
+    if not isinstance(columns, dict) or not _are(list(columns.values()), list):
+        raise DamagedError(f"the table of {name} is damaged")
+    if len({len(column) for column in columns.values()}) > 1:
+        raise DamagedError(f"the table of {name} is incomplete")
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def to_launch(facts: Facts) -> Launch:
+    """Rebuild a launch from what is told of it.
+
+    Raises:
+        DamagedError: something is missing.
+    """
+    facts = {"notes": (), **facts}
+    try:
+        for name in ("grid", "block", "notes"):
+            facts[name] = tuple(facts[name]) if isinstance(facts[name], list) else facts[name]
+        facts["clock"] = ClockFit(**known(ClockFit, facts["clock"]))
+        return Launch(**known(Launch, facts))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedError("the evidence of a launch is incomplete") from error
+
+
+def args_of(facts: Facts) -> list[dict[str, str]]:
+    """Return names and types of the trace's own arguments.
+
+    Raises:
+        DamagedError: something else stands there.
+    """
+    args = facts.get("args", [])
+    if not _are(args, dict) or not all(set(one) == {"name", "type"} for one in args):
+        raise DamagedError("the table of arguments is incomplete")
+    if not _are([text for one in args for text in one.values()], str):
+        raise DamagedError("the table of arguments is incomplete")
+    if len({one["name"] for one in args}) < len(args):
+        raise DamagedError("two arguments have one name")
+    if odd := {one["type"] for one in args} - KINDS.keys():
+        raise DamagedError(f"an argument has the type {min(odd)!r}")
+    return list(args)
+
+
+def roles_of(facts: Facts) -> tuple[str, ...]:
+    """Return the names of roles.
+
+    Raises:
+        DamagedError: something else stands there.
+    """
+    roles = facts.get("roles")
+    if not _are(roles, str) or not roles:
+        raise DamagedError("the table of roles is damaged")
+    return tuple(roles)
+
+
+def provenance_of(facts: Facts) -> dict[str, str]:
+    """Return where the trace comes from.
+
+    Raises:
+        DamagedError: something else stands there.
+    """
+    provenance = facts.get("provenance", {})
+    if not isinstance(provenance, dict) or not _are(list(provenance.values()), str):
+        raise DamagedError("the provenance is damaged")
+    return provenance
+
+
+def _are(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(one, kind) for one in values)
+
+
+def known(kind: type[_Kind], facts: Facts) -> Facts:
+    """Return the facts that ``kind`` has a field for, each of that field's type.
+
+    Raises:
+        TypeError: one is of another type.
+    """
+    types = _HINTS[kind]
+    found = {name: value for name, value in facts.items() if name in types}
+    for name, value in found.items():
+        if not _fits(value, types[name]):
+            raise TypeError(f"{name} is {value!r}")
+    return found
+
+
+_HINTS: Final[dict[type[Any], dict[str, Any]]] = {
+    kind: get_type_hints(kind) for kind in (Launch, ClockFit, Region)
+}
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Tell whether a value is of a field's type: a class, a union, or a tuple."""
+    inner = get_args(kind)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        wanted = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return len(value) == len(wanted) and all(map(_fits, value, wanted))
+    if inner:
+        return any(_fits(value, one) for one in inner)
+    return isinstance(value, (int, float) if kind is float else kind)

@@ -1,0 +1,187 @@
+"""A file's own columns: which there are, and any part of them, without reading the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from os import PathLike
+from typing import Final
+
+import numpy as np
+
+from ikp.core.args import ArgColumn
+from ikp.core.flows import is_flow
+from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace
+from ikp.exporters.columns import facts
+from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns.event_chunks import ALL, Columns, Table
+from ikp.exporters.columns.pieces import JSON
+from ikp.exporters.columns.row_chunks import check_slots, check_totals, unpack_rows
+from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
+from ikp.exporters.perfetto._refusals import another_version, two_traces
+from ikp.exporters.perfetto._schema import FORMAT
+from ikp.exporters.perfetto._seals import check_seal
+from ikp.exporters.perfetto._walk import Bytes, walk
+from ikp.exporters.protobuf.damage import DamagedError
+
+_ROW_BYTES: Final = {"slots": 49, "totals": 33, "events": 38}
+"""What a row of each table takes in memory, without arguments."""
+_ARG_BYTES: Final = 9
+
+Choose = Callable[[Chunk], bool]
+
+
+class ColumnFile:
+    """The columns of one trace. Heads are read at first, columns when they are asked for.
+
+    Raises:
+        ForeignError: the layout is a later one.
+        ExportError: it holds two traces, or more than its size explains.
+        DamagedError: it is not whole.
+    """
+
+    def __init__(self, path: str | PathLike[str], source: Bytes) -> None:
+        self._source = source
+        self._budget = Budget(path, source.size, TIMES_OF_COLUMNS)
+        self._parts = list(walk(source))
+        chunks = [Chunk.at(source.read, one.chunk, one.chunk_end) for one in self._parts]
+        self.head, self._chunks = chunks[0], chunks[1:]
+        if self.head.kind != "trace":
+            raise DamagedError("it does not begin with what a trace begins with")
+        if self.head.about.get("format") != FORMAT:
+            raise another_version(path, self.head.about.get("format"))
+        if any(one.kind == "trace" for one in self._chunks):
+            raise two_traces(path)
+        _same("chunks of columns", len(self._chunks), self.head.size("chunks"))
+        self._budget.take(self.head.room)
+        for one in self._chunks:
+            self._budget.take(room(one, len(self.args)))
+        for kind in _ROW_BYTES:
+            rows = sum(one.size("rows") for one in self.chunks(kind))
+            _same(kind, rows, self.head.size(kind))
+        reach = [one.pair("slots") for one in self.chunks("events")]
+        if any(last >= first for (_, last), (first, _) in pairwise(reach)):
+            raise DamagedError("its chunks of events are not in order")
+
+    def chunks(self, kind: str) -> list[Chunk]:
+        """Return the chunks of ``"slots"``, ``"totals"`` or ``"events"``.
+
+        The heads of those of events tell ``rows``, and from what to what they reach: ``slots``,
+        ``launches``, and ``time`` in Unix ns.
+        """
+        return [one for one in self._chunks if one.kind == kind]
+
+    def check_packets(self) -> None:
+        """Refuse columns that were not written with these packets.
+
+        Raises:
+            DamagedError: packets were changed, or are missing.
+        """
+        for part, chunk in zip(self._parts, [self.head, *self._chunks], strict=True):
+            check_seal(self._source, part, chunk, self._budget)
+
+    @cached_property
+    def _facts(self) -> facts.Facts:
+        found = self.head.json("facts")
+        if not isinstance(found, dict):
+            raise DamagedError("what it tells of itself is damaged")
+        return found
+
+    @cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches."""
+        launches = facts.launches_of(self._facts)
+        _same("launches", len(launches), self.head.size("launches"))
+        return launches
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions."""
+        return facts.regions_of(self._facts)
+
+    @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The names of roles."""
+        return facts.roles_of(self._facts)
+
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """Where the trace comes from."""
+        return facts.provenance_of(self._facts)
+
+    @cached_property
+    def args(self) -> list[dict[str, str]]:
+        """Name and type of each argument."""
+        return facts.args_of(self._facts)
+
+    @cached_property
+    def slots(self) -> Slots:
+        """All slots."""
+        slots = unpack_rows(Slots, self.chunks("slots"))
+        check_slots(slots, len(self.launches), len(self.roles))
+        return slots
+
+    def columns(self, chunks: Iterable[Chunk], wanted: Sequence[str]) -> Columns:
+        """Return some of the columns of :class:`ikp.core.trace.Events`, of some chunks' events."""
+        table = self.table(list(chunks), wanted)
+        return table.columns
+
+    def trace(self, chosen: Choose | None = None) -> Trace:
+        """Return the trace; with the events of all chunks, or of those chosen by their heads."""
+        chunks = [one for one in self.chunks("events") if chosen is None or chosen(one)]
+        totals = unpack_rows(Totals, self.chunks("totals"))
+        check_totals(totals, len(self.slots), len(self.regions))
+        kinds = [facts.KINDS[one["type"]] for one in self.args]
+        table = self.table(chunks, ALL, kinds)
+        args = {one["name"]: table.arg(number) for number, one in enumerate(self.args)}
+        events = Events(**{name: table.columns[name] for name in ALL})
+        _check_arrows(args)
+        if len(totals) and len(
+            np.intersect1d(self.slots.launch[events.slot], self.slots.launch[totals.slot])
+        ):
+            raise DamagedError("a launch has both events and totals")
+        return Trace(
+            launches=self.launches,
+            regions=self.regions,
+            slots=self.slots,
+            events=events,
+            provenance=self.provenance,
+            roles=self.roles,
+            args=args,
+            totals=totals,
+        )
+
+    def table(self, chunks: list[Chunk], wanted: Sequence[str], args: Sequence[str] = ()) -> Table:
+        """Return the table of some chunks' events."""
+        rows = sum(one.size("rows") for one in chunks)
+        table = Table(rows, wanted, tuple(args), self.head.size("slots"), len(self.regions))
+        for one in chunks:
+            table.fill(one)
+        return table
+
+
+def room(chunk: Chunk, args: int) -> int:
+    """Return what the rows of a chunk take in memory.
+
+    Raises:
+        DamagedError: a column tells more rows than its chunk.
+    """
+    if chunk.kind not in _ROW_BYTES:
+        raise DamagedError(f"it has columns of {chunk.kind!r}, which there are not")
+    rows = chunk.size("rows")
+    if any(one.rows > rows for one in chunk.pieces.values() if one.type != JSON):
+        raise DamagedError("a column has more rows than its chunk tells")
+    texts = sum(one.rows for one in chunk.pieces.values() if one.type == JSON)
+    return texts + rows * (_ROW_BYTES[chunk.kind] + args * _ARG_BYTES)
+
+
+def _same(what: str, found: int, told: int) -> None:
+    if found != told:
+        raise DamagedError(f"it holds {found} of {told} {what}")
+
+
+def _check_arrows(args: dict[str, ArgColumn]) -> None:
+    for name, column in args.items():
+        if is_flow(name) and column.values.dtype.kind != "i" and bool(np.any(column.given)):
+            raise DamagedError("an arrow's number is no integer")

@@ -1,0 +1,54 @@
+"""What is known of a kernel's code, kept beside Triton's own cache: a disassembler takes a second.
+
+A file for each cubin and its names; who can't write it computes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from ikp.core.code_facts import CodeFacts, parse_facts
+from ikp.inspection.summary_of_code import code_facts
+from ikp.paths import triton_cache
+from ikp.plugins import Image
+from ikp.version import __version__
+
+
+def cached_facts(image: Image) -> list[CodeFacts]:
+    """Return what is known of an image's kernels; see ``code_facts``, which raises the same."""
+    path = _path(image)
+    known = _read(path)
+    if known is None:
+        known = list(code_facts(image).values())
+        _write(path, known)
+    return known
+
+
+def _path(image: Image) -> Path:
+    said = f"{__version__}\0{image.ptx}".encode()
+    name = hashlib.sha256(image.cubin + said).hexdigest()[:16]
+    return triton_cache() / f"ikp-facts-{name}.json"
+
+
+def _read(path: Path) -> list[CodeFacts] | None:
+    try:
+        found = [parse_facts(text) for text in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return None
+    whole = [each for each in found if each is not None]
+    return whole if len(whole) == len(found) else None
+
+
+def _write(path: Path, facts: list[CodeFacts]) -> None:
+    """Write a file in one step: other processes may read it."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(json.dumps([each.text() for each in facts]))
+        Path(draft).replace(path)

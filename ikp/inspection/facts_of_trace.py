@@ -1,0 +1,134 @@
+"""Which kernels a trace's launches were, and what it keeps of their machine code.
+
+A launch whose kernel was recorded in its machine code says where that lies. Of others, the kernels
+that this process has loaded are known, and the names of the ranges in each: a launch is of the one
+that has the names that it recorded. Where several have, as two specialisations do, only what they
+agree on is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+from ikp import registry
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.trace import Trace
+from ikp.errors import IkpError
+from ikp.inspection._images import images
+from ikp.inspection._ptx_names import read
+from ikp.inspection.cached_facts import cached_facts
+from ikp.machine.kept_code import KEPT
+from ikp.plugins import Image
+
+_PATIENCE: Final = 5.0
+"""Seconds after which no further kernel is inspected: a session should end."""
+
+
+def facts_of_trace(trace: Trace) -> dict[str, str]:
+    """Return what to keep in a trace's provenance of the machine code of its launches.
+
+    Nothing where there is no machine code, no disassembler, or a file that is not understood.
+    """
+    until = time.monotonic() + _PATIENCE
+    every = (each for backend in registry.imported() for each in _loaded(backend))
+    loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
+    found = {}
+    for label, names in _recorded(trace).items():
+        facts = _of_label(trace, label, names, loaded, until)
+        if facts is not None:
+            found[f"{FACTS}{label}"] = facts.text()
+    return found
+
+
+def _loaded(backend: object) -> Iterable[Image]:
+    """Return the machine code of kernels that record, as far as a language knows what it loaded."""
+    known = getattr(backend, "loaded_images", None)
+    return list(known()) if known is not None else []
+
+
+def _recorded(trace: Trace) -> dict[str, set[str]]:
+    """Return the names of the regions that each label's launches recorded on a GPU."""
+    of_event = trace.slots.launch[trace.events.slot].astype(np.int64)
+    pairs = np.unique(of_event * len(trace.regions) + trace.events.region)
+    found: dict[str, set[str]] = {}
+    for pair in pairs.tolist():
+        launch, region = divmod(pair, len(trace.regions))
+        if trace.launches[launch].clock.kind != "host":
+            label = trace.launches[launch].label
+            found.setdefault(label, set()).add(trace.regions[region].name)
+    return found
+
+
+def _of_label(
+    trace: Trace, label: str, names: set[str], loaded: list[Image], until: float
+) -> CodeFacts | None:
+    kept = trace.provenance.get(f"{KEPT}{label}")
+    some = _with_names(loaded, names) if kept is None else _at(kept)
+    found = list(_facts(some, until))
+    exact = [each for each in found if {*each.ranges} == names]
+    fitting = exact or [each for each in found if names <= {*each.ranges}]
+    return _agreed(fitting) if fitting else None
+
+
+def _at(path: str) -> Iterator[Image]:
+    """Yield the machine code that was kept, if it was and is still there."""
+    with suppress(IkpError):
+        yield from images(path)
+
+
+def _with_names(loaded: list[Image], names: set[str]) -> Iterator[Image]:
+    for image in loaded:
+        try:
+            if names <= {*read(image.ptx).names.values()}:
+                yield image
+        except IkpError:
+            continue
+
+
+def _facts(some: Iterable[Image], until: float) -> Iterator[CodeFacts]:
+    for image in some:
+        if time.monotonic() > until:
+            return
+        try:
+            yield from cached_facts(image)
+        except (IkpError, LookupError, ValueError):
+            continue  # the trace is complete without
+
+
+def _agreed(some: list[CodeFacts]) -> CodeFacts:
+    """Return what all of some kernels have in common."""
+    first = some[0]
+    ranges = {
+        name: _agreed_range([each.ranges[name] for each in some])
+        for name in first.ranges
+        if all(name in each.ranges for each in some)
+    }
+    return CodeFacts(
+        first.chip,
+        _common([each.registers for each in some]),
+        _common([each.shared for each in some]),
+        all(each.all_products for each in some),
+        ranges,
+    )
+
+
+def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
+    kinds = {each.activity for each in some}
+    return RangeFacts(
+        kinds.pop() if len(kinds) == 1 else "",
+        _common([each.flop for each in some]),
+        _common([each.bytes for each in some]),
+        _common([each.shared for each in some]),
+        _common([each.issue for each in some]),
+        _common([each.lane_bytes for each in some]),
+        tuple(name for name in some[0].awaits if all(name in each.awaits for each in some)),
+    )
+
+
+def _common(values: list[int | None]) -> int | None:
+    return values[0] if len(set(values)) == 1 else None

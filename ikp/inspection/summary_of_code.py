@@ -1,0 +1,255 @@
+"""What the ranges of compiled kernels hold, in short: what a trace keeps of its machine code.
+
+Each instruction counts for the innermost range that holds it. What is executed once for each record
+is counted; what stands in a loop inside of a range, or under a condition, is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from ikp.core.code_facts import CodeFacts, RangeFacts
+from ikp.inspection import _ptx_names as ptx_names
+from ikp.inspection._find_records import Record, find
+from ikp.inspection._ptx_names import Marks
+from ikp.inspection.flops import flop
+from ikp.machine.cubin import Cubin
+from ikp.machine.flow import Flow
+from ikp.machine.opcodes import IDLE, Work, work_of
+from ikp.machine.sass import Code, Instruction, parse
+from ikp.machine.tools import disassemble
+from ikp.machine.waits import LoadWait, load_waits
+from ikp.plugins import Image
+
+_STORES = ("UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP.G.S")
+_WAITS = (
+    (re.compile(r"WARPGROUP\.DEPBAR"), "wait:mma"),
+    (re.compile(r"SYNCS\.PHASECHK"), "wait:barrier"),
+    (re.compile(r"DEPBAR"), "wait:copy"),  # with a barrier behind it: all warps' copies are there
+    (re.compile(r"BAR\.|UCGABAR_WAIT"), "wait:barrier"),
+)
+_MUCH = 8
+"""So many floating-point instructions for each access to memory make a range one that computes."""
+_LANES = 32
+_SEVERAL = 4
+"""Loads that a compiler would have made one, were they next to each other."""
+_FEW = 8
+"""Instructions in loops inside of a range (a wait that spins) that don't count for its issue."""
+_SPECIAL = 8
+"""Cycles in which a scheduler issues one of MUFU: 4 lanes a cycle."""
+_WIDTH = re.compile(r"\.(128|64|U16|S16|U8|S8)\b")
+
+
+def code_facts(image: Image) -> dict[str, CodeFacts]:
+    """Return what is known of each kernel of an image that records, by name.
+
+    Raises:
+        InspectError: there is no disassembler, or it refuses the file.
+        PatchError: the file is of a form that is not known.
+    """
+    marks = ptx_names.read(image.ptx)
+    kernels = Cubin.read(image.cubin).kernels
+    found = {}
+    for code in parse(disassemble(image.cubin)):
+        summary = _Summary(Flow(code), marks)
+        if code.name in kernels and summary.records:
+            found[code.name] = summary.facts(kernels[code.name].registers)
+    return found
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """Sums up one kernel."""
+
+    flow: Flow
+    marks: Marks
+
+    @property
+    def code(self) -> Code:
+        return self.flow.code
+
+    @cached_property
+    def records(self) -> dict[str, list[Record]]:
+        """The records of ranges, by name."""
+        found: dict[str, list[Record]] = defaultdict(list)
+        for record in find(self.flow).records:
+            first = record.spans[0]
+            if ptx_names.kind(record.tag, instant=first.start == first.end) != "instant":
+                found[self.marks.name(record.tag)].append(record)
+        return dict(found)
+
+    def facts(self, registers: int) -> CodeFacts:
+        """Return what is known of it."""
+        ranges = {name: self._range(records) for name, records in self.records.items()}
+        products = {
+            at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
+        }
+        told = {
+            at
+            for at in products & self._innermost.keys()
+            if ranges[self._names[self._innermost[at]]].flop is not None
+        }
+        return CodeFacts(
+            self.code.target, registers, None, bool(products) and products == told, ranges
+        )
+
+    def _range(self, records: list[Record]) -> RangeFacts:
+        """Return what is known of the copies of one range: only what they agree on."""
+        each = [self._copy(record) for record in records]
+        kinds = {one.activity for one in each}
+        return RangeFacts(
+            kinds.pop() if len(kinds) == 1 else "",
+            _same(one.flop for one in each),
+            _same(one.bytes for one in each),
+            _same(one.shared for one in each),
+            _same(one.issue for one in each),
+            _same(one.lane_bytes for one in each),
+            tuple(sorted({name for record in records for name in self._awaited(record)})),
+        )
+
+    def _awaited(self, record: Record) -> set[str]:
+        """Return the other ranges whose loads a range waits for: there their time is spent."""
+        number, own = self._numbers[record], self._names[self._numbers[record]]
+        loads = {
+            load
+            for wait in self._load_waits
+            if self._innermost.get(wait.at) == number
+            for load in wait.loads
+        }
+        return {self._names[self._innermost[at]] for at in loads & self._innermost.keys()} - {own}
+
+    @cached_property
+    def _load_waits(self) -> list[LoadWait]:
+        return load_waits(self.flow)
+
+    def _copy(self, record: Record) -> RangeFacts:
+        number = self._numbers[record]
+        own = [at for at, inner in self._innermost.items() if inner == number]
+        once = [self.code.instructions[at] for at in own if self._once(at, record)]
+        many = [self.code.instructions[at] for at in own if not self._once(at, record)]
+        products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
+        known = None not in products and not any(work_of(e) is Work.TENSOR for e in many)
+        return RangeFacts(
+            activity(once + many),
+            sum(each or 0 for each in products) if known else None,
+            _bytes(once, many),
+            None if _has(many, Work.SHARED) else sum(map(_wavefronts, once)),
+            None if len(many) > _FEW else sum(map(_issue, once)),
+            self._narrowest(own),
+        )
+
+    def _narrowest(self, own: Collection[int]) -> int | None:
+        """Return the bytes of a lane's narrowest load among several that are awaited together."""
+        waits = {wait.at for wait in self._load_waits}
+        together = [sorted({*wait.loads} & {*own}) for wait in self._load_waits]
+        loads = {
+            at
+            for some in together
+            if len(some) >= _SEVERAL and not waits & {*range(some[0] + 1, some[-1])}
+            for at in some
+        }
+        return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
+
+    def _once(self, at: int, record: Record) -> bool:
+        """Whether an instruction of a range runs at most once for each record."""
+        loop = self.flow.loop_of(at)
+        return loop is None or all(span.start in loop.body for span in record.spans)
+
+    @cached_property
+    def _numbers(self) -> dict[Record, int]:
+        every = (record for records in self.records.values() for record in records)
+        return {record: number for number, record in enumerate(every)}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return [name for name, records in self.records.items() for _ in records]
+
+    @cached_property
+    def _innermost(self) -> dict[int, int]:
+        """The record that holds each instruction; of several the one that holds least."""
+        found: dict[int, tuple[int, int]] = {}
+        own = self._of_records
+        for record, number in self._numbers.items():
+            contents = {at for span in record.spans for at in span.contents} - own
+            for at in contents:
+                found[at] = min(found.get(at, (len(contents), number)), (len(contents), number))
+        return {at: number for at, (_, number) in found.items()}
+
+    @cached_property
+    def _of_records(self) -> set[int]:
+        """The instructions that ikp put in."""
+        mine = {at for record in self._numbers for at in record.stores}
+        mine |= {i for r in self._numbers for span in r.spans for i in (span.start, span.end)}
+        addresses = enumerate(each.address for each in self.code.instructions)
+        ours = self.marks.ours
+        return mine | {i for i, at in addresses if any(a <= at < b for a, b in ours)}
+
+
+def activity(instructions: Iterable[Instruction]) -> str:
+    """Return what a range does that holds these instructions, as an activity; "" for nothing."""
+    some = list(instructions)
+    count = Counter(map(work_of, some))
+    if count[Work.TENSOR]:
+        return "mma"
+    if count[Work.COPY]:
+        copies = [each.opcode for each in some if work_of(each) is Work.COPY]
+        return "store" if all(each.startswith(_STORES) for each in copies) else "copy"
+    loads, stores = count[Work.LOAD], count[Work.STORE] + count[Work.ATOMIC]
+    math = count[Work.FLOAT]
+    if (loads or stores) and math > _MUCH * (loads + stores):
+        return "compute"
+    if loads or stores:
+        return "load" if loads >= stores else "store"
+    waits = [kind for shape, kind in _WAITS if any(shape.match(each.opcode) for each in some)]
+    if waits and math <= _MUCH and not count[Work.SHARED]:
+        return waits[0]
+    return "compute" if any(count[work] for work in _COMPUTES) else ""
+
+
+_COMPUTES = tuple(work for work in Work if work not in (*IDLE, Work.OTHER, Work.FENCE, Work.SIGNAL))
+
+
+def _same(values: Iterable[int | None]) -> int | None:
+    """Return the value that all have; None where they differ, or one is not known."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else None
+
+
+def _has(instructions: list[Instruction], work: Work) -> bool:
+    return any(work_of(each) is work for each in instructions)
+
+
+def _bytes(once: list[Instruction], many: list[Instruction]) -> int | None:
+    """Return the bytes of global memory that a warp asks for; None where instructions don't say."""
+    moved = (Work.LOAD, Work.STORE, Work.COPY, Work.ATOMIC)
+    if any(work_of(each) in moved for each in many):
+        return None
+    own = [each for each in once if work_of(each) in moved]
+    if any(each.op.startswith("U") for each in own):  # TMA: a descriptor says how much
+        return None
+    return sum(_LANES * _lane_bytes(each) for each in own)
+
+
+def _lane_bytes(instruction: Instruction) -> int:
+    """Return how many bytes of each lane an access is."""
+    found = _WIDTH.search(instruction.opcode)
+    return {"128": 16, "64": 8, "U16": 2, "S16": 2, "U8": 1, "S8": 1}[found[1]] if found else 4
+
+
+def _issue(instruction: Instruction) -> int:
+    """Return for how many cycles an instruction keeps its scheduler from the next of its kind."""
+    return _SPECIAL if instruction.op == "MUFU" else 1
+
+
+def _wavefronts(instruction: Instruction) -> int:
+    """Return how many cycles shared memory needs at least for a warp's access: 128 bytes in one."""
+    if work_of(instruction) is not Work.SHARED:
+        return 0
+    if instruction.op in ("LDSM", "STSM"):
+        found = re.search(r"\.([24])\b", instruction.opcode)
+        return int(found[1]) if found else 1
+    return max(_lane_bytes(instruction) // 4, 1)

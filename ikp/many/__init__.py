@@ -1,0 +1,31 @@
+"""Many trace files, of many runs and ranks, in as much memory as one of them takes.
+
+A file at a time is read and counted, which is the map; what was counted adds up, which is the
+merge. Both are plain functions, so they run wherever functions do::
+
+    ikp.many.table(paths, by="rank", workers=8)  # both, on this machine: a DataFrame
+    ikp.many.merge(map(ikp.many.tally, paths)).stats()  # the same by hand: a table to print
+    ikp.many.tally_on_dask(paths, client)  # the same on a cluster
+
+``to_dataset`` writes files as one partitioned Parquet data set.
+"""
+
+from __future__ import annotations
+
+from ikp.analysis.tally import Lost, Tally
+from ikp.analysis.tallying import merge
+from ikp.many.datasets import Written, to_dataset
+from ikp.many.on_dask import tally_on_dask
+from ikp.many.over_files import table, tally, tally_files
+
+__all__ = [
+    "Lost",
+    "Tally",
+    "Written",
+    "merge",
+    "table",
+    "tally",
+    "tally_files",
+    "tally_on_dask",
+    "to_dataset",
+]

@@ -1,0 +1,300 @@
+"""What kernels left in a device's memory, copied to the host: headers first, then what was kept.
+
+Nothing here waits. A reading is a generator that yields whenever a copy is under way, with what
+tells that it has arrived: who has time waits for that, who has none looks again later. Copies run
+on a stream of their own, so that no kernel of the user's waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ikp.core import abi
+from ikp.core.abi import Rows, SlotState
+from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints, header_rows, is_used, look_at
+from ikp.core.decoding.launch_header import Layout, Source, grid_id, read_layout
+from ikp.core.segment import Segment, Tensor
+from ikp.errors import DecodeError
+from ikp.session.streams import beside, on
+
+STAGED_BYTES = 32 << 20
+"""Memory that one copy takes on the way, on the device and, pinned, on the host."""
+
+Event: TypeAlias = Any
+"""A ``torch.cuda.Event``, or None where there is nothing to wait for."""
+_Copies = Generator[Event, None, list[Bytes]]
+_NOTHING = np.zeros(0, np.uint8)
+
+
+def source_of(segment: Segment, data: Bytes | Excerpt) -> Source:
+    """Return what a decoder is to know of a segment."""
+    return Source(
+        label=segment.label,
+        data=data,
+        device=segment.device_name,
+        backend=segment.backend,
+        clock_rate_hz=segment.clock_rate_hz,
+        regions=segment.regions,
+        selected=segment.spec.select,
+        totals=segment.spec.totals,
+        selection=segment.selection if segment.spec.select else None,
+        clock=segment.spec.clock,
+        overflow=segment.spec.overflow,
+        rank=segment.rank,
+    )
+
+
+def waited(reading: Generator[Event, None, list[Source]]) -> list[Source]:
+    """Return what a reading finds, however long it takes."""
+    while True:
+        try:
+            event = next(reading)
+        except StopIteration as end:
+            found: list[Source] = end.value
+            return found
+        if event is not None:
+            event.synchronize()
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A segment that a kernel wrote to."""
+
+    data: Tensor
+    layout: Layout
+    source: Source
+
+    def heads(self) -> Tensor:
+        """Return the slots' headers."""
+        if not self.layout.together:
+            return self.rows()[:, : abi.SLOT_HEADER_BYTES]
+        end = abi.LAUNCH_HEADER_BYTES + self.layout.slots * self.layout.header_bytes
+        return self.data[abi.LAUNCH_HEADER_BYTES : end]
+
+    def rows(self) -> Tensor:
+        """Return the slots, a row each."""
+        layout = self.layout
+        slots = self.data[abi.LAUNCH_HEADER_BYTES :][: layout.slots * layout.slot_bytes]
+        return slots.view(layout.slots, layout.slot_bytes)
+
+    def tail(self) -> Tensor:
+        """Return what is behind the last slot."""
+        return self.data[abi.LAUNCH_HEADER_BYTES + self.layout.slots * self.layout.slot_bytes :]
+
+
+def read_back(
+    segments: Sequence[Segment], *, whole: bool = True
+) -> Generator[Event, None, list[Source]]:
+    """Copy what the kernels of some segments of one device left.
+
+    Args:
+        segments: whose kernels are done.
+        whole: False leaves out segments where not all warps reached ``finish``.
+
+    Returns:
+        A source for each; one without slots where it was left out.
+    """
+    if not segments:
+        return []
+    stream = beside(segments[0].data.device)
+    heads = yield from _fetch(
+        stream, lambda: [each.data[: abi.LAUNCH_HEADER_BYTES] for each in segments]
+    )
+    sources, launched = [], {}
+    for i, (segment, head) in enumerate(zip(segments, heads, strict=True)):
+        none = np.zeros(0, np.int64)
+        excerpt = Excerpt(segment.nbytes, head, _NOTHING.reshape(0, 64), none, _NOTHING, False)
+        sources.append(source_of(segment, excerpt))
+        try:
+            layout = read_layout(sources[i])
+        except DecodeError:  # told by who decodes it
+            continue
+        if layout is not None and layout.slots:
+            launched[i] = _Launched(segment.data, layout, sources[i])
+    found = yield from _read_slots(stream, list(launched.values()), whole)
+    for i, excerpt_of in zip(launched, found, strict=True):
+        sources[i] = replace(sources[i], data=excerpt_of)
+    return sources
+
+
+def _read_slots(
+    stream: Any, launched: Sequence[_Launched], whole: bool
+) -> Generator[Event, None, list[Excerpt]]:
+    """Return what the slots hold, by launch."""
+    parts = yield from _fetch(
+        stream,
+        lambda: [
+            *(each.heads() for each in launched),
+            *(each.tail() for each in launched),
+        ],
+    )
+    found: list[Excerpt] = []
+    wanted: list[Ints] = []
+    for each, heads, tail in zip(launched, parts, parts[len(launched) :], strict=False):
+        head, grid = each.source.head, grid_id(each.source.head)
+        rows = header_rows(heads, each.layout, grid)
+        slots: Rows = rows.view(abi.SLOT_HEADER).reshape(-1)
+        counts = look_at(each.layout, slots, grid)
+        unfinished = slots["state"] != SlotState.FINISHED
+        if not whole and (unfinished | ~is_used(slots, grid)).any():
+            counts, rows = counts[:0], rows[:0]
+        elif len(unknown := np.flatnonzero(unfinished & (counts > 0))):
+            counts[unknown] = yield from _last_records(stream, each, unknown)
+        wanted.append(_evened(counts))
+        found.append(
+            Excerpt(
+                nbytes=each.source.nbytes,
+                head=np.frombuffer(head, np.uint8),
+                heads=rows,
+                counts=wanted[-1],
+                records=_NOTHING,
+                tail=bool(tail.any()),
+            )
+        )
+    pieces = [
+        piece
+        for each, counts in zip(launched, wanted, strict=True)
+        for piece in _pieces(each, counts)
+    ]
+    records = yield from _records(stream, pieces)
+    return [
+        replace(each, records=records.get(id(launch), _NOTHING))
+        for each, launch in zip(found, launched, strict=True)
+    ]
+
+
+def _last_records(stream: Any, launched: _Launched, slots: Ints) -> Generator[Event, None, Ints]:
+    """Return, of slots without a count, up to where anything was written."""
+    import torch
+
+    layout = launched.layout
+    units = layout.capacity * (layout.clock.record.itemsize // abi.ALIGNMENT)
+    step = max(1, STAGED_BYTES // layout.slot_bytes)
+
+    def last(chosen: Ints) -> Tensor:
+        first = layout.first_records(chosen) // abi.ALIGNMENT
+        found = _gather(launched.data, first, np.full(len(chosen), units), max(1, layout.together))
+        words = found.view(torch.int64)
+        there = (words != 0).view(len(chosen), layout.capacity, -1).any(-1)
+        position = torch.arange(1, layout.capacity + 1, device=there.device)
+        return (there * position).amax(1).view(torch.uint8)
+
+    found = []
+    for i in range(0, len(slots), step):
+        found += yield from _fetch(stream, lambda: [last(slots[i : i + step])])  # noqa: B023
+    return np.concatenate(found).view(np.int64)
+
+
+def _evened(counts: Ints) -> Ints:
+    """Return as many records for each slot, where that is hardly more than what was kept."""
+    most = int(counts.max(initial=0))
+    even = most * len(counts)
+    few = even <= _FEW
+    return np.full(len(counts), most) if few or even <= counts.sum() * 5 // 4 else counts
+
+
+_FEW = 4096
+"""Records, empty ones included, that take no longer to copy than to pick the others from."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The first so many records of some slots in a row, so few that they are copied together."""
+
+    launched: _Launched
+    slots: slice
+    counts: Ints
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.counts.sum()) * self.launched.layout.clock.record.itemsize
+
+    def tensor(self) -> Tensor:
+        """Return them, one after another."""
+        layout, unit = self.launched.layout, abi.ALIGNMENT
+        size = layout.clock.record.itemsize
+        begin = abi.SLOT_HEADER_BYTES
+        if not layout.together and (self.counts == self.counts[0]).all():
+            end = begin + int(self.counts[0]) * size
+            return self.launched.rows()[self.slots, begin:end]
+        slot = np.arange(self.slots.start, self.slots.stop)
+        first, step = layout.first_records(slot) // unit, max(1, layout.together)
+        return _gather(self.launched.data, first, self.counts * (size // unit), step)
+
+
+def _pieces(launched: _Launched, counts: Ints) -> Iterator[_Piece]:
+    sizes = counts * launched.layout.clock.record.itemsize
+    number = (np.cumsum(sizes) - sizes) // STAGED_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(counts)]
+    for start, past in pairwise(edges):
+        if counts[start:past].any():
+            yield _Piece(launched, slice(start, past), counts[start:past])
+
+
+def _records(stream: Any, pieces: list[_Piece]) -> Generator[Event, None, dict[int, Bytes]]:
+    """Return the records of launches, by the ``id`` of each."""
+    found: dict[int, Bytes] = {}
+    sizes: dict[int, int] = {}
+    for each in pieces:
+        sizes[id(each.launched)] = sizes.get(id(each.launched), 0) + each.nbytes
+    at = dict.fromkeys(sizes, 0)
+    while pieces:
+        count = max(1, sum(total <= STAGED_BYTES for total in accumulate(p.nbytes for p in pieces)))
+        some, pieces = pieces[:count], pieces[count:]
+        parts = yield from _fetch(stream, lambda: [each.tensor() for each in some])  # noqa: B023
+        for each, part in zip(some, parts, strict=True):
+            key = id(each.launched)
+            if len(part) == sizes[key]:
+                found[key] = part
+                continue
+            out = found.setdefault(key, np.empty(sizes[key], np.uint8))
+            out[at[key] : at[key] + len(part)] = part
+            at[key] += len(part)
+    return found
+
+
+def _gather(data: Tensor, first: Ints, count: Ints, step: int) -> Tensor:
+    """Return runs of a segment's units of ``ALIGNMENT`` bytes, one after another, as bytes.
+
+    ``step`` is how far a unit of a run is from the next.
+    """
+    import torch
+
+    total = int(count.sum())
+    starts = np.repeat(first - step * (np.cumsum(count) - count), count)
+    index = starts + step * np.arange(total)
+    words = data[: data.numel() // abi.ALIGNMENT * abi.ALIGNMENT].view(torch.int64)
+    units = words.view(-1, abi.ALIGNMENT // words.itemsize)
+    if not data.is_cuda:
+        return torch.from_numpy(units.numpy()[index]).view(torch.uint8)
+    return units.index_select(0, torch.from_numpy(index).to(data.device)).view(torch.uint8)
+
+
+def _fetch(stream: Any, make: Callable[[], list[Tensor]]) -> _Copies:
+    """Copy tensors of bytes, made on a stream, to the host: all in one go.
+
+    Without a stream they are the host's. Then numpy copies: torch would take threads for it, which
+    a process that was forked has lost.
+    """
+    import torch
+
+    if stream is None:
+        return [piece.numpy().flatten() for piece in make()]
+    with on(stream):
+        pieces = [piece.reshape(-1) for piece in make()]
+        if not pieces:
+            return []
+        sizes = [0, *accumulate(piece.numel() for piece in pieces)]
+        joined = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        host = torch.empty(joined.numel(), dtype=torch.uint8, pin_memory=True)
+        host.copy_(joined, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(stream)
+    yield event
+    copied = host.numpy().copy()  # pinned memory is scarce: what is kept lies elsewhere
+    return [copied[start:end] for start, end in pairwise(sizes)]

@@ -1,0 +1,34 @@
+"""The stream that the user's kernels go to, and one of ikp's own that none of them is on."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any
+
+
+def current_stream(device: Any) -> tuple[Any, int]:
+    """Return the stream that torch launches on here and now, and its number; the host has none."""
+    if device.type != "cuda":
+        return None, 0
+    import torch
+
+    stream = torch.cuda.current_stream(device)
+    return stream, int(stream.cuda_stream)
+
+
+@cache
+def beside(device: Any) -> Any:
+    """Return a stream of a GPU on which no kernel of the user's runs; None for the host."""
+    if getattr(device, "type", None) != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.Stream(device)
+
+
+def on(stream: Any) -> AbstractContextManager[Any]:
+    """Return a context in which torch's work goes to a stream, if there is one."""
+    import torch
+
+    return nullcontext() if stream is None else torch.cuda.stream(stream)

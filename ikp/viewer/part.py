@@ -1,0 +1,99 @@
+"""A part of a trace, for traces that are too large to look at whole: what it is, and cut out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ikp.core.trace import Trace
+    from ikp.exporters.columns.chunk import Chunk
+    from ikp.exporters.perfetto.head import Head
+
+MANY: Final = 3_000_000
+"""Ranges that the UI takes longer than some ten seconds to open."""
+_MOST: Final = 15_000_000
+"""Ranges at which the memory ends that a browser gives the UI's processor."""
+_SECONDS_PER_MILLION: Final = 4.3
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which launch, SMs, blocks and time are to be seen; what is empty means all.
+
+    The window counts from the start of the launch, if one is chosen, else from that of the trace.
+    """
+
+    launch: int | None = None
+    sm: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    window_ns: tuple[float | None, float | None] | None = None
+
+    def of(self, trace: Trace) -> Trace:
+        """Return this part of a trace.
+
+        Raises:
+            UsageError: there is nothing of it in the trace.
+        """
+        from ikp.edit import cut, select
+
+        if self.launch is not None:
+            trace = select(trace, launch=self.launch)
+        if self.window_ns is not None:
+            trace = cut(trace, *self.window_ns)
+        if self.sm or self.block:
+            trace = select(trace, sm=self.sm or None, block=self.block or None)
+        return trace
+
+    def may_hold(self, head: Head) -> Callable[[Chunk], bool]:
+        """Return what tells of a chunk of events, by its head, whether any may be of this part."""
+        import numpy as np
+
+        warps = np.ones(len(head.launch), bool)
+        if self.launch is not None:
+            warps &= head.launch == self.launch
+        zero = int(head.start_ns[warps].min()) if warps.any() else 0
+        for wanted, column in ((self.sm, head.sm), (self.block, head.block)):
+            if wanted:
+                warps &= np.isin(column, wanted)
+        begin, end = self.window_ns or (None, None)
+
+        def may(chunk: Chunk) -> bool:
+            (first, last), (least, most) = chunk.pair("slots"), chunk.pair("time")
+            over = begin is not None and most - zero < begin
+            to_come = end is not None and least - zero > end
+            return not over and not to_come and bool(warps[first : last + 1].any())
+
+        return may
+
+
+def write_part(path: Path, part: Part, folder: Path) -> tuple[Path, int]:
+    """Write a part of a trace file to a folder; return the new file and its number of events.
+
+    Raises:
+        ExportError: the file can't be read.
+        UsageError: there is nothing of the part in it.
+    """
+    from ikp.exporters.perfetto import PerfettoExporter
+    from ikp.exporters.perfetto.reader import read, read_head
+
+    trace = part.of(read(path, part.may_hold(read_head(path))))
+    target = folder / f"{path.name.partition('.')[0]}-part.pftrace"
+    PerfettoExporter().write(trace, target)
+    return target, len(trace.events)
+
+
+def opening(path: Path, ranges: int, launches: int) -> list[str]:
+    """Say what it takes to open a large file, and what to open instead; nothing of others."""
+    if ranges <= MANY:
+        return []
+    seconds = ranges / 1e6 * _SECONDS_PER_MILLION
+    ends = " Its memory ends at about 15 million: this may be too much." if ranges > _MOST else ""
+    several = "--launch 0, " if launches > 1 else ""
+    return [
+        f"{path} holds {ranges:,} ranges: the UI takes about {seconds:,.0f} s to open it.{ends}",
+        f"A part opens sooner: {several}--sm 0, --block 0 or --window 0:100us cut it out.",
+    ]

@@ -1,0 +1,92 @@
+"""Lanes hold all of a launch's time, and blocks that leave them empty are found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikp.analysis.explain.lane_time import lane_time
+from tests.analysis.explain.launches import Scene, Warp
+
+pytestmark = pytest.mark.any_pins
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 50)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_the_parts_of_lanes_add_up_to_the_launch(blocks: list[tuple[int, int, int]]) -> None:
+    sm, start, took = (np.array(column, np.int64) for column in zip(*blocks, strict=True))
+    start -= start.min()
+    end = start + took
+    found = lane_time(sm, start, end, int(end.max()))
+    assert found.busy + found.start + found.switch + found.end == found.count * found.duration
+    assert found.busy == took.sum()
+
+
+def ids(scene: Scene, **changes: object) -> list[str]:
+    return [one.id for one in scene.trace(**changes).explain().findings]
+
+
+def waves(blocks: int, sms: int = 8, took: int = 10_000) -> Scene:
+    """Return blocks of equal length, one at a time on each SM."""
+    scene = Scene()
+    for block in range(blocks):
+        begin = block // sms * took
+        scene.add(Warp(block, 0, block % sms, begin, begin + took))
+    return scene
+
+
+def test_a_last_wave_that_is_not_full_is_a_tail() -> None:
+    verdict = waves(17).trace().explain()
+    (tail,) = verdict.findings
+    assert tail.id == "tail" and tail.where.count == 1
+    assert tail.at_stake_ns == pytest.approx(7 * 10_000 / 8)
+    assert verdict.lanes is not None and verdict.lanes.waves == pytest.approx(17 / 8)
+
+
+def test_full_waves_are_none() -> None:
+    assert ids(waves(16)) == []
+
+
+def test_an_sm_all_of_whose_blocks_are_slow_is_found() -> None:
+    scene = Scene()
+    for sm in range(12):
+        took = 16_000 if sm == 5 else 10_000
+        scene.add(*(Warp(3 * sm + i, 0, sm, i * took, (i + 1) * took) for i in range(3)))
+    (slow,) = scene.trace().explain().findings
+    assert slow.id == "slow-sm" and slow.where.sms == (5,) and slow.sure == "measured"
+    assert slow.at_stake_ns == 3 * 6_000
+
+
+def unequal(turns: list[int]) -> Scene:
+    """Return a block on each SM, of so many turns."""
+    scene = Scene()
+    for block, count in enumerate(turns):
+        ranges = [("dot", i * 1000, i * 1000 + 900) for i in range(count)]
+        scene.add(Warp(block, 0, block, 0, count * 1000, ranges))
+    return scene
+
+
+def test_blocks_that_do_more_are_an_imbalance() -> None:
+    (found,) = unequal([10, 20, 30, 40, 10, 20, 30, 40]).trace().explain().findings
+    assert found.id == "imbalance" and found.sure == "measured"
+    assert found.where.warps[0][0] in (3, 7) and "how many ranges" in found.because
+    assert found.at_stake_ns == pytest.approx(15_000)
+
+
+def test_one_block_that_does_more_is_a_slow_block() -> None:
+    (found,) = unequal([10] * 30 + [40]).trace().explain().findings
+    assert found.id == "slow-block" and found.where.warps[0] == (30, 0)
+    assert found.at_stake_ns == pytest.approx(30 * 30_000 / 31)
+
+
+def test_blocks_that_did_not_record_leave_nothing_to_say_of_lanes() -> None:
+    verdict = waves(17).trace(grid=(40, 1, 1)).explain()
+    assert verdict.findings == () and verdict.lanes is None
+    assert any("other warps" in one.what for one in verdict.unknown)

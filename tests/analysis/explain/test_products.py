@@ -1,0 +1,104 @@
+"""Products that nothing else overlaps, and warps that come to a barrier apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from ikp.analysis.explain.verdict import Verdict
+from tests.analysis.explain.launches import Range, Scene, Warp
+
+pytestmark = pytest.mark.any_pins
+
+
+def steps(serial: bool, mma: int = 600, math: int = 400, turns: int = 50) -> Verdict:
+    """Run products with arithmetic after each: after its wait, or while it is under way."""
+    now, ranges = 0, list[Range]()
+    for k in range(turns):
+        ranges.append(("mma", now, now + 10, k))
+        if serial:
+            ranges.append(("wait mma", now + 10, now + mma, k))
+            ranges.append(("exp", now + mma, now + mma + math, k))
+            now += mma + math
+        else:
+            ranges.append(("exp", now + 10, now + 10 + math, k))
+            ranges.append(("wait mma", now + 10 + math, now + mma, k))
+            now += mma
+    scene = Scene()
+    for block in range(4):
+        scene.add(*(Warp(block, warp, block, 0, now, ranges) for warp in range(4)))
+    return scene.trace().explain()
+
+
+def test_arithmetic_behind_each_product_is_serial() -> None:
+    found = steps(serial=True).findings[0]
+    assert found.id == "serial-mma" and found.where.regions == ("exp",)
+    gain = 1 - 600 / 1000
+    assert found.at_stake_share == pytest.approx(gain, abs=0.02)
+
+
+def test_arithmetic_beside_products_is_not() -> None:
+    assert steps(serial=False).findings == ()
+
+
+def tiles(teams: int, count: int = 12, mma: int = 800, finish: int = 400) -> Verdict:
+    """Run tiles of eight products each, with a store behind: by one group of warps, or two."""
+    scene = Scene()
+    ends = [0] * teams
+    free = 0
+    ranges: list[list[Range]] = [[] for _ in range(teams)]
+    for tile in range(count):
+        team = tile % teams
+        begin = max(ends[team], free)
+        for k in range(8):
+            at = begin + k * mma // 8
+            ranges[team].append(("mma", at, at + mma // 8, 8 * tile + k))
+        free = begin + mma
+        ranges[team].append(("store", free, free + finish, tile))
+        ends[team] = free + finish
+    for block in range(4):
+        for team in range(teams):
+            scene.add(Warp(block, team, block, 0, max(ends), ranges[team], "math"))
+    return scene.trace().explain()
+
+
+def test_an_epilogue_that_nothing_overlaps() -> None:
+    found = tiles(1).findings[0]
+    assert found.id == "epilogue" and found.where.regions == ("store",)
+    assert found.at_stake_share == pytest.approx(11 / 36, abs=0.01)  # all but the last
+
+
+def test_an_epilogue_beside_another_groups_products_is_none() -> None:
+    assert [f.id for f in tiles(2).findings if f.at_stake_share > 0.05] == []
+
+
+def phases(work: list[int], turns: int = 20) -> Verdict:
+    """Run warps that work for so long each, then meet, again and again."""
+    scene = Scene()
+    for block in range(4):
+        for warp, took in enumerate(work):
+            ranges = list[Range]()
+            for k in range(turns):
+                begin = k * (max(work) + 10)
+                ranges.append(("row", begin, begin + took))
+                ranges.append(("sync", begin + took, begin + max(work) + 10, k))
+            scene.add(Warp(block, warp, block, 0, turns * (max(work) + 10), ranges))
+    return scene.trace().explain()
+
+
+def test_warps_that_come_apart_are_a_skew() -> None:
+    found = phases([310, 270, 230, 190, 150, 110, 70, 30]).findings[0]
+    assert found.id == "barrier-skew" and "warp 0" in found.title and "row" in found.title
+    assert found.at_stake_share == pytest.approx(140 / 320, abs=0.01)
+
+
+def test_warps_that_come_together_are_none() -> None:
+    assert phases([170] * 8).findings == ()
+
+
+def test_a_wait_for_others_is_no_meeting() -> None:
+    scene = Scene()
+    for block in range(4):
+        for warp in range(4):
+            ranges = [("wait full", k * 1000 + warp, k * 1000 + 900, k) for k in range(20)]
+            scene.add(Warp(block, warp, block, 0, 20_000, ranges))
+    assert [f.id for f in scene.trace().explain().findings if f.id == "barrier-skew"] == []

@@ -1,0 +1,173 @@
+"""What a trace keeps of its kernels' machine code: what each range is, and how much it does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ikp import registry
+from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts, read_facts
+from ikp.inspection import facts_of_trace as it
+from ikp.inspection.flops import flop
+from ikp.inspection.summary_of_code import code_facts
+from ikp.machine.sass import Instruction
+from tests.analysis.explain.launches import Scene, Warp
+from tests.inspection.compiled import code, image
+from tests.kernels import gemm as tiles
+
+pytestmark = pytest.mark.compiled
+
+
+def facts(name: str) -> CodeFacts:
+    (found,) = code_facts(image(code(name))).values()
+    return found
+
+
+def test_a_specialised_gemm_says_what_each_range_is() -> None:
+    found = facts("gluon gemm")
+    assert {name: one.activity for name, one in found.ranges.items()} == {
+        "wait full": "wait:barrier",
+        "wgmma": "mma",
+        "store": "store",
+        "wait empty": "wait:barrier",
+        "issue TMA": "copy",
+    }
+    assert found.chip == "sm_90a" and found.registers and found.all_products
+
+
+def test_flops_of_a_tile_are_two_for_each_product() -> None:
+    from examples import gemm_gluon
+
+    each = facts("gluon gemm").ranges["wgmma"].flop
+    tile = 2 * gemm_gluon.BM * gemm_gluon.BN * gemm_gluon.BK
+    assert each is not None and each * gemm_gluon.WARPS == tile
+    each = facts("gemm sm_90").ranges["dot"].flop
+    m, n, k = (tiles.TILES[name] for name in ("BM", "BN", "BK"))
+    assert each is not None and each * tiles.OPTIONS["num_warps"] == 2 * m * n * k
+
+
+def test_a_wait_of_a_pipeline_is_one_for_copies() -> None:
+    assert facts("gemm sm_90").ranges["load"].activity == "wait:copy"
+
+
+def test_products_that_stand_elsewhere_are_not_claimed() -> None:
+    found = facts("gemm sm_80")  # 16 of 64 stand behind the range
+    assert not found.all_products
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operations"),
+    [
+        ("HGMMA.64x128x16.F32", 2 * 64 * 128 * 16 // 4),
+        ("QGMMA.64x256x32.F32.E4M3.E4M3", 2 * 64 * 256 * 32 // 4),
+        ("HMMA.16816.F32", 2 * 16 * 8 * 16),
+        ("IMMA.16832.S8.S8", 2 * 16 * 8 * 32),
+        ("DMMA.884", 2 * 8 * 8 * 4),
+        ("UTCHMMA", None),
+        ("HGMMA.SP.64x128x32.F32", None),
+    ],
+)
+def test_shapes_of_products(opcode: str, operations: int | None) -> None:
+    assert flop(Instruction(0, "", opcode, "")) == operations
+    assert flop(Instruction(0, "P0", opcode, "")) is None
+
+
+def test_facts_read_back_as_they_were() -> None:
+    found = facts("gluon gemm")
+    assert parse_facts(found.text()) == found
+    assert read_facts({"ranges of k": found.text()}, "k") == found
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 99}', '{"version": 1}'])
+def test_other_facts_are_none(text: str) -> None:
+    assert parse_facts(text) is None
+
+
+class _Backend:
+    @staticmethod
+    def loaded_images() -> list[Any]:
+        return [image(code("gluon gemm")), image(code("gemm sm_90"))]
+
+
+@pytest.fixture
+def _loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(registry, "imported", lambda: [_Backend])
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+def recorded(*names: str) -> Any:
+    ranges = [(name, 10 * i, 10 * i + 5) for i, name in enumerate(names)]
+    return Scene(label="mine").add(Warp(0, 0, 0, 0, 100, ranges)).trace()
+
+
+@pytest.mark.usefixtures("_loaded")
+def test_a_launch_is_of_the_kernel_with_its_names(tmp_path: Any) -> None:
+    for _ in range(2):  # the second time from what was kept
+        (text,) = it.facts_of_trace(recorded("load", "dot")).values()
+        assert parse_facts(text) == facts("gemm sm_90")
+    kept = list(tmp_path.glob("ikp-facts-*.json"))
+    assert len(kept) == 1
+    kept[0].write_text("[")
+    assert it.facts_of_trace(recorded("load", "dot"))["ranges of mine"] == text
+
+
+@pytest.mark.usefixtures("_loaded")
+def test_names_that_no_kernel_has_are_of_none() -> None:
+    assert it.facts_of_trace(recorded("load", "other")) == {}
+
+
+def test_kernels_that_differ_leave_what_they_agree_on() -> None:
+    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0, 9)})
+    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 0, 9)})
+    both = it._agreed([one, other])
+    assert both == CodeFacts("sm_90a", None, None, True, {"dot": RangeFacts("mma", None, 0, 0, 9)})
+    assert len(json.loads(both.text())["ranges"]) == 1
+
+
+def test_cutes_code_is_found_where_it_was_told_to_keep_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from ikp.backends.cute import CuteBackend
+
+    kept = image(code("gluon gemm"))
+    (tmp_path / "k.cubin").write_bytes(kept.cubin)
+    (tmp_path / "k.ptx").write_text(kept.ptx)
+    (tmp_path / "alone.cubin").write_bytes(b"")
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path))
+    monkeypatch.delenv("CUTE_DSL_KEEP", raising=False)
+    assert list(CuteBackend.loaded_images()) == []
+    monkeypatch.setenv("CUTE_DSL_KEEP", "ptx,cubin")
+    (found,) = CuteBackend.loaded_images()
+    assert (found.cubin, found.ptx) == (kept.cubin, kept.ptx)
+
+
+def test_tritons_code_is_found_beside_what_it_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from ikp.backends.triton import TritonBackend
+    from ikp.backends.triton import _hooks as hooks
+
+    kept = image(code("gluon gemm"))
+    (tmp_path / "gemm.cubin").write_bytes(kept.cubin)
+    (tmp_path / "gemm.ptx").write_text(kept.ptx)
+    (tmp_path / "plain.cubin").write_bytes(b"")
+    (tmp_path / "plain.ptx").write_text(".target sm_90a")
+    files = {tmp_path / f"{name}.ptx" for name in ("gemm", "plain", "gone")}
+    monkeypatch.setattr(hooks, "_loaded", files)
+    (found,) = TritonBackend.loaded_images()
+    assert (found.cubin, found.ptx) == (kept.cubin, kept.ptx)
+
+
+def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ikp.profiling._life import _with_code_facts
+
+    monkeypatch.setattr(it, "facts_of_trace", lambda _: {"ranges of mine": "said"})
+    trace = recorded("load", "dot")
+    assert _with_code_facts(trace).provenance == {"ranges of mine": "said"}
+    host = tuple(replace(one, clock=replace(one.clock, kind="host")) for one in trace.launches)
+    assert _with_code_facts(replace(trace, launches=host)).provenance == {}

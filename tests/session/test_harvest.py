@@ -1,0 +1,178 @@
+"""Launches that are over are read back while the session goes on, and their memory given back."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+import ikp
+from ikp.core import abi
+from ikp.core.abi import SlotState
+from ikp.core.segment import Segment as Buffer
+from ikp.session import harvest
+from tests.core.decoding.checks import assert_holds
+from tests.host import Host, work
+from tests.segments import Truth
+
+torch = pytest.importorskip("torch")
+
+SIZE = 64 << 10
+STATE = abi.LAUNCH_HEADER_BYTES + abi.field_offsets(abi.SLOT_HEADER)["state"]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let 16 buffers be many."""
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
+
+
+def launch(host: Host, prof: ikp.profile, label: str = "k", **options: Any) -> Truth:
+    """Record a launch as a kernel does: its address is taken, and then nobody holds its buffer."""
+    buffer = prof.buffer(label, size=SIZE)
+    buffer.data.data_ptr()
+    return host.run(buffer, work(**options))
+
+
+def held(prof: ikp.profile) -> list[Buffer]:
+    """Return the segments that have memory."""
+    recording: Any = prof._recording
+    return [segment for segment in recording.segments if segment.nbytes]
+
+
+def test_memory_does_not_grow_with_launches_and_all_come_back_in_order(host: Host) -> None:
+    truths, most = [], 0
+    with ikp.profile() as prof:
+        for i in range(200):
+            truths.append(launch(host, prof, f"launch {i}", records=1 + i % 7))
+            most = max(most, len(held(prof)))
+    assert most < 40
+    assert_holds(prof.trace, *truths)
+    assert [each.label for each in prof.trace.launches] == [f"launch {i}" for i in range(200)]
+    assert {each.segment_bytes for each in prof.trace.launches} == {SIZE}
+
+
+def test_its_memory_is_freed(host: Host) -> None:
+    chunks: list[weakref.ref[Any]] = []
+    with ikp.profile() as prof:
+        for _ in range(100):
+            launch(host, prof)
+            chunks.append(weakref.ref(held(prof)[-1].data))
+        assert sum(chunk() is not None for chunk in chunks) < 40
+
+
+def test_the_trace_so_far_has_what_was_read_back(host: Host) -> None:
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(50)]
+        assert len(held(prof)) < 50
+        assert_holds(prof.trace, *truths)
+        truths.append(launch(host, prof))
+        assert_holds(prof.trace, *truths)
+        prof.reset()
+        assert_holds(prof.trace)
+        truth = launch(host, prof)
+    assert_holds(prof.trace, truth)
+
+
+def test_a_buffer_that_somebody_holds_can_be_launched_with_again(host: Host) -> None:
+    with ikp.profile() as prof:
+        mine = prof.buffer("mine", size=SIZE)
+        mine.data.data_ptr()
+        host.run(mine, work(1))
+        truths = [launch(host, prof) for _ in range(50)]
+        again = host.run(mine, work(3))
+    assert_holds(prof.trace, again, *truths)
+
+
+def test_a_launch_that_is_not_known_to_be_over_stays(host: Host) -> None:
+    with ikp.profile() as prof:
+        unseen = [host.run(prof.buffer("unseen", size=SIZE), work()) for _ in range(30)]
+        assert len(held(prof)) == 30
+        for each in range(30):
+            buffer = prof.buffer("captured", size=SIZE)
+            buffer.data.data_ptr()
+            buffer.data.ikp_notice.captured = True
+            unseen.append(host.run(buffer, work(1 + each % 3)))
+        del buffer
+        assert len(held(prof)) == 60
+    assert_holds(prof.trace, *unseen)
+
+
+def test_warps_that_have_not_finished_are_waited_for(host: Host) -> None:
+    with ikp.profile() as prof:
+        late: list[Truth] = []
+        states: list[Any] = []
+        for _ in range(30):
+            buffer = prof.buffer("late", size=SIZE)
+            buffer.data.data_ptr()
+            late.append(host.run(buffer, work()))
+            state = held(prof)[-1].data[STATE : STATE + 1]
+            assert state[0] == SlotState.FINISHED
+            state[0] = SlotState.RUNNING
+            states.append(state)
+            del buffer
+        assert len(held(prof)) == 30
+        for state in states:
+            state[0] = SlotState.FINISHED
+    assert_holds(prof.trace, *late)
+
+
+class Event:
+    """Comes when it is told to."""
+
+    def __init__(self) -> None:
+        self.come = False
+
+    def query(self) -> bool:
+        return self.come
+
+
+def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[Event] = []
+    real = harvest.read_back
+
+    def slowly(*given: Any, **options: Any) -> Generator[Any, None, Any]:
+        for _ in range(2):
+            events.append(Event())
+            yield events[-1]
+        return (yield from real(*given, **options))
+
+    monkeypatch.setattr(harvest, "read_back", slowly)
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(30)]
+        assert len(events) == 1 and len(held(prof)) == 30
+        events[0].come = True
+        truths.append(launch(host, prof))
+        assert len(events) == 2 and len(held(prof)) == 31
+        events[1].come = True
+        truths.append(launch(host, prof))
+        assert len(held(prof)) < 31
+    assert_holds(prof.trace, *truths)
+
+
+def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> Generator[None, None, None]:
+        yield None
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(harvest, "read_back", failing)
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(60)]
+        assert len(held(prof)) == 60
+    assert_holds(prof.trace, *truths)
+
+
+def test_a_launch_on_two_streams_or_by_a_graph_stays(host: Host) -> None:
+    with ikp.profile() as prof:
+        truths = []
+        for captured in [False, True] * 15:
+            buffer = prof.buffer("k", size=SIZE)
+            buffer.data.data_ptr()
+            buffer.data.ikp_notice.launched(0 if captured else 7, captured=captured)
+            truths.append(host.run(buffer, work()))
+        del buffer
+        truths.append(launch(host, prof))
+        assert len(held(prof)) == 31
+    assert_holds(prof.trace, *truths)

@@ -28,15 +28,11 @@ class Chooser:
         room: what is free where.
         ours: the instructions before which other code is put.
         late: whether keeping a start, and choosing a thread, takes a scoreboard.
-        untested: whether to save a predicate, or share a scoreboard, where none is free. Of 26 runs
-            of libraries' calls on an H200, one came out different, in a kernel that had most of
-            both; without them it was not run.
     """
 
     room: Room
     ours: frozenset[int]
     late: bool = False
-    untested: bool = False
 
     def for_start(self, index: int) -> Scratch | str:
         """Return what reads a clock before an instruction, or what it lacks.
@@ -59,10 +55,8 @@ class Chooser:
             alone: whether no other record is made there.
         """
         spare = self._spare(index)
-        if not spare.predicates and self.untested:
-            return self._saving(index, spare, alone)
         if not spare.predicates:
-            return "no predicate is"
+            return self._saving(index, spare, alone)
         return self._made(index, spare, alone)
 
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
@@ -137,7 +131,7 @@ class Chooser:
         if spare.scoreboards:
             return max(spare.scoreboards, key=lambda each: (self._reach(index, 0, each), -each))
         # We would wait, and for what the kernel does, too.
-        if scratch.piecemeal or self.late or not (alone and self.untested):
+        if scratch.piecemeal or self.late or not alone:
             return None
         boards = set(range(SCOREBOARDS)) - self.room.flight.counted
         return next((b for b in sorted(boards) if self._awaited(index, used(scratch), b)), None)

@@ -183,7 +183,7 @@ def _woven(
     if kept is None:
         raise PatchError(f"{name} leaves no uniform registers for records.")
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
-    weaver = Weaver(room, kept, places, full, setting.chip, setting.untested)
+    weaver = Weaver(room, kept, places, full, setting.chip)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)
     except NoRoomError:

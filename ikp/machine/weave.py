@@ -66,7 +66,6 @@ class Weaver:
         places: what is recorded, from ``Places``.
         full: whether every warp is known to have all its threads.
         chip: what the kernel is for.
-        untested: whether to use what was not yet seen to be right on a GPU.
     """
 
     room: Room
@@ -74,7 +73,6 @@ class Weaver:
     places: list[Place]
     full: bool = False
     chip: Chip = HOPPER
-    untested: bool = False
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
@@ -171,7 +169,7 @@ class Weaver:
     def _chooser(self) -> Chooser:
         points = [p for each in self.places if each.end for p in (each.start, each.end)]
         ours = frozenset(_Site.of(point).index for point in points)
-        return Chooser(self.room, ours, self.chip.late, self.untested)
+        return Chooser(self.room, ours, self.chip.late)
 
     def _wait_behind(self, site: _Site, scratch: Scratch) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""

@@ -21,7 +21,7 @@ STORES = "STG.E.128 desc[UR4][R{}.64], R{}"
 
 def chooser(made: Room, *ours: int) -> Chooser:
     """Return one that takes all ways there are."""
-    return Chooser(made, frozenset(ours), untested=True)
+    return Chooser(made, frozenset(ours))
 
 
 def chosen(registers: int, *lines, ours=frozenset(), alone=True) -> Scratch | str:

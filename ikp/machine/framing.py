@@ -31,12 +31,12 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
     """
     free = list(room.unused_uniform)
     pairs = [each for each in free if each % 2 == 0 and each + 1 in free][:1]
-    shared = _descriptors(room, chip)[:1] if room.untested else []
+    shared = _descriptors(room, chip)[:1]
     for pair in (*pairs, *shared):
         others = [each for each in free if each // 2 != pair // 2]
         if len(others) >= _LEAST:
             return _made(pair, others, warps, cell)
-    for pair in (*shared, *pairs) if room.untested else ():
+    for pair in (*shared, *pairs):
         others = [each for each in free if each // 2 != pair // 2]
         own = room.unused_own[-(_LEAST - len(others)) :]
         if others and len(others) + len(own) >= _LEAST:

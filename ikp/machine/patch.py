@@ -87,7 +87,7 @@ def patch(
         functions: names of functions, whose lines are chosen.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips on which that was never run, in ways not seen right.
+        untested: whether to do so for chips on which that was never run.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -97,7 +97,7 @@ def patch(
     file = Cubin.read(cubin)
     kernel = file.kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(file, cubin, kernel, untested)
+    code = _code(file, cubin, kernel)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     counts = occupancy.register_counts(before, warps, chip)
@@ -107,7 +107,7 @@ def patch(
     if max_overhead is not None:
         pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
-    setting = _Setting(add_constant(file, CELL, CELL_BYTES), size, language, chip, untested)
+    setting = _Setting(add_constant(file, CELL, CELL_BYTES), size, language, chip)
     tried = [before] if hands_over(code.flow) else counts
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
@@ -122,14 +122,13 @@ def patch(
     )
 
 
-def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness:
+def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     """Return a kernel's instructions, and what each leaves alive."""
     name = kernel.name
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    if untested:
-        code = replace(code, asserts=asserts(file, code.flow))
+    code = replace(code, asserts=asserts(file, code.flow))
     if code.leaves_its_file:
         raise PatchError(
             f"{name} calls code that is not in its file (printf): which registers that uses is "
@@ -169,14 +168,13 @@ class _Setting:
     size: list[int]  # threads of a block; [] where that is not known
     language: Language
     chip: Chip
-    untested: bool
 
 
 def _woven(
     code: Liveness, places: list[Place], counts: list[int], setting: _Setting
 ) -> tuple[int, Weaver, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
-    room, size = Room(code, counts[0] - RESERVED, setting.untested), setting.size
+    room, size = Room(code, counts[0] - RESERVED), setting.size
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, setting.cell, setting.chip)

@@ -40,7 +40,6 @@ class Room:
 
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
-    untested: bool = False  # whether to count on what was not yet seen on a GPU
 
     @cached_property
     def allowed(self) -> list[int]:

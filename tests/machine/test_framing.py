@@ -36,24 +36,22 @@ def names(*uniform: int):
     return [(f"UIADD3 UR{each}, UR{each}, 0x1, URZ", None, None, 0) for each in uniform]
 
 
-def full(*left: int, untested: bool = True) -> Room:
+def full(*left: int) -> Room:
     """Return a kernel that names all uniform registers but some, and R0 to R9."""
     used = [each for each in range(6, 63) if each not in left]
     own = [(f"MOV R{each}, R{each}", None, None, 0) for each in range(10)]
     made = room(LOADS, *names(*used), *own, LEAVES)
-    return replace(made, registers=16, untested=untested)
+    return replace(made, registers=16)
 
 
 def test_where_enough_are_left_nothing_else_is_taken() -> None:
     made = full(20, 21, 30, 31, 32, 33, 34)
     assert frame(made, None, 0) == Frame(20, 30, 31, 32, 34, 33)
-    assert frame(replace(made, untested=False), None, 0) == Frame(20, 30, 31, 32, 34, 33)
 
 
 def test_the_kernel_s_own_pair_is_shared() -> None:
     made = full(20, 30, 32, 34, 36)
     assert frame(made, None, 0) == Frame(4, 20, 30, 32, 36, 34)
-    assert frame(replace(made, untested=False), None, 0) is None
     other = room(LOADS, *names(4, *range(6, 63)), LEAVES)
     assert framing._descriptors(other, framing.HOPPER) == []
 
@@ -63,7 +61,6 @@ def test_what_never_changes_may_be_in_threads_registers() -> None:
     kept = frame(made, None, 0)
     assert kept == Frame(4, 33, FIRST, FIRST + 1, 30, FIRST + 2, own=(13, 14, 15))
     assert not made.free[:, [R.first + 13, R.first + 14, R.first + 15]].any()
-    assert frame(full(30, 33, untested=False), None, 0) is None
     assert frame(replace(full(30, 33), registers=11), None, 0) is None
     assert frame(full(), None, 0) is None, "the count must be the warp's"
 

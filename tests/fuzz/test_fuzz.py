@@ -75,11 +75,6 @@ def test_attempts_can_be_repeated() -> None:
     assert np.array_equal(decode([source]).slots.kept, segments.subjects()[0].trace.slots.kept)
 
 
-def test_a_first_track_of_64_bits_is_refused() -> None:
-    """Once an OverflowError."""
-    assert files.attempt(Random("files 102 65319")) == "refused"
-
-
 def test_an_overwritten_choice_that_fits_where_the_session_s_does_not_is_refused() -> None:
     """Once a ValueError: more slots than the segment holds."""
     assert segments.attempt(Random("segments 103 283051")) == "refused"

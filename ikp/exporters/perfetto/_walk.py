@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 from ikp.exporters.columns.pieces import checksum
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.protobuf.damage import DamagedError
-from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
+from ikp.exporters.protobuf.varints import BYTES, tag
 
 _PACKET: Final = tag(Packet.PACKET, BYTES)
 _COLUMNS: Final = tag(COLUMNS, BYTES)
@@ -124,16 +124,3 @@ def _number(content: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + place + 1
     raise DamagedError("a packet is cut off" if len(content) < _HEAD else "a number is too long")
-
-
-def bounds(source: Bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield where the packets of a part of the file begin and end."""
-    while start < end:
-        _, _, stop = source.packet(start)
-        yield start, stop
-        start = stop
-
-
-def framed(content: bytes) -> bytes:
-    """Return a packet's content as a packet."""
-    return _PACKET + encoded_varint(len(content)) + content

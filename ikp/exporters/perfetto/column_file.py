@@ -24,6 +24,7 @@ from ikp.exporters.perfetto._schema import FORMAT
 from ikp.exporters.perfetto._seals import check_seal
 from ikp.exporters.perfetto._walk import Bytes, walk
 from ikp.exporters.protobuf.damage import DamagedError
+from ikp.progress import track
 
 _ROW_BYTES: Final = {"slots": 49, "totals": 33, "events": 38}
 """What a row of each table takes in memory, without arguments."""
@@ -42,7 +43,7 @@ class ColumnFile:
     """
 
     def __init__(self, path: str | PathLike[str], source: Bytes) -> None:
-        self._source = source
+        self._path, self._source = path, source
         self._budget = Budget(path, source.size, TIMES_OF_COLUMNS)
         self._parts = list(walk(source))
         chunks = [Chunk.at(source.read, one.chunk, one.chunk_end) for one in self._parts]
@@ -156,7 +157,7 @@ class ColumnFile:
         """Return the table of some chunks' events."""
         rows = sum(one.size("rows") for one in chunks)
         table = Table(rows, wanted, tuple(args), self.head.size("slots"), len(self.regions))
-        for one in chunks:
+        for one in track(chunks, len(chunks), f"reading {self._path}"):
             table.fill(one)
         return table
 

@@ -279,6 +279,16 @@ def test_ids_of_tracks_may_not_ask_for_an_endless_table(path: Path) -> None:
         read(path)
 
 
+def test_a_first_track_of_64_bits_is_refused(path: Path) -> None:
+    """Found by the fuzzer: once an OverflowError."""
+    message = messages(path)
+    first = next(one for one in message.packet if one.HasField("track_descriptor"))
+    first.track_descriptor.uuid = (1 << 64) - 1
+    rewrite(path, message)
+    with pytest.raises(ExportError, match="ikp did not write it"):
+        read(path)
+
+
 def test_arguments_that_events_have_no_room_for_are_refused(path: Path) -> None:
     message = messages(path)
     for packet in message.packet:

@@ -96,6 +96,8 @@ def slot_heads(data: Bytes | Excerpt, layout: Layout, grid_id: int) -> Bytes:
     """Return the headers of a segment's slots, a row each."""
     if isinstance(data, Excerpt):
         return data.heads
+    if not layout.slots:  # they may be shorter than a header
+        return np.zeros((0, abi.SLOT_HEADER_BYTES), np.uint8)
     if layout.together:
         return header_rows(data[abi.LAUNCH_HEADER_BYTES :], layout, grid_id)
     rows = data[abi.LAUNCH_HEADER_BYTES :][: layout.slots * layout.slot_bytes]

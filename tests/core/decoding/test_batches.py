@@ -48,3 +48,12 @@ def test_how_far_it_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(told) > 8
     assert 0 < told[0] < 2
     assert told[-1] == 4
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_slots_without_room_for_a_header_hold_nothing(others: int) -> None:
+    segment = Segment(nbytes(0, 0) + 12 * 32)
+    segment.run(Launch({}, (12, 1, 1)))
+    trace = decode([segment.source(), *(recorded("k", 3) for _ in range(others))])
+    assert [each.kept for each in trace.launches] == [0] + [9] * others
+    assert "too small for 12 warps" in trace.launches[0].notes[0]

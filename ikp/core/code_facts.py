@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 FACTS: Final = "ranges of "
+NO_FACTS: Final = "no ranges of "
+"""Of a label: why nothing is said of its code, where that went wrong."""
 _VERSION: Final = 1
 
 

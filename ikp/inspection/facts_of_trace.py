@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ikp import registry
-from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts
 from ikp.core.trace import Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import images
@@ -35,11 +35,18 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
     Nothing where there is no machine code, no disassembler, or a file that is not understood.
     """
     until = time.monotonic() + _PATIENCE
-    every = (each for backend in registry.imported() for each in _loaded(backend))
-    loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
-    found = {}
+    found: dict[str, str] = {}
+    try:
+        every = (each for backend in registry.imported() for each in _loaded(backend))
+        loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
+    except Exception as error:  # noqa: BLE001 - a backend may be anybody's
+        return {f"{NO_FACTS}all": f"{type(error).__name__}: {error}"}
     for label, names in _recorded(trace).items():
-        facts = _of_label(trace, label, names, loaded, until)
+        try:
+            facts = _of_label(trace, label, names, loaded, until)
+        except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
+            found[f"{NO_FACTS}{label}"] = f"{type(error).__name__}: {error}"
+            continue
         if facts is not None:
             found[f"{FACTS}{label}"] = facts.text()
     return found
@@ -96,8 +103,8 @@ def _facts(some: Iterable[Image], until: float) -> Iterator[CodeFacts]:
             return
         try:
             yield from cached_facts(image)
-        except (IkpError, LookupError, ValueError):
-            continue  # the trace is complete without
+        except IkpError:
+            continue  # no disassembler, or a file that is not understood
 
 
 def _agreed(some: list[CodeFacts]) -> CodeFacts:

@@ -171,3 +171,18 @@ def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
     assert _with_code_facts(trace).provenance == {"ranges of mine": "said"}
     host = tuple(replace(one, clock=replace(one.clock, kind="host")) for one in trace.launches)
     assert _with_code_facts(replace(trace, launches=host)).provenance == {}
+
+
+@pytest.mark.usefixtures("_loaded")
+def test_a_fault_in_reading_code_loses_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(it, "cached_facts", fails)
+    trace = recorded("load", "dot")
+    said = it.facts_of_trace(trace)
+    assert said == {"no ranges of mine": "RuntimeError: a fault"}
+    verdict = replace(trace, provenance=said).explain()
+    assert any("a fault" in one.because for one in verdict.unknown)
+    monkeypatch.setattr(_Backend, "loaded_images", fails)
+    assert it.facts_of_trace(trace) == {"no ranges of all": "RuntimeError: a fault"}

@@ -2,8 +2,8 @@
 
 A launch whose kernel was recorded in its machine code says where that lies. Of others, the kernels
 that this process has loaded are known, and the names of the ranges in each: a launch is of the one
-that has the names that it recorded. Where several have, as two specialisations do, only what they
-agree on is kept.
+that has the names that it recorded. Where several have, as two specialisations do, what they agree
+on is kept, and of what bounds a time the bound that holds for each.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         _common([each.shared for each in some]),
         all(each.all_products for each in some),
         ranges,
+        len(some),
     )
 
 
@@ -130,8 +131,8 @@ def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
         kinds.pop() if len(kinds) == 1 else "",
         _common([each.flop for each in some]),
         _common([each.bytes for each in some]),
-        _common([each.shared for each in some]),
-        _common([each.issue for each in some]),
+        _most([each.shared for each in some]),
+        _most([each.issue for each in some]),
         _common([each.lane_bytes for each in some]),
         tuple(name for name in some[0].awaits if all(name in each.awaits for each in some)),
     )
@@ -139,3 +140,9 @@ def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
 
 def _common(values: list[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None
+
+
+def _most(values: list[int | None]) -> int | None:
+    """Return the largest; None where one is not known."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None

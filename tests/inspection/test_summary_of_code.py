@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -119,12 +118,14 @@ def test_names_that_no_kernel_has_are_of_none() -> None:
     assert it.facts_of_trace(recorded("load", "other")) == {}
 
 
-def test_kernels_that_differ_leave_what_they_agree_on() -> None:
-    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0, 9)})
-    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 0, 9)})
+def test_kernels_that_differ_leave_what_they_agree_on_and_bounds() -> None:
+    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0, 9, 4)})
+    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 2, 7, 8)})
     both = it._agreed([one, other])
-    assert both == CodeFacts("sm_90a", None, None, True, {"dot": RangeFacts("mma", None, 0, 0, 9)})
-    assert len(json.loads(both.text())["ranges"]) == 1
+    ranges = {"dot": RangeFacts("mma", None, 0, 2, 9)}
+    assert both == CodeFacts("sm_90a", None, None, True, ranges, 2)
+    assert parse_facts(both.text()) == both
+    assert it._agreed([one]) == one
 
 
 def test_cutes_code_is_found_where_it_was_told_to_keep_it(

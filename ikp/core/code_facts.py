@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 FACTS: Final = "ranges of "
+NO_FACTS: Final = "no ranges of "
+"""Of a label: why nothing is said of its code, where that went wrong."""
 _VERSION: Final = 1
 
 
@@ -46,6 +48,7 @@ class CodeFacts:
     shared: int | None = None  # bytes of a block
     all_products: bool = False  # whether each product of the kernel is in a range that says its
     ranges: Mapping[str, RangeFacts] = field(default_factory=dict)  # flop, once
+    kernels: int = 1  # that have these ranges: of several, which was launched is not known
 
     def text(self) -> str:
         """Return it as it stands in a trace."""
@@ -63,6 +66,7 @@ class CodeFacts:
             "shared": self.shared,
             "all_products": self.all_products,
             "ranges": ranges,
+            "kernels": self.kernels,
         }
         return json.dumps(said, separators=(",", ":"), ensure_ascii=False)
 
@@ -89,6 +93,7 @@ def _parsed(said: dict[str, Any]) -> CodeFacts:
         _count(said["shared"]),
         said["all_products"] is True,
         ranges,
+        int(said.get("kernels", 1)),
     )
 
 

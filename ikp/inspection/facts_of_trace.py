@@ -2,8 +2,8 @@
 
 A launch whose kernel was recorded in its machine code says where that lies. Of others, the kernels
 that this process has loaded are known, and the names of the ranges in each: a launch is of the one
-that has the names that it recorded. Where several have, as two specialisations do, only what they
-agree on is kept.
+that has the names that it recorded. Where several have, as two specialisations do, what they agree
+on is kept, and of what bounds a time the bound that holds for each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from ikp import registry
-from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts
 from ikp.core.trace import Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import images
@@ -35,11 +35,18 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
     Nothing where there is no machine code, no disassembler, or a file that is not understood.
     """
     until = time.monotonic() + _PATIENCE
-    every = (each for backend in registry.imported() for each in _loaded(backend))
-    loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
-    found = {}
+    found: dict[str, str] = {}
+    try:
+        every = (each for backend in registry.imported() for each in _loaded(backend))
+        loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
+    except Exception as error:  # noqa: BLE001 - a backend may be anybody's
+        return {f"{NO_FACTS}all": f"{type(error).__name__}: {error}"}
     for label, names in _recorded(trace).items():
-        facts = _of_label(trace, label, names, loaded, until)
+        try:
+            facts = _of_label(trace, label, names, loaded, until)
+        except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
+            found[f"{NO_FACTS}{label}"] = f"{type(error).__name__}: {error}"
+            continue
         if facts is not None:
             found[f"{FACTS}{label}"] = facts.text()
     return found
@@ -96,8 +103,8 @@ def _facts(some: Iterable[Image], until: float) -> Iterator[CodeFacts]:
             return
         try:
             yield from cached_facts(image)
-        except (IkpError, LookupError, ValueError):
-            continue  # the trace is complete without
+        except IkpError:
+            continue  # no disassembler, or a file that is not understood
 
 
 def _agreed(some: list[CodeFacts]) -> CodeFacts:
@@ -114,6 +121,7 @@ def _agreed(some: list[CodeFacts]) -> CodeFacts:
         _common([each.shared for each in some]),
         all(each.all_products for each in some),
         ranges,
+        len(some),
     )
 
 
@@ -123,8 +131,8 @@ def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
         kinds.pop() if len(kinds) == 1 else "",
         _common([each.flop for each in some]),
         _common([each.bytes for each in some]),
-        _common([each.shared for each in some]),
-        _common([each.issue for each in some]),
+        _most([each.shared for each in some]),
+        _most([each.issue for each in some]),
         _common([each.lane_bytes for each in some]),
         tuple(name for name in some[0].awaits if all(name in each.awaits for each in some)),
     )
@@ -132,3 +140,9 @@ def _agreed_range(some: list[RangeFacts]) -> RangeFacts:
 
 def _common(values: list[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None
+
+
+def _most(values: list[int | None]) -> int | None:
+    """Return the largest; None where one is not known."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -119,12 +118,14 @@ def test_names_that_no_kernel_has_are_of_none() -> None:
     assert it.facts_of_trace(recorded("load", "other")) == {}
 
 
-def test_kernels_that_differ_leave_what_they_agree_on() -> None:
-    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0, 9)})
-    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 0, 9)})
+def test_kernels_that_differ_leave_what_they_agree_on_and_bounds() -> None:
+    one = CodeFacts("sm_90a", 64, None, True, {"dot": RangeFacts("mma", 128, 0, 0, 9, 4)})
+    other = replace(one, registers=32, ranges={"dot": RangeFacts("mma", 256, 0, 2, 7, 8)})
     both = it._agreed([one, other])
-    assert both == CodeFacts("sm_90a", None, None, True, {"dot": RangeFacts("mma", None, 0, 0, 9)})
-    assert len(json.loads(both.text())["ranges"]) == 1
+    ranges = {"dot": RangeFacts("mma", None, 0, 2, 9)}
+    assert both == CodeFacts("sm_90a", None, None, True, ranges, 2)
+    assert parse_facts(both.text()) == both
+    assert it._agreed([one]) == one
 
 
 def test_cutes_code_is_found_where_it_was_told_to_keep_it(
@@ -171,3 +172,18 @@ def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
     assert _with_code_facts(trace).provenance == {"ranges of mine": "said"}
     host = tuple(replace(one, clock=replace(one.clock, kind="host")) for one in trace.launches)
     assert _with_code_facts(replace(trace, launches=host)).provenance == {}
+
+
+@pytest.mark.usefixtures("_loaded")
+def test_a_fault_in_reading_code_loses_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(it, "cached_facts", fails)
+    trace = recorded("load", "dot")
+    said = it.facts_of_trace(trace)
+    assert said == {"no ranges of mine": "RuntimeError: a fault"}
+    verdict = replace(trace, provenance=said).explain()
+    assert any("a fault" in one.because for one in verdict.unknown)
+    monkeypatch.setattr(_Backend, "loaded_images", fails)
+    assert it.facts_of_trace(trace) == {"no ranges of all": "RuntimeError: a fault"}

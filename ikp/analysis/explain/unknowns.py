@@ -12,6 +12,7 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Unknown
+from ikp.core.code_facts import NO_FACTS
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -157,9 +158,19 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
     if launch.facts is None:
         yield Unknown(
             "FLOPs, bytes and registers",
-            "the trace has nothing of the machine code.",
+            _why_no_facts(launch),
             "Sessions on a GPU keep it where they find the code; --level machine always does.",
         )
+
+
+def _why_no_facts(launch: Prepared) -> str:
+    said = launch.trace.provenance
+    failed = said.get(f"{NO_FACTS}{launch.launch.label}") or said.get(f"{NO_FACTS}all")
+    return (
+        f"reading the machine code failed: {failed}."
+        if failed
+        else ("the trace has nothing of the machine code.")
+    )
 
 
 def _comparisons(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:

@@ -77,8 +77,9 @@ def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Fin
         number=Number(f"{name} over its accesses without conflicts", took / least, "ratio"),
         at_stake=at_stake,
         without=f"with no two lanes in a bank in {name}",
-        sure="likely",
-        because="accesses are counted in the machine code; that all warps of the SM make them at "
+        sure="likely" if _kernels(launch) == 1 else "possible",
+        because=_ambiguous(launch)
+        + "accesses are counted in the machine code; that all warps of the SM make them at "
         "once is assumed, and what else the range waits for is not seen.",
         where=_where(launch, region),
         do="pad rows by one element, or swizzle, so that the lanes of a warp meet all banks",
@@ -112,14 +113,26 @@ def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
         number=Number(f"{name} and waits for it, of the warps' time", share, "share"),
         at_stake=share * launch.duration,
         without=f"without the time that {name} takes, and what waits for it",
-        sure="likely",
-        because="a compiler loads so little at once where addresses of neighbours are apart "
+        sure="likely" if _kernels(launch) == 1 else "possible",
+        because=_ambiguous(launch)
+        + "a compiler loads so little at once where addresses of neighbours are apart "
         "(uncoalesced), or not known to be aligned; which of them, the machine code doesn't say. "
         "The loads themselves need some of this time.",
         where=_where(launch, region),
         do="let neighbouring lanes read neighbouring addresses: another layout, or a transposition "
         "in shared memory",
     )
+
+
+def _kernels(launch: Prepared) -> int:
+    """Return how many loaded kernels have the ranges that were recorded."""
+    return launch.facts.kernels if launch.facts else 1
+
+
+def _ambiguous(launch: Prepared) -> str:
+    if _kernels(launch) == 1:
+        return ""
+    return f"{_kernels(launch)} kernels have these ranges, and which was launched is not known: "
 
 
 def _awaiting(launch: Prepared, region: int) -> list[int]:

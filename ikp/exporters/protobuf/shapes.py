@@ -106,19 +106,22 @@ class Layout:
 
     def _words(self) -> Words:
         constant = np.frombuffer(self._constant(), np.uint64)
-        words = np.empty((len(constant), self.count), np.uint64)
-        words[:] = constant[:, None]
+        numbers: list[Words | None] = [None] * len(constant)
         at = 0
         for part in self.parts:
             if isinstance(part, Number):
                 for low in range(0, part.size, WORD):
                     number = part.column.words[:, low // WORD][self.rows]
-                    _put(words, at + low, number, min(WORD, part.size - low))
+                    _put(numbers, at + low, number, min(WORD, part.size - low))
                 at += part.size
             else:
                 at += len(part)
         messages = np.empty((self.count, len(constant)), np.uint64)
-        messages[:] = words.T
+        for index, (word, number_in_it) in enumerate(zip(constant, numbers, strict=True)):
+            if number_in_it is None:
+                messages[:, index] = word
+            else:
+                np.bitwise_or(number_in_it, word, out=messages[:, index])
         return messages
 
     def _constant(self) -> bytes:
@@ -127,12 +130,17 @@ class Layout:
         return b"".join(parts) + bytes(-self.size % WORD)
 
 
-def _put(words: Words, at: int, number: Words, size: int) -> None:
+def _put(words: list[Words | None], at: int, number: Words, size: int) -> None:
     """Put a number of ``size`` bytes at byte ``at`` of each message: into one word, or two."""
     index, offset = divmod(at, WORD)
-    words[index] |= number << _SHIFTS[offset] if offset else number
+    _merge(words, index, number << _SHIFTS[offset] if offset else number)
     if offset + size > WORD:
-        words[index + 1] |= number >> _SHIFTS[WORD - offset]
+        _merge(words, index + 1, number >> _SHIFTS[WORD - offset])
+
+
+def _merge(words: list[Words | None], index: int, bits: Words) -> None:
+    before = words[index]
+    words[index] = bits if before is None else before | bits
 
 
 _SHIFTS = [np.uint64(8 * size) for size in range(WORD)]

@@ -87,6 +87,33 @@ def varints(values: Integers) -> Column:
     if not len(unsigned):
         return Column(np.empty((0, 1), np.uint64), np.empty(0, np.uint8))
     least, most = varint_size(int(unsigned.min())), varint_size(int(unsigned.max()))
+    if most > _SHORT:
+        long = np.flatnonzero(unsigned >> np.uint64(VARINT_BITS * _SHORT))
+        if _FEW * len(long) < len(unsigned):
+            return _with_long(unsigned, long)
+    return _varints(unsigned, least, most)
+
+
+def _with_long(values: Words, long: NDArray[np.intp]) -> Column:
+    """Return numbers of which few are long: those take several times as long as short ones."""
+    short = values.copy()
+    short[long] = 0
+    column, rest = varints(short), varints(values[long])
+    words = np.zeros((len(values), rest.words.shape[1]), np.uint64)
+    words[:, 0] = column.words[:, 0]
+    words[long] = rest.words
+    sizes = np.array(column.sizes)
+    sizes[long] = rest.sizes
+    return Column(words, sizes)
+
+
+_SHORT: Final = 4
+_FEW: Final = 8
+"""Numbers of more than ``_SHORT`` bytes are few if they are less than one in so many."""
+
+
+def _varints(unsigned: Words, least: int, most: int) -> Column:
+    """Return numbers of which the shortest and the longest take so many bytes."""
     low = _spread(unsigned, most)
     if least == most:
         sizes: Sizes = np.broadcast_to(np.uint8(least), len(unsigned))

@@ -16,6 +16,8 @@ _RATE: Final = 0.005
 _NOT_TOLD: Final = ("command", "recorded", "host", "copied_out_s", "decoded_s", "abi", "ranks")
 _CODE: Final = "machine code of "
 """Provenance that differs between any two runs, or says nothing of the kernel."""
+_CHOICES: Final = ("select(launch=", "rename_launches")
+"""Edits that choose what is compared."""
 _LONGEST: Final = 80
 
 
@@ -97,9 +99,14 @@ def _facts(traces: Sequence[Trace]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for trace in traces:
         for name, value in trace.provenance.items():
-            if name not in _NOT_TOLD and not name.startswith(_CODE):
-                found.setdefault(name, set()).add(value)
+            said = _unchosen(value) if name == "edited" else value
+            if said and name not in _NOT_TOLD and not name.startswith(_CODE):
+                found.setdefault(name, set()).add(said)
     return found
+
+
+def _unchosen(edits: str) -> str:
+    return "; ".join(one for one in edits.split("; ") if not one.startswith(_CHOICES))
 
 
 def _short(values: set[Any]) -> str:

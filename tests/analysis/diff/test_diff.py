@@ -232,6 +232,17 @@ def test_kernels_of_other_names_are_compared_only_if_there_is_one_of_each():
     assert [one.before for one in both.kernels] == ["c"]
 
 
+def test_what_else_differs_is_told_but_not_what_chose_the_launches():
+    one, other = pair(count=3)
+    old, new = (
+        replace(each, provenance={"triton": v}) for each, v in ((one, "3.6"), (other, "3.9"))
+    )
+    assert "triton differs: 3.6 and 3.9." in ikp.diff(old, new).notes
+    chosen = ikp.edit.rename_launches(ikp.edit.select(one, launch="gemm"), {"gemm": "a"})
+    assert [note for note in ikp.diff(chosen, other).notes if "edited" in note] == []
+    assert "edited differs" in " ".join(ikp.diff(ikp.edit.shift(one, 5), other).notes)
+
+
 def test_of_one_label_with_several_grids_equal_grids_are_compared():
     noise = rng()
     one = run(noise, effects(noise, 6))

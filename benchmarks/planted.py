@@ -4,14 +4,16 @@
 
 Without CASE: all of tests/kernels/planted. Writes CASE.faulty.pftrace, CASE.repaired.pftrace and
 CASE.log for each, and gains.json: the median time of both twins without records, launched in turn,
-in us. Each case runs in a process of its own with a time limit; one at a time measures. Needs a
-GPU of compute capability 9.0.
+in us. Each case runs in a process of its own with a time limit, and each twin is recorded in one of
+its own, so that its trace keeps its machine code and no other's; one case at a time measures. Needs
+a GPU of compute capability 9.0.
 """
 
 import argparse
 import fcntl
 import importlib
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -79,7 +81,6 @@ def run(name: str, folder: Path) -> None:
     cases = {twin: module.prepare(faulty) for twin, faulty in TWINS.items()}
     for case in cases.values():  # compiles
         case.run(lambda: None)
-        record(case, None)
     with alone(folder):
         for case in cases.values():
             case.check()
@@ -87,20 +88,34 @@ def run(name: str, folder: Path) -> None:
         for _ in range(ROUNDS):
             for twin, case in cases.items():
                 times[twin].append(elapsed_us(case))
-        for twin, case in cases.items():
-            record(case, folder / f"{name}.{twin}.pftrace")
+        for twin in TWINS:
+            subprocess.run([*command(name, folder), "--twin", twin], cwd=ROOT, check=True)
     gains = {f"{twin}_us": round(statistics.median(each), 2) for twin, each in times.items()}
     gains |= {"language": module.LANGUAGE, "expected": module.EXPECTED}
     (folder / f"{name}.json").write_text(json.dumps(gains))
+
+
+def run_twin(name: str, twin: str, folder: Path) -> None:
+    """Record one twin, in this process: once to compile it, and once more."""
+    os.environ |= {"CUTE_DSL_KEEP": "ptx,cubin", "CUTE_DSL_DUMP_DIR": str(folder / "code" / name)}
+    (folder / "code" / name).mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, str(ROOT))
+    case = importlib.import_module(f"tests.kernels.planted.{name}").prepare(TWINS[twin])
+    record(case, None)
+    record(case, folder / f"{name}.{twin}.pftrace")
+
+
+def command(name: str, folder: Path) -> list[str]:
+    """Return what runs one case in another process."""
+    return [sys.executable, __file__, str(folder), "--here", name]
 
 
 def run_apart(name: str, folder: Path) -> dict[str, Any]:
     """Run one case in a process of its own, and return what it measured, or why it did not."""
     result = folder / f"{name}.json"
     result.unlink(missing_ok=True)
-    command = [sys.executable, __file__, str(folder), "--here", name]
     with (folder / f"{name}.log").open("w") as log:
-        done = subprocess.run(command, stdout=log, stderr=log, cwd=ROOT, check=False)
+        done = subprocess.run(command(name, folder), stdout=log, stderr=log, cwd=ROOT, check=False)
     if done.returncode or not result.exists():
         return {"failed": f"exit status {done.returncode}: see {name}.log"}
     measured: dict[str, Any] = json.loads(result.read_text())
@@ -113,12 +128,16 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--here", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--twin", choices=TWINS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     names = asked.cases or CASES
     if unknown := set(names) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}. There are: {', '.join(CASES)}")
     folder = asked.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if asked.twin:
+        run_twin(asked.here, asked.twin, folder)
+        return
     if asked.here:
         run(asked.here, folder)
         return

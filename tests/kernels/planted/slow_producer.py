@@ -95,4 +95,4 @@ def prepare(faulty: bool) -> Case:
     def run(take: Take) -> None:
         paged_sums[(SMS,)](rows, table, out, take(), STAGES, PAGES, levels, num_warps=4)
 
-    return Case(run, out, expected, {"warps": [0, 4], "blocks": range(0, SMS, 16)})
+    return Case(run, out, expected, {"warps": [0, 4, 5, 6, 7], "blocks": range(0, SMS, 16)})

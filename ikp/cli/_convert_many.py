@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 def means_folder(target: str) -> bool:
     """Tell whether OUT is to be a data set: it ends as folders do, or is one."""
-    return target.endswith("/") or Path(target).is_dir()
+    try:
+        return target.endswith("/") or Path(target).is_dir()
+    except OSError:  # no path at all, which whoever writes there says
+        return False
 
 
 def cut_out(trace: Trace, choice: dict[str, Any], window: Window | None) -> Trace:

@@ -52,6 +52,7 @@ def test_a_wait_of_a_pipeline_is_one_for_copies() -> None:
     assert facts("gemm sm_90").ranges["load"].activity == "wait:copy"
 
 
+@pytest.mark.any_pins  # the oldest Triton moves none
 def test_products_that_stand_elsewhere_are_not_claimed() -> None:
     found = facts("gemm sm_80")  # 16 of 64 stand behind the range
     assert not found.all_products

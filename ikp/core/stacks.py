@@ -7,7 +7,7 @@ that overlap without nesting lie on lanes of their own, so both count what they 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,8 @@ def stacks(trace: Trace) -> Stacks:
     _add_ranges(trace, tree, label, region, names)
     totals = trace.totals
     rows = np.flatnonzero(totals.kind == Kind.RANGE)
-    summed = region[totals.region[rows]], totals.total_ns[rows]
+    # As Python's own numbers: a warp's total may be of 62 bits, and these are sums of them.
+    summed = region[totals.region[rows]], totals.total_ns[rows].astype(object)
     _add(tree, label[totals.slot[rows]], *summed, names, totals.count[rows])
     return tree
 
@@ -94,15 +95,15 @@ def _opening(slot: Ints, start: Ints, end: Ints) -> tuple[NDArray[np.intp], Ints
 
 
 def _add(
-    tree: Stacks, parent: Ints, region: Ints, took: Ints, names: list[str], times: Ints
+    tree: Stacks, parent: Ints, region: Ints, took: NDArray[Any], names: list[str], times: Ints
 ) -> Ints:
     """Add ranges to the nodes of their regions below their parents' nodes; return those."""
     keys, row = np.unique(parent * max(1, len(names)) + region, return_inverse=True)
-    sums = np.zeros((2, len(keys)), np.int64)
-    np.add.at(sums[0], row, took)
-    np.add.at(sums[1], row, times)
+    sums, counts = np.zeros(len(keys), took.dtype), np.zeros(len(keys), np.int64)
+    np.add.at(sums, row, took)
+    np.add.at(counts, row, times)
     nodes = np.arange(len(keys)) + len(tree.names)
-    for key, total, count in zip(keys.tolist(), *sums.tolist(), strict=True):
+    for key, total, count in zip(*(each.tolist() for each in (keys, sums, counts)), strict=True):
         tree.parents.append(key // len(names))
         tree.names.append(names[key % len(names)])
         tree.total_ns.append(total)

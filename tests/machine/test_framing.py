@@ -122,11 +122,12 @@ def test_a_whole_kernel(name: str, monkeypatch) -> None:
     made = code(name).compiled
     plain = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
     monkeypatch.setattr(Room, "unused_uniform", (61,))
-    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"], untested=True)
+    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
     assert ours.names == plain.names
     before, after = (code_of(each, made.name) for each in (made.asm["cubin"], ours.cubin))
     assert hazards(after) == hazards(before)
     uniform = [after.liveness.used & UR.all for after in map(Room, (before, after))]
     assert uniform[1] & ~uniform[0] == 1 << UR.first + 61
+    monkeypatch.setattr(Room, "unused_uniform", ())
     with pytest.raises(PatchError, match="leaves no uniform registers"):
         patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])

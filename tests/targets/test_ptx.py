@@ -159,7 +159,8 @@ def test_the_headers_say_what_the_abi_says(mode: OverflowMode, clock: ClockKind)
         "block_step": 0,
         "block_count": 0,
         "whole": 0,
-        "reserved": [0] * 11,
+        "together": 0,
+        "reserved": [0] * 10,
     }
     assert set(heads["state"]) == {SlotState.FINISHED}
     assert set(heads["grid_id"]) == {0x123}

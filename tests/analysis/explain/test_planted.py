@@ -26,7 +26,7 @@ FOUND = {
     "epilogue": "epilogue",
     "serial_wgmma": "serial-mma",
 }
-UNKNOWN = {"slow_producer", "slow_consumer", "uncoalesced", "conflicts"}
+UNKNOWN = ("slow_producer", "slow_consumer", "uncoalesced", "conflicts")
 """Their traces lack what would tell: the warps that load, or what ranges are in machine code."""
 
 

@@ -1,0 +1,51 @@
+"""What ``ikp run`` was asked for, and what follows from it."""
+
+from typing import Any
+
+import pytest
+
+from ikp.running.recording import Options
+from ikp.unedited.plan import BEST
+
+pytestmark = pytest.mark.any_pins
+
+
+def options(**other: Any) -> Options:
+    plain = {
+        "path": "x.pftrace",
+        "force": True,
+        "detail": None,
+        "lines": (),
+        "functions": (),
+        "max_overhead": None,
+        "check_results": False,
+        "level": None,
+        "mode": "timeline",
+        "kernel": None,
+        "launch": ":",
+        "clock": "cycles",
+        "blocks": None,
+        "warps": None,
+        "buffer_mib": None,
+        "memory_mib": 64,
+    }
+    return Options(**{**plain, **other})
+
+
+@pytest.mark.parametrize(
+    ("other", "level"),
+    [
+        ({}, BEST),
+        ({"detail": "waits"}, "machine"),
+        ({"mode": "totals"}, "source"),
+        ({"clock": "cycles64"}, "source"),
+        ({"warps": "0"}, "source"),
+        ({"blocks": "0:4"}, "source"),
+        ({"blocks": "0:4", "level": "machine"}, "machine"),
+    ],
+)
+def test_what_only_the_source_can_do_is_marked_there(other: dict[str, Any], level: str) -> None:
+    made = options(**other)
+    assert made.plan().level == level
+    text, _, path = str(made).partition("\n")
+    assert Options.parse(text, path).plan() == made.plan()

@@ -10,9 +10,15 @@ import os
 import shlex
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+Line = tuple[str, str]
+"""Text, and its style as rich names it."""
 
 _LONGEST_NAME: Final = 200
 """Characters of a name that a terminal shows."""
@@ -80,6 +86,38 @@ def write(text: str) -> None:
     """Write text to stdout, as escapes where its encoding lacks a letter."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Lines that are laid out once their width is known: plain text, or what rich prints."""
+
+    lines: Callable[[int | None], Iterable[Line]]
+
+    def text(self, wide: int | None = None) -> str:
+        """Return them as plain text.
+
+        Without ``wide``, it fits the terminal that stdout is; elsewhere it is as wide as it gets.
+        """
+        return "\n".join(line for line, _ in self.lines(wide or columns())).rstrip("\n")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield them in colour, as wide as rich's console is."""
+        from rich.text import Text
+
+        for line, style in self.lines(options.max_width):
+            yield Text(line, style, overflow="fold")
+
+
+def show(what: object) -> None:
+    """Print what rich can print: in colour on a terminal, and as its own text elsewhere."""
+    wide = columns()
+    if wide is None:
+        write(f"{what}\n")
+        return
+    from rich.console import Console
+
+    Console(width=wide, highlight=False).print(what)
 
 
 def width(text: str) -> int:

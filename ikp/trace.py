@@ -76,7 +76,7 @@ class Trace(core.Trace):
 
     def print_stats(self) -> None:
         """Print :meth:`stats` on stdout: on a terminal in colour, and no wider than that is."""
-        from ikp.analysis.render import show
+        from ikp.terminal import show
 
         show(self.stats())
 

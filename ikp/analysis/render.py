@@ -8,15 +8,14 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ikp import terminal
 from ikp.analysis.evidence import Evidence
-from ikp.terminal import Column, lay_out, printable, shortened
+from ikp.terminal import Column, Line, Sheet, lay_out, printable, shortened
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
     from ikp.analysis.stats import RegionStats, Residence, Stats
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
@@ -96,9 +95,6 @@ _NOTES = {
 }
 _INDENT = "  "
 
-_Line = tuple[str, str]
-"""Text and its style."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Section:
@@ -126,7 +122,7 @@ def sections(stats: Stats) -> list[_Section]:
     return [one for one in found.values() if one.rows or any(not e.kept for e in one.evidence)]
 
 
-def _sheet(stats: Stats, wide: int | None) -> Iterator[_Line]:
+def _lines(stats: Stats, wide: int | None) -> Iterator[Line]:
     """Yield the lines of a table that fits into ``wide`` cells, and of the evidence below it.
 
     Each launch label has a line of its own above its rows. Without a width nothing is left out.
@@ -197,7 +193,7 @@ def _outside(stats: Stats, section: _Section, name: Callable[[str], str]) -> lis
     ]
 
 
-def _wrapped(text: str, style: str, wide: int | None) -> Iterator[_Line]:
+def _wrapped(text: str, style: str, wide: int | None) -> Iterator[Line]:
     lines = [text]
     if wide is not None:
         lines = textwrap.wrap(
@@ -210,42 +206,14 @@ def _wrapped(text: str, style: str, wide: int | None) -> Iterator[_Line]:
     yield from ((line, style) for line in lines or [""])
 
 
+def sheet(stats: Stats) -> Sheet:
+    """Return an aligned table, followed by the evidence."""
+    return Sheet(partial(_lines, stats))
+
+
 def as_text(stats: Stats, wide: int | None = None) -> str:
-    """Return an aligned table of plain text, followed by the evidence.
-
-    Without ``wide``, it fits the terminal that stdout is; elsewhere it is as wide as it gets.
-    """
-    wide = wide or terminal.columns()
-    return "\n".join(line for line, _ in _sheet(stats, wide)).rstrip("\n")
-
-
-@dataclass(frozen=True, slots=True)
-class _Rich:
-    """What rich prints: the same lines, in colour, as wide as its console is."""
-
-    stats: Stats
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        for line, style in _sheet(self.stats, options.max_width):
-            yield Text(line, style, overflow="fold")
-
-
-def as_rich(stats: Stats) -> RenderableType:
-    """Return what rich prints in colour."""
-    return _Rich(stats)
-
-
-def show(stats: Stats) -> None:
-    """Print a table in colour on a terminal, and as aligned plain text elsewhere."""
-    wide = terminal.columns()
-    if wide is None:
-        terminal.write(f"{as_text(stats)}\n")
-        return
-    from rich.console import Console
-
-    Console(width=wide, highlight=False).print(stats)
+    """Return it as plain text, as wide as given or as the terminal that stdout is."""
+    return sheet(stats).text(wide)
 
 
 def as_json(content: Any) -> str:

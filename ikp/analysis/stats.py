@@ -219,7 +219,7 @@ class Stats:
         return render.as_text(self)
 
     def __rich__(self) -> RenderableType:
-        return render.as_rich(self)
+        return render.sheet(self)
 
     def _repr_html_(self) -> str:
         from ikp.analysis.html import as_html

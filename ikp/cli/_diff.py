@@ -10,6 +10,7 @@ import click
 
 from ikp.cli._reading import next_command, read_trace
 from ikp.errors import ExportError
+from ikp.terminal import show
 
 if TYPE_CHECKING:
     from ikp.analysis.diff.difference import Diff
@@ -102,15 +103,7 @@ def _print(found: Diff, output: str) -> None:
     if output == "json":
         click.echo(found.to_json())
         return
-    from ikp import terminal
-
-    wide = terminal.columns()
-    if wide is None:
-        terminal.write(f"{found}\n")
-        return
-    from rich.console import Console
-
-    Console(width=wide, highlight=False).print(found)
+    show(found)
 
 
 def _exit_code(found: Diff) -> int:

@@ -12,7 +12,7 @@ from ikp.cli._reading import read_trace
 from ikp.errors import InspectError
 from ikp.paths import triton_cache
 from ikp.patterns import choose
-from ikp.terminal import columns, write
+from ikp.terminal import show
 
 if TYPE_CHECKING:
     from ikp.inspection.report import Report
@@ -55,7 +55,7 @@ def command(path: Path | None, kernel: str | None, code: str | None, output: str
     if output == "json":
         click.echo(report.to_json())
         return
-    _print(report)
+    show(report)
     if code is not None:
         _print_code(report, code)
 
@@ -76,16 +76,6 @@ def _cache() -> Path:
             f"Triton's cache is not there: {path}. Run the kernel once, or name a .cubin file."
         )
     return path
-
-
-def _print(report: Report) -> None:
-    wide = columns()
-    if wide is None:
-        write(f"{report}\n")
-        return
-    from rich.console import Console
-
-    Console(width=wide, highlight=False).print(report)
 
 
 def _print_code(report: Report, pattern: str) -> None:

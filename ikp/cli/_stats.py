@@ -13,7 +13,7 @@ import click
 from ikp.cli._part_options import choosing, given
 from ikp.cli._reading import check_file, next_command, read_trace
 from ikp.errors import UsageError
-from ikp.terminal import columns, printable
+from ikp.terminal import columns, printable, show
 
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
@@ -190,8 +190,6 @@ def _csv(tables: list[tuple[Path, Stats]]) -> str:
 
 
 def _show(tables: list[tuple[Path, Stats]]) -> None:
-    from ikp.analysis.render import show
-
     for number, (path, table) in enumerate(tables):
         if len(tables) > 1:
             click.echo(f"{'' if not number else chr(10)}== {printable(str(path))}")

@@ -200,18 +200,18 @@ class Diff:
         return render.as_json(self.to_dict())
 
     def __str__(self) -> str:
-        from ikp.analysis.diff.tell import as_text
+        from ikp.analysis.diff.tell import sheet
 
-        return as_text(self)
+        return sheet(self).text()
 
     def __rich__(self) -> RenderableType:
-        from ikp.analysis.diff.tell import as_rich
+        from ikp.analysis.diff.tell import sheet
 
-        return as_rich(self)
+        return sheet(self)
 
     def _repr_html_(self) -> str:
         from html import escape
 
-        from ikp.analysis.diff.tell import as_text
+        from ikp.analysis.diff.tell import sheet
 
-        return f"<pre>{escape(as_text(self, 120))}</pre>"
+        return f"<pre>{escape(sheet(self).text(120))}</pre>"

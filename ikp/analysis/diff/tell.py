@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ikp import terminal
 from ikp.analysis.diff.difference import Change, Diff, KernelChange, Limit, Row
 from ikp.analysis.render import duration
-from ikp.terminal import Column, lay_out, printable, shortened
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-
-_Line = tuple[str, str]
-"""Text and its style."""
+from ikp.terminal import Column, Line, Sheet, lay_out, printable, shortened
 
 DESIGNS: Final = {
     "alternating": "alternating, compared pair by pair",
@@ -41,29 +33,12 @@ _STYLES: Final = {"longer": "red", "shorter": "green"}
 _MOST_PARTS: Final = 3
 
 
-def as_text(diff: Diff, wide: int | None = None) -> str:
-    """Return the table of a difference as plain text, as wide as the terminal or as given."""
-    wide = wide or terminal.columns()
-    return "\n".join(line for line, _ in _sheet(diff, wide)).rstrip("\n")
+def sheet(diff: Diff) -> Sheet:
+    """Return the table of a difference."""
+    return Sheet(partial(_lines, diff))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rich:
-    diff: Diff
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        for line, style in _sheet(self.diff, options.max_width):
-            yield Text(line, style, overflow="fold")
-
-
-def as_rich(diff: Diff) -> RenderableType:
-    """Return what rich prints in colour."""
-    return _Rich(diff)
-
-
-def _sheet(diff: Diff, wide: int | None) -> Iterator[_Line]:
+def _lines(diff: Diff, wide: int | None) -> Iterator[Line]:
     show = amount(diff.unit)
     name = printable if wide is None else shortened
     for kernel in diff.kernels:
@@ -84,7 +59,7 @@ def _sheet(diff: Diff, wide: int | None) -> Iterator[_Line]:
 
 def _kernel(
     kernel: KernelChange, show: Callable[[float], str], name: Callable[[str], str], wide: int | None
-) -> Iterator[_Line]:
+) -> Iterator[Line]:
     yield heading(kernel, name), "bold"
     yield _INDENT + summary(kernel, show), _STYLES.get(kernel.duration.verdict, "")
     if told_parts := moved(kernel, show, name):

@@ -70,7 +70,7 @@ class Flight:
 
     @cached_property
     def soon(self) -> list[int]:
-        """What the last instructions have yet to write before each, told by no scoreboard."""
+        """What the last instructions have yet to write or read before each: no board tells."""
         return settling(self.liveness)
 
     @cached_property

@@ -10,6 +10,7 @@ from ikp.core.abi import ClockKind, Option, OverflowMode, Rows, SlotState
 
 _TURN = 1 << 32
 _HALF = 1 << 31
+_NO_TIME = 1 << 62
 
 
 def are_rows(header: np.void, blocks: int) -> bool:
@@ -39,9 +40,11 @@ def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
     ours = rows["grid_id"] == grid_id & 0xFFFF
     heads["grid_id"] = np.where(came, np.where(ours, grid_id, ~np.uint32(grid_id)), 0)
     heads["state"] = np.where(finished, SlotState.FINISHED, SlotState.RUNNING) * came
+    # What an earlier launch left, or what is no time at all, says nothing of this launch's clocks.
+    good = ours & (rows["finish_ns"] < _NO_TIME) & (rows["finish_clock"] < _NO_TIME)
     for name, group in (("ns", np.zeros(slots, np.int64)), ("clock", rows["sm"].astype(np.int64))):
         low, last = rows[f"init_{name}"], rows[f"finish_{name}"]
-        known = np.where(finished, last, _latest(group, low, last))
+        known = np.where(finished, last, _latest(group, low * good, last * good))
         since = known.astype(np.uint32) - low  # modulo 2**32
         began = known - since
         later = ~finished & (since >= _HALF)  # began behind the latest that is known

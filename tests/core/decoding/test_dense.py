@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import Option, SlotState
 from ikp.core.decoding.decode import decode
+from ikp.core.decoding.dense import expanded
 from ikp.core.decoding.launch_header import Source
 from ikp.errors import DecodeError
 from tests.segments import LAUNCH, SLOT, Device, Launch, Record, Segment, Sm, Warp, nbytes
@@ -101,6 +102,16 @@ def test_headers_of_an_earlier_launch_are_told_apart() -> None:
     trace = decode([densely(segment, launch, 2, 2)])
     assert len(trace.slots) == 1
     assert "of an earlier launch" in trace.launches[0].notes[0]
+
+
+def test_a_header_of_something_else_takes_no_other_along() -> None:
+    """Warps that never left have the time of those that did, and not what is no time at all."""
+    rows = np.zeros(3, abi.DENSE_HEADER)
+    rows["grid_id"], rows["init_ns"], rows["init_clock"] = (7, 7, 99), 1000, 500
+    rows["finish_ns"], rows["finish_clock"] = (5000, 0, (1 << 63) + 5), (2500, 0, (1 << 63) + 5)
+    found = expanded(rows.view(np.uint8), 3, 7)
+    assert found["init_ns"][:2].tolist() == [1000, 1000]
+    assert found["init_clock"][:2].tolist() == [500, 500]
 
 
 @pytest.mark.parametrize("word", [0, 3, 1 << 31])

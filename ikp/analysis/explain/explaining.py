@@ -19,7 +19,6 @@ from ikp.analysis.explain.findings.slow_memory import slow_memory
 from ikp.analysis.explain.findings.uneven_blocks import uneven_blocks
 from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.prepared import Prepared, prepare
-from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.stakes import worth
 from ikp.analysis.explain.turns import phases
 from ikp.analysis.explain.unknowns import has_times, nothing_recorded, unknowns
@@ -68,7 +67,7 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
         in_no_range_share=free,
         groups=tuple(overview.groups(prepared)),
         regions=tuple(with_rates(prepared, tuple(overview.region_uses(prepared)))),
-        lanes=overview.lanes_of(prepared, lanes_of_launch(prepared)),
+        lanes=overview.lanes_of(prepared, prepared.lanes),
         findings=tuple(_found(prepared)),
         tree=tuple(tree(prepared)),
         phases=phases(prepared),

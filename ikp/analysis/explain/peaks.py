@@ -11,16 +11,15 @@ class Peak:
 
     sms: int
     per_cycle: int  # 16-bit floating-point operations of an SM's tensor cores in a cycle
-    gb_per_s: float  # of its memory
     warps: int = 64  # that an SM has room for
 
 
 _DEVICES = {
-    "H200": Peak(132, 4096, 4800),
-    "H100 PCIe": Peak(114, 4096, 2000),
-    "H100": Peak(132, 4096, 3350),
-    "A100": Peak(108, 2048, 1555),
-    "B200": Peak(148, 8192, 8000),
+    "H200": Peak(132, 4096),
+    "H100 PCIe": Peak(114, 4096),
+    "H100": Peak(132, 4096),
+    "A100": Peak(108, 2048),
+    "B200": Peak(148, 8192),
 }
 """By a part of the name that the driver gives. NVIDIA's data sheets: H100 SXM and H200 989 TFLOPS
 (132 SMs x 4096 x 1.83 GHz), A100 312 (108 x 2048 x 1.41), B200 2250 (148 x 8192 x 1.85)."""

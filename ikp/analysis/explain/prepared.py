@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
+from ikp.analysis.explain.lane_time import LaneTime, lane_time
 from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
@@ -69,6 +70,11 @@ class Prepared:
     def warp_time(self) -> int:
         """The sum over warps of how long they ran."""
         return int((self.end - self.start).sum())
+
+    @cached_property
+    def lanes(self) -> LaneTime:
+        """Where its time went over the lanes of SMs."""
+        return lane_time(self.block_sm, self.block_start, self.block_end, self.duration)
 
     @cached_property
     def names(self) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from ikp.analysis.explain.lane_time import LaneTime, lane_time
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
 
@@ -46,16 +45,11 @@ def room_of(launch: Prepared) -> Room:
     return Room(blocks * each if known else None, by_warps * each, limit, registers)
 
 
-def lanes_of_launch(launch: Prepared) -> LaneTime:
-    """Return where a launch's time went over its lanes."""
-    return lane_time(launch.block_sm, launch.block_start, launch.block_end, launch.duration)
-
-
 def _held(launch: Prepared) -> int | None:
     """Return how many blocks the median SM held at once; None where not all recorded."""
     if not launch.every_block:
         return None
-    return int(np.median(lanes_of_launch(launch).lanes))
+    return int(np.median(launch.lanes.lanes))
 
 
 def _by_registers(registers: int, warps: int) -> int:

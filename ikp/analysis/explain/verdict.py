@@ -155,7 +155,7 @@ class Phases:
     """The median block's beginning, its iterations, and its end."""
 
     iteration: str  # the region that repeats
-    iterations: float  # of a warp: the median
+    iterations: float  # of a warp: the mean
     prologue_ns: float
     steady_ns: float
     epilogue_ns: float

@@ -10,7 +10,6 @@ import numpy as np
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
@@ -25,7 +24,7 @@ def idle_lanes(launch: Prepared) -> Iterator[Finding]:
     """Yield what keeps lanes empty, but for blocks that take longer than others."""
     if not launch.every_block:
         return
-    lanes = lanes_of_launch(launch)
+    lanes = launch.lanes
     yield from _tail(launch, lanes)
     yield from _late_start(launch, lanes)
     yield from _switches(launch, lanes)

@@ -16,7 +16,6 @@ import numpy as np
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.shares import GroupShares, group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
@@ -212,7 +211,7 @@ def _block_time(launch: Prepared) -> float:
     """Return the launch's time in which blocks ran, as far as it is known."""
     if not launch.every_block or not launch.duration:
         return float(launch.duration)
-    lanes = lanes_of_launch(launch)
+    lanes = launch.lanes
     return lanes.mean(lanes.busy)
 
 

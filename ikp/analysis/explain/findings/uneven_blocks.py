@@ -10,7 +10,6 @@ import numpy as np
 
 from ikp.analysis.evidence import plural
 from ikp.analysis.explain.prepared import Floats, Ints, Prepared
-from ikp.analysis.explain.room_on_sms import lanes_of_launch
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
@@ -93,7 +92,7 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Find
     used = len(np.unique(blocks.sm))
     if not 0 < len(slow) <= max(_FEW * used, 1) or not blocks.same_work or there.all():
         return
-    if lanes_of_launch(launch).dealt_unevenly:  # they had more blocks, side by side
+    if launch.lanes.dealt_unevenly:  # they had more blocks, side by side
         return
     at_stake = float(launch.duration - blocks.end[~there].max())
     if not enough(launch, at_stake):
@@ -135,7 +134,7 @@ def _why_sm(blocks_each: float) -> tuple[str, str]:
 
 
 def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
-    lanes = lanes_of_launch(launch)
+    lanes = launch.lanes
     at_stake = lanes.mean(lanes.end)
     if lanes.dealt_unevenly or not enough(launch, at_stake):
         return

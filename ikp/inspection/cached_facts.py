@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from ikp.core.code_facts import CodeFacts, parse_facts
 from ikp.inspection.summary_of_code import code_facts
+from ikp.machine.kept_code import put
 from ikp.paths import triton_cache
 from ikp.plugins import Image
 from ikp.version import __version__
@@ -45,10 +44,6 @@ def _read(path: Path) -> list[CodeFacts] | None:
 
 
 def _write(path: Path, facts: list[CodeFacts]) -> None:
-    """Write a file in one step: other processes may read it."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps([each.text() for each in facts]))
-        Path(draft).replace(path)
+        put(path, json.dumps([each.text() for each in facts]).encode())

@@ -37,14 +37,14 @@ def keep(patch: Patch, name: str, ptx: str) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         cubin = folder / f"{name[:_NAME]}.cubin"
-        _put(cubin, patch.cubin)
-        _put(cubin.with_suffix(".ptx"), f"{ptx.rstrip()}\n{MACHINE_MARK} {said}\n".encode())
+        put(cubin, patch.cubin)
+        put(cubin.with_suffix(".ptx"), f"{ptx.rstrip()}\n{MACHINE_MARK} {said}\n".encode())
     except OSError as error:
         return f"not kept: {error}"
     return str(cubin)
 
 
-def _put(path: Path, data: bytes) -> None:
+def put(path: Path, data: bytes) -> None:
     """Write a file in one step: other processes may read it."""
     handle, draft = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "wb") as file:

@@ -94,6 +94,7 @@ class _Backend:
 
 @pytest.fixture
 def _loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    _Backend.loaded_images()  # compiles them, for which the backends must be there
     monkeypatch.setattr(registry, "imported", lambda: [_Backend])
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 

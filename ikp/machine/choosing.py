@@ -90,7 +90,7 @@ class Chooser:
             predicates=(there[-1],),
         )
         made = self._made(index, rest, alone)
-        if isinstance(made, str) or words(made.first, made.last) >> saved & 1:
+        if isinstance(made, str):
             return "no predicate is"
         return replace(made, saved=saved)
 

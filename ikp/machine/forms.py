@@ -23,7 +23,6 @@ CTAID_X: Final = 0x25
 SM: Final = 0x43
 
 _CLOCK_TIME = 8
-_ALU_TIME = 6
 _PREDICATE_TIME = 6
 _UNIFORM_TIME = 13
 _COUNT_TIME = 8
@@ -204,7 +203,6 @@ def skip(steps: int) -> Step:
 
 _WORD = 0xFFFFFFFF
 _OFFSET = 0xFFFFFF
-_MINUS = 1 << 63
 
 
 def _constant(bank: int, offset: int) -> int:

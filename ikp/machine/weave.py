@@ -142,7 +142,7 @@ class Weaver:
     def _fits(self, place: Place, kept: dict[int, Home | None]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
         assert place.end is not None  # noqa: S101 - for the type checker
-        why = "no uniform register is" if kept[id(place)] is None else ""
+        why = "no register for its start is" if kept[id(place)] is None else ""
         for point, stores in ((place.start, False), (place.end, True)):
             made = self._choices(_Site.of(point), stores)
             why = why or (made if isinstance(made, str) else "")

@@ -150,7 +150,7 @@ class Launcher:
             if not others:
                 raise
             self.refused.add(full_name(kernel))
-            warn_of_source(error)
+            warn_of_source(str(error))
             return self.record(session, kernel, plain, args, kwargs)
         except Exception as error:
             if best.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
@@ -241,10 +241,10 @@ def is_compiled(kernel: Kernel) -> bool:
     return hasattr(kernel, "cache_key")
 
 
-def warn_of_source(error: Exception) -> None:
+def warn_of_source(reason: str) -> None:
     """Say that a kernel is marked in its source, and why."""
     warnings.warn(
-        f"{str(error).removesuffix(IN_SOURCE)} Its source is marked instead, which can change what "
+        f"{reason.removesuffix(IN_SOURCE)} Its source is marked instead, which can change what "
         "the compiler makes of it.",
         IkpWarning,
         stacklevel=2,

@@ -27,7 +27,7 @@ from ikp.backends.triton.unedited._launching import (
     warn_of_source,
 )
 from ikp.backends.triton.unedited._twins import is_twin
-from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
+from ikp.errors import CheckError, IkpError, IkpWarning
 from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.unedited.plan import BEST, NOT_NAMED, Plan
@@ -95,7 +95,7 @@ class Everything(Launcher):
                 failures.append(f"{type(error).__name__}: {error}")
             else:
                 if failures and plan.level != "machine" and self.plan.level == BEST:
-                    warn_of_source(PatchError(failures[0]))
+                    warn_of_source(failures[0])
                 self.plans[full_name(kernel)] = (plan,)
                 return made
         reason = f"could not be marked: {_one_line(failures[0])}"

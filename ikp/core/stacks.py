@@ -69,7 +69,7 @@ def _add_ranges(trace: Trace, tree: Stacks, label: Ints, region: Ints, names: li
     rows = np.flatnonzero(events.kind == Kind.RANGE)
     rows = rows[np.lexsort((events.end_ns[rows], events.slot[rows]))]
     slot, start, end = events.slot[rows], events.start_ns[rows], events.end_ns[rows]
-    order, depth = _opening(slot, start, end)
+    order, depth = opening(slot, start, end)
     took, kind, node = (end - start)[order], region[events.region[rows]][order], label[slot][order]
     left = np.arange(len(order))  # those of this level and below, and the level above
     for level in range(int(depth.max(initial=-1)) + 1):
@@ -83,7 +83,7 @@ def _add_ranges(trace: Trace, tree: Stacks, label: Ints, region: Ints, names: li
         left = left[depth[left] >= level]
 
 
-def _opening(slot: Ints, start: Ints, end: Ints) -> tuple[NDArray[np.intp], Ints]:
+def opening(slot: Ints, start: Ints, end: Ints) -> tuple[NDArray[np.intp], Ints]:
     """Return ranges in the order in which they open, lane by lane, and how deep each one lies."""
     stream = arrange(slot, start, end, np.ones(len(slot), bool))
     lane = slot.astype(np.int64) * (int(stream.lane.max(initial=0)) + 1) + stream.lane

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.lanes import arrange
+from ikp.core.stacks import opening
 from ikp.core.table import Categories, categories
 from ikp.core.trace import Events
 from ikp.exporters.files import FileExporter
 from ikp.exporters.timeline.batches import by_end, cuts
-from ikp.exporters.timeline.blocks import distinct, slot_bounds
+from ikp.exporters.timeline.blocks import slot_bounds
 from ikp.exporters.timeline.sums import Sums
 
 if TYPE_CHECKING:
@@ -147,12 +147,7 @@ def _place(tree: _Tree, events: Events, label: _Codes, region: _Codes, regions: 
 
 def _opening(events: Events) -> tuple[NDArray[np.intp], Ints]:
     """Return ranges in the order in which they open, lane by lane, and how deep each one lies."""
-    everything = np.ones(len(events), bool)
-    stream = arrange(events.slot, events.start_ns, events.end_ns, everything)
-    lane = distinct(events.slot, stream.lane)[0] if stream.lane.any() else stream.lane
-    opens, closes = (lane * 2 * len(lane) + place for place in (stream.opens, stream.closes))
-    order = np.argsort(opens)
-    depth = np.arange(len(order)) - np.searchsorted(np.sort(closes), opens[order])
+    order, depth = opening(events.slot, events.start_ns, events.end_ns)
     return order, np.minimum(depth, MOST_LEVELS - 1)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ikp.cli._reading import read_trace
+from ikp.paths import checked_target
 from ikp.terminal import printable
 
 
@@ -29,6 +30,7 @@ def command(file: Path, after: Path | None, output: Path | None, force: bool) ->
     """
     shown = after or file
     target = output or shown.with_name(f"{shown.name.partition('.')[0] or 'ikp'}.html")
+    checked_target(target, force)  # before the work of reading
     before = read_trace(file) if after else None
     page = read_trace(shown).report(before)
     page.save(target, force=force)

@@ -60,7 +60,8 @@ def turns_of(trace: Trace, label: str, region: str) -> Turns | None:
     turn, by = iterations(trace, chosen)
     if int(turn.max()) - int(turn.min()) + 1 < _FEWEST:
         return None
-    took = durations_of(trace, label, region)
+    events = trace.events
+    took = np.asarray(events.end_ns[chosen] - events.start_ns[chosen], np.float64)
     at, low, middle, high = by_turn(turn, took)
     x = _curves.scaled(at, at[0], at[-1], WIDE)
     most = float(high.max()) or 1.0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._nested_time import nested_times
 from ikp.core.abi import Kind
 
 if TYPE_CHECKING:
@@ -38,26 +39,44 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
     events, slots = trace.events, trace.slots
     own, inside = np.zeros(len(events), np.int64), np.zeros(len(slots), np.int64)
     takes_time = (events.kind == Kind.RANGE) & (events.end_ns > events.start_ns)
-    for rows in _chunks(events.slot, np.flatnonzero(takes_time)):
-        start, end = events.start_ns[rows], events.end_ns[rows]
-        time, owner = owned(events.slot[rows], start, end)
-        np.add.at(own, rows[owner], time[1] - time[0])
-        slot = events.slot[rows[owner]]
-        np.add.at(inside, slot, _within(slots, slot, time))
+    for rows in _chunks(events.slot, takes_time):
+        slot, start, end = events.slot[rows], events.start_ns[rows], events.end_ns[rows]
+        own[rows] = _self_times(slots, slot, start, end, inside)
     return own, inside
 
 
-def _chunks(slot: Column, rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Cut rows into parts of whole slots."""
-    of_row = slot[rows]
+def _self_times(slots: Slots, slot: Column, start: Ints, end: Ints, inside: Ints) -> Ints:
+    """Return the self times of whole slots' ranges; put the time in any range into ``inside``."""
+    own = nested_times(*_keys(slot, start, end), end - start)
+    first = np.flatnonzero(np.diff(slot, prepend=-1))
+    if own is not None and _lie_in(slots, slot[first], first, start, end):
+        inside[slot[first]] = np.add.reduceat(own, first)
+        return own
+    own = np.zeros(len(start), np.int64)
+    time, owner = owned(slot, start, end)
+    np.add.at(own, owner, time[1] - time[0])
+    np.add.at(inside, slot[owner], _within(slots, slot[owner], time))
+    return own
+
+
+def _lie_in(slots: Slots, slot: Column, first: NDArray[np.intp], start: Ints, end: Ints) -> bool:
+    """Tell whether no range reaches beyond its slot; ``first`` is each slot's first range."""
+    opened, closed = np.minimum.reduceat(start, first), np.maximum.reduceat(end, first)
+    return bool(np.all((opened >= slots.start_ns[slot]) & (closed <= slots.end_ns[slot])))
+
+
+def _chunks(slot: Column, chosen: NDArray[np.bool_]) -> Iterator[slice | NDArray[np.intp]]:
+    """Cut the rows that are chosen into parts of whole slots."""
+    rows = None if chosen.all() else np.flatnonzero(chosen)
+    of_row = slot if rows is None else slot[rows]
     if np.any(of_row[1:] < of_row[:-1]):
-        rows = rows[np.argsort(of_row, kind="stable")]
-        of_row = slot[rows]
+        order = np.argsort(of_row, kind="stable")
+        rows, of_row = order if rows is None else rows[order], of_row[order]
     low = 0
-    while low < len(rows):
-        last = of_row[min(low + EVENTS_AT_ONCE, len(rows)) - 1]
+    while low < len(of_row):
+        last = of_row[min(low + EVENTS_AT_ONCE, len(of_row)) - 1]
         high = int(np.searchsorted(of_row, last, "right"))
-        yield rows[low:high]
+        yield slice(low, high) if rows is None else rows[low:high]
         low = high
 
 

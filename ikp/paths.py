@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from os import PathLike
 from pathlib import Path
 
@@ -94,6 +93,8 @@ def probe(target: Path) -> None:
     Raises:
         ExportError: no file can be made there.
     """
+    import tempfile
+
     try:
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:

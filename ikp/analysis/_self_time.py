@@ -48,7 +48,7 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
 def _self_times(slots: Slots, slot: Column, start: Ints, end: Ints, inside: Ints) -> Ints:
     """Return the self times of whole slots' ranges; put the time in any range into ``inside``."""
     own = nested_times(*_keys(slot, start, end), end - start)
-    first = np.flatnonzero(np.diff(slot, prepend=-1))
+    first = np.concatenate([[0], np.flatnonzero(slot[1:] != slot[:-1]) + 1])
     if own is not None and _lie_in(slots, slot[first], first, start, end):
         inside[slot[first]] = np.add.reduceat(own, first)
         return own
@@ -117,7 +117,10 @@ def _keys(slot: Column, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         _, rank = np.unique(np.concatenate([start, end]), return_inverse=True)
         low, high = rank[: len(start)].astype(np.int64), rank[len(start) :].astype(np.int64)
         bits = len(rank).bit_length()
-    return (place << bits) | low, (place << bits) | high
+    place <<= bits
+    low |= place
+    high |= place
+    return low, high
 
 
 def _places(opening: Ints, closing: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:

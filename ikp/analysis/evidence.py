@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.decoding.losses import tells_loss
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -86,8 +85,13 @@ class Evidence:
 
         Losses of all launches are told together, so that the notes of each are left out.
         """
-        notes = (note for note in self.notes if not tells_loss(note))
-        return [*_losses(self), *(f"{_name(self)}: {printable(note)}." for note in notes)]
+        found = _losses(self)
+        if self.notes:
+            from ikp.core.decoding.losses import tells_loss  # brings all that decodes
+
+            notes = (note for note in self.notes if not tells_loss(note))
+            found += (f"{_name(self)}: {printable(note)}." for note in notes)
+        return found
 
 
 def about(trace: Trace) -> tuple[str, ...]:

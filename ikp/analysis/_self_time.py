@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis._nested_time import nested_times
+from ikp.analysis._nested import moments, nested_times
 from ikp.core.abi import Kind
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ Ints = NDArray[np.int64]
 
 EVENTS_AT_ONCE: Final = 1 << 16
 """Taken together: slots whole, so one with more is taken alone. Such arrays fit into a cache."""
-_MOST_BITS: Final = 62
 
 
 def self_times(trace: Trace) -> tuple[Ints, Ints]:
@@ -47,7 +46,7 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
 
 def _self_times(slots: Slots, slot: Column, start: Ints, end: Ints, inside: Ints) -> Ints:
     """Return the self times of whole slots' ranges; put the time in any range into ``inside``."""
-    own = nested_times(*_keys(slot, start, end), end - start)
+    own = nested_times(*moments(slot, start, end), end - start)
     first = np.concatenate([[0], np.flatnonzero(slot[1:] != slot[:-1]) + 1])
     if own is not None and _lie_in(slots, slot[first], first, start, end):
         inside[slot[first]] = np.add.reduceat(own, first)
@@ -92,7 +91,7 @@ def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]
 
     The pieces are begins and ends in nanoseconds, 2 x pieces. Those in no range are left out.
     """
-    opens, closes, by_opening = _places(*_keys(slot, start, end))
+    opens, closes, by_opening = _places(*moments(slot, start, end))
     count = len(start)
     time = np.empty(2 * count, np.int64)
     time[opens], time[closes] = start, end
@@ -105,22 +104,6 @@ def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]
         owner = _latest(closes[by_opening], by_opening, change)
     covered = np.flatnonzero(depth[:-1])
     return np.stack([time[covered], time[covered + 1]]), owner[covered]
-
-
-def _keys(slot: Column, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return numbers that order starts and ends by slot, then time."""
-    least = int(start.min())
-    low, high = start - least, end - least
-    bits = int(high.max()).bit_length()
-    place = (slot - slot[0]).astype(np.int64)
-    if bits + int(place[-1]).bit_length() > _MOST_BITS:  # ranks of times are in the same order
-        _, rank = np.unique(np.concatenate([start, end]), return_inverse=True)
-        low, high = rank[: len(start)].astype(np.int64), rank[len(start) :].astype(np.int64)
-        bits = len(rank).bit_length()
-    place <<= bits
-    low |= place
-    high |= place
-    return low, high
 
 
 def _places(opening: Ints, closing: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.analysis import _nested_time as nested_time
+from ikp.analysis import _nested as nested
 from ikp.analysis import _self_time as self_time
 from ikp.analysis._self_time import self_times
 from ikp.core.abi import Kind
@@ -58,7 +58,7 @@ def test_ranges_that_nest_overlap_and_tie(
     made = replace(made, events=replace(made.events, kind=np.full(len(drawn), Kind.RANGE, "u1")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(self_time, "EVENTS_AT_ONCE", most)
-        patch.setattr(nested_time, "MOST_LEVELS", levels)
+        patch.setattr(nested, "MOST_LEVELS", levels)
         check(made)
 
 
@@ -74,12 +74,12 @@ def test_traces_as_kernels_record_them(made: Trace) -> None:
         ([(0, 5), (3, 9)], None),  # overlap
         ([(0, 2), (1, 9), (0, 9), (2, 12)], None),  # one that holds others overlaps
         ([(5, 9), (0, 4)], None),  # in another order
-        ([(0, 1 + depth) for depth in range(nested_time.MOST_LEVELS + 1)], None),
+        ([(0, 1 + depth) for depth in range(nested.MOST_LEVELS + 1)], None),
     ],
 )
 def test_ranges_that_nest_take_no_sort(spans: list[tuple[int, int]], own: list[int] | None) -> None:
     opens, closes = np.array(spans).T
-    found = nested_time.nested_times(opens, closes, closes - opens)
+    found = nested.nested_times(opens, closes, closes - opens)
     assert (None if found is None else found.tolist()) == own
 
 

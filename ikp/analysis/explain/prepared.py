@@ -5,11 +5,11 @@ All times count from the launch's first start, in nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_More = ParamSpec("_More")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Prepared:
     inside: Ints  # of each warp: the time in any range
     label_starts: Ints  # Unix time of the first start of each launch of this label, in order
     label_ends: Ints
-    joined: dict[int, Any] = field(default_factory=dict)  # connections that were made, by region
+    kept: dict[Any, Any] = field(default_factory=dict)  # what functions of a launch returned
 
     @property
     def launch(self) -> Launch:
@@ -203,8 +205,10 @@ class Prepared:
         """Return one of some ranges to look at: longer than nine in ten, but no outlier."""
         if not len(ranges):
             return None
-        order = np.argsort(self.took[ranges], kind="stable")
-        return int(ranges[order[9 * (len(order) - 1) // 10]])
+        took, rank = self.took[ranges], 9 * (len(ranges) - 1) // 10
+        value = np.partition(took, rank)[rank]
+        same = np.flatnonzero(took == value)
+        return int(ranges[same[rank - np.count_nonzero(took < value)]])
 
     def window(self, ranges: NDArray[np.intp]) -> tuple[int, int] | None:
         """Return a window of time around the example of some ranges, with what is around it."""
@@ -220,13 +224,31 @@ class Prepared:
         one = self.example(ranges)
         if one is None:
             return ()
-        order = ranges[np.argsort(-self.took[ranges], kind="stable")[: 8 * most]]
+        long, count = self.took[ranges], min(8 * most, len(ranges))
+        longest = ranges[long >= -np.partition(-long, count - 1)[count - 1]]
+        order = longest[np.argsort(-self.took[longest], kind="stable")[:count]]
         slots = dict.fromkeys([int(self.slot[one]), *self.slot[order].tolist()])
         return tuple(self.warp(slot) for slot in list(slots)[:most])
 
     def warp(self, slot: int) -> tuple[int, int]:
         """Return the block and the warp of a slot."""
         return int(self.trace.slots.block[slot]), int(self.trace.slots.warp[slot])
+
+
+def once(
+    function: Callable[Concatenate[Prepared, _More], _Result],
+) -> Callable[Concatenate[Prepared, _More], _Result]:
+    """Let a function of a launch work once, however many findings ask it the same."""
+
+    @wraps(function)
+    def kept(launch: Prepared, /, *more: _More.args, **named: _More.kwargs) -> _Result:
+        key = function, *more, *named.items()
+        if key not in launch.kept:
+            launch.kept[key] = function(launch, *more, **named)
+        found: _Result = launch.kept[key]
+        return found
+
+    return kept
 
 
 def prepare(trace: Trace, index: int) -> Prepared:
@@ -239,7 +261,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
     every = len(rows) == len(events)
 
     def of_ranges(column: NDArray[np.int64]) -> Ints:
-        return (column if every else column[rows]).astype(np.int64)
+        return (column if every else column[rows]).astype(np.int64, copy=False)
 
     start = slots.start_ns - begin
     starts, ends = _of_label(trace, trace.launches[index].label)

@@ -111,7 +111,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "Run it under `ikp run --level machine --detail waits`, or put ranges into the kernel.",
         )
         return
-    empty = len(launch.start) - len(np.unique(launch.slot))
+    empty = len(launch.start) - np.count_nonzero(np.bincount(launch.slot))
     if empty:
         yield Unknown(
             f"what {empty:,} of {len(launch.start):,} warps did",

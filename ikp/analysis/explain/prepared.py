@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
@@ -286,11 +287,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
 
 def _of_label(trace: Trace, label: str) -> tuple[Ints, Ints]:
     """Return when the launches of a label began and ended, in the order of their starts."""
-    count, slots = len(trace.launches), trace.slots
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, np.maximum(slots.start_ns, slots.end_ns))
+    first, last = launch_bounds(trace)
     mine = np.array([one.label == label for one in trace.launches], bool) & (last >= first)
     order = np.argsort(first[mine], kind="stable")
     return first[mine][order], last[mine][order]

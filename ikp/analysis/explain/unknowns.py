@@ -167,7 +167,7 @@ def _why_no_facts(launch: Prepared) -> str:
     said = launch.trace.provenance
     failed = said.get(f"{NO_FACTS}{launch.launch.label}") or said.get(f"{NO_FACTS}all")
     return (
-        f"reading the machine code failed: {failed}."
+        f"reading the machine code failed: {failed.removesuffix('.')}."
         if failed
         else ("the trace has nothing of the machine code.")
     )

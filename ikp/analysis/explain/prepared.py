@@ -90,6 +90,12 @@ class Prepared:
         return read_facts(self.trace.provenance, self.launch.label)
 
     @cached_property
+    def unrecorded(self) -> list[str]:
+        """The ranges in the machine code that no warp recorded here."""
+        recorded = {name for name, count in zip(self.names, self.counts, strict=True) if count}
+        return [name for name in self.facts.ranges if name not in recorded] if self.facts else []
+
+    @cached_property
     def known(self) -> list[Known]:
         """What each region is."""
         facts = self.facts.ranges if self.facts else {}

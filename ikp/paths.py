@@ -1,16 +1,22 @@
-"""Paths: at which files are to be written, refused where that can't work; and Triton's cache."""
+"""Paths: files that appear at them whole or not at all, or are refused; and Triton's cache."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
-import tempfile
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from ikp.errors import ExportError
 
 _AnyPath = str | PathLike[str]
+
+DRAFT: Final = ".ikp-draft"
+"""What drafts' names end in. One is locked while its writer lives."""
 
 
 def triton_cache() -> Path:
@@ -94,6 +100,8 @@ def probe(target: Path) -> None:
     Raises:
         ExportError: no file can be made there.
     """
+    import tempfile
+
     try:
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
@@ -101,3 +109,87 @@ def probe(target: Path) -> None:
             f"{target} can't be written: no file can be made in {target.parent} "
             f"({error.strerror}). Choose another path."
         ) from error
+
+
+@contextlib.contextmanager
+def replacing(path: _AnyPath, *, force: bool) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes the place of ``path`` when the block ends well.
+
+    If the block raises, ``path`` is as it was. So it is after a crash or a power cut, or else it is
+    the new file. Without ``force``, of several processes that write to one path, one succeeds.
+
+    Raises:
+        ExportError: ``path`` exists and ``force`` is false, or it can't be written.
+    """
+    target = checked_target(path, force)
+    try:
+        _sweep(target.parent)
+        # Beside the target: only within one file system can a file be put in place in one go.
+        draft, file = _open_draft(target.parent)
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                _place(draft, target, force)
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync_folder(target.parent)
+    except FileExistsError as error:
+        raise ExportError(
+            f"{target} appeared while it was being written, and was left as it is: name another "
+            "file, or pass force=True (on the command line: --force)."
+        ) from error
+    except OSError as error:
+        raise ExportError(
+            f"{target} can't be written: {error.strerror or error}. "
+            "Choose another path, or make room and check the folder's permissions."
+        ) from error
+
+
+def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
+    """Return a new file, locked, so that others can tell that its writer lives."""
+    while True:
+        draft = folder / f".{os.urandom(8).hex()}{DRAFT}"
+        file = draft.open("xb")
+        with contextlib.suppress(OSError):  # not every file system has locks: then nobody sweeps
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if draft.exists():  # else it was swept before it was locked
+            return draft, file
+        file.close()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the drafts of writers that were killed."""
+    for draft in folder.glob(f".*{DRAFT}"):
+        with contextlib.suppress(OSError):
+            handle = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+            finally:
+                os.close(handle)
+
+
+def _place(draft: Path, target: Path, force: bool) -> None:
+    """Give a finished draft its name, in one step that fails if, without force, there is one."""
+    if force:
+        draft.replace(target)
+        return
+    try:
+        target.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError:  # no links here: reserve the name, then take the place
+        target.open("xb").close()
+        draft.replace(target)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the new name outlast a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # not every file system can
+            os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -160,6 +160,7 @@ class Image:
     ptx: str  # "" where there is none: then names are not known
     origin: str
     notes: tuple[str, ...] = ()
+    shared: int | None = None  # bytes that a launch gives each block; None where nothing says it
 
 
 @runtime_checkable

@@ -1,5 +1,8 @@
 """Which plugins there are: found by entry point through stevedore, ikp's own included.
 
+But for the exporter of one of ikp's own suffixes, which nobody else can have: that is imported from
+where it lies, since to look through what is installed takes longer than to read a small trace.
+
 Three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes. ``ikp.languages``
 names, for a backend, the package that programs in its language import, so that nothing need be
 imported to know that a program has no kernel of that language; where it is left out, that package
@@ -12,8 +15,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -74,8 +78,12 @@ def _found(namespace: str, name: str, *, made: bool) -> Any:
     from stevedore.driver import DriverManager
     from stevedore.exception import MultipleMatches, NoMatches
 
+    def find() -> Any:
+        manager: Any = DriverManager(namespace, name, invoke_on_load=made)
+        return manager.driver
+
     try:
-        plugin: Any = DriverManager(namespace, name, invoke_on_load=made).driver
+        return _loaded(find, namespace, name, (NoMatches, MultipleMatches))
     except NoMatches as error:
         known = ", ".join(names(namespace)) or "none"
         raise PluginError(
@@ -87,6 +95,16 @@ def _found(namespace: str, name: str, *, made: bool) -> Any:
             f"{namespace} has two plugins named {name!r}, from {_origins(namespace, name)}: "
             f"uninstall one of the packages."
         ) from error
+
+
+def _loaded(
+    find: Callable[[], Any], namespace: str, name: str, passed: tuple[type[Exception], ...] = ()
+) -> Any:
+    """Return the plugin that ``find`` imports; but for ``passed``, its errors say whose it is."""
+    try:
+        plugin = find()
+    except passed:
+        raise
     except ImportError as error:
         missing = (error.name or "").partition(".")[0]
         remedy = remedy_for(namespace, name, missing) or f"install {missing or 'it'}"
@@ -230,6 +248,17 @@ SUFFIXES = {
 """Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
 are known when it is loaded, and only then asked for; it can't take one of these."""
 
+HOMES = {
+    "chrome": "ikp.exporters.chrome:ChromeExporter",
+    "csv": "ikp.exporters.csv_file:CsvExporter",
+    "folded": "ikp.exporters.flame:FoldedExporter",
+    "hatchet": "ikp.exporters.hatchet:HatchetExporter",
+    "parquet": "ikp.exporters.parquet_file:ParquetExporter",
+    "perfetto": "ikp.exporters.perfetto:PerfettoExporter",
+    "speedscope": "ikp.exporters.flame:SpeedscopeExporter",
+}
+"""Where they lie, as their entry points say."""
+
 
 def check_target(path: str | PathLike[str], force: bool) -> None:
     """Refuse a path that can't be written, before the work is done that should end there.
@@ -250,15 +279,19 @@ def exporter_for_path(path: str | PathLike[str]) -> Any:
         ExportError: no exporter has it.
     """
     name = Path(path_text(path)).name
-    registered = names(EXPORTERS)
     for plugin, suffixes in SUFFIXES.items():
-        if name.endswith(suffixes) and plugin in registered:
+        if name.endswith(suffixes):
             try:
-                exporter = load(EXPORTERS, plugin)
+                return _loaded(lambda: _made(HOMES[plugin]), EXPORTERS, plugin)  # noqa: B023
             except PluginError as error:
                 raise ExportError(f"{name!r} can't be written: {error}") from error
-            return exporter
-    return _of_plugins(name, [plugin for plugin in registered if plugin not in SUFFIXES])
+    return _of_plugins(name, [plugin for plugin in names(EXPORTERS) if plugin not in SUFFIXES])
+
+
+def _made(home: str) -> Any:
+    """Return an instance of the class that ``"module:class"`` names."""
+    module, _, kind = home.partition(":")
+    return getattr(import_module(module), kind)()
 
 
 def _of_plugins(name: str, plugins: list[str]) -> Any:

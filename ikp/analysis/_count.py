@@ -67,10 +67,10 @@ class Groups:
             return cls._of_events(trace, by, names, name_of_region, label_of_launch)
         units, unit_of_slot = _units(trace, by)
         place = label_of_launch[trace.slots.launch] * len(units) + unit_of_slot
-        of_event, of_total = (
-            place[rows.slot] * len(names) + name_of_region[rows.region]
-            for rows in (trace.events, trace.totals)
-        )
+        of_event, of_total = (name_of_region[one.region] for one in (trace.events, trace.totals))
+        if place.any():
+            of_event += place[trace.events.slot] * len(names)
+            of_total += place[trace.totals.slot] * len(names)
         residence = _sums(
             place, trace.slots.end_ns - trace.slots.start_ns, len(labels) * len(units)
         )
@@ -144,8 +144,11 @@ class _Figures:
     p99: NDArray[np.float64]
 
     @classmethod
-    def of(cls, group: _Ints, values: _Ints) -> _Figures:
-        ids, counts, ordered = _sort_groups(group, values)
+    def of(cls, group: _Ints, sizes: _Ints, values: _Ints) -> _Figures:
+        """Return the figures of values that are of groups so large."""
+        ordered = _sort_groups(group, values)
+        ids = np.flatnonzero(sizes)
+        counts = sizes[ids]
         first = np.cumsum(counts) - counts
         percentiles = (_quantile(ordered, first, counts, q) for q in (0.5, 0.95, 0.99))
         totals = np.add.reduceat(ordered, first)
@@ -155,14 +158,17 @@ class _Figures:
 def _range_rows(
     trace: Trace, groups: Groups, evidence: tuple[Evidence, ...], own: _Ints
 ) -> list[RegionStats]:
-    chosen = trace.events.kind == Kind.RANGE
+    events = trace.events
+    is_range = events.kind == Kind.RANGE
+    chosen = slice(None) if is_range.all() else is_range  # a slice copies nothing
     group = groups.of_event[chosen]
     if not len(group):
         return []
-    times = _Figures.of(group, (trace.events.end_ns - trace.events.start_ns)[chosen])
-    alone = _sums(group, own[chosen], int(times.ids[-1]) + 1)
+    sizes = np.bincount(group)
+    times = _Figures.of(group, sizes, (events.end_ns - events.start_ns)[chosen])
+    alone = _sums(group, own[chosen], len(sizes))
     counted = any(one.counts_cycles for one in evidence)
-    ticks = _Figures.of(group, trace.events.ticks[chosen]) if counted else None
+    ticks = _Figures.of(group, sizes, events.ticks[chosen]) if counted else None
     rows = []
     for i, number in enumerate(times.ids.tolist()):
         label, unit, region, residence_ns = groups.split(number)
@@ -257,20 +263,19 @@ def _sums(group: Column, values: _Ints, groups: int) -> _Ints:
     return result
 
 
-def _sort_groups(group: _Ints, durations: _Ints) -> tuple[_Ints, _Ints, _Ints]:
-    """Return the groups that occur, their sizes, and the durations group by group, ascending."""
+def _sort_groups(group: _Ints, durations: _Ints) -> _Ints:
+    """Return the durations group by group, ascending."""
     least, most = int(durations.min()), int(durations.max())
     width = (most - least).bit_length()
     if int(group.max()).bit_length() + width > 63:  # the pair doesn't fit into one integer
-        order = np.lexsort((durations, group))
-        ordered = durations[order]
-    else:
-        packed = (group << width) | (durations - least)
-        packed.sort()
-        ordered = (packed & ((1 << width) - 1)) + least
-    counts = np.bincount(group)
-    ids = np.flatnonzero(counts)
-    return ids, counts[ids], ordered
+        return durations[np.lexsort((durations, group))]
+    ordered = group << width  # what follows is done in place: pages of memory take longer
+    ordered += durations
+    ordered -= least
+    ordered.sort()
+    ordered &= (1 << width) - 1
+    ordered += least
+    return ordered
 
 
 def _quantile(ordered: _Ints, first: _Ints, counts: _Ints, q: float) -> NDArray[np.float64]:

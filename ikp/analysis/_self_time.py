@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._nested import moments, nested_times
 from ikp.core.abi import Kind
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ Ints = NDArray[np.int64]
 
 EVENTS_AT_ONCE: Final = 1 << 16
 """Taken together: slots whole, so one with more is taken alone. Such arrays fit into a cache."""
-_MOST_BITS: Final = 62
 
 
 def self_times(trace: Trace) -> tuple[Ints, Ints]:
@@ -38,26 +38,44 @@ def self_times(trace: Trace) -> tuple[Ints, Ints]:
     events, slots = trace.events, trace.slots
     own, inside = np.zeros(len(events), np.int64), np.zeros(len(slots), np.int64)
     takes_time = (events.kind == Kind.RANGE) & (events.end_ns > events.start_ns)
-    for rows in _chunks(events.slot, np.flatnonzero(takes_time)):
-        start, end = events.start_ns[rows], events.end_ns[rows]
-        time, owner = owned(events.slot[rows], start, end)
-        np.add.at(own, rows[owner], time[1] - time[0])
-        slot = events.slot[rows[owner]]
-        np.add.at(inside, slot, _within(slots, slot, time))
+    for rows in _chunks(events.slot, takes_time):
+        slot, start, end = events.slot[rows], events.start_ns[rows], events.end_ns[rows]
+        own[rows] = _self_times(slots, slot, start, end, inside)
     return own, inside
 
 
-def _chunks(slot: Column, rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Cut rows into parts of whole slots."""
-    of_row = slot[rows]
+def _self_times(slots: Slots, slot: Column, start: Ints, end: Ints, inside: Ints) -> Ints:
+    """Return the self times of whole slots' ranges; put the time in any range into ``inside``."""
+    own = nested_times(*moments(slot, start, end), end - start)
+    first = np.concatenate([[0], np.flatnonzero(slot[1:] != slot[:-1]) + 1])
+    if own is not None and _lie_in(slots, slot[first], first, start, end):
+        inside[slot[first]] = np.add.reduceat(own, first)
+        return own
+    own = np.zeros(len(start), np.int64)
+    time, owner = owned(slot, start, end)
+    np.add.at(own, owner, time[1] - time[0])
+    np.add.at(inside, slot[owner], _within(slots, slot[owner], time))
+    return own
+
+
+def _lie_in(slots: Slots, slot: Column, first: NDArray[np.intp], start: Ints, end: Ints) -> bool:
+    """Tell whether no range reaches beyond its slot; ``first`` is each slot's first range."""
+    opened, closed = np.minimum.reduceat(start, first), np.maximum.reduceat(end, first)
+    return bool(np.all((opened >= slots.start_ns[slot]) & (closed <= slots.end_ns[slot])))
+
+
+def _chunks(slot: Column, chosen: NDArray[np.bool_]) -> Iterator[slice | NDArray[np.intp]]:
+    """Cut the rows that are chosen into parts of whole slots."""
+    rows = None if chosen.all() else np.flatnonzero(chosen)
+    of_row = slot if rows is None else slot[rows]
     if np.any(of_row[1:] < of_row[:-1]):
-        rows = rows[np.argsort(of_row, kind="stable")]
-        of_row = slot[rows]
+        order = np.argsort(of_row, kind="stable")
+        rows, of_row = order if rows is None else rows[order], of_row[order]
     low = 0
-    while low < len(rows):
-        last = of_row[min(low + EVENTS_AT_ONCE, len(rows)) - 1]
+    while low < len(of_row):
+        last = of_row[min(low + EVENTS_AT_ONCE, len(of_row)) - 1]
         high = int(np.searchsorted(of_row, last, "right"))
-        yield rows[low:high]
+        yield slice(low, high) if rows is None else rows[low:high]
         low = high
 
 
@@ -73,7 +91,7 @@ def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]
 
     The pieces are begins and ends in nanoseconds, 2 x pieces. Those in no range are left out.
     """
-    opens, closes, by_opening = _places(*_keys(slot, start, end))
+    opens, closes, by_opening = _places(*moments(slot, start, end))
     count = len(start)
     time = np.empty(2 * count, np.int64)
     time[opens], time[closes] = start, end
@@ -86,19 +104,6 @@ def owned(slot: Column, start: Ints, end: Ints) -> tuple[Ints, NDArray[np.intp]]
         owner = _latest(closes[by_opening], by_opening, change)
     covered = np.flatnonzero(depth[:-1])
     return np.stack([time[covered], time[covered + 1]]), owner[covered]
-
-
-def _keys(slot: Column, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return numbers that order starts and ends by slot, then time."""
-    least = int(start.min())
-    low, high = start - least, end - least
-    bits = int(high.max()).bit_length()
-    place = (slot - slot[0]).astype(np.int64)
-    if bits + int(place[-1]).bit_length() > _MOST_BITS:  # ranks of times are in the same order
-        _, rank = np.unique(np.concatenate([start, end]), return_inverse=True)
-        low, high = rank[: len(start)].astype(np.int64), rank[len(start) :].astype(np.int64)
-        bits = len(rank).bit_length()
-    return (place << bits) | low, (place << bits) | high
 
 
 def _places(opening: Ints, closing: Ints) -> tuple[Ints, Ints, NDArray[np.intp]]:

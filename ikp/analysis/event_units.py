@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis.render import duration
+from ikp.analysis.written_time import written_time
 from ikp.core.abi import PayloadType
 from ikp.errors import UsageError
 
@@ -22,8 +23,6 @@ WINDOW: Final = "window"
 WINDOWS: Final = 16
 """Of the longest launch, where no width is given."""
 _MOST: Final = 10_000
-_FORM: Final = re.compile(r"window:(?P<count>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)")
-_NS: Final = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
 def by_events(by: str | None) -> bool:
@@ -56,11 +55,8 @@ def _iterations(trace: Trace) -> tuple[list[str], Ints]:
 
 
 def _windows(trace: Trace, by: str) -> tuple[list[str], Ints]:
-    slots, events, count = trace.slots, trace.events, len(trace.launches)
-    begin = np.full(count, np.iinfo(np.int64).max)
-    end = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(begin, slots.launch, slots.start_ns)
-    np.maximum.at(end, slots.launch, slots.end_ns)
+    slots, events = trace.slots, trace.events
+    begin, end = launch_bounds(trace)
     longest = int((end - begin)[end >= begin].max(initial=1))
     width = _width(by, longest)
     unit = (events.start_ns - begin[slots.launch[events.slot]]) // width
@@ -73,8 +69,8 @@ def _windows(trace: Trace, by: str) -> tuple[list[str], Ints]:
 def _width(by: str, longest: int) -> int:
     if by == WINDOW:
         return max(1, -(-longest // WINDOWS))
-    found = _FORM.fullmatch(by)
-    width = round(float(found["count"]) * _NS[found["unit"]]) if found else 0
+    written = written_time(by.partition(":")[2])
+    width = round(written.ns() or 0) if written else 0
     if width < 1:
         raise UsageError(f"no statistics by {by!r}: a window is 'window', or 'window:10us'.")
     return width

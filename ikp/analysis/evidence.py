@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from math import prod
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.core import abi
-from ikp.core.decoding.losses import tells_loss
 from ikp.terminal import printable
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _Ints = NDArray[np.int64]
 _One = TypeVar("_One")
-_LATEST: Final = (1 << 63) - 1
 
 
 _UNKNOWN_RESIDUAL = "residual unknown: no spare anchors"
@@ -86,8 +85,13 @@ class Evidence:
 
         Losses of all launches are told together, so that the notes of each are left out.
         """
-        notes = (note for note in self.notes if not tells_loss(note))
-        return [*_losses(self), *(f"{_name(self)}: {printable(note)}." for note in notes)]
+        found = _losses(self)
+        if self.notes:
+            from ikp.core.decoding.losses import tells_loss  # brings all that decodes
+
+            notes = (note for note in self.notes if not tells_loss(note))
+            found += (f"{_name(self)}: {printable(note)}." for note in notes)
+        return found
 
 
 def about(trace: Trace) -> tuple[str, ...]:
@@ -135,9 +139,7 @@ class _Warps:
         ran, needed = np.zeros(launches, np.int64), np.zeros(launches, np.int64)
         np.add.at(ran, slots.launch, slots.end_ns - slots.start_ns)
         np.maximum.at(needed, slots.launch, slots.attempted)
-        first, last = np.full(launches, _LATEST), np.full(launches, -_LATEST)
-        np.minimum.at(first, slots.launch, slots.start_ns)
-        np.maximum.at(last, slots.launch, slots.end_ns)
+        first, last = launch_bounds(trace)
         return cls(count, ran, np.where(count > 0, last - first, 0), needed)
 
     def take(self, launches: list[int]) -> _Warps:

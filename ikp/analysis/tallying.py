@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.analysis._count import Groups, count
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._sketch import new_sketch, sketches
 from ikp.analysis.evidence import Evidence
 from ikp.analysis.stats import RegionStats, Residence
@@ -80,16 +81,12 @@ def _by_row(
 
 def _durations(trace: Trace) -> dict[str, DDSketch]:
     """Return a sketch of how long the launches of each label took, from first to last warp."""
-    slots, size = trace.slots, len(trace.launches)
-    first = np.full(size, np.iinfo(np.int64).max)
-    last = np.full(size, np.iinfo(np.int64).min)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, slots.end_ns)
+    first, last = launch_bounds(trace)
     ran = np.flatnonzero(last >= first)
     labels = list(dict.fromkeys(one.label for one in trace.launches))
     number = {label: i for i, label in enumerate(labels)}
     group: NDArray[np.int64] = np.array([number[one.label] for one in trace.launches], np.int64)
-    found = sketches(group[ran], (last - first)[ran]) if size else {}
+    found = sketches(group[ran], (last - first)[ran])
     return {label: found.get(i) or new_sketch() for i, label in enumerate(labels)}
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import click
+
+from ikp.analysis.written_time import WrittenTime, written_time
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Window = tuple[float | None, float | None]
 """Begin and end in nanoseconds, None for no bound."""
-
-_UNITS: Final = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
-_TIME: Final = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>ns|us|ms|s)?")
 
 
 def window_option(help_text: str) -> Callable[[Command], Command]:
@@ -29,21 +27,21 @@ def _window(ctx: click.Context, param: click.Parameter, text: str | None) -> Win
     if text is None:
         return None
     ends = text.split(":")
-    found = [_TIME.fullmatch(one.strip()) for one in ends]
+    found = [written_time(one) for one in ends]
     given = [one for one in ends if one.strip()]
     if len(ends) != 2 or not given or len(given) > sum(map(bool, found)):
         raise click.BadParameter(
             f"{text!r} is no window: give two times, such as 10us:250us.", ctx, param
         )
-    unit = found[1]["unit"] if found[1] else None
-    begin, end = (_ns(one, one["unit"] or unit) if one else None for one in found)
+    unit = found[1].unit if found[1] else None
+    begin, end = (_ns(one, unit) if one else None for one in found)
     if begin is not None and end is not None and begin > end:
         raise click.BadParameter(f"{text!r} ends before it begins.", ctx, param)
     return begin, end
 
 
-def _ns(time: re.Match[str], unit: str | None) -> float:
-    number = float(time["number"])
-    if unit is None and number:
-        raise click.BadParameter(f"{time[0]!r} has no unit: say ns, us, ms or s.")
-    return number * _UNITS[unit or "ns"]
+def _ns(time: WrittenTime, usual: str | None) -> float:
+    found = time.ns(usual)
+    if found is None:
+        raise click.BadParameter(f"{time.text!r} has no unit: say ns, us, ms or s.")
+    return found

@@ -1,30 +1,23 @@
-"""Files that appear whole or not at all, and what exporters that write them share."""
+"""What exporters that write one file share."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from os import PathLike, fspath
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.flows import is_flow
 from ikp.errors import ExportError
-from ikp.paths import checked_target
+from ikp.paths import replacing
 from ikp.plugins import INTERFACE
 
 if TYPE_CHECKING:
     from ikp.core.trace import Column, Trace
-
-DRAFT: Final = ".ikp-draft"
-"""What drafts' names end in. One is locked while its writer lives."""
 
 
 class FileExporter(ABC):
@@ -114,90 +107,6 @@ def _outside(values: Column, low: int, high: int | None) -> bool:
     if not len(values):
         return False
     return int(values.min()) < low or (high is not None and int(values.max()) >= high)
-
-
-@contextlib.contextmanager
-def replacing(path: str | PathLike[str], *, force: bool) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the place of ``path`` when the block ends well.
-
-    If the block raises, ``path`` is as it was. So it is after a crash or a power cut, or else it is
-    the new file. Without ``force``, of several processes that write to one path, one succeeds.
-
-    Raises:
-        ExportError: ``path`` exists and ``force`` is false, or it can't be written.
-    """
-    target = checked_target(path, force)
-    try:
-        _sweep(target.parent)
-        # Beside the target: only within one file system can a file be put in place in one go.
-        draft, file = _open_draft(target.parent)
-        try:
-            with file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-                _place(draft, target, force)
-        finally:
-            draft.unlink(missing_ok=True)
-        _sync_folder(target.parent)
-    except FileExistsError as error:
-        raise ExportError(
-            f"{target} appeared while it was being written, and was left as it is: name another "
-            "file, or pass force=True (on the command line: --force)."
-        ) from error
-    except OSError as error:
-        raise ExportError(
-            f"{target} can't be written: {error.strerror or error}. "
-            "Choose another path, or make room and check the folder's permissions."
-        ) from error
-
-
-def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
-    """Return a new file, locked, so that others can tell that its writer lives."""
-    while True:
-        draft = folder / f".{secrets.token_hex(8)}{DRAFT}"
-        file = draft.open("xb")
-        with contextlib.suppress(OSError):  # not every file system has locks: then nobody sweeps
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if draft.exists():  # else it was swept before it was locked
-            return draft, file
-        file.close()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the drafts of writers that were killed."""
-    for draft in folder.glob(f".*{DRAFT}"):
-        with contextlib.suppress(OSError):
-            handle = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                draft.unlink()
-            finally:
-                os.close(handle)
-
-
-def _place(draft: Path, target: Path, force: bool) -> None:
-    """Give a finished draft its name, in one step that fails if, without force, there is one."""
-    if force:
-        draft.replace(target)
-        return
-    try:
-        target.hardlink_to(draft)
-    except FileExistsError:
-        raise
-    except OSError:  # no links here: reserve the name, then take the place
-        target.open("xb").close()
-        draft.replace(target)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the new name outlast a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # not every file system can
-            os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -32,8 +32,9 @@ from ikp.core.args import ArgColumn, Args
 from ikp.core.table import COLUMNS, TOTAL_COLUMNS, trace_table
 from ikp.core.trace import Events, Trace, make_columns, no_totals
 from ikp.errors import ExportError
-from ikp.exporters.files import DRAFT, check
+from ikp.exporters.files import check
 from ikp.exporters.parquet_file import arrow_array
+from ikp.paths import DRAFT
 
 if TYPE_CHECKING:
     import pyarrow

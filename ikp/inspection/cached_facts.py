@@ -29,7 +29,7 @@ def cached_facts(image: Image) -> list[CodeFacts]:
 
 
 def _path(image: Image) -> Path:
-    said = f"{__version__}\0{image.ptx}".encode()
+    said = f"{__version__}\0{image.shared}\0{image.ptx}".encode()
     name = hashlib.sha256(image.cubin + said).hexdigest()[:16]
     return triton_cache() / f"ikp-facts-{name}.json"
 

@@ -32,7 +32,7 @@ _PATIENCE: Final = 5.0
 def facts_of_trace(trace: Trace) -> dict[str, str]:
     """Return what to keep in a trace's provenance of the machine code of its launches.
 
-    Nothing where there is no machine code, no disassembler, or a file that is not understood.
+    Nothing where there is no machine code; where it could not be read, why.
     """
     until = time.monotonic() + _PATIENCE
     found: dict[str, str] = {}
@@ -76,7 +76,10 @@ def _of_label(
 ) -> CodeFacts | None:
     kept = trace.provenance.get(f"{KEPT}{label}")
     some = _with_names(loaded, names) if kept is None else _at(kept)
-    found = list(_facts(some, until))
+    refused: list[IkpError] = []
+    found = list(_facts(some, until, refused))
+    if refused and not found:
+        raise refused[0]
     exact = [each for each in found if {*each.ranges} == names]
     fitting = exact or [each for each in found if names <= {*each.ranges}]
     return _agreed(fitting) if fitting else None
@@ -97,14 +100,15 @@ def _with_names(loaded: list[Image], names: set[str]) -> Iterator[Image]:
             continue
 
 
-def _facts(some: Iterable[Image], until: float) -> Iterator[CodeFacts]:
+def _facts(some: Iterable[Image], until: float, refused: list[IkpError]) -> Iterator[CodeFacts]:
+    """Yield what is known of some images; put into ``refused`` why nothing is of others."""
     for image in some:
         if time.monotonic() > until:  # what a few say is not what all of them do
             raise TimeoutError(f"inspecting its kernels took over {_PATIENCE:.0f} s")
         try:
             yield from cached_facts(image)
-        except IkpError:
-            continue  # no disassembler, or a file that is not understood
+        except IkpError as error:  # no disassembler, or a file that is not understood
+            refused.append(error)
 
 
 def _agreed(some: list[CodeFacts]) -> CodeFacts:

@@ -57,7 +57,7 @@ def code_facts(image: Image) -> dict[str, CodeFacts]:
     for code in parse(disassemble(image.cubin)):
         summary = _Summary(Flow(code), marks)
         if code.name in kernels and summary.records:
-            found[code.name] = summary.facts(kernels[code.name].registers)
+            found[code.name] = summary.facts(kernels[code.name].registers, image.shared)
     return found
 
 
@@ -82,7 +82,7 @@ class _Summary:
                 found[self.marks.name(record.tag)].append(record)
         return dict(found)
 
-    def facts(self, registers: int) -> CodeFacts:
+    def facts(self, registers: int, shared: int | None) -> CodeFacts:
         """Return what is known of it."""
         ranges = {name: self._range(records) for name, records in self.records.items()}
         products = {
@@ -94,7 +94,7 @@ class _Summary:
             if ranges[self._names[self._innermost[at]]].flop is not None
         }
         return CodeFacts(
-            self.code.target, registers, None, bool(products) and products == told, ranges
+            self.code.target, registers, shared, bool(products) and products == told, ranges
         )
 
     def _range(self, records: list[Record]) -> RangeFacts:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ikp.analysis import _nested as nested
 from ikp.analysis import _self_time as self_time
 from ikp.analysis._self_time import self_times
 from ikp.core.abi import Kind
@@ -44,9 +45,9 @@ def check(made: Trace) -> None:
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 2)), max_size=9)
 
 
-@given(st.lists(SPANS, min_size=1, max_size=4), st.sampled_from([1, 3, 1 << 16]))
+@given(st.lists(SPANS, min_size=1, max_size=4), st.sampled_from([1, 3, 1 << 16]), st.integers(0, 3))
 def test_ranges_that_nest_overlap_and_tie(
-    warps: list[list[tuple[int, int, int]]], most: int
+    warps: list[list[tuple[int, int, int]]], most: int, levels: int
 ) -> None:
     drawn = [
         (slot, region, start, start + length)
@@ -57,12 +58,29 @@ def test_ranges_that_nest_overlap_and_tie(
     made = replace(made, events=replace(made.events, kind=np.full(len(drawn), Kind.RANGE, "u1")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(self_time, "EVENTS_AT_ONCE", most)
+        patch.setattr(nested, "MOST_LEVELS", levels)
         check(made)
 
 
 @given(traces_with_args())
 def test_traces_as_kernels_record_them(made: Trace) -> None:
     check(made)
+
+
+@pytest.mark.parametrize(
+    ("spans", "own"),
+    [
+        ([(0, 4), (5, 9), (0, 9), (0, 9), (0, 12)], [4, 4, 1, 0, 3]),
+        ([(0, 5), (3, 9)], None),  # overlap
+        ([(0, 2), (1, 9), (0, 9), (2, 12)], None),  # one that holds others overlaps
+        ([(5, 9), (0, 4)], None),  # in another order
+        ([(0, 1 + depth) for depth in range(nested.MOST_LEVELS + 1)], None),
+    ],
+)
+def test_ranges_that_nest_take_no_sort(spans: list[tuple[int, int]], own: list[int] | None) -> None:
+    opens, closes = np.array(spans).T
+    found = nested.nested_times(opens, closes, closes - opens)
+    assert (None if found is None else found.tolist()) == own
 
 
 def test_self_times_and_the_time_in_no_range_add_up() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import ExportError
-from ikp.exporters.files import DRAFT, replacing
+from ikp.paths import DRAFT, replacing
 from tests.exporters.perfetto.examples import assert_same, warp
 
 TRACE = warp((0, 1))
@@ -30,7 +30,7 @@ SUFFIXES = (
 WRITER = """
 import sys
 from ikp.errors import ExportError
-from ikp.exporters.files import replacing
+from ikp.paths import replacing
 path, text, force = sys.argv[1], sys.argv[2], sys.argv[3] == "force"
 try:
     with replacing(path, force=force) as file:

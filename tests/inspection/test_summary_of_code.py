@@ -9,6 +9,7 @@ import pytest
 
 from ikp import registry
 from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts, read_facts
+from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.flops import flop
 from ikp.inspection.summary_of_code import code_facts
@@ -156,12 +157,19 @@ def test_tritons_code_is_found_beside_what_it_loaded(
     kept = image(code("gluon gemm"))
     (tmp_path / "gemm.cubin").write_bytes(kept.cubin)
     (tmp_path / "gemm.ptx").write_text(kept.ptx)
+    (tmp_path / "gemm.json").write_text('{"shared": 4096}')
     (tmp_path / "plain.cubin").write_bytes(b"")
     (tmp_path / "plain.ptx").write_text(".target sm_90a")
     files = {tmp_path / f"{name}.ptx" for name in ("gemm", "plain", "gone")}
     monkeypatch.setattr(hooks, "_loaded", files)
     (found,) = TritonBackend.loaded_images()
-    assert (found.cubin, found.ptx) == (kept.cubin, kept.ptx)
+    assert (found.cubin, found.ptx, found.shared) == (kept.cubin, kept.ptx, 4096)
+    (said,) = code_facts(found).values()
+    assert said == replace(facts("gluon gemm"), shared=4096)
+    for text in ("[", "[]", "{}", '{"shared": null}'):
+        (tmp_path / "gemm.json").write_text(text)
+        (found,) = TritonBackend.loaded_images()
+        assert found.shared is None
 
 
 def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
@@ -174,6 +182,24 @@ def test_a_session_on_a_gpu_keeps_facts_and_one_on_a_cpu_asks_nobody(
     assert _with_code_facts(trace).provenance == {"ranges of mine": "said"}
     host = tuple(replace(one, clock=replace(one.clock, kind="host")) for one in trace.launches)
     assert _with_code_facts(replace(trace, launches=host)).provenance == {}
+
+
+@pytest.mark.usefixtures("_loaded")
+def test_without_a_disassembler_a_trace_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: object) -> None:
+        raise InspectError("nvdisasm was not found. Install it.")
+
+    monkeypatch.setattr(it, "cached_facts", missing)
+    trace = recorded("load", "dot")
+    said = it.facts_of_trace(trace)
+    assert said == {"no ranges of mine": "InspectError: nvdisasm was not found. Install it."}
+    (told,) = (
+        one.because
+        for one in replace(trace, provenance=said).explain().unknown
+        if "machine code failed" in one.because
+    )
+    assert told.endswith("failed: InspectError: nvdisasm was not found. Install it.")
+    assert it.facts_of_trace(recorded("load", "other")) == {}
 
 
 @pytest.mark.usefixtures("_loaded")

@@ -21,8 +21,8 @@ import ikp
 from ikp.cli.main import cli
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, UsageError
-from ikp.exporters.files import DRAFT
 from ikp.exporters.parquet_dataset import folder_name, schema, write_partition
+from ikp.paths import DRAFT
 from tests.analysis.example import launch, trace
 from tests.exporters.test_tables import rows
 from tests.many.recorded import RANKS, dies_at_rank_2, of_rank, save_ranks

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from ikp import plugins, registry
 from ikp.cli._plugins import check, registered
 from ikp.errors import PluginError
 from ikp.plugins import BACKENDS, EXPORTERS, INTERFACE
+from tests.repo.tree import ROOT
 
 GOOD = f"""
 class Exporter:
@@ -94,6 +97,9 @@ def test_one_that_shadows_a_built_in_is_an_error_that_names_both(install: Instal
 def test_a_shadowed_exporter_leaves_the_others(install: Install) -> None:
     install("shadow_exporter", GOOD, EXPORTERS, perfetto="Exporter", good="Exporter")
     assert registry.exporter_for_path("x.good").suffixes == (".good",)
+    assert type(registry.exporter_for_path("x.pftrace")).__name__ == "PerfettoExporter"
+    with pytest.raises(PluginError, match="two plugins named 'perfetto'"):
+        plugins.load(EXPORTERS, "perfetto")
 
 
 @pytest.mark.parametrize(
@@ -132,3 +138,18 @@ def test_a_suffix_of_ikps_own_is_known_without_asking_anybody(install: Install) 
 def test_the_suffixes_known_beforehand_are_those_of_the_exporters(name: str) -> None:
     pytest.importorskip("pyarrow")
     assert plugins.load(EXPORTERS, name).suffixes == registry.SUFFIXES[name]
+
+
+def test_ikps_own_exporters_lie_where_their_entry_points_say() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"][EXPORTERS] == registry.HOMES
+    assert registry.HOMES.keys() == registry.SUFFIXES.keys()
+
+
+def test_a_suffix_of_ikps_own_asks_nobody_what_is_installed() -> None:
+    script = (
+        "import sys; from ikp.registry import exporter_for_path; exporter_for_path('x.pftrace'); "
+        "print({'stevedore', 'importlib.metadata', 'tempfile'} & set(sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "set()"

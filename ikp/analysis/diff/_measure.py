@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.diff._sample import (
     KERNEL,
@@ -54,8 +55,8 @@ def _of_trace(trace: Trace, run: int, *, cycles: bool) -> Iterator[Sample]:
     warps = np.bincount(slots.launch, minlength=len(launches))
     own, inside = self_times(trace)
     per_ns = np.array([1 / one.clock.ns_per_tick if cycles else 1.0 for one in launches])
-    first, last = _bounds(trace)
-    figures = _whole(trace, inside, last - first, per_ns, warps)
+    first, last = launch_bounds(trace)
+    figures = _whole(trace, inside, np.where(warps > 0, last - first, 0), per_ns, warps)
     figures |= _of_events(trace, own, per_ns, warps, cycles=cycles)
     figures |= _of_totals(trace, warps, cycles=cycles)
     groups: dict[tuple[str, Any], list[int]] = {}
@@ -80,18 +81,6 @@ def _in_these(figures: _Figures, members: list[int]) -> _Figures:
     found = {at: values[members] for at, values in figures.items()}
     never = {key for (key, name), values in found.items() if name == "count" and not values.any()}
     return {at: values for at, values in found.items() if at[0] not in never}
-
-
-def _bounds(trace: Trace) -> tuple[Ints, Ints]:
-    """Return when the first warp of each launch began, and when the last one ended."""
-    count, slots = len(trace.launches), trace.slots
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, slots.end_ns)
-    nothing = first > last
-    first[nothing] = last[nothing] = 0
-    return first, last
 
 
 def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) -> _Figures:

@@ -29,6 +29,7 @@ _COLUMNS: Final = (
     Column("verdict", name=True),
 )
 _INDENT: Final = "  "
+_CANT_TELL: Final = "can't tell"
 _STYLES: Final = {"longer": "red", "shorter": "green"}
 _MOST_PARTS: Final = 3
 
@@ -97,7 +98,8 @@ def heading(kernel: KernelChange, name: Callable[[str], str] = printable) -> str
     count = " and ".join(f"{each:,}" for each in kernel.launches)
     out = sum(kernel.left_out)
     left = f"; {out:,} far out left out" if out else ""
-    return f"{label}: {count} launches, {DESIGNS[kernel.design]}{left}"
+    how = f", {DESIGNS[kernel.design]}" if min(kernel.launches) > 1 else ""
+    return f"{label}: {count} launches{how}{left}"
 
 
 def summary(kernel: KernelChange, show: Callable[[float], str]) -> str:
@@ -142,7 +144,9 @@ def _cells(
         return [*cells, "", "", "", ""]
     times = _two(show(row.time.before), show(row.time.after))
     span = _span(row.time)
-    return [*cells, times, relative(row.time), span, verdict(row.time, kernel.residence.before)]
+    said = row.time.why and row.time.why == kernel.duration.why  # above, in the kernel's line
+    word = _CANT_TELL if said else verdict(row.time, kernel.residence.before)
+    return [*cells, times, relative(row.time), span, word]
 
 
 def _counts(row: Row) -> str:
@@ -203,10 +207,10 @@ def verdict(change: Change, whole: float | None = None) -> str:
     if change.verdict != "unknown":
         return change.verdict
     if change.why:
-        return f"can't tell: {change.why}"
+        return f"{_CANT_TELL}: {change.why}"
     worst = max(abs(change.low or 0), abs(change.high or 0))
     share = f": less than {100 * worst / whole:.2g} % of a warp" if whole else ""
-    return f"can't tell{share}"
+    return f"{_CANT_TELL}{share}"
 
 
 def told(limit: Limit, show: Callable[[float], str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.core.abi import Kind
 from ikp.errors import UsageError
 from ikp.patterns import Names, choose
@@ -75,12 +76,5 @@ def _counts(trace: Trace) -> Ints:
 
 def _durations(trace: Trace) -> Ints:
     """Return how long each launch took; -1 where no warp recorded."""
-    slots, count = trace.slots, len(trace.launches)
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, np.maximum(slots.end_ns, slots.start_ns))
-    found = np.full(count, -1, np.int64)
-    there = np.bincount(slots.launch, minlength=count) > 0
-    found[there] = last[there] - first[there]
-    return found
+    first, last = launch_bounds(trace)
+    return np.where(last >= first, last - first, -1)

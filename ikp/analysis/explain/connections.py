@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.explain.prepared import Bools, Ints, Prepared
+from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
 from ikp.core.flows import arrows
 
 Rows = NDArray[np.intp]
@@ -83,14 +83,11 @@ class Connection:
         return float(self.late.sum()) / whole if whole else 0.0
 
 
+@once
 def connect_wait(launch: Prepared, region: int) -> Connection | None:
     """Return what the waits of a region were for; None where nothing tells."""
-    if region not in launch.joined:
-        waits = launch.of_region([region])
-        found = _by_arrows(launch, region, waits) or _by_payloads(launch, region, waits)
-        launch.joined[region] = found
-    known: Connection | None = launch.joined[region]
-    return known
+    waits = launch.of_region([region])
+    return _by_arrows(launch, region, waits) or _by_payloads(launch, region, waits)
 
 
 def _by_arrows(launch: Prepared, region: int, waits: Rows) -> Connection | None:

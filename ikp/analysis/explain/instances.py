@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.explain.prepared import Ints, Prepared
+from ikp.analysis.explain.prepared import Ints, Prepared, once
 
 Rows = NDArray[np.intp]
 
@@ -39,6 +39,7 @@ class Meetings:
     mean: NDArray[np.float64]  # when they came on average
 
 
+@once
 def meetings(launch: Prepared, region: int) -> Meetings | None:
     """Return a region's meetings; None where it is no barrier among the warps that record it."""
     rows = launch.of_region([region])

@@ -2,7 +2,7 @@
 
 Level by level, from the outermost: a range at depth d stands in the last range at depth d - 1 that
 opened before it on its warp. Where ranges overlap without nesting, one that is not inside of it
-stands in none.
+stands in none. Where all nest, that is the next one at depth d - 1 to end, and nothing is sorted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._nested import moments, nested_depths
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.verdict import Branch
 
 _MOST: int = 12
 _DEEPEST: int = 24
 """Levels that are told apart; what lies deeper counts for the last of them."""
+_FEW: int = 1 << 12
+"""So many numbers are counted even where few of them occur."""
 
 
 def tree(launch: Prepared) -> Iterator[Branch]:
@@ -41,34 +44,56 @@ def tree(launch: Prepared) -> Iterator[Branch]:
 
 def _paths(launch: Prepared) -> tuple[Ints, list[int], list[int]]:
     """Return the path of each range as a number, and of each path its parent (-1) and region."""
-    if _is_flat(launch):
-        order = np.arange(len(launch.slot))
-        depth = np.zeros(len(order), np.int64)
-    else:
-        order = _opening_order(launch)
+    depth = _nested(launch)
+    order, holder_is = np.arange(len(launch.slot)), _NEXT
+    if depth is None:
+        order, holder_is = _opening_order(launch), _BEFORE
         depth = _depths(launch, order)
     regions = len(launch.names)
-    path = np.full(len(order), -1, np.int64)  # in opening order
+    path = np.full(len(depth), -1, np.int64)  # in that order
     parents: list[int] = []
     of_path: list[int] = []
-    slot, closes = launch.slot[order], launch.closes[order]
+    slot, closes, region = launch.slot[order], launch.closes[order], launch.region[order]
     for level in range(int(depth.max()) + 1):
         mine = np.flatnonzero(depth == level)
         above = np.full(len(mine), -1, np.int64)
         if level:
-            holders = np.flatnonzero(depth == level - 1)
-            at = np.searchsorted(holders, mine) - 1
-            holder = holders[np.maximum(at, 0)]
+            holds = depth == level - 1
+            at = np.cumsum(holds)[mine] + holder_is
+            holder = np.flatnonzero(holds)[np.maximum(at, 0)]
             inside = (at >= 0) & (slot[holder] == slot[mine]) & (closes[mine] <= closes[holder])
             above = np.where(inside, path[holder], -1)
-        key = (above + 1) * regions + launch.region[order[mine]]
-        kinds, number = np.unique(key, return_inverse=True)
+        kinds, number = _numbered((above + 1) * regions + region[mine])
         path[mine] = len(parents) + number
         parents += (kinds // regions - 1).tolist()
         of_path += (kinds % regions).tolist()
-    found = np.empty(len(order), np.int64)
+    found = np.empty(len(depth), np.int64)
     found[order] = path
     return found, parents, of_path
+
+
+_NEXT, _BEFORE = 0, -1
+"""Where a range's holder stands among those of its depth: behind it, in the order of ends; or else
+before it, in the order of starts."""
+
+
+def _numbered(key: Ints) -> tuple[Ints, Ints]:
+    """Return which numbers occur, ascending, and the place of each of ``key`` among them."""
+    if int(key.max()) > len(key) + _FEW:
+        kinds, number = np.unique(key, return_inverse=True)
+        return kinds, number
+    there = np.bincount(key) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[key]
+
+
+def _nested(launch: Prepared) -> Ints | None:
+    """Return the depths of ranges, as they stand; None if some overlap, or take no time."""
+    if _is_flat(launch):
+        return np.zeros(len(launch.slot), np.int64)
+    if np.any(launch.slot[1:] < launch.slot[:-1]) or not launch.took.all():
+        return None
+    depth = nested_depths(*moments(launch.slot, launch.opens, launch.closes))
+    return None if depth is None else np.minimum(depth, _DEEPEST)
 
 
 def _is_flat(launch: Prepared) -> bool:

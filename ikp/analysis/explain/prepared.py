@@ -5,15 +5,16 @@ All times count from the launch's first start, in nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+_More = ParamSpec("_More")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Prepared:
     inside: Ints  # of each warp: the time in any range
     label_starts: Ints  # Unix time of the first start of each launch of this label, in order
     label_ends: Ints
-    joined: dict[int, Any] = field(default_factory=dict)  # connections that were made, by region
+    kept: dict[Any, Any] = field(default_factory=dict)  # what functions of a launch returned
 
     @property
     def launch(self) -> Launch:
@@ -85,6 +88,12 @@ class Prepared:
     def facts(self) -> CodeFacts | None:
         """What the trace says of the machine code."""
         return read_facts(self.trace.provenance, self.launch.label)
+
+    @cached_property
+    def unrecorded(self) -> list[str]:
+        """The ranges in the machine code that no warp recorded here."""
+        recorded = {name for name, count in zip(self.names, self.counts, strict=True) if count}
+        return [name for name in self.facts.ranges if name not in recorded] if self.facts else []
 
     @cached_property
     def known(self) -> list[Known]:
@@ -203,8 +212,10 @@ class Prepared:
         """Return one of some ranges to look at: longer than nine in ten, but no outlier."""
         if not len(ranges):
             return None
-        order = np.argsort(self.took[ranges], kind="stable")
-        return int(ranges[order[9 * (len(order) - 1) // 10]])
+        took, rank = self.took[ranges], 9 * (len(ranges) - 1) // 10
+        value = np.partition(took, rank)[rank]
+        same = np.flatnonzero(took == value)
+        return int(ranges[same[rank - np.count_nonzero(took < value)]])
 
     def window(self, ranges: NDArray[np.intp]) -> tuple[int, int] | None:
         """Return a window of time around the example of some ranges, with what is around it."""
@@ -220,13 +231,31 @@ class Prepared:
         one = self.example(ranges)
         if one is None:
             return ()
-        order = ranges[np.argsort(-self.took[ranges], kind="stable")[: 8 * most]]
+        long, count = self.took[ranges], min(8 * most, len(ranges))
+        longest = ranges[long >= -np.partition(-long, count - 1)[count - 1]]
+        order = longest[np.argsort(-self.took[longest], kind="stable")[:count]]
         slots = dict.fromkeys([int(self.slot[one]), *self.slot[order].tolist()])
         return tuple(self.warp(slot) for slot in list(slots)[:most])
 
     def warp(self, slot: int) -> tuple[int, int]:
         """Return the block and the warp of a slot."""
         return int(self.trace.slots.block[slot]), int(self.trace.slots.warp[slot])
+
+
+def once(
+    function: Callable[Concatenate[Prepared, _More], _Result],
+) -> Callable[Concatenate[Prepared, _More], _Result]:
+    """Let a function of a launch work once, however many findings ask it the same."""
+
+    @wraps(function)
+    def kept(launch: Prepared, /, *more: _More.args, **named: _More.kwargs) -> _Result:
+        key = function, *more, *named.items()
+        if key not in launch.kept:
+            launch.kept[key] = function(launch, *more, **named)
+        found: _Result = launch.kept[key]
+        return found
+
+    return kept
 
 
 def prepare(trace: Trace, index: int) -> Prepared:
@@ -239,7 +268,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
     every = len(rows) == len(events)
 
     def of_ranges(column: NDArray[np.int64]) -> Ints:
-        return (column if every else column[rows]).astype(np.int64)
+        return (column if every else column[rows]).astype(np.int64, copy=False)
 
     start = slots.start_ns - begin
     starts, ends = _of_label(trace, trace.launches[index].label)
@@ -264,11 +293,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
 
 def _of_label(trace: Trace, label: str) -> tuple[Ints, Ints]:
     """Return when the launches of a label began and ended, in the order of their starts."""
-    count, slots = len(trace.launches), trace.slots
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, np.maximum(slots.start_ns, slots.end_ns))
+    first, last = launch_bounds(trace)
     mine = np.array([one.label == label for one in trace.launches], bool) & (last >= first)
     order = np.argsort(first[mine], kind="stable")
     return first[mine][order], last[mine][order]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.coverage import Coverage
-from ikp.analysis.explain.prepared import Bools, Ints, Prepared
+from ikp.analysis.explain.prepared import Bools, Ints, Prepared, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Products:
         return self.covered.total() / max(held.total(), 1)
 
 
+@once
 def products(launch: Prepared) -> Products | None:
     """Return when products were under way; None where no range is known to make any."""
     issues = launch.of_region(launch.regions([Activity.MMA]))

@@ -15,6 +15,8 @@ _FINDINGS: Final = 5
 _UNKNOWN: Final = 3
 _LEAST: Final = 0.005
 """Shares below this are not shown."""
+_MOSTLY: Final = 0.3
+"""Share of the warps' time from which on a region is named though nothing was found in it."""
 
 
 def as_text(verdict: Verdict, wide: int = _WIDE) -> str:
@@ -87,6 +89,17 @@ def _findings(verdict: Verdict) -> Iterator[str]:
         yield f"   and {more} more, with less at stake"
     if not verdict.findings and verdict.launch is not None:
         yield "No cause was found that a change could win 3 % by, as far as is known."
+        yield from _most(verdict)
+
+
+def _most(verdict: Verdict) -> Iterator[str]:
+    """Yield where the time is, where no finding says it: in the region with most of its own."""
+    first = max(verdict.regions, key=lambda one: one.self_share, default=None)
+    if first is not None and first.self_share >= _MOSTLY:
+        yield (
+            f"   {100 * first.self_share:.0f} % of the warps' time is in {shortened(first.name)} "
+            f"({first.activity})"
+        )
 
 
 def _where(one: Finding) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
-from ikp.analysis.explain.prepared import Bools, Floats, Prepared
+from ikp.analysis.explain.prepared import Bools, Floats, Prepared, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class GroupShares:
         return float(others.max(initial=0.0))
 
 
+@once
 def group_shares(launch: Prepared) -> GroupShares:
     """Return the shares of a launch's groups."""
     groups, regions = len(launch.groups), len(launch.names)

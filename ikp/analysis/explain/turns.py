@@ -30,7 +30,7 @@ def phases(launch: Prepared) -> Phases | None:
     np.minimum.at(first, block, launch.opens[rows])
     np.maximum.at(last, block, launch.closes[rows])
     there = last >= 0
-    warps = len(np.unique(launch.slot[rows]))
+    warps = _warps(launch, region)
     return Phases(
         iteration=launch.names[region],
         iterations=len(rows) / max(warps, 1),
@@ -55,4 +55,4 @@ def _repeating(launch: Prepared) -> int | None:
 
 
 def _warps(launch: Prepared, region: int) -> int:
-    return len(np.unique(launch.slot[launch.of_region([region])]))
+    return int(np.count_nonzero(np.bincount(launch.slot[launch.of_region([region])])))

@@ -111,14 +111,17 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "Run it under `ikp run --level machine --detail waits`, or put ranges into the kernel.",
         )
         return
-    empty = len(launch.start) - len(np.unique(launch.slot))
+    marked = np.bincount(launch.slot, minlength=len(launch.start)) > 0
+    empty = len(marked) - np.count_nonzero(marked)
     if empty:
         yield Unknown(
             f"what {empty:,} of {len(launch.start):,} warps did",
             "they recorded no range: whoever waits for them, waits for somebody unknown.",
-            "Where roles have warps of their own, let those record, and mark what they do.",
+            _who_is_missing(launch)
+            or "Where roles have warps of their own, let those record, and mark what they do.",
         )
-    dark = 1 - int(launch.inside.sum()) / max(launch.warp_time, 1)
+    life = int((launch.end - launch.start)[marked].sum())  # of the others it is said above
+    dark = 1 - int(launch.inside[marked].sum()) / max(life, 1)
     if dark >= _DARK and not launch.launch.dropped:
         yield Unknown(
             f"what warps do in {100 * dark:.0f} % of their time",
@@ -163,11 +166,20 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
         )
 
 
+def _who_is_missing(launch: Prepared) -> str:
+    """Return what to do about the ranges of the code that no warp recorded; empty without any."""
+    names = launch.unrecorded
+    if not names:
+        return ""
+    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"The kernel's code has ranges that no warp recorded, {told}: record the warps of these."
+
+
 def _why_no_facts(launch: Prepared) -> str:
     said = launch.trace.provenance
     failed = said.get(f"{NO_FACTS}{launch.launch.label}") or said.get(f"{NO_FACTS}all")
     return (
-        f"reading the machine code failed: {failed}."
+        f"reading the machine code failed: {failed.removesuffix('.')}."
         if failed
         else ("the trace has nothing of the machine code.")
     )

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.analysis._launch_bounds import launch_bounds
+
 if TYPE_CHECKING:
     from ikp.analysis.stats import Stats
     from ikp.core.trace import Trace
@@ -34,11 +36,7 @@ def regions_by_time(table: Stats, label: str) -> list[str]:
 
 def median_launch(trace: Trace, label: str) -> tuple[int, Floats]:
     """Return the launch of median duration, and how long each one took that has warps."""
-    slots, count = trace.slots, len(trace.launches)
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, -1)
-    np.minimum.at(first, slots.launch, slots.start_ns)
-    np.maximum.at(last, slots.launch, slots.end_ns)
+    first, last = launch_bounds(trace)
     mine = np.flatnonzero([one.label == label for one in trace.launches] & (last >= first))
     took = (last - first)[mine].astype(np.float64)
     return int(mine[np.argsort(took, kind="stable")[(len(took) - 1) // 2]]), took

@@ -10,7 +10,6 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ikp.analysis import render
@@ -21,7 +20,7 @@ from ikp.analysis.stats import stats
 from ikp.analysis.summary import summary
 from ikp.core.stacks import stacks
 from ikp.errors import ExportError
-from ikp.paths import checked_target
+from ikp.paths import checked_target, replacing
 from ikp.terminal import shortened
 
 if TYPE_CHECKING:
@@ -66,7 +65,8 @@ class Report:
                 f"a report is no {suffix or 'file without a suffix'}: name a .html file, or one "
                 f"of {', '.join(_PICTURES)} for pictures."
             )
-        _write(target, content, force=force)
+        with replacing(path, force=force) as file:
+            file.write(content)
 
     def _repr_html_(self) -> str:
         page = escape(self.html, quote=True)
@@ -74,21 +74,6 @@ class Report:
 
     def __repr__(self) -> str:
         return f"<ikp.Report of {len(self.html):,} characters; see .save(path)>"
-
-
-def _write(target: Path, content: bytes, *, force: bool) -> None:
-    """Write a file that appears whole."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.ikp-draft")
-    try:
-        draft.write_bytes(content)
-        if force:
-            draft.replace(target)
-        else:
-            target.hardlink_to(draft)
-    except OSError as error:
-        raise ExportError(f"{target} can't be written: {error.strerror or error}.") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def report(trace: Trace, before: Trace | None = None) -> Report:

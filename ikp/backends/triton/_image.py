@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,4 +50,13 @@ def image(kernel: Any) -> Image | None:
 def at(path: Path) -> Image:
     """Return the machine code in a file of Triton's cache, whose PTX lies beside it."""
     ptx = path.with_suffix(".ptx").read_text(encoding="utf-8", errors="replace")
-    return Image(path.read_bytes(), ptx, str(path))
+    return Image(path.read_bytes(), ptx, str(path), shared=_shared(path.with_suffix(".json")))
+
+
+def _shared(path: Path) -> int | None:
+    """Return the shared memory of a block, from what Triton keeps beside the code."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["shared"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, int) else None

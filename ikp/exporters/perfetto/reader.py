@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
-from ikp.exporters.perfetto import older_reader
 from ikp.exporters.perfetto._refusals import ForeignError, damaged, damaged_columns
 from ikp.exporters.perfetto._walk import Bytes, begins_with_columns
 from ikp.exporters.perfetto.column_file import Choose, ColumnFile
-from ikp.exporters.perfetto.head import Head
 from ikp.exporters.protobuf.damage import DamagedError
 from ikp.paths import path_text
+
+if TYPE_CHECKING:
+    from ikp.exporters.perfetto.head import Head
 
 __all__ = ["ForeignError", "open_columns", "read", "read_head", "salvage"]
 
@@ -36,6 +37,8 @@ def read(path: str | PathLike[str], chosen: Choose | None = None) -> Trace:
             if chosen is None:
                 columns.check_packets()
             return columns.trace(chosen)
+    from ikp.exporters.perfetto import older_reader  # a fifth of what reading imports
+
     content = _content(path)
     try:
         return older_reader.read(path, content)
@@ -61,9 +64,13 @@ def read_head(path: str | PathLike[str]) -> Head:
         ForeignError: it is a Perfetto trace, of somebody else or of a layout that isn't known.
         ExportError: the file can't be read, or is damaged.
     """
+    from ikp.exporters.perfetto.head import Head
+
     with open_columns(path) as columns:
         if columns is not None:
             return Head.of(columns.launches, columns.slots)
+    from ikp.exporters.perfetto import older_reader
+
     content = _content(path)
     try:
         return older_reader.read_head(path, content)

@@ -176,7 +176,9 @@ def test_one_launch_tells_nothing():
     kernel = found.kernels[0]
     assert kernel.duration.verdict == "unknown" and "2 launches" in kernel.duration.why
     assert {row.time.low for row in kernel.rows} == {None}
-    assert not found.moved and "can't tell" in str(found)
+    assert not found.moved and str(found).count(f"can't tell: {kernel.duration.why}") == 1
+    assert str(found).count("can't tell") == 1 + len(kernel.rows)
+    assert "1 and 1 launches\n" in str(found)
 
 
 @pytest.mark.parametrize("side", [0, 1])

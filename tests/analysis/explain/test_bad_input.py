@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.core.trace import ClockFit
-from tests.analysis.explain.launches import Scene, Warp
+from ikp.trace import Trace
+from tests.analysis.explain.launches import Range, Scene, Warp
 
 pytestmark = pytest.mark.any_pins
 
@@ -33,6 +35,47 @@ def test_no_roles_no_payloads_no_code_one_launch() -> None:
         "what alpha is",
     } <= said.keys()
     assert "what warps do in 50 % of their time" in said
+
+
+CODE = CodeFacts("sm_90a", ranges={"add": RangeFacts("compute"), "copy": RangeFacts("copy")})
+
+
+def two_roles() -> Trace:
+    """Return a consumer that waits most of its time, and a warp that recorded nothing."""
+    ranges: list[Range] = []
+    for start in range(0, 1000, 100):
+        ranges += [("wait full", start, start + 70), ("add", start + 70, start + 95)]
+    return Scene().add(Warp(0, 0, 0, 0, 1000, ranges), Warp(0, 1, 0, 0, 1000)).trace()
+
+
+def test_ranges_of_the_code_that_no_warp_recorded_are_named() -> None:
+    told = "ranges that no warp recorded"
+    verdict = replace(two_roles(), provenance={"ranges of kernel": CODE.text()}).explain()
+    (missing,) = (one for one in verdict.unknown if one.what == "what 1 of 2 warps did")
+    assert f"{told}, copy:" in missing.mark
+    (unseen,) = (one for one in verdict.findings if one.id == "unseen-wait")
+    assert f"{told}, such as copy:" in unseen.do
+    without = two_roles().explain()
+    assert told not in str(without) and "let all warps record" in str(without)
+
+
+def test_time_in_no_range_is_that_of_warps_that_recorded_some() -> None:
+    said = unknown(Scene().add(*two_roles_of(0.95)))
+    assert not any("of their time" in what for what in said)
+    said = unknown(Scene().add(*two_roles_of(0.6)))
+    assert "what warps do in 40 % of their time" in said
+
+
+def two_roles_of(marked: float) -> tuple[Warp, Warp]:
+    return Warp(0, 0, 0, 0, 1000, [("add", 0, round(1000 * marked))]), Warp(0, 1, 0, 0, 1000)
+
+
+def test_where_nothing_was_found_the_text_says_where_the_time_is() -> None:
+    warp = Warp(0, 0, 0, 0, 1000, [("add", 0, 600), ("mix", 600, 900)])
+    verdict = Scene().add(warp).trace().explain()
+    assert not verdict.findings
+    assert "60 % of the warps' time is in add (unknown)" in str(verdict)
+    assert "time is in mix" not in str(verdict)
 
 
 def test_one_warp() -> None:

@@ -1,5 +1,6 @@
 """The page of a trace: what stands in it, that it is safe to open, and that a browser shows it."""
 
+import errno
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ from base64 import b64decode
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,6 +224,19 @@ def test_iterations_are_payloads_or_else_the_order_in_the_warp():
 
 
 @pytest.mark.filterwarnings("ignore")  # matplotlib's own, which reads the picture
+def test_it_is_written_where_no_file_can_have_two_names(pair, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    page = pair[0].report()
+    page.save(tmp_path / "x.html")
+    assert (tmp_path / "x.html").read_text(encoding="utf-8") == page.html
+    assert [one.name for one in tmp_path.iterdir()] == ["x.html"]
+    with pytest.raises(ExportError, match="exists: pass force=True"):
+        page.save(tmp_path / "x.html")
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 @pytest.mark.parametrize(("scheme", "back"), [(1, (255, 255, 255)), (0, (18, 22, 28))])
 def test_a_browser_shows_it_light_and_dark_and_has_nothing_to_complain_of(

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from ikp.errors import ExportError
-from ikp.exporters.files import replacing
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
 from ikp.exporters.perfetto._events import EventColumns
+from ikp.paths import replacing
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 
 OLD = b"an older trace"

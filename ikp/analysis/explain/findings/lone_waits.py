@@ -75,7 +75,17 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
             window_ns=launch.window(rows),
             count=len(rows),
         ),
-        do=_DO[kind],
+        do=_DO[kind] if kind != "unseen-wait" else _let_record(launch),
+    )
+
+
+def _let_record(launch: Prepared) -> str:
+    names = launch.unrecorded
+    if not names:
+        return _DO["unseen-wait"]
+    return (
+        f"the kernel's code has ranges that no warp recorded, such as {', '.join(names[:3])}: let "
+        "the warps of these record, and the verdict says who is late"
     )
 
 

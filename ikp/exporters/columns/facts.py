@@ -42,7 +42,10 @@ def _lists(kind: type[Any], rows: Sequence[object]) -> Facts:
 
 def vars_of(one: Launch | ClockFit) -> Facts:
     """Return all fields as they are: ``asdict`` copies them deeply, which takes its time."""
-    return {each.name: getattr(one, each.name) for each in fields(one)}
+    return {name: getattr(one, name) for name in _NAMES[type(one)]}
+
+
+_NAMES: Final = {kind: tuple(each.name for each in fields(kind)) for kind in (Launch, ClockFit)}
 
 
 def described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,19 +20,17 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Packet,
 )
-from ikp.exporters.perfetto._steps import Clock
-from ikp.exporters.protobuf.shapes import Message, join, join_groups
+from ikp.exporters.protobuf.joining import join
+from ikp.exporters.protobuf.shapes import Group, Message, Numbers, Stream, Times
 from ikp.exporters.protobuf.varints import (
     BYTES,
     FIXED64,
     VARINT,
     WORD,
     Column,
-    as_words,
     encoded_varint,
     tag,
     texts,
-    varints,
 )
 from ikp.exporters.timeline.blocks import Blocks
 from ikp.exporters.timeline.tracks import Counted
@@ -64,14 +63,37 @@ TYPES: Final = {kind: tag(Event.TYPE, VARINT) + bytes([kind]) for kind in EventT
 """The field that says what an event is."""
 
 
-def packet(later: Ints, *event: bytes | Column | Message) -> Message:
-    """Return packets that each hold one track event of the given parts.
+@dataclass(slots=True)
+class Clock:
+    """The file's clock: each packet says how much later it is than the one in front of it.
 
-    ``later`` is how much later than the packet in front of it each one is.
+    ``now`` is the Unix time in ns at which the last packet was. Steps take fewer bytes than times.
     """
+
+    now: int
+
+    def step(self, time: int) -> int:
+        """Return how much later than the last packet it is, as protobuf has it, and be there."""
+        step, self.now = time - self.now, time
+        return step % (1 << 64)
+
+    def join(self, *streams: Stream) -> NDArray[np.uint8]:
+        """Lay packets end to end, and be at the last one; each stream's places ascend."""
+        out = join(*streams, before=self.now)
+        lasts = [
+            (int(places[-1]), int(times[-1]))
+            for shape, places in streams
+            if (times := shape.times()) is not None and len(times)
+        ]
+        self.now = max(lasts)[1] if lasts else self.now
+        return out
+
+
+def packet(times: Ints, *event: bytes | Column | Numbers | Group | Message) -> Message:
+    """Return packets that each hold one track event of the given parts, at the given times."""
     parts = (
         tag(Packet.TIMESTAMP, VARINT),
-        varints(later),
+        Times(times),
         tag(Packet.SEQUENCE_ID, VARINT) + bytes([SEQUENCE]),
         Message(tag(Packet.TRACK_EVENT, BYTES), event),
         tag(Packet.SEQUENCE_FLAGS, VARINT) + bytes([NEEDS_STATE]),
@@ -80,26 +102,25 @@ def packet(later: Ints, *event: bytes | Column | Message) -> Message:
 
 
 def argument(
-    name: Arg | bytes | Column,
-    value: Column,
-    value_tag: bytes | Column = INTEGER,
+    name: Arg | bytes | Numbers,
+    value: Column | Numbers,
+    value_tag: bytes = INTEGER,
     field: bytes = tag(Event.DEBUG_ANNOTATIONS, BYTES),
 ) -> Message:
     """Return an argument with an interned name, left out where the value is empty.
 
-    ``name`` and ``value_tag`` are the same in all events, or given for each and empty with it.
     ``field`` holds the argument: the event's, or that of a dict.
     """
     iid = bytes([name]) if isinstance(name, Arg) else name
     return Message(field, (tag(Annotation.NAME_IID, VARINT), iid, value_tag, value))
 
 
-def entry(name: Arg, value: Column, value_tag: bytes = INTEGER) -> Message:
+def entry(name: Arg, value: Column | Numbers, value_tag: bytes = INTEGER) -> Message:
     """Return an entry of an argument that is a dict."""
     return argument(name, value, value_tag, tag(Annotation.DICT_ENTRIES, BYTES))
 
 
-def typed(column: ArgColumn, kind: str = "") -> tuple[Column, bytes]:
+def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
     """Return the values of an argument, empty where it is not given, and their tag.
 
     ``kind`` is numpy's, where it is not that of the values: ``"U"`` if those number texts.
@@ -108,7 +129,7 @@ def typed(column: ArgColumn, kind: str = "") -> tuple[Column, bytes]:
     if column.values.dtype.kind == "f":
         words = column.values.view(np.uint64)[:, None]
         return Column(words, column.given * np.uint8(WORD)), found
-    return varints(as_words(column.values)).where(column.given), found
+    return Numbers.of(column.values).where(column.given), found
 
 
 _TAGS: Final = {
@@ -132,22 +153,25 @@ def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
     names, facts = _names(trace, blocks), _warps(trace.slots, blocks)
     name = Message(tag(Event.NAME, BYTES), (texts(names),))
     warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
-    track = (tag(Event.TRACK_UUID, VARINT), varints(blocks.track))
+    track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
     places = 2 * np.arange(len(blocks.block))
-    opens, closes = clock.steps((blocks.start, places), (blocks.end, places + 1))
-    closing = packet(closes, TYPES[EventType.SLICE_END], *track)
+    closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
     of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
+    listed = Group(warps, blocks.first, len(blocks.slots))
     opening = packet(
-        opens,
-        argument(Arg.BLOCK, varints(blocks.block)),
-        argument(Arg.SM, varints(blocks.sm)),
-        argument(Arg.LAUNCH, varints(blocks.launch)),
-        Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, join_groups(warps, blocks.first))),
+        blocks.start,
+        argument(Arg.BLOCK, Numbers.of(blocks.block)),
+        argument(Arg.SM, Numbers.of(blocks.sm)),
+        argument(Arg.LAUNCH, Numbers.of(blocks.launch)),
+        Message(
+            tag(Event.DEBUG_ANNOTATIONS, BYTES),
+            (of_warps, listed),
+        ),
         TYPES[EventType.SLICE_BEGIN],
         *track,
         name,
     )
-    return join((opening, places), (closing, places + 1))
+    return clock.join((opening, places), (closing, places + 1))
 
 
 def _names(trace: Trace, blocks: Blocks) -> list[bytes]:
@@ -161,19 +185,19 @@ def _names(trace: Trace, blocks: Blocks) -> list[bytes]:
     ]
 
 
-def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Column, bytes]]:
+def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
     """Return what is told of each slot: name, values, and their tag; what is usual left out."""
     rows = blocks.slots
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
-    unfinished = varints(np.zeros_like(rows)).where(~slots.finished[rows])
+    unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
     return [
-        (Arg.WARP, varints(slots.warp[rows]), INTEGER),
-        (Arg.ROLE, varints(role).where(role != 0), INTEGER),
-        (Arg.START_OFFSET_NS, varints(slots.start_ns[rows] - start), INTEGER),
-        (Arg.END_OFFSET_NS, varints(slots.end_ns[rows] - start), INTEGER),
-        (Arg.KEPT, varints(kept), INTEGER),
-        (Arg.ATTEMPTED, varints(attempted).where(attempted != kept), INTEGER),
+        (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
+        (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
+        (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
+        (Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start), INTEGER),
+        (Arg.KEPT, Numbers.of(kept), INTEGER),
+        (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
         (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
     ]
 
@@ -189,16 +213,15 @@ def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray
     for low in range(0, len(track), _STEPS_AT_ONCE):
         rows = slice(low, low + _STEPS_AT_ONCE)
         places = np.arange(len(track[rows]))
-        (later,) = clock.steps((times[rows], places))
         packets = packet(
-            later,
+            times[rows],
             TYPES[EventType.COUNTER],
             tag(Event.TRACK_UUID, VARINT),
-            varints(track[rows]),
+            Numbers.of(track[rows]),
             tag(Event.COUNTER_VALUE, VARINT),
-            varints(values[rows]),
+            Numbers.of(values[rows]),
         )
-        yield join((packets, places))
+        yield clock.join((packets, places))
 
 
 _STEPS_AT_ONCE: Final = 1 << 15

@@ -19,27 +19,44 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Launch, Slots, Trace
 from ikp.exporters.columns.facts import described, vars_of
+from ikp.exporters.perfetto._packets import TYPES, Clock, argument, packet
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
+    EXPLICIT,
     FIRST_GLOBAL_CLOCK,
     FIRST_OWN_ARG,
     FORMAT,
     MAX_TRACKS,
+    MERGE_NONE,
     NEEDS_STATE,
     REALTIME,
     SEQUENCE,
     STEPS,
     SUMMARY,
     Arg,
+    Descriptor,
+    Event,
     EventType,
     Facts,
+    Packet,
 )
-from ikp.exporters.perfetto._steps import Clock
-from ikp.exporters.protobuf.varints import VARINT_BITS, varint_size
+from ikp.exporters.protobuf.joining import join
+from ikp.exporters.protobuf.shapes import Message, Numbers
+from ikp.exporters.protobuf.varints import (
+    BYTES,
+    VARINT,
+    VARINT_BITS,
+    Column,
+    encoded_varint,
+    tag,
+    texts,
+    varint_size,
+)
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Kind, Layout, Track
 
@@ -50,6 +67,7 @@ if TYPE_CHECKING:
         TrackEvent,
     )
 
+Ints = NDArray[np.int64]
 
 _TRACK_BYTES: Final = 6
 """What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
@@ -139,30 +157,71 @@ def setup(
     ids: FirstIds,
     args: OwnArgs,
     sums: Sums | None,
-) -> bytes:
+) -> NDArray[np.uint8]:
     """Return the packets before all others."""
-    first, about, *tracks = layout.tracks
-    packets = [  # the reader knows our files by the first five
-        _sequence_start(trace, ids, args, sums),
-        _clocks(clock, ids),
-        _descriptor(first),
-        _descriptor(about),
-        _summary(trace, layout, clock, sums),
-        *(_descriptor(track) for track in tracks),
-        *_launches(trace, layout, clock),
+    first_five = [  # the reader knows our files by them
+        _serialized([_sequence_start(trace, ids, args, sums), _clocks(clock, ids)]),
+        *descriptors(layout.tracks[:2]),
+        _serialized([_summary(trace, layout, clock, sums)]),
     ]
-    return _serialized(packets)
+    rest = [*descriptors(layout.tracks[2:]), *_launches(trace.launches, layout, clock)]
+    return np.concatenate([*first_five, *rest])
 
 
-def descriptors(tracks: Sequence[Track]) -> bytes:
-    """Return the packets that announce further tracks."""
-    return _serialized([_descriptor(track) for track in tracks])
+def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets that announce tracks, many of them at once."""
+    for low in range(0, len(tracks), _TRACKS_AT_ONCE):
+        alike: dict[tuple[bool, bool, bool], list[int]] = {}
+        part = tracks[low : low + _TRACKS_AT_ONCE]
+        for place, one in enumerate(part):
+            fields = (bool(one.parent), bool(one.description), one.kind is Kind.COUNTER)
+            alike.setdefault(fields, []).append(place)
+        streams = (
+            (_descriptors([part[place] for place in places], *fields), np.array(places))
+            for fields, places in alike.items()
+        )
+        yield join(*streams)
 
 
-def _serialized(packets: list[TracePacket]) -> bytes:
+def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: bool) -> Message:
+    """Return descriptors of tracks that all have such fields, or have not."""
+    uuid, name, parents, rank, _, about = zip(*tracks, strict=True)
+    above = (tag(Descriptor.PARENT_UUID, VARINT), Numbers.of(np.array(parents, np.int64)))
+    shown = tag(Descriptor.CHILD_ORDERING, VARINT) + bytes([EXPLICIT])
+    if counts:
+        shown = tag(Descriptor.COUNTER, BYTES) + bytes(1)
+    fields = (
+        tag(Descriptor.UUID, VARINT),
+        Numbers.of(np.array(uuid, np.int64)),
+        *_named(Descriptor.NAME, name),
+        *(above if parent else ()),
+        shown + tag(Descriptor.SIBLING_ORDER_RANK, VARINT),
+        Numbers.of(np.array(rank, np.int64)),
+        *(_named(Descriptor.DESCRIPTION, about) if description else ()),
+        tag(Descriptor.SIBLING_MERGE_BEHAVIOR, VARINT) + bytes([MERGE_NONE]),
+    )
+    parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
+    return Message(tag(Packet.PACKET, BYTES), parts)
+
+
+def _named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
+    """Return a field of text, which is there even where the text is empty."""
+    encoded = (name.encode() for name in names)
+    return tag(field, BYTES), texts([encoded_varint(len(each)) + each for each in encoded])
+
+
+_TRACKS_AT_ONCE: Final = 4096
+_LAUNCHES_AT_ONCE: Final = 512
+_IN_SEQUENCE: Final = b"".join(
+    tag(field, VARINT) + bytes([value])
+    for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
+)
+
+
+def _serialized(packets: list[TracePacket]) -> NDArray[np.uint8]:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
-    return bytes(TraceMessage(packet=packets).SerializeToString())
+    return np.frombuffer(TraceMessage(packet=packets).SerializeToString(), np.uint8)
 
 
 def _packet(flags: int = NEEDS_STATE) -> TracePacket:
@@ -205,58 +264,61 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     return packet
 
 
-def _descriptor(track: Track) -> TracePacket:
-    packet = _packet()
-    descriptor = packet.track_descriptor
-    descriptor.uuid = track.uuid
-    descriptor.name = track.name
-    if track.parent:
-        descriptor.parent_uuid = track.parent
-    if track.description:
-        descriptor.description = track.description
-    descriptor.sibling_order_rank = track.rank
-    descriptor.sibling_merge_behavior = descriptor.SIBLING_MERGE_BEHAVIOR_NONE
-    if track.kind is Kind.COUNTER:
-        descriptor.counter.SetInParent()
-    else:
-        descriptor.child_ordering = descriptor.EXPLICIT
-    return packet
-
-
-def _event(kind: EventType, track: int, time: int, name: str | None = None) -> TracePacket:
-    packet = _packet()
-    packet.timestamp = time
-    packet.track_event.type = kind
-    packet.track_event.track_uuid = track
-    if name is not None:
-        packet.track_event.name = name
-    return packet
-
-
 def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
-    packet = _event(EventType.INSTANT, layout.summary, clock.step(clock.now), SUMMARY)
+    packet = _packet()
+    packet.timestamp = clock.step(clock.now)
+    packet.track_event.type = EventType.INSTANT
+    packet.track_event.track_uuid = layout.summary
+    packet.track_event.name = SUMMARY
     _annotate(packet.track_event, _of_trace(trace, sums))
     return packet
 
 
-def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacket]:
+def _launches(
+    launches: Sequence[Launch], layout: Layout, clock: Clock
+) -> Iterator[NDArray[np.uint8]]:
     """Yield each launch's slices, on its own row with the evidence and on that of all launches.
 
     The one with the evidence comes first: a link to a launch finds it by its time alone.
     """
-    for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
-        start, end = tracks.start, tracks.end
-        opening = _event(EventType.SLICE_BEGIN, tracks.evidence, clock.step(start), launch.label)
-        _annotate(opening.track_event, of_launch(launch))
-        yield opening
-        if launch.dropped > 0:
-            name = f"{launch.dropped} records dropped"
-            yield _event(EventType.INSTANT, tracks.evidence, clock.step(end), name)
-        yield _event(EventType.SLICE_END, tracks.evidence, clock.step(end))
-        one_of_all = _event(EventType.SLICE_BEGIN, tracks.overview, clock.step(start), launch.label)
-        one_of_all.track_event.debug_annotations.add(name_iid=Arg.LAUNCH, int_value=number)
-        yield one_of_all
-        yield _event(EventType.SLICE_END, tracks.overview, clock.step(end))
+    evidence = _Evidence()
+    for low in range(0, len(launches), _LAUNCHES_AT_ONCE):
+        part = launches[low : low + _LAUNCHES_AT_ONCE]
+        overview, _, own, _, _, start, end = (
+            np.array(column, np.int64)
+            for column in zip(*layout.launches[low : low + len(part)], strict=True)
+        )
+        label = _named(Event.NAME, [one.label for one in part])
+        facts = texts([evidence.of(of_launch(one)) for one in part])
+        number = argument(Arg.LAUNCH, Numbers.of(np.arange(low, low + len(part))))
+        lossy = np.flatnonzero([one.dropped > 0 for one in part])
+        lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
+        first = 4 * np.arange(len(part))
+        first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
+        closed = first + 1 + np.bincount(lossy, minlength=len(part))
+        yield clock.join(
+            (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
+            (
+                _slice(end[lossy], EventType.INSTANT, own[lossy], name=_named(Event.NAME, lost)),
+                first[lossy] + 1,
+            ),
+            (_slice(end, EventType.SLICE_END, own), closed),
+            (_slice(start, EventType.SLICE_BEGIN, overview, number, name=label), closed + 1),
+            (_slice(end, EventType.SLICE_END, overview), closed + 2),
+        )
+
+
+def _slice(
+    times: Ints,
+    kind: EventType,
+    track: Ints,
+    *args: Message | Column,
+    name: tuple[bytes, Column] | tuple[()] = (),
+) -> Message:
+    """Return events of one kind, on the given tracks."""
+    return packet(
+        times, *args, TYPES[kind], tag(Event.TRACK_UUID, VARINT), Numbers.of(track), *name
+    )
 
 
 def of_launch(launch: Launch) -> Facts:
@@ -280,6 +342,27 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         "args": described(trace.args),
         "provenance": trace.provenance,
     }
+
+
+class _Evidence:
+    """Facts as arguments of events. Of many launches most are alike: those are made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bytes] = {}
+
+    def of(self, facts: Facts) -> bytes:
+        """Return what :func:`_annotate` gives an event."""
+        return b"".join(self._one(name, value) for name, value in facts.items())
+
+    def _one(self, name: str, value: Any) -> bytes:
+        key = name, repr(value)
+        if key not in self._known:
+            from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+            event = TrackEvent()
+            _annotate(event, {name: value})
+            self._known[key] = bytes(event.SerializeToString())
+        return self._known[key]
 
 
 def _annotate(event: TrackEvent, facts: Facts) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -62,6 +63,7 @@ def varint_size(value: int) -> int:
     return max(1, -(-value.bit_length() // VARINT_BITS))
 
 
+@lru_cache(1024)
 def encoded_varint(value: int) -> bytes:
     """Return one number (not negative) as a varint."""
     size = varint_size(value)

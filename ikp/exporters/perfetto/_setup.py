@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
@@ -206,8 +207,13 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
 
 def _named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
     """Return a field of text, which is there even where the text is empty."""
-    encoded = (name.encode() for name in names)
-    return tag(field, BYTES), texts([encoded_varint(len(each)) + each for each in encoded])
+    return tag(field, BYTES), texts([*map(_sized, names)])
+
+
+@lru_cache(1024)
+def _sized(text: str) -> bytes:
+    encoded = text.encode()
+    return encoded_varint(len(encoded)) + encoded
 
 
 _TRACKS_AT_ONCE: Final = 4096
@@ -348,21 +354,31 @@ class _Evidence:
     """Facts as arguments of events. Of many launches most are alike: those are made once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], bytes] = {}
+        self._known: dict[tuple[str, type, object], bytes] = {}
 
     def of(self, facts: Facts) -> bytes:
         """Return what :func:`_annotate` gives an event."""
-        return b"".join(self._one(name, value) for name, value in facts.items())
+        known, found = self._known, []
+        for name, value in facts.items():
+            if isinstance(value, dict):  # times of the clock: no two launches share them
+                found.append(_annotated(name, value))
+                continue
+            key = name, type(value), value if type(value) in _SIMPLE else repr(value)
+            if key not in known:
+                known[key] = _annotated(name, value)
+            found.append(known[key])
+        return b"".join(found)
 
-    def _one(self, name: str, value: Any) -> bytes:
-        key = name, repr(value)
-        if key not in self._known:
-            from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
 
-            event = TrackEvent()
-            _annotate(event, {name: value})
-            self._known[key] = bytes(event.SerializeToString())
-        return self._known[key]
+_SIMPLE: Final = (int, str, bool)
+
+
+def _annotated(name: str, value: Any) -> bytes:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+    event = TrackEvent()
+    _annotate(event, {name: value})
+    return bytes(event.SerializeToString())
 
 
 def _annotate(event: TrackEvent, facts: Facts) -> None:

@@ -21,12 +21,13 @@ from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, ty
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.perfetto._setup import FirstIds, OwnArgs
 from ikp.exporters.protobuf.joining import join
-from ikp.exporters.protobuf.shapes import Message, Numbers
+from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import (
     FIXED64,
     VARINT,
     WORD,
     Column,
+    Numbers,
     Words,
     encoded_varint,
     tag,

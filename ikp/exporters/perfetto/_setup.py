@@ -1,71 +1,53 @@
-"""What a file begins with: where its ids and times start, names, clocks, tracks, and the evidence.
+"""What a file begins with: where its ids and times start, names, clocks, tracks and launches.
 
 Perfetto can join files: one behind the other (``cat``), or in an archive. Ids of tracks, clocks and
 flows then share one space, and whatever has equal ids becomes one. So each file's begin at
 numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
 same trace gets the same ids each time.
-
-Evidence is what a trace says about itself, as arguments of events: readable in the viewer, and by
-``_evidence``. Python values become Perfetto's debug annotations: dicts and
-lists nest, integers, floats, booleans and strings keep their type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
-from ikp.core.trace import Launch, Slots, Trace
-from ikp.exporters.columns.facts import described, vars_of
-from ikp.exporters.perfetto._packets import TYPES, Clock, argument, packet
+from ikp.core.trace import Slots, Trace
+from ikp.exporters.columns.tables import described
+from ikp.exporters.perfetto._packets import Clock, annotate
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
-    EXPLICIT,
     FIRST_GLOBAL_CLOCK,
     FIRST_OWN_ARG,
     FORMAT,
     MAX_TRACKS,
-    MERGE_NONE,
     NEEDS_STATE,
     REALTIME,
     SEQUENCE,
     STEPS,
     SUMMARY,
     Arg,
-    Descriptor,
-    Event,
     EventType,
     Facts,
     Packet,
 )
-from ikp.exporters.protobuf.joining import join
-from ikp.exporters.protobuf.shapes import Message, Numbers
+from ikp.exporters.perfetto._tracks import descriptors, launch_slices
 from ikp.exporters.protobuf.varints import (
-    BYTES,
     VARINT,
     VARINT_BITS,
-    Column,
-    encoded_varint,
     tag,
-    texts,
     varint_size,
 )
 from ikp.exporters.timeline.sums import NAME, Sums
-from ikp.exporters.timeline.tracks import Kind, Layout, Track
+from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-        DebugAnnotation,
         TracePacket,
-        TrackEvent,
     )
 
 Ints = NDArray[np.int64]
@@ -165,55 +147,8 @@ def setup(
         *descriptors(layout.tracks[:2]),
         _serialized([_summary(trace, layout, clock, sums)]),
     ]
-    rest = [*descriptors(layout.tracks[2:]), *_launches(trace.launches, layout, clock)]
+    rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock)]
     return np.concatenate([*first_five, *rest])
-
-
-def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
-    """Yield the packets that announce tracks, many of them at once."""
-    for low in range(0, len(tracks), _TRACKS_AT_ONCE):
-        alike: dict[tuple[bool, bool, bool], list[int]] = {}
-        part = tracks[low : low + _TRACKS_AT_ONCE]
-        for place, one in enumerate(part):
-            fields = (bool(one.parent), bool(one.description), one.kind is Kind.COUNTER)
-            alike.setdefault(fields, []).append(place)
-        streams = (
-            (_descriptors([part[place] for place in places], *fields), np.array(places))
-            for fields, places in alike.items()
-        )
-        yield join(*streams)
-
-
-def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: bool) -> Message:
-    """Return descriptors of tracks that all have such fields, or have not."""
-    uuid, name, parents, rank, _, about = zip(*tracks, strict=True)
-    above = (tag(Descriptor.PARENT_UUID, VARINT), Numbers.of(np.array(parents, np.int64)))
-    shown = tag(Descriptor.CHILD_ORDERING, VARINT) + bytes([EXPLICIT])
-    if counts:
-        shown = tag(Descriptor.COUNTER, BYTES) + bytes(1)
-    fields = (
-        tag(Descriptor.UUID, VARINT),
-        Numbers.of(np.array(uuid, np.int64)),
-        *_named(Descriptor.NAME, name),
-        *(above if parent else ()),
-        shown + tag(Descriptor.SIBLING_ORDER_RANK, VARINT),
-        Numbers.of(np.array(rank, np.int64)),
-        *(_named(Descriptor.DESCRIPTION, about) if description else ()),
-        tag(Descriptor.SIBLING_MERGE_BEHAVIOR, VARINT) + bytes([MERGE_NONE]),
-    )
-    parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
-    return Message(tag(Packet.PACKET, BYTES), parts)
-
-
-def _named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
-    """Return a field of text, which is there even where the text is empty."""
-    return tag(field, BYTES), texts([*map(_sized, names)])
-
-
-@lru_cache(1024)
-def _sized(text: str) -> bytes:
-    encoded = text.encode()
-    return encoded_varint(len(encoded)) + encoded
 
 
 _TRACKS_AT_ONCE: Final = 4096
@@ -276,63 +211,8 @@ def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> T
     packet.track_event.type = EventType.INSTANT
     packet.track_event.track_uuid = layout.summary
     packet.track_event.name = SUMMARY
-    _annotate(packet.track_event, _of_trace(trace, sums))
+    annotate(packet.track_event, _of_trace(trace, sums))
     return packet
-
-
-def _launches(
-    launches: Sequence[Launch], layout: Layout, clock: Clock
-) -> Iterator[NDArray[np.uint8]]:
-    """Yield each launch's slices, on its own row with the evidence and on that of all launches.
-
-    The one with the evidence comes first: a link to a launch finds it by its time alone.
-    """
-    evidence = _Evidence()
-    for low in range(0, len(launches), _LAUNCHES_AT_ONCE):
-        part = launches[low : low + _LAUNCHES_AT_ONCE]
-        overview, _, own, _, _, start, end = (
-            np.array(column, np.int64)
-            for column in zip(*layout.launches[low : low + len(part)], strict=True)
-        )
-        label = _named(Event.NAME, [one.label for one in part])
-        facts = texts([evidence.of(of_launch(one)) for one in part])
-        number = argument(Arg.LAUNCH, Numbers.of(np.arange(low, low + len(part))))
-        lossy = np.flatnonzero([one.dropped > 0 for one in part])
-        lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
-        first = 4 * np.arange(len(part))
-        first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
-        closed = first + 1 + np.bincount(lossy, minlength=len(part))
-        yield clock.join(
-            (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
-            (
-                _slice(end[lossy], EventType.INSTANT, own[lossy], name=_named(Event.NAME, lost)),
-                first[lossy] + 1,
-            ),
-            (_slice(end, EventType.SLICE_END, own), closed),
-            (_slice(start, EventType.SLICE_BEGIN, overview, number, name=label), closed + 1),
-            (_slice(end, EventType.SLICE_END, overview), closed + 2),
-        )
-
-
-def _slice(
-    times: Ints,
-    kind: EventType,
-    track: Ints,
-    *args: Message | Column,
-    name: tuple[bytes, Column] | tuple[()] = (),
-) -> Message:
-    """Return events of one kind, on the given tracks."""
-    return packet(
-        times, *args, TYPES[kind], tag(Event.TRACK_UUID, VARINT), Numbers.of(track), *name
-    )
-
-
-def of_launch(launch: Launch) -> Facts:
-    """Return everything known of a launch. Where the trace comes from, the summary tells."""
-    clock = {name: value for name, value in vars_of(launch.clock).items() if value is not None}
-    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
-        clock["residual"] = "unknown: no spare anchors"
-    return {**vars_of(launch), "clock": clock, "dropped": launch.dropped}
 
 
 def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
@@ -348,58 +228,3 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         "args": described(trace.args),
         "provenance": trace.provenance,
     }
-
-
-class _Evidence:
-    """Facts as arguments of events. Of many launches most are alike: those are made once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, type, object], bytes] = {}
-
-    def of(self, facts: Facts) -> bytes:
-        """Return what :func:`_annotate` gives an event."""
-        known, found = self._known, []
-        for name, value in facts.items():
-            if isinstance(value, dict):  # times of the clock: no two launches share them
-                found.append(_annotated(name, value))
-                continue
-            key = name, type(value), value if type(value) in _SIMPLE else repr(value)
-            if key not in known:
-                known[key] = _annotated(name, value)
-            found.append(known[key])
-        return b"".join(found)
-
-
-_SIMPLE: Final = (int, str, bool)
-
-
-def _annotated(name: str, value: Any) -> bytes:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
-
-    event = TrackEvent()
-    _annotate(event, {name: value})
-    return bytes(event.SerializeToString())
-
-
-def _annotate(event: TrackEvent, facts: Facts) -> None:
-    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
-    for name, value in facts.items():
-        if value is not None and value not in ({}, [], ()):
-            _set(event.debug_annotations.add(name=name), value)
-
-
-def _set(annotation: DebugAnnotation, value: Any) -> None:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _set(annotation.dict_entries.add(name=name), item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _set(annotation.array_values.add(), item)
-    elif isinstance(value, str):
-        annotation.string_value = value
-    elif isinstance(value, bool):
-        annotation.bool_value = value
-    elif isinstance(value, Integral):
-        annotation.int_value = int(value)
-    else:
-        annotation.double_value = float(value)

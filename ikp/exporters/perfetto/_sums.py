@@ -12,8 +12,8 @@ from ikp.core.trace import Trace
 from ikp.exporters.perfetto._packets import TYPES, Clock, argument, entry, packet, typed
 from ikp.exporters.perfetto._schema import Annotation, Arg, Event, EventType
 from ikp.exporters.perfetto._setup import FirstIds
-from ikp.exporters.protobuf.shapes import Group, Message, Numbers
-from ikp.exporters.protobuf.varints import BYTES, VARINT, encoded_varint, tag
+from ikp.exporters.protobuf.shapes import Group, Message
+from ikp.exporters.protobuf.varints import BYTES, VARINT, Numbers, encoded_varint, tag
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 

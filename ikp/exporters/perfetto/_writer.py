@@ -10,17 +10,16 @@ import numpy as np
 
 from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
+from ikp.exporters.columns.chunk import pack_json
 from ikp.exporters.columns.event_chunks import pack_events
-from ikp.exporters.columns.facts import facts_of
-from ikp.exporters.columns.pieces import pack_json
-from ikp.exporters.columns.row_chunks import pack_rows
+from ikp.exporters.columns.tables import facts_of, pack_rows
 from ikp.exporters.perfetto._events import Encoder
-from ikp.exporters.perfetto._output import Content, Output, Rows
-from ikp.exporters.perfetto._packets import Clock, block_slices, counter_steps
+from ikp.exporters.perfetto._output import Content, Output, Rows, ordered, spare_threads
+from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import FORMAT
-from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, descriptors, setup
+from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, setup
 from ikp.exporters.perfetto._sums import sum_slices
-from ikp.exporters.perfetto._threads import ordered, spare_threads
+from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
 from ikp.exporters.timeline.batches import Batch, Batches
 from ikp.exporters.timeline.sums import Sums

@@ -14,10 +14,9 @@ from ikp.core.args import ArgColumn
 from ikp.core.flows import is_flow
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace
 from ikp.exporters.columns import facts
-from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns.chunk import JSON, Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
-from ikp.exporters.columns.pieces import JSON
-from ikp.exporters.columns.row_chunks import check_slots, check_totals, unpack_rows
+from ikp.exporters.columns.tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._refusals import another_version, two_traces
 from ikp.exporters.perfetto._schema import FORMAT

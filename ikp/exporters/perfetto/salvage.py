@@ -18,7 +18,7 @@ from ikp.errors import ExportError
 from ikp.exporters.columns import facts
 from ikp.exporters.columns.chunk import MAGIC, Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
-from ikp.exporters.columns.row_chunks import check_slots, check_totals, unpack_rows
+from ikp.exporters.columns.tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.files import faults
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._schema import FORMAT

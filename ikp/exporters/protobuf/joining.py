@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.exporters.protobuf import shapes
-from ikp.exporters.protobuf.shapes import Group, Message, Numbers, Stream, Times
-from ikp.exporters.protobuf.varints import WORD, Column
+from ikp.exporters.protobuf.shapes import Group, Message, Stream, Times
+from ikp.exporters.protobuf.varints import WORD, Column, Numbers
 
 _SOURCE: Final = Path(__file__).with_name("join.c")
 _NAME: Final = "libikp-join.so"

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ikp.exporters.protobuf.varints import (
     WORD,
     Column,
-    Integers,
+    Numbers,
     Sizes,
     Words,
     as_words,
@@ -32,35 +32,6 @@ from ikp.exporters.protobuf.varints import (
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp] | slice
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Integers, one for each message, as varints; negative ones as protobuf's int64."""
-
-    values: Words
-    given: NDArray[np.bool_] | None = None  # the others are left out
-
-    @classmethod
-    def of(cls, values: Integers) -> Numbers:
-        """Take integers of any type."""
-        return cls(as_words(values))
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def take(self, rows: NDArray[np.intp]) -> Numbers:
-        """Return the given rows, in the given order."""
-        return Numbers(self.values[rows], None if self.given is None else self.given[rows])
-
-    def where(self, mask: NDArray[np.bool_]) -> Numbers:
-        """Return these numbers without those outside ``mask``."""
-        return Numbers(self.values, mask if self.given is None else mask & self.given)
-
-    def column(self) -> Column:
-        """Return them as bytes."""
-        column = varints(self.values)
-        return column if self.given is None else column.where(self.given)
 
 
 @dataclass(frozen=True, slots=True)

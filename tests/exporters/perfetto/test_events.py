@@ -16,7 +16,7 @@ from ikp.exporters.perfetto._flows import Flows, Ids
 from ikp.exporters.perfetto._packets import argument
 from ikp.exporters.perfetto._rebuild import narrow_double
 from ikp.exporters.perfetto._schema import Arg
-from ikp.exporters.protobuf.shapes import Numbers
+from ikp.exporters.protobuf.varints import Numbers
 
 BEFORE = 500
 """When the packet in front of a batch is."""

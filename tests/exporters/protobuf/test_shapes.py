@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ikp.exporters.protobuf import joining, shapes
 from ikp.exporters.protobuf.joining import join
-from ikp.exporters.protobuf.shapes import Group, Message, Numbers, Times
-from ikp.exporters.protobuf.varints import Column, encoded_varint, texts, varints
+from ikp.exporters.protobuf.shapes import Group, Message, Times
+from ikp.exporters.protobuf.varints import Column, Numbers, encoded_varint, texts, varints
 
 TAGS = st.sampled_from([b"\x0a", b"\x12", b"\x92\x03"])
 

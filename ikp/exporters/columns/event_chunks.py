@@ -18,7 +18,7 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Events
 from ikp.exporters.columns.chunk import Chunk, Integers, Packed, pack, pack_json
-from ikp.exporters.columns.tables import fitting, outside
+from ikp.exporters.columns.small_tables import fitting, outside
 from ikp.exporters.protobuf.damage import DamagedError
 
 Ints = NDArray[np.int64]

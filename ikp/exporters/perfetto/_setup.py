@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Slots, Trace
-from ikp.exporters.columns.tables import described
+from ikp.exporters.columns.small_tables import described
 from ikp.exporters.perfetto._packets import Clock, annotate
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,

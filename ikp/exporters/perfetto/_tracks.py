@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import Launch, Slots, Trace
-from ikp.exporters.columns.tables import vars_of
+from ikp.exporters.columns.small_tables import vars_of
 from ikp.exporters.perfetto._packets import (
     INTEGER,
     TYPES,

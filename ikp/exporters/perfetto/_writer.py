@@ -12,7 +12,7 @@ from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
 from ikp.exporters.columns.chunk import pack_json
 from ikp.exporters.columns.event_chunks import pack_events
-from ikp.exporters.columns.tables import facts_of, pack_rows
+from ikp.exporters.columns.small_tables import facts_of, pack_rows
 from ikp.exporters.perfetto._events import Encoder
 from ikp.exporters.perfetto._output import Content, Output, Rows, ordered, spare_threads
 from ikp.exporters.perfetto._packets import Clock

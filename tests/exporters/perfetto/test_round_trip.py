@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
 from ikp.core.trace import ClockFit, Events, Trace
-from ikp.exporters.columns.tables import to_launch
+from ikp.exporters.columns.small_tables import to_launch
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
 from ikp.exporters.perfetto._tracks import of_launch

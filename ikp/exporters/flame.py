@@ -28,23 +28,23 @@ class SpeedscopeExporter(FileExporter):
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
         tree = stacks(trace)
         frames = {name: number for number, name in enumerate(dict.fromkeys(tree.names))}
+        paths: dict[int, dict[int, list[int]]] = {}  # of each label
+        for node, path in _paths(tree).items():
+            paths.setdefault(path[0], {})[node] = path
         content = {
             "$schema": SCHEMA,
             "name": name.rpartition("/")[2],
             "exporter": f"ikp {__version__}",
             "shared": {"frames": [{"name": name or "(no name)"} for name in frames]},
-            "profiles": [
-                _profile(tree, label, frames)
-                for label, parent in enumerate(tree.parents)
-                if parent < 0
-            ],
+            "profiles": [_profile(tree, label, below, frames) for label, below in paths.items()],
         }
         file.write(json.dumps(content).encode())
 
 
-def _profile(tree: Stacks, label: int, frames: dict[str, int]) -> dict[str, Any]:
+def _profile(
+    tree: Stacks, label: int, paths: dict[int, list[int]], frames: dict[str, int]
+) -> dict[str, Any]:
     """Return one label's stacks, neighbours beside each other, and how long each one was."""
-    paths = {node: path for node, path in _paths(tree).items() if path[0] == label}
     own = tree.own_ns
     chosen = [node for node in sorted(paths, key=paths.__getitem__) if own[node]]
     weights = [own[node] for node in chosen]

@@ -19,7 +19,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from ikp.core.trace import Trace
 from ikp.edit import add_args, concat
 from ikp.errors import ExportError
-from ikp.exporters.columns.pieces import JSON
+from ikp.exporters.columns.chunk import JSON
 from ikp.exporters.files import faults
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto._schema import Packet

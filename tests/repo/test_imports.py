@@ -16,7 +16,9 @@ from tests.repo.tree import modules
 
 pytestmark = pytest.mark.any_pins
 
-COMMON = ("errors", "version", "progress", "terminal", "patterns", "paths", "probing")
+COMMON = (
+    *("errors", "version", "progress", "terminal", "patterns", "paths", "probing", "compiling"),
+)
 """What every room but the core may import."""
 
 EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
@@ -50,7 +52,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "backends.gluon": ("core", "plugins", "verbs", "backends.triton", "machine"),
     "backends.cute": ("core", "targets", "plugins", "verbs", "backends", "machine"),
-    "exporters.protobuf": (),
+    "exporters.protobuf": ("compiling",),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),
     "exporters.columns": ("core", "exporters.protobuf"),

@@ -8,20 +8,15 @@ is too late.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shlex
-import shutil
 import subprocess
 import sys
-import sysconfig
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
+from ikp.compiling import CompileError, compile_c, compiler, kept
 from ikp.errors import PatchError
 
 _DRIVER = "libcuda.so.1"
@@ -171,18 +166,8 @@ def _built(driver: str) -> Path:
     Raises:
         PatchError: there is no C compiler, or it fails.
     """
-    source = _SOURCE.read_bytes()
-    key = hashlib.sha256(source + driver.encode() + os.uname().machine.encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ikp"
-    target = folder / f"driver-{key}" / _DRIVER
-    if not target.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            made = _compiled(Path(scratch), driver)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f"{_DRIVER}.{os.getpid()}")
-            shutil.copy(made, partial)
-            partial.replace(target)
-    return target
+    source = _SOURCE.read_bytes() + driver.encode()
+    return kept(_DRIVER, source, lambda folder: _compiled(folder, driver))
 
 
 def _compiled(folder: Path, driver: str) -> Path:
@@ -190,8 +175,8 @@ def _compiled(folder: Path, driver: str) -> Path:
     empty = folder / "stub.c"
     empty.write_text("")
     # What is linked stands in the file by the name that it says of itself: here, the driver's path.
-    _run("-shared", "-o", stub, f"-Wl,-soname,{driver}", empty)
-    _run(
+    _compile("-shared", "-o", stub, f"-Wl,-soname,{driver}", empty)
+    _compile(
         *("-shared", "-fPIC", "-O2", "-fvisibility=hidden", f'-DIKP_REAL="{driver}"'),
         *(f"-Wl,-soname,{_DRIVER}", "-Wl,--no-as-needed", "-o", made, _SOURCE, stub),
         *("-ldl", "-lpthread"),
@@ -199,20 +184,13 @@ def _compiled(folder: Path, driver: str) -> Path:
     return made
 
 
-def _run(*arguments: str | Path) -> None:
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    compiler = compiler or shutil.which("clang") or (sysconfig.get_config_var("CC") or "cc")
+def _compile(*arguments: str | Path) -> None:
     try:
-        said = subprocess.run(  # noqa: S603
-            [*shlex.split(compiler), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        compile_c(*arguments)
     except OSError as error:
         raise PatchError(
-            f"the C compiler {compiler!r} can't be run ({error}): ikp needs one, as Triton "
+            f"the C compiler {compiler()!r} can't be run ({error}): ikp needs one, as Triton "
             "does, to see what the CUDA driver loads. Install gcc, or set CC."
         ) from error
-    if said.returncode:
-        raise PatchError(f"{compiler} fails: {said.stderr.strip()[:500]}")
+    except CompileError as error:
+        raise PatchError(str(error)) from error

@@ -27,6 +27,9 @@ class PerfettoExporter(FileExporter):
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
 
         import ikp.exporters.perfetto._writer  # noqa: F401
+        from ikp.exporters.protobuf import joining
+
+        joining.prepare()
 
     def _put(self, trace: Trace, file: BinaryIO, name: str) -> None:
         from ikp.exporters.perfetto._writer import write

@@ -7,6 +7,7 @@ arguments stand in the field for their type, texts interned.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,108 +20,91 @@ from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
 from ikp.exporters.perfetto._setup import FirstIds, OwnArgs
-from ikp.exporters.perfetto._steps import Clock, steps
-from ikp.exporters.protobuf.shapes import Message, join
+from ikp.exporters.protobuf.joining import join
+from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import (
     FIXED64,
     VARINT,
     WORD,
     Column,
+    Numbers,
     Words,
-    as_words,
     encoded_varint,
     tag,
-    varints,
 )
 from ikp.exporters.timeline.batches import Arrows, Batch
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 class Encoder:
-    """Turns events into columns."""
+    """Turns batches of events into packets."""
 
-    def __init__(self, trace: Trace, clock: Clock, ids: FirstIds, args: OwnArgs) -> None:
+    def __init__(self, trace: Trace, ids: FirstIds, args: OwnArgs) -> None:
         self._trace = trace
-        self._clock = clock
         self._args = args
         self._arrows = Arrows.of(trace)
-        self._first_flow = ids.flow
-        self._names = varints(ids.region + np.arange(len(trace.regions)))
+        self._ids = ids
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
 
-    def columns(self, batch: Batch) -> EventColumns:
-        """Return the columns of a batch."""
-        events = batch.events
-        slot = events.slot.astype(np.intp)
-        name, ticks = self._ticks(batch, slot)
-        before = self._clock.now
-        self._clock.now = int(events.end_ns[-1])  # events close in order: nothing is behind that
-        return EventColumns(
+    def encode(self, batch: Batch, before: int) -> NDArray[np.uint8]:
+        """Return the packets of a batch; ``before`` is when the packet in front of them is."""
+        events, arrows = batch.events, self._arrows
+        columns = EventColumns(
             before=before,
             start=events.start_ns,
             end=events.end_ns,
             is_range=batch.ranges,
-            name=self._names.take(events.region.astype(np.intp)),
-            track=varints(batch.track),
-            ticks=ticks,
-            ticks_name=name,
-            payload=events.payload,
-            payload_type=events.payload_type,
-            args=self._own_args(batch.rows),
+            name=Numbers.of(events.region + np.int64(self._ids.region)),
+            track=Numbers.of(batch.track),
+            args=(
+                *self._ticks(batch),
+                *payloads(events.payload, events.payload_type),
+                *self._own_args(batch.rows),
+            ),
             opens=batch.opens,
             closes=batch.closes,
-            flows=self._flows(batch.rows),
+            flows=None if arrows is None else Flows.of(arrows, batch.rows, self._ids.flow),
         )
+        return encode(columns)
 
-    def _own_args(self, rows: NDArray[np.intp]) -> tuple[Message, ...]:
-        """Return the trace's own arguments of the given events."""
-        parts = zip(self._args.kinds, self._args.columns, strict=True)
-        return tuple(
-            argument(encoded_varint(iid), *typed(column.take(rows), kind))
-            for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG)
-        )
-
-    def _flows(self, rows: NDArray[np.intp]) -> Flows | None:
-        return None if self._arrows is None else Flows.of(self._arrows, rows, self._first_flow)
-
-    def _ticks(self, batch: Batch, slot: NDArray[np.intp]) -> tuple[Arg | Column, Column]:
-        """Return what the ticks are called, and themselves where the duration doesn't tell them."""
+    def _ticks(self, batch: Batch) -> Iterator[Message]:
+        """Yield the ticks, by what they are called, where the duration doesn't tell them."""
         events, ranges = batch.events, batch.ranges
-        ticks = varints(events.ticks)
+        ticks = Numbers.of(events.ticks)
         if self._cycles.all() and ranges.all():
-            return Arg.CYCLES, ticks
-        cycles = self._cycles[self._trace.slots.launch[slot]]
+            yield argument(Arg.CYCLES, ticks)
+            return
+        cycles = self._cycles[self._trace.slots.launch[events.slot]]
         shown = (events.ticks != events.end_ns - events.start_ns) | (ranges & cycles)
-        names = varints(np.where(cycles, Arg.CYCLES, Arg.TICKS))
-        return names.where(shown), ticks.where(shown)
+        yield argument(Arg.CYCLES, ticks.where(shown & cycles))
+        yield argument(Arg.TICKS, ticks.where(shown & ~cycles))
+
+    def _own_args(self, rows: NDArray[np.intp]) -> Iterator[Message]:
+        """Yield the trace's own arguments of the given events."""
+        parts = zip(self._args.kinds, self._args.columns, strict=True)
+        for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG):
+            yield argument(encoded_varint(iid), *typed(column.take(rows), kind))
 
 
 @dataclass(frozen=True, slots=True)
 class EventColumns:
-    """Events of some slots, one row each, and where their packets stand among the batch's.
-
-    Columns hold varints: interned names, block and track ids, ticks.
-    """
+    """Events of some slots, one row each, and where their packets stand among the batch's."""
 
     before: int  # when the packet in front of them is
     start: Ints
     end: Ints
-    is_range: NDArray[np.bool_]  # an instant where it is not
-    name: Column
-    track: Column
-    ticks: Column  # empty where they say no more than the duration
-    ticks_name: Arg | Column  # CYCLES or TICKS: of all, or of each event
-    payload: NDArray[np.uint32]
-    payload_type: NDArray[np.uint8]
+    is_range: Bools  # an instant where it is not
+    name: Numbers  # interned
+    track: Numbers
     opens: Ints
     closes: Ints  # the same place as ``opens`` for an instant
-    args: tuple[Message, ...] = ()  # the trace's own arguments
+    args: tuple[Message, ...] = ()
     flows: Flows | None = None
 
     def take(self, rows: NDArray[np.intp]) -> EventColumns:
         """Return the given events."""
-        name = self.ticks_name
         return EventColumns(
             before=self.before,
             start=self.start[rows],
@@ -128,10 +112,6 @@ class EventColumns:
             is_range=self.is_range[rows],
             name=self.name.take(rows),
             track=self.track.take(rows),
-            ticks=self.ticks.take(rows),
-            ticks_name=name if isinstance(name, Arg) else name.take(rows),
-            payload=self.payload[rows],
-            payload_type=self.payload_type[rows],
             opens=self.opens[rows],
             closes=self.closes[rows],
             args=tuple(one.take(rows) for one in self.args),
@@ -147,9 +127,7 @@ def encode(batch: EventColumns) -> NDArray[np.uint8]:
     if not batch.is_range.all():
         rows = np.flatnonzero(batch.is_range)
         end, closes, track = end[rows], closes[rows], track.take(rows)
-    later = steps(batch.before, (batch.start, batch.opens), (end, closes))
-    opening, closing = _opening(batch, later[0]), _closing(later[1], track)
-    return join((opening, batch.opens), (closing, closes))
+    return join((_opening(batch), batch.opens), (_closing(end, track), closes), before=batch.before)
 
 
 def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
@@ -157,39 +135,29 @@ def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
     late = np.flatnonzero(flows.late.count)
     late = late[np.argsort(batch.closes[late])]
     at = batch.closes[late]  # the instants stand there, and what is there and behind makes room
-    parts = [batch.take(rows) for rows in flows.alike()]
     rows = np.flatnonzero(batch.is_range)
     moved = np.arange(len(batch.opens) + len(rows))
     moved += np.cumsum(np.bincount(at, minlength=len(moved)))
-    opens = [moved[part.opens] for part in parts]
-    closes, instants_at = moved[batch.closes[rows]], at + np.arange(len(at))
-    *starts, ends, lates = steps(
-        batch.before,
-        *zip([part.start for part in parts], opens, strict=True),
-        (batch.end[rows], closes),
-        (batch.end[late], instants_at),
-    )
-    streams = [
-        (_opening(part, later), places)
-        for part, later, places in zip(parts, starts, opens, strict=True)
-    ]
-    streams.append((_closing(ends, batch.track.take(rows)), closes))
+    parts = (batch.take(rows) for rows in flows.alike())
     instants = packet(
-        lates,
+        batch.end[late],
         TYPES[EventType.INSTANT],
         tag(Event.TRACK_UUID, VARINT),
         batch.track.take(late),
         NAMED,
         flows.late.take(late).column(ARRIVING),
     )
-    return join(*streams, (instants, instants_at))
+    return join(
+        *((_opening(part), moved[part.opens]) for part in parts),
+        (_closing(batch.end[rows], batch.track.take(rows)), moved[batch.closes[rows]]),
+        (instants, at + np.arange(len(at))),
+        before=batch.before,
+    )
 
 
-def _opening(batch: EventColumns, later: Ints) -> Message:
+def _opening(batch: EventColumns) -> Message:
     return packet(
-        later,
-        argument(batch.ticks_name, batch.ticks),
-        *_payload(batch),
+        batch.start,
         *batch.args,
         *_type(batch.is_range),
         tag(Event.NAME_IID, VARINT),
@@ -200,48 +168,33 @@ def _opening(batch: EventColumns, later: Ints) -> Message:
     )
 
 
-def _type(is_range: NDArray[np.bool_]) -> tuple[bytes | Column, ...]:
+def _type(is_range: Bools) -> tuple[bytes | Numbers, ...]:
     if is_range.all():
         return (TYPES[EventType.SLICE_BEGIN],)
     types = np.where(is_range, EventType.SLICE_BEGIN, EventType.INSTANT)
-    return tag(Event.TYPE, VARINT), varints(types)
+    return tag(Event.TYPE, VARINT), Numbers.of(types)
 
 
-def _closing(later: Ints, track: Column) -> Message:
-    return packet(later, TYPES[EventType.SLICE_END], tag(Event.TRACK_UUID, VARINT), track)
+def _closing(end: Ints, track: Numbers) -> Message:
+    return packet(end, TYPES[EventType.SLICE_END], tag(Event.TRACK_UUID, VARINT), track)
 
 
-def _payload(batch: EventColumns) -> list[Message]:
-    """Return the argument of those events that have a payload, in the field for its type."""
-    types = batch.payload_type
-    # As plain ints: numpy compares bytes with those ten times as fast as with an enum's members.
-    of = {kind: types == int(kind) for kind in PayloadType}
-    present = {kind for kind, rows in of.items() if rows.any()}
-    if present <= {PayloadType.NONE}:
-        return []
-    numbers = batch.payload.astype(np.uint64)
-    if PayloadType.I32 in present:
-        signed = of[PayloadType.I32]
-        numbers[signed] = as_words(batch.payload[signed].view(np.int32))
-    value = varints(numbers)
-    if PayloadType.F32 in present:
-        real = of[PayloadType.F32]
-        words = value.words.copy()
-        words[real] = 0
-        words[real, 0] = widen_float(batch.payload[real])
-        value = Column(words, np.where(real, np.uint8(WORD), value.sizes))
-    value_tag: bytes | Column = _PAYLOAD_TAGS[PayloadType.U32]
-    if present & {PayloadType.I32, PayloadType.F32}:
-        value_tag = varints(np.array([_PAYLOAD_TAGS[kind][0] for kind in PayloadType])[types])
-    if PayloadType.NONE in present:
-        there = ~of[PayloadType.NONE]
-        value = value.where(there)
-        value_tag = value_tag if isinstance(value_tag, bytes) else value_tag.where(there)
-    return [argument(Arg.PAYLOAD, value, value_tag)]
+def payloads(bits: NDArray[np.uint32], types: NDArray[np.uint8]) -> Iterator[Message]:
+    """Yield the argument of events that have a payload, in the field for each type."""
+    for kind, value_tag in _PAYLOAD_TAGS.items():
+        # As a plain int: numpy compares bytes with those ten times as fast as with an enum's.
+        there = types == int(kind)
+        if not there.any():
+            continue
+        if kind is PayloadType.F32:
+            value: Column | Numbers = Column(widen_float(bits)[:, None], there * np.uint8(WORD))
+        else:
+            numbers = bits.view(np.int32) if kind is PayloadType.I32 else bits
+            value = Numbers.of(numbers).where(there)
+        yield argument(Arg.PAYLOAD, value, value_tag)
 
 
 _PAYLOAD_TAGS: Final = {
-    PayloadType.NONE: b"\0",
     PayloadType.U32: tag(Annotation.UINT_VALUE, VARINT),
     PayloadType.I32: INTEGER,
     PayloadType.F32: tag(Annotation.DOUBLE_VALUE, FIXED64),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Region
-from ikp.exporters.columns.facts import known
+from ikp.exporters.columns.small_tables import known
 from ikp.exporters.perfetto._schema import Facts
 from ikp.exporters.protobuf.damage import DamagedError
 

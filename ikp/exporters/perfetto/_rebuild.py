@@ -11,7 +11,7 @@ from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.totals import make_totals
 from ikp.core.trace import Events, Slots, Totals, make_columns
-from ikp.exporters.columns.facts import args_of
+from ikp.exporters.columns.small_tables import args_of
 from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._arguments import Columns
 from ikp.exporters.perfetto._schema import Annotation, EventType, Facts

@@ -42,6 +42,23 @@ class Event(IntEnum):
     TERMINATING_FLOW_IDS = 48
 
 
+class Descriptor(IntEnum):
+    """Fields of ``TrackDescriptor``."""
+
+    UUID = 1
+    NAME = 2
+    PARENT_UUID = 5
+    COUNTER = 8
+    CHILD_ORDERING = 11
+    SIBLING_ORDER_RANK = 12
+    DESCRIPTION = 14
+    SIBLING_MERGE_BEHAVIOR = 15
+
+
+EXPLICIT, MERGE_NONE = 3, 2
+"""Of tracks: children are in the order of their ranks, and none is merged with its sibling."""
+
+
 class EventType(IntEnum):
     """Values of ``TrackEvent.type``."""
 

@@ -1,28 +1,24 @@
-"""What a file begins with: where its ids and times start, names, clocks, tracks, and the evidence.
+"""What a file begins with: where its ids and times start, names, clocks, tracks and launches.
 
 Perfetto can join files: one behind the other (``cat``), or in an archive. Ids of tracks, clocks and
 flows then share one space, and whatever has equal ids becomes one. So each file's begin at
 numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
 same trace gets the same ids each time.
-
-Evidence is what a trace says about itself, as arguments of events: readable in the viewer, and by
-``_evidence``. Python values become Perfetto's debug annotations: dicts and
-lists nest, integers, floats, booleans and strings keep their type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn
-from ikp.core.trace import Launch, Slots, Trace
-from ikp.exporters.columns.facts import described, vars_of
+from ikp.core.trace import Slots, Trace
+from ikp.exporters.columns.small_tables import described
+from ikp.exporters.perfetto._packets import Clock, annotate
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -37,19 +33,24 @@ from ikp.exporters.perfetto._schema import (
     Arg,
     EventType,
     Facts,
+    Packet,
 )
-from ikp.exporters.perfetto._steps import Clock
-from ikp.exporters.protobuf.varints import VARINT_BITS, varint_size
+from ikp.exporters.perfetto._tracks import descriptors, launch_slices
+from ikp.exporters.protobuf.varints import (
+    VARINT,
+    VARINT_BITS,
+    tag,
+    varint_size,
+)
 from ikp.exporters.timeline.sums import NAME, Sums
-from ikp.exporters.timeline.tracks import Kind, Layout, Track
+from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-        DebugAnnotation,
         TracePacket,
-        TrackEvent,
     )
 
+Ints = NDArray[np.int64]
 
 _TRACK_BYTES: Final = 6
 """What a track's id takes in a packet, as a varint. All take as much, which makes packets faster to
@@ -139,30 +140,29 @@ def setup(
     ids: FirstIds,
     args: OwnArgs,
     sums: Sums | None,
-) -> bytes:
+) -> NDArray[np.uint8]:
     """Return the packets before all others."""
-    first, about, *tracks = layout.tracks
-    packets = [  # the reader knows our files by the first five
-        _sequence_start(trace, ids, args, sums),
-        _clocks(clock, ids),
-        _descriptor(first),
-        _descriptor(about),
-        _summary(trace, layout, clock, sums),
-        *(_descriptor(track) for track in tracks),
-        *_launches(trace, layout, clock),
+    first_five = [  # the reader knows our files by them
+        _serialized([_sequence_start(trace, ids, args, sums), _clocks(clock, ids)]),
+        *descriptors(layout.tracks[:2]),
+        _serialized([_summary(trace, layout, clock, sums)]),
     ]
-    return _serialized(packets)
+    rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock)]
+    return np.concatenate([*first_five, *rest])
 
 
-def descriptors(tracks: Sequence[Track]) -> bytes:
-    """Return the packets that announce further tracks."""
-    return _serialized([_descriptor(track) for track in tracks])
+_TRACKS_AT_ONCE: Final = 4096
+_LAUNCHES_AT_ONCE: Final = 512
+_IN_SEQUENCE: Final = b"".join(
+    tag(field, VARINT) + bytes([value])
+    for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
+)
 
 
-def _serialized(packets: list[TracePacket]) -> bytes:
+def _serialized(packets: list[TracePacket]) -> NDArray[np.uint8]:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
-    return bytes(TraceMessage(packet=packets).SerializeToString())
+    return np.frombuffer(TraceMessage(packet=packets).SerializeToString(), np.uint8)
 
 
 def _packet(flags: int = NEEDS_STATE) -> TracePacket:
@@ -205,66 +205,14 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     return packet
 
 
-def _descriptor(track: Track) -> TracePacket:
-    packet = _packet()
-    descriptor = packet.track_descriptor
-    descriptor.uuid = track.uuid
-    descriptor.name = track.name
-    if track.parent:
-        descriptor.parent_uuid = track.parent
-    if track.description:
-        descriptor.description = track.description
-    descriptor.sibling_order_rank = track.rank
-    descriptor.sibling_merge_behavior = descriptor.SIBLING_MERGE_BEHAVIOR_NONE
-    if track.kind is Kind.COUNTER:
-        descriptor.counter.SetInParent()
-    else:
-        descriptor.child_ordering = descriptor.EXPLICIT
-    return packet
-
-
-def _event(kind: EventType, track: int, time: int, name: str | None = None) -> TracePacket:
-    packet = _packet()
-    packet.timestamp = time
-    packet.track_event.type = kind
-    packet.track_event.track_uuid = track
-    if name is not None:
-        packet.track_event.name = name
-    return packet
-
-
 def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
-    packet = _event(EventType.INSTANT, layout.summary, clock.step(clock.now), SUMMARY)
-    _annotate(packet.track_event, _of_trace(trace, sums))
+    packet = _packet()
+    packet.timestamp = clock.step(clock.now)
+    packet.track_event.type = EventType.INSTANT
+    packet.track_event.track_uuid = layout.summary
+    packet.track_event.name = SUMMARY
+    annotate(packet.track_event, _of_trace(trace, sums))
     return packet
-
-
-def _launches(trace: Trace, layout: Layout, clock: Clock) -> Iterator[TracePacket]:
-    """Yield each launch's slices, on its own row with the evidence and on that of all launches.
-
-    The one with the evidence comes first: a link to a launch finds it by its time alone.
-    """
-    for number, (launch, tracks) in enumerate(zip(trace.launches, layout.launches, strict=True)):
-        start, end = tracks.start, tracks.end
-        opening = _event(EventType.SLICE_BEGIN, tracks.evidence, clock.step(start), launch.label)
-        _annotate(opening.track_event, of_launch(launch))
-        yield opening
-        if launch.dropped > 0:
-            name = f"{launch.dropped} records dropped"
-            yield _event(EventType.INSTANT, tracks.evidence, clock.step(end), name)
-        yield _event(EventType.SLICE_END, tracks.evidence, clock.step(end))
-        one_of_all = _event(EventType.SLICE_BEGIN, tracks.overview, clock.step(start), launch.label)
-        one_of_all.track_event.debug_annotations.add(name_iid=Arg.LAUNCH, int_value=number)
-        yield one_of_all
-        yield _event(EventType.SLICE_END, tracks.overview, clock.step(end))
-
-
-def of_launch(launch: Launch) -> Facts:
-    """Return everything known of a launch. Where the trace comes from, the summary tells."""
-    clock = {name: value for name, value in vars_of(launch.clock).items() if value is not None}
-    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
-        clock["residual"] = "unknown: no spare anchors"
-    return {**vars_of(launch), "clock": clock, "dropped": launch.dropped}
 
 
 def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
@@ -280,27 +228,3 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         "args": described(trace.args),
         "provenance": trace.provenance,
     }
-
-
-def _annotate(event: TrackEvent, facts: Facts) -> None:
-    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
-    for name, value in facts.items():
-        if value is not None and value not in ({}, [], ()):
-            _set(event.debug_annotations.add(name=name), value)
-
-
-def _set(annotation: DebugAnnotation, value: Any) -> None:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _set(annotation.dict_entries.add(name=name), item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _set(annotation.array_values.add(), item)
-    elif isinstance(value, str):
-        annotation.string_value = value
-    elif isinstance(value, bool):
-        annotation.bool_value = value
-    elif isinstance(value, Integral):
-        annotation.int_value = int(value)
-    else:
-        annotation.double_value = float(value)

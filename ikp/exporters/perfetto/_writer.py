@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, Final
 
+import numpy as np
+
 from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
+from ikp.exporters.columns.chunk import pack_json
 from ikp.exporters.columns.event_chunks import pack_events
-from ikp.exporters.columns.facts import facts_of
-from ikp.exporters.columns.pieces import pack_json
-from ikp.exporters.columns.row_chunks import pack_rows
-from ikp.exporters.perfetto._events import Encoder, encode
-from ikp.exporters.perfetto._output import Content, Output, Rows
-from ikp.exporters.perfetto._packets import block_slices, counter_steps
+from ikp.exporters.columns.small_tables import facts_of, pack_rows
+from ikp.exporters.perfetto._events import Encoder
+from ikp.exporters.perfetto._output import Content, Output, Rows, ordered, spare_threads
+from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import FORMAT
-from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, descriptors, setup
-from ikp.exporters.perfetto._steps import Clock
+from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, setup
 from ikp.exporters.perfetto._sums import sum_slices
-from ikp.exporters.perfetto._threads import ordered, spare_threads
+from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
+from ikp.exporters.protobuf import joining
 from ikp.exporters.timeline.batches import Batch, Batches
 from ikp.exporters.timeline.sums import Sums
-from ikp.exporters.timeline.tracks import Layout, lay_out
+from ikp.exporters.timeline.tracks import Layout, Track, lay_out
 from ikp.progress import track
 
 EVENTS_AT_ONCE: Final = 1 << 15
@@ -40,18 +41,22 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
     clock, args = Clock(layout.span[0] if layout.span else 0), OwnArgs.of(trace)
     sums = Sums.of(trace) if len(trace.totals) else None
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
-    threads = spare_threads() if len(batches) >= _WORTH_THREADS else 0
+    threads = 0
+    if len(batches) >= _WORTH_THREADS:
+        joining.prepare()
+        threads = spare_threads()
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", lambda: _whole(trace, len(batches)))
         for packets in _before_events(trace, layout, clock, ids, args, sums):
             out.packets(partial(_as_it_is, packets))
         _tables(trace, out)
-        encoder = Encoder(trace, clock, ids, args)
+        encoder = Encoder(trace, ids, args)
         for batch in track(batches, len(batches), f"writing {name}"):
             if batch.new:
-                out.packets(partial(descriptors, batch.new))
-            out.packets(partial(encode, encoder.columns(batch)))
+                out.packets(partial(_announced, batch.new))
+            out.packets(partial(encoder.encode, batch, clock.now))
+            clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
             _events(trace, batch, out)
 
 
@@ -63,6 +68,10 @@ def _before_events(
     yield from counter_steps(layout.counters, clock)
     if sums is not None:
         yield from sum_slices(trace, sums, layout, clock, ids)
+
+
+def _announced(tracks: Sequence[Track]) -> Content:
+    return np.concatenate([*descriptors(tracks)])
 
 
 def _as_it_is(content: Content) -> Content:

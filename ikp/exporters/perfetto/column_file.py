@@ -13,11 +13,10 @@ import numpy as np
 from ikp.core.args import ArgColumn
 from ikp.core.flows import is_flow
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace
-from ikp.exporters.columns import facts
-from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns import small_tables
+from ikp.exporters.columns.chunk import JSON, Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
-from ikp.exporters.columns.pieces import JSON
-from ikp.exporters.columns.row_chunks import check_slots, check_totals, unpack_rows
+from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._refusals import another_version, two_traces
 from ikp.exporters.perfetto._schema import FORMAT
@@ -83,7 +82,7 @@ class ColumnFile:
             check_seal(self._source, part, chunk, self._budget)
 
     @cached_property
-    def _facts(self) -> facts.Facts:
+    def _facts(self) -> small_tables.Facts:
         found = self.head.json("facts")
         if not isinstance(found, dict):
             raise DamagedError("what it tells of itself is damaged")
@@ -92,29 +91,29 @@ class ColumnFile:
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """The launches."""
-        launches = facts.launches_of(self._facts)
+        launches = small_tables.launches_of(self._facts)
         _same("launches", len(launches), self.head.size("launches"))
         return launches
 
     @cached_property
     def regions(self) -> tuple[Region, ...]:
         """The regions."""
-        return facts.regions_of(self._facts)
+        return small_tables.regions_of(self._facts)
 
     @cached_property
     def roles(self) -> tuple[str, ...]:
         """The names of roles."""
-        return facts.roles_of(self._facts)
+        return small_tables.roles_of(self._facts)
 
     @cached_property
     def provenance(self) -> dict[str, str]:
         """Where the trace comes from."""
-        return facts.provenance_of(self._facts)
+        return small_tables.provenance_of(self._facts)
 
     @cached_property
     def args(self) -> list[dict[str, str]]:
         """Name and type of each argument."""
-        return facts.args_of(self._facts)
+        return small_tables.args_of(self._facts)
 
     @cached_property
     def slots(self) -> Slots:
@@ -133,7 +132,7 @@ class ColumnFile:
         chunks = [one for one in self.chunks("events") if chosen is None or chosen(one)]
         totals = unpack_rows(Totals, self.chunks("totals"))
         check_totals(totals, len(self.slots), len(self.regions))
-        kinds = [facts.KINDS[one["type"]] for one in self.args]
+        kinds = [small_tables.KINDS[one["type"]] for one in self.args]
         table = self.table(chunks, ALL, kinds)
         args = {one["name"]: table.arg(number) for number, one in enumerate(self.args)}
         events = Events(**{name: table.columns[name] for name in ALL})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.columns.facts import args_of
+from ikp.exporters.columns.small_tables import args_of
 from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._arguments import UNSET, Arguments, Columns, arguments_of, sum_rows
 from ikp.exporters.perfetto._schema import (

@@ -15,10 +15,10 @@ from ikp.core.args import ArgColumn, join_args
 from ikp.core.totals import take_totals
 from ikp.core.trace import Events, Slots, Totals, Trace, make_columns
 from ikp.errors import ExportError
-from ikp.exporters.columns import facts
+from ikp.exporters.columns import small_tables
 from ikp.exporters.columns.chunk import MAGIC, Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
-from ikp.exporters.columns.row_chunks import check_slots, check_totals, unpack_rows
+from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.files import faults
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._schema import FORMAT
@@ -91,14 +91,14 @@ def _trace(found: _Found, budget: Budget) -> Trace:
     told = found.head.json("facts")
     if not isinstance(told, dict):
         raise DamagedError("what it tells of itself is damaged")
-    args = facts.args_of(told)
+    args = small_tables.args_of(told)
     trace = Trace(
-        launches=facts.launches_of(told),
-        regions=facts.regions_of(told),
+        launches=small_tables.launches_of(told),
+        regions=small_tables.regions_of(told),
         slots=make_columns(Slots, **dict.fromkeys(Slots.__slots__, ())),
         events=make_columns(Events, **dict.fromkeys(ALL, ())),
-        provenance=facts.provenance_of(told),
-        roles=facts.roles_of(told),
+        provenance=small_tables.provenance_of(told),
+        roles=small_tables.roles_of(told),
     )
     found.chunks = [one for one in found.chunks if _sound(one, len(args), found, budget)]
     slots, known = _slots(found, trace)
@@ -166,7 +166,7 @@ def _totals(found: _Found, trace: Trace, known: NDArray[np.int64]) -> Totals:
 def _events(
     found: _Found, trace: Trace, args: list[dict[str, str]], known: NDArray[np.int64]
 ) -> tuple[Events, dict[str, ArgColumn]]:
-    kinds, after = tuple(facts.KINDS[one["type"]] for one in args), -1
+    kinds, after = tuple(small_tables.KINDS[one["type"]] for one in args), -1
     parts, columns = [trace.events], list[tuple[dict[str, ArgColumn], int]]()
     slots, regions = found.head.size("slots"), len(trace.regions)
     for chunk in found.of("events"):

@@ -1,4 +1,4 @@
-"""Protobuf messages, many at a time.
+"""Protobuf messages, many at a time: what they consist of, and numpy that lays them end to end.
 
 A shape says what each of many messages consists of: constant bytes, columns of numbers or texts,
 submessages. How long the numbers are differs from message to message, but only few combinations of
@@ -6,6 +6,8 @@ sizes occur. The messages of one combination have every byte but the numbers in 
 number in the same place: they are put together as 64-bit words, by shifts that are the same for
 all of them. The bytes are those that the protobuf library writes for the same messages (if fields
 are given in the order of their numbers), which the tests check.
+
+Writers call :func:`ikp.exporters.protobuf.joining.join`, which is faster where it can be.
 """
 
 from __future__ import annotations
@@ -17,10 +19,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.exporters.protobuf.varints import WORD, Column, Sizes, Words, encoded_varint
+from ikp.exporters.protobuf.varints import (
+    WORD,
+    Column,
+    Numbers,
+    Sizes,
+    Words,
+    as_words,
+    encoded_varint,
+    varints,
+)
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp] | slice
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When each message is. It says how much later that is than the message in front of it."""
+
+    values: Ints
+
+    def take(self, rows: NDArray[np.intp]) -> Times:
+        """Return the given rows, in the given order."""
+        return Times(self.values[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """In each message, several of a shape: group i begins at the one of number ``first[i]``."""
+
+    shape: Message
+    first: Ints
+    count: int  # of all of them; no group is empty
+
+    def take(self, rows: NDArray[np.intp]) -> Group:
+        """Return the given groups, in the given order."""
+        bounds = np.append(self.first, self.count)
+        sizes = np.diff(bounds)[rows]
+        first = np.cumsum(sizes) - sizes
+        inner = np.arange(int(sizes.sum())) + np.repeat(bounds[rows] - first, sizes)
+        return Group(self.shape.take(inner), first, len(inner))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +67,7 @@ class Message:
     """A submessage: its tag, and what is in it. It is left out where all its columns are empty."""
 
     tag: bytes
-    parts: tuple[bytes | Column | Message, ...]
+    parts: tuple[bytes | Column | Numbers | Times | Group | Message, ...]
 
     def take(self, rows: NDArray[np.intp]) -> Message:
         """Return the given rows of all columns, in the given order."""
@@ -37,13 +76,22 @@ class Message:
             tuple(part if isinstance(part, bytes) else part.take(rows) for part in self.parts),
         )
 
+    def times(self) -> Ints | None:
+        """Return when its messages are, if they say so."""
+        return next((part.values for part in self.parts if isinstance(part, Times)), None)
 
-def join(*streams: tuple[Message, Ints]) -> NDArray[np.uint8]:
+
+Stream = tuple[Message, Ints]
+"""Messages of one shape, and their places in a whole sequence."""
+
+
+def join(streams: Sequence[Stream], before: int) -> NDArray[np.uint8]:
     """Encode messages of several shapes, and lay them end to end.
 
-    With each shape come the places of its messages in the whole sequence, ``0 .. n - 1`` in all.
+    Their places are ``0 .. n - 1`` in all. ``before`` is the time of what is in front of them.
     """
-    laid = [(list(layouts(shape)), places) for shape, places in streams]
+    later = iter(_steps(streams, before))
+    laid = [(list(layouts(_plain(shape, later))), places) for shape, places in streams]
     sizes = np.empty(sum(len(places) for _, places in laid), np.int64)
     for found, places in laid:
         for layout in found:
@@ -59,13 +107,38 @@ def join(*streams: tuple[Message, Ints]) -> NDArray[np.uint8]:
     return out.view(np.uint8)[:total]
 
 
-def join_groups(shape: Message, first: Ints) -> Column:
-    """Encode messages, and lay those of each group end to end.
+def _steps(streams: Sequence[Stream], before: int) -> Iterator[Words]:
+    """Yield of each stream that has times how much later than the one in front each message is."""
+    found = [(one, places) for shape, places in streams if (one := shape.times()) is not None]
+    times = np.empty(sum(len(places) for _, places in found), np.int64)
+    for one, places in found:
+        times[places] = one
+    later = np.diff(times, prepend=before)
+    return (as_words(later[places]) for _, places in found)
 
-    Group i begins at message ``first[i]``; none is empty.
-    """
-    found = list(layouts(shape))
-    sizes = np.empty(sum(layout.count for layout in found), np.int64)
+
+def _plain(shape: Message, later: Iterator[Words]) -> Message:
+    """Return a shape all of whose columns are bytes."""
+    parts = list[bytes | Column | Message]()
+    for part in shape.parts:
+        if isinstance(part, Message):
+            parts.append(_plain(part, later))
+        elif isinstance(part, Numbers):
+            parts.append(part.column())
+        elif isinstance(part, Times):
+            parts.append(varints(next(later)))
+        elif isinstance(part, Group):
+            parts.append(_joined_groups(part))
+        else:
+            parts.append(part)
+    return Message(shape.tag, tuple(parts))
+
+
+def _joined_groups(group: Group) -> Column:
+    """Return the messages of each group, end to end."""
+    first = group.first
+    found = list(layouts(_plain(group.shape, iter(()))))
+    sizes = np.empty(group.count, np.int64)
     for layout in found:
         sizes[layout.rows] = layout.size
     lengths = np.add.reduceat(sizes, first)
@@ -172,7 +245,7 @@ def _flat(shape: Message, sizes: Iterator[int]) -> tuple[list[bytes | Number], l
         elif isinstance(part, Column):
             taken.append(next(sizes))
             body.append(Number(part, taken[-1]))
-        else:
+        elif isinstance(part, bytes):
             body.append(part)
     if taken and not any(taken):
         return [], taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +50,35 @@ class Column:
         return Column(self.words, self.sizes * mask.view(np.uint8))
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Integers, one for each message, as varints; negative ones as protobuf's int64."""
+
+    values: Words
+    given: NDArray[np.bool_] | None = None  # the others are left out
+
+    @classmethod
+    def of(cls, values: Integers) -> Numbers:
+        """Take integers of any type."""
+        return cls(as_words(values))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: NDArray[np.intp]) -> Numbers:
+        """Return the given rows, in the given order."""
+        return Numbers(self.values[rows], None if self.given is None else self.given[rows])
+
+    def where(self, mask: NDArray[np.bool_]) -> Numbers:
+        """Return these numbers without those outside ``mask``."""
+        return Numbers(self.values, mask if self.given is None else mask & self.given)
+
+    def column(self) -> Column:
+        """Return them as bytes."""
+        column = varints(self.values)
+        return column if self.given is None else column.where(self.given)
+
+
 def texts(values: Sequence[bytes]) -> Column:
     """Return byte strings as they are."""
     sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -62,6 +92,7 @@ def varint_size(value: int) -> int:
     return max(1, -(-value.bit_length() // VARINT_BITS))
 
 
+@lru_cache(1024)
 def encoded_varint(value: int) -> bytes:
     """Return one number (not negative) as a varint."""
     size = varint_size(value)

@@ -52,8 +52,7 @@ class Kind(Enum):
     COUNTER = "counter"
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(NamedTuple):
     """One row in the viewer. ``rank`` orders it among its siblings."""
 
     uuid: int
@@ -64,8 +63,7 @@ class Track:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchTracks:
+class LaunchTracks(NamedTuple):
     """The ids of one launch's own tracks, and when it ran."""
 
     overview: int  # where it is one of all launches
@@ -202,7 +200,7 @@ def _tops(
         known[name, lane] = uuid + len(tracks)
         row = Track(known[name, lane], name, description=OVERVIEW)
         if lane:  # ranks from 1 on are the launches'
-            row = replace(row, name=_BESIDE, parent=known[name, 0], rank=lane - LAST)
+            row = row._replace(name=_BESIDE, parent=known[name, 0], rank=lane - LAST)
         tracks.append(row)
     return tracks, [
         (known[name, lane], known[name, 0]) for name, lane in zip(names, lanes, strict=True)
@@ -304,6 +302,6 @@ def _roles(trace: Trace, track: Ints, count: int) -> list[str]:
 
 def _with_roles(tracks: list[Track], roles: list[str]) -> list[Track]:
     return [
-        replace(track, name=f"{track.name} {role}") if role else track
+        track._replace(name=f"{track.name} {role}") if role else track
         for track, role in zip(tracks, roles, strict=True)
     ]

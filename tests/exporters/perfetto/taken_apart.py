@@ -7,8 +7,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from ikp.exporters.columns.chunk import Chunk, build
-from ikp.exporters.columns.pieces import Packed, pack, pack_json, unpack, unpack_json
+from ikp.exporters.columns.chunk import Chunk, Packed, build, pack, pack_json, unpack, unpack_json
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.perfetto._walk import Bytes, walk
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag

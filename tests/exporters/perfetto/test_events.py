@@ -11,11 +11,12 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.exporters.perfetto._events import EventColumns, encode, widen_float
+from ikp.exporters.perfetto._events import EventColumns, encode, payloads, widen_float
 from ikp.exporters.perfetto._flows import Flows, Ids
+from ikp.exporters.perfetto._packets import argument
 from ikp.exporters.perfetto._rebuild import narrow_double
 from ikp.exporters.perfetto._schema import Arg
-from ikp.exporters.protobuf.varints import varints
+from ikp.exporters.protobuf.varints import Numbers
 
 BEFORE = 500
 """When the packet in front of a batch is."""
@@ -45,17 +46,19 @@ def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> 
         return np.array([event[name] or 0 for event in events], dtype)
 
     shown = np.array([event["ticks"] is not None for event in events], bool)
+    ticks, named = Numbers.of(column("ticks", np.int64)), column("ticks_name")
     return EventColumns(
         before=BEFORE,
         start=column("start", np.int64),
         end=column("end", np.int64),
         is_range=column("kind", np.uint8) == Kind.RANGE,
-        name=varints(column("name")),
-        track=varints(column("track")),
-        ticks=varints(column("ticks", np.int64)).where(shown),
-        ticks_name=varints(column("ticks_name")).where(shown),
-        payload=column("payload", np.uint32),
-        payload_type=column("payload_type", np.uint8),
+        name=Numbers.of(column("name")),
+        track=Numbers.of(column("track")),
+        args=(
+            argument(Arg.CYCLES, ticks.where(shown & (named == Arg.CYCLES))),
+            argument(Arg.TICKS, ticks.where(shown & (named == Arg.TICKS))),
+            *payloads(column("payload", np.uint32), column("payload_type", np.uint8)),
+        ),
         opens=np.array(opens, np.int64),
         closes=np.array(closes, np.int64),
     )
@@ -168,10 +171,6 @@ def test_ranges_alone_in_cycles_are_the_same_bytes(events: list[dict[str, int]])
     ]
     opens = list(range(0, 2 * len(ranges), 2))
     made = batch(ranges, opens, [place + 1 for place in opens])
-    made = EventColumns(
-        **{name: getattr(made, name) for name in EventColumns.__slots__}
-        | {"ticks_name": Arg.CYCLES}
-    )
     wanted = [
         one for event in ranges for one in (opening(event), packet(event["end"], 2, event["track"]))
     ]

@@ -11,7 +11,8 @@ import pytest
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
-from ikp.exporters.perfetto._events import EventColumns
+from ikp.exporters.perfetto._events import Encoder
+from ikp.exporters.timeline.batches import Batch
 from ikp.paths import replacing
 from tests.exporters.perfetto.examples import assert_same, warp, warps
 
@@ -74,7 +75,7 @@ def test_a_full_disk_leaves_all_as_it_was(
     def fail(*_: object) -> bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(writer, "encode", fail)
+    monkeypatch.setattr(Encoder, "encode", fail)
     with pytest.raises(ExportError, match=r"can't be written: No space left on device"):
         write(path, force=force)
     assert [one.read_bytes() for one in path.parent.iterdir()] == [OLD] * force
@@ -125,13 +126,13 @@ def test_long_names(tmp_path: Path) -> None:
 def test_events_are_written_part_by_part(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that ten million of them need little more memory than their columns take."""
     sizes = []
-    encode = writer.encode
+    encode = Encoder.encode
 
-    def spy(batch: EventColumns) -> np.ndarray:
-        sizes.append(len(batch.is_range))
-        return encode(batch)
+    def spy(self: Encoder, batch: Batch, before: int) -> np.ndarray:
+        sizes.append(len(batch.rows))
+        return encode(self, batch, before)
 
-    monkeypatch.setattr(writer, "encode", spy)
+    monkeypatch.setattr(Encoder, "encode", spy)
     monkeypatch.setattr(writer, "EVENTS_AT_ONCE", 4)
     PerfettoExporter().write(warps([[(i, i + 1) for i in range(3)]] * 5), path)
     assert sizes == [3] * 5

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
 from ikp.core.trace import ClockFit, Events, Trace
-from ikp.exporters.columns.facts import to_launch
+from ikp.exporters.columns.small_tables import to_launch
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
-from ikp.exporters.perfetto._setup import of_launch
+from ikp.exporters.perfetto._tracks import of_launch
 from ikp.exporters.timeline import batches
 from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import (

@@ -13,6 +13,7 @@ MESSAGES = {
     schema.Event: protos.TrackEvent,
     schema.Annotation: protos.DebugAnnotation,
     schema.Packet: protos.TracePacket,
+    schema.Descriptor: protos.TrackDescriptor,
 }
 
 
@@ -35,6 +36,12 @@ def test_columns_stand_where_perfetto_has_nothing() -> None:
 def test_events_have_the_types_of_perfetto_s_own_schema() -> None:
     theirs = dict(protos.TrackEvent.Type.items())
     assert {f"TYPE_{kind.name}": kind.value for kind in schema.EventType}.items() <= theirs.items()
+
+
+def test_tracks_say_what_perfetto_s_own_schema_means() -> None:
+    theirs = protos.TrackDescriptor
+    assert schema.EXPLICIT == theirs.EXPLICIT
+    assert schema.MERGE_NONE == theirs.SIBLING_MERGE_BEHAVIOR_NONE
 
 
 def test_clocks_and_flags_are_perfetto_s() -> None:

@@ -1,35 +1,59 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.exporters.protobuf import shapes
-from ikp.exporters.protobuf.shapes import Message, join, join_groups
-from ikp.exporters.protobuf.varints import Column, encoded_varint, texts, varints
+from ikp.exporters.protobuf import joining, shapes
+from ikp.exporters.protobuf.joining import join
+from ikp.exporters.protobuf.shapes import Group, Message, Times
+from ikp.exporters.protobuf.varints import Column, Numbers, encoded_varint, texts, varints
 
 TAGS = st.sampled_from([b"\x0a", b"\x12", b"\x92\x03"])
 
 
+@pytest.fixture(params=["compiled", "numpy"], autouse=True, scope="module")
+def joined_by(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Join messages by either way; tests need a C compiler, as Triton does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joining, "_compiled", [])
+        if request.param == "compiled":
+            joining.prepare()
+            assert joining._compiled[0] is not None
+        yield
+
+
 @st.composite
-def columns(draw: st.DrawFn, rows: int) -> Column:
-    kind = draw(st.sampled_from(["small", "any", "text", "long text"]))
-    if kind in {"small", "any"}:
+def columns(draw: st.DrawFn, rows: int) -> Column | Numbers:
+    kind = draw(st.sampled_from(["small", "any", "all", "text", "long text"]))
+    if kind in {"small", "any", "all"}:
         numbers = st.integers(0, 300 if kind == "small" else (1 << 64) - 1)
-        column = varints(np.array(_many(draw, numbers, rows), np.uint64))
+        column: Column | Numbers = Numbers(np.array(_many(draw, numbers, rows), np.uint64))
+        if kind == "all":
+            return column
     else:
         column = texts(_many(draw, st.binary(max_size=3 if kind == "text" else 200), rows))
     return column.where(np.array(_many(draw, st.booleans(), rows), bool))
+
+
+@st.composite
+def groups(draw: st.DrawFn, rows: int) -> Group:
+    sizes = _many(draw, st.integers(1, 3), rows)
+    first = np.cumsum([0, *sizes])
+    return Group(draw(trees(int(first[-1]), st.nothing())), first[:-1], int(first[-1]))
 
 
 def _many(draw: st.DrawFn, one: st.SearchStrategy[Any], rows: int) -> list[Any]:
     return draw(st.lists(one, min_size=rows, max_size=rows))
 
 
-def trees(rows: int) -> st.SearchStrategy[Message]:
-    leaf = st.one_of(st.binary(max_size=9), columns(rows))
+def trees(rows: int, more: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[Message]:
+    leaf = st.one_of(st.binary(max_size=20), columns(rows), groups(rows) if more is None else more)
     tree = st.recursive(
         leaf,
         lambda part: st.builds(
@@ -58,20 +82,31 @@ def plain(shape: Message, row: int) -> tuple[bytes, bool]:
             body += inner
             something |= full
             columns |= _has_columns(part)
-        elif isinstance(part, Column):
-            body += part.words[row].tobytes()[: int(part.sizes[row])]
-            something |= bool(part.sizes[row])
-            columns = True
-        else:
+        elif isinstance(part, bytes):
             body += part
+        else:
+            inner = _content(part, row)
+            body += inner
+            something |= bool(inner)
+            columns = True
     if columns and not something:
         return b"", False
     return shape.tag + encoded_varint(len(body)) + body, something
 
 
+def _content(part: Any, row: int) -> bytes:
+    if isinstance(part, Group):
+        bounds = [*part.first.tolist(), part.count]
+        return b"".join(plain(part.shape, one)[0] for one in range(*bounds[row : row + 2]))
+    if isinstance(part, Numbers):
+        given = part.given is None or part.given[row]
+        return encoded_varint(int(part.values[row])) if given else b""
+    return bytes(part.words[row].tobytes()[: int(part.sizes[row])])
+
+
 def _has_columns(shape: Message) -> bool:
     return any(
-        isinstance(part, Column) or (isinstance(part, Message) and _has_columns(part))
+        _has_columns(part) if isinstance(part, Message) else not isinstance(part, bytes)
         for part in shape.parts
     )
 
@@ -103,22 +138,53 @@ def test_shapes_can_be_mixed(
 
 
 @given(SHAPES, st.data())
-def test_groups_become_one_text_each(sized: tuple[int, Message], data: st.DataObject) -> None:
+def test_rows_can_be_taken(sized: tuple[int, Message], data: st.DataObject) -> None:
     rows, shape = sized
-    later = data.draw(st.sets(st.integers(1, rows - 1))) if rows > 1 else set()
-    first = np.array([0, *sorted(later)])
-    found = join_groups(shape, first)
-    wanted = [plain(shape, row)[0] for row in range(rows)]
-    for group, (low, high) in enumerate(zip(first, [*first[1:], rows], strict=True)):
-        row = found.words[group].tobytes()
-        assert row[: int(found.sizes[group])] == b"".join(wanted[low:high])
-        assert not any(row[int(found.sizes[group]) :])
+    chosen = data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5))
+    taken = shape.take(np.array(chosen, np.intp))
+    found = join((taken, np.arange(len(chosen))))
+    assert found.tobytes() == b"".join(plain(shape, row)[0] for row in chosen)
+
+
+TIMES = st.lists(st.integers(0, (1 << 63) - 1), min_size=1, max_size=9)
+
+
+@given(TIMES, TIMES, st.integers(0, (1 << 63) - 1), st.randoms(use_true_random=False))
+def test_each_message_says_how_much_later_it_is_than_the_one_in_front(
+    one: list[int], two: list[int], before: int, random: Any
+) -> None:
+    places = list(range(len(one) + len(two)))
+    random.shuffle(places)
+    streams = (one, places[: len(one)]), (two, places[len(one) :])
+    times = [before] + [0] * len(places)
+    for values, where in streams:
+        for time, place in zip(values, where, strict=True):
+            times[1 + place] = time
+    wanted = [b"\x08" + encoded_varint((now - last) % (1 << 64)) for last, now in pairwise(times)]
+    found = join(
+        *(
+            (Message(b"\x0a", (b"\x08", Times(np.array(values)))), np.array(where))
+            for values, where in streams
+        ),
+        before=before,
+    )
+    assert found.tobytes() == b"".join(b"\x0a%c" % len(each) + each for each in wanted)
+
+
+def test_of_many_messages_both_ways_write_the_same() -> None:
+    random = np.random.default_rng(0)
+    rows = 1 << 16
+    numbers = [random.integers(0, 1 << bits, rows, np.uint64) for bits in (3, 14, 33, 57, 63)]
+    inner = Message(b"\x12", tuple(Numbers(each).where(each % 3 > 0) for each in numbers))
+    shape = Message(b"\x0a", (b"\x08", Numbers(numbers[1]), inner, b"a longer text of its own"))
+    places = random.permutation(rows)
+    assert join((shape, places)).tobytes() == shapes.join([(shape, places)], 0).tobytes()
 
 
 def test_many_combinations_of_sizes_are_told_apart() -> None:
     # More than fit into 16 bits: each of nine columns is 1 to 10 bytes long.
     numbers = np.random.default_rng(0).integers(0, 64, (9, 400))
-    columns = [varints(np.uint64(1) << row.astype(np.uint64)) for row in numbers]
+    columns = [Numbers(np.uint64(1) << row.astype(np.uint64)) for row in numbers]
     shape = Message(b"\x0a", tuple(columns))
     found = join((shape, np.arange(400)))
     assert found.tobytes() == b"".join(plain(shape, row)[0] for row in range(400))
@@ -128,3 +194,13 @@ def test_no_messages() -> None:
     shape = Message(b"\x0a", (varints(np.empty(0, np.uint64)),))
     assert not len(join((shape, np.empty(0, np.int64))))
     assert not list(shapes.layouts(shape))
+
+
+def test_where_nothing_can_be_compiled_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "_compiled", [])
+    monkeypatch.setenv("CC", "/no/compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/no/folder")
+    joining.prepare()
+    assert joining._compiled == [None]
+    shape = Message(b"\x0a", (Numbers(np.array([5], np.uint64)),))
+    assert join((shape, np.arange(1))).tobytes() == b"\x0a\x01\x05"

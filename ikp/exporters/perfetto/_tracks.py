@@ -1,0 +1,263 @@
+"""A trace's tracks as packets: what they are called, and the launches, blocks and counters on them.
+
+Evidence is what a trace says of its launches, as arguments of their slices: readable in the viewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.trace import Launch, Slots, Trace
+from ikp.exporters.columns.small_tables import vars_of
+from ikp.exporters.perfetto._packets import (
+    INTEGER,
+    TYPES,
+    Clock,
+    annotate,
+    argument,
+    entry,
+    named,
+    packet,
+)
+from ikp.exporters.perfetto._schema import (
+    EXPLICIT,
+    MERGE_NONE,
+    NEEDS_STATE,
+    SEQUENCE,
+    Annotation,
+    Arg,
+    Descriptor,
+    Event,
+    EventType,
+    Facts,
+    Packet,
+)
+from ikp.exporters.protobuf.joining import join
+from ikp.exporters.protobuf.shapes import Group, Message
+from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Numbers, tag, texts
+from ikp.exporters.timeline.blocks import Blocks
+from ikp.exporters.timeline.tracks import Counted, Kind, Layout, Track
+
+Ints = NDArray[np.int64]
+
+_AT_ONCE: Final = 4096
+"""Tracks, or blocks, encoded together: enough to hide the cost of each numpy call, few enough for
+the cache."""
+_LAUNCHES_AT_ONCE: Final = 512
+_IN_SEQUENCE: Final = b"".join(
+    tag(field, VARINT) + bytes([value])
+    for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
+)
+
+
+def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets that announce tracks, many of them at once."""
+    for low in range(0, len(tracks), _AT_ONCE):
+        alike: dict[tuple[bool, bool, bool], list[int]] = {}
+        part = tracks[low : low + _AT_ONCE]
+        for place, one in enumerate(part):
+            fields = (bool(one.parent), bool(one.description), one.kind is Kind.COUNTER)
+            alike.setdefault(fields, []).append(place)
+        streams = (
+            (_descriptors([part[place] for place in places], *fields), np.array(places))
+            for fields, places in alike.items()
+        )
+        yield join(*streams)
+
+
+def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: bool) -> Message:
+    """Return descriptors of tracks that all have such fields, or have not."""
+    uuid, name, parents, rank, _, about = zip(*tracks, strict=True)
+    above = (tag(Descriptor.PARENT_UUID, VARINT), Numbers.of(np.array(parents, np.int64)))
+    shown = tag(Descriptor.CHILD_ORDERING, VARINT) + bytes([EXPLICIT])
+    if counts:
+        shown = tag(Descriptor.COUNTER, BYTES) + bytes(1)
+    fields = (
+        tag(Descriptor.UUID, VARINT),
+        Numbers.of(np.array(uuid, np.int64)),
+        *named(Descriptor.NAME, name),
+        *(above if parent else ()),
+        shown + tag(Descriptor.SIBLING_ORDER_RANK, VARINT),
+        Numbers.of(np.array(rank, np.int64)),
+        *(named(Descriptor.DESCRIPTION, about) if description else ()),
+        tag(Descriptor.SIBLING_MERGE_BEHAVIOR, VARINT) + bytes([MERGE_NONE]),
+    )
+    parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
+    return Message(tag(Packet.PACKET, BYTES), parts)
+
+
+def launch_slices(
+    launches: Sequence[Launch], layout: Layout, clock: Clock
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield each launch's slices, on its own row with the evidence and on that of all launches.
+
+    The one with the evidence comes first: a link to a launch finds it by its time alone.
+    """
+    evidence = _Evidence()
+    for low in range(0, len(launches), _LAUNCHES_AT_ONCE):
+        part = launches[low : low + _LAUNCHES_AT_ONCE]
+        overview, _, own, _, _, start, end = (
+            np.array(column, np.int64)
+            for column in zip(*layout.launches[low : low + len(part)], strict=True)
+        )
+        label = named(Event.NAME, [one.label for one in part])
+        facts = texts([evidence.of(of_launch(one)) for one in part])
+        number = argument(Arg.LAUNCH, Numbers.of(np.arange(low, low + len(part))))
+        lossy = np.flatnonzero([one.dropped > 0 for one in part])
+        lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
+        first = 4 * np.arange(len(part))
+        first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
+        closed = first + 1 + np.bincount(lossy, minlength=len(part))
+        yield clock.join(
+            (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
+            (
+                _slice(end[lossy], EventType.INSTANT, own[lossy], name=named(Event.NAME, lost)),
+                first[lossy] + 1,
+            ),
+            (_slice(end, EventType.SLICE_END, own), closed),
+            (_slice(start, EventType.SLICE_BEGIN, overview, number, name=label), closed + 1),
+            (_slice(end, EventType.SLICE_END, overview), closed + 2),
+        )
+
+
+def _slice(
+    times: Ints,
+    kind: EventType,
+    track: Ints,
+    *args: Message | Column,
+    name: tuple[bytes, Column] | tuple[()] = (),
+) -> Message:
+    """Return events of one kind, on the given tracks."""
+    return packet(
+        times, *args, TYPES[kind], tag(Event.TRACK_UUID, VARINT), Numbers.of(track), *name
+    )
+
+
+def of_launch(launch: Launch) -> Facts:
+    """Return everything known of a launch. Where the trace comes from, the summary tells."""
+    clock = {name: value for name, value in vars_of(launch.clock).items() if value is not None}
+    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
+        clock["residual"] = "unknown: no spare anchors"
+    return {**vars_of(launch), "clock": clock, "dropped": launch.dropped}
+
+
+class _Evidence:
+    """Facts as arguments of events. Of many launches most are alike: those are made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, type, object], bytes] = {}
+
+    def of(self, facts: Facts) -> bytes:
+        """Return what :func:`annotate` gives an event."""
+        known, found = self._known, []
+        for name, value in facts.items():
+            if isinstance(value, dict):  # times of the clock: no two launches share them
+                found.append(annotated(name, value))
+                continue
+            key = name, type(value), value if type(value) in _SIMPLE else repr(value)
+            if key not in known:
+                known[key] = annotated(name, value)
+            found.append(known[key])
+        return b"".join(found)
+
+
+_SIMPLE: Final = (int, str, bool)
+
+
+def annotated(name: str, value: Any) -> bytes:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+    event = TrackEvent()
+    annotate(event, {name: value})
+    return bytes(event.SerializeToString())
+
+
+def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets of the slices that show where each block ran, lane by lane.
+
+    They also carry what is known of each warp.
+    """
+    for low in range(0, len(blocks.block), _AT_ONCE):
+        yield _encode(trace, blocks.part(low, low + _AT_ONCE), clock)
+
+
+def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
+    names, facts = _names(trace, blocks), _warps(trace.slots, blocks)
+    name = Message(tag(Event.NAME, BYTES), (texts(names),))
+    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
+    track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
+    places = 2 * np.arange(len(blocks.block))
+    closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
+    of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
+    listed = Group(warps, blocks.first, len(blocks.slots))
+    opening = packet(
+        blocks.start,
+        argument(Arg.BLOCK, Numbers.of(blocks.block)),
+        argument(Arg.SM, Numbers.of(blocks.sm)),
+        argument(Arg.LAUNCH, Numbers.of(blocks.launch)),
+        Message(
+            tag(Event.DEBUG_ANNOTATIONS, BYTES),
+            (of_warps, listed),
+        ),
+        TYPES[EventType.SLICE_BEGIN],
+        *track,
+        name,
+    )
+    return clock.join((opening, places), (closing, places + 1))
+
+
+def _names(trace: Trace, blocks: Blocks) -> list[bytes]:
+    grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
+    grid = np.maximum(grids[blocks.launch], 1)
+    block = blocks.block
+    x, y, z = block % grid[:, 0], block // grid[:, 0] % grid[:, 1], block // grid[:, :2].prod(1)
+    return [
+        b"block (%d,%d,%d)" % index
+        for index in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
+    ]
+
+
+def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
+    """Return what is told of each slot: name, values, and their tag; what is usual left out."""
+    rows = blocks.slots
+    start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
+    kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
+    unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
+    return [
+        (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
+        (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
+        (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
+        (Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start), INTEGER),
+        (Arg.KEPT, Numbers.of(kept), INTEGER),
+        (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
+        (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
+    ]
+
+
+def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:
+    """Yield the packets of counters, many of them at once: when each changed, and to what."""
+    lengths = np.array([len(one.steps[0]) for one in counters], np.int64)
+    track = np.repeat(np.array([one.track for one in counters], np.int64), lengths)
+    times, values = (
+        np.concatenate([np.zeros(0, np.int64), *(one.steps[i] for one in counters)])
+        for i in range(2)
+    )
+    for low in range(0, len(track), _STEPS_AT_ONCE):
+        rows = slice(low, low + _STEPS_AT_ONCE)
+        places = np.arange(len(track[rows]))
+        packets = packet(
+            times[rows],
+            TYPES[EventType.COUNTER],
+            tag(Event.TRACK_UUID, VARINT),
+            Numbers.of(track[rows]),
+            tag(Event.COUNTER_VALUE, VARINT),
+            Numbers.of(values[rows]),
+        )
+        yield clock.join((packets, places))
+
+
+_STEPS_AT_ONCE: Final = 1 << 15

@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from ikp.core.decoding.excerpt import Excerpt
 from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.slots import Excerpt
 from ikp.core.segment import Segment, Tensor
 from ikp.session.memory import Notice
 from ikp.session.readback import Event, read_back

@@ -17,7 +17,7 @@ import numpy as np
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source, read_layout
+from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
@@ -26,7 +26,7 @@ from ikp.progress import progress
 from ikp.session.current import Opening, closed
 from ikp.session.harvest import Harvest, Taken
 from ikp.session.memory import Arena, Room, device_facts, hand_out
-from ikp.session.readback import read_back, source_of, waited
+from ikp.session.readback import read_back, waited
 from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
@@ -175,7 +175,7 @@ class _Reading:
 
     def _is_sound(self, taken: Taken, source: Source) -> bool:
         try:
-            launched = read_layout(source) is not None
+            launched = source.layout is not None
         except DecodeError as error:
             self.broken = error
             return False
@@ -209,7 +209,7 @@ def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
         elif data.is_cuda:
             there.setdefault(data.device, []).append(each)
         else:
-            found[id(each)] = source_of(each.segment, data.numpy())
+            found[id(each)] = Source.of(each.segment, data.numpy())
     for some in there.values():
         sources = waited(read_back([each.segment for each in some]))
         found.update(zip(map(id, some), sources, strict=True))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding.excerpt import Ints
-from ikp.core.decoding.launch_header import Layout, Source, remedy, shortage
+from ikp.core.decoding.launch_header import FIRST_RECORDS, Layout, Source
 from ikp.core.trace import ClockFit
 
 _LOSSES = re.compile(
@@ -23,24 +19,6 @@ _LOSSES = re.compile(
 def tells_loss(note: str) -> bool:
     """Return whether a launch's figures tell what a note does: dropped, unfinished, relaunched."""
     return _LOSSES.match(note) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """How many warps, or anchors, of each launch have times that can't be: an array each."""
-
-    backwards: Ints
-    outside: Ints
-    torn: Ints
-    long: Ints  # warps that ran longer than a turn of the clock
-
-    def any(self) -> NDArray[np.bool_]:
-        """Tell which launches have any."""
-        return np.asarray(np.any([getattr(self, each.name) for each in fields(self)], axis=0))
-
-    def of(self, launch: int) -> tuple[int, ...]:
-        """Return one launch's, in the order of the fields."""
-        return tuple(int(getattr(self, each.name)[launch]) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +49,21 @@ def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) 
         layout: how that was divided.
         needed: size of the segment that would have held all; 0 if this one did.
     """
-    short = filter(None, [shortage(source, layout)])
+    short = filter(None, [_shortage(source, layout)])
     damage, losses = _damage(figures), _losses(figures, source, layout, needed)
     return (*layout.notes, *short, *damage, *losses)
+
+
+def _shortage(source: Source, layout: Layout) -> str:
+    """Tell why no warp of a launch had room for a record; "" if they had."""
+    if layout.slots:
+        return ""
+    if not layout.needed_bytes:
+        return "nothing recorded: none of the warps and blocks chosen to record exist"
+    return (
+        f"nothing recorded: {source.nbytes} bytes are too small for {layout.chosen_slots} warps; "
+        f"{_remedy(source, layout.needed_bytes)} holds {FIRST_RECORDS} records per warp"
+    )
 
 
 def _damage(known: Figures) -> list[str]:
@@ -112,8 +102,8 @@ def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list
     if known.dropped:
         which = "the oldest" if layout.overflow is OverflowMode.WRAP else "the latest"
         notes.append(
-            f"{known.dropped} {what} dropped ({which} of each full slot); {remedy(source, needed)} "
-            "would have held all"
+            f"{known.dropped} {what} dropped ({which} of each full slot); "
+            f"{_remedy(source, needed)} would have held all"
         )
     ran = known.warps > 0 and not known.unfinished
     if layout.capacity and ran and not (layout.whole or known.most):
@@ -147,7 +137,7 @@ def clock_notes(
     """Tell what the clock can't.
 
     Args:
-        faults: what :meth:`Faults.of` says of the launch.
+        faults: what the timeline's say of the launch.
         clock: what its records' times count.
         fit: how they were placed.
         warps: that came.
@@ -185,6 +175,13 @@ def clock_notes(
             + ("as the device advertises" if advertised else "which is a guess")
         )
     return notes
+
+
+def _remedy(source: Source, needed: int) -> str:
+    """Return what to call so that a buffer has so many bytes."""
+    if needed > abi.MAX_SEGMENT_BYTES:
+        return f"only {needed} bytes, more than a buffer can have,"
+    return f"prof.buffer({source.label!r}, size={needed})"
 
 
 def _warps(count: int) -> str:

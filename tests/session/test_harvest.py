@@ -12,7 +12,7 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.segment import Segment as Buffer
-from ikp.session import harvest
+from ikp.session import harvest, recorder
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Truth
@@ -117,6 +117,32 @@ def test_warps_that_have_not_finished_are_waited_for(host: Host) -> None:
         for state in states:
             state[0] = SlotState.FINISHED
     assert_holds(prof.trace, *late)
+
+
+def test_what_another_thread_gives_back_meanwhile_is_read_all_the_same(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnDevice(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        __torch_function__ = torch._C._disabled_torch_function_impl
+        is_cuda = True
+
+    real = recorder.read_back
+
+    def given_back(segments: Any) -> Any:
+        taken.segment.data = torch.empty(0, dtype=torch.uint8)
+        return real(segments)
+
+    with ikp.profile() as prof:
+        truth = launch(host, prof)
+        recording: Any = prof._recording
+        (taken,) = recording._taken
+        data = taken.segment.data
+        taken.segment.data = data.as_subclass(OnDevice)
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder, "wait", lambda _: None)
+            patched.setattr(recorder, "read_back", given_back)
+            assert_holds(prof.trace, truth)
+        taken.segment.data = data
 
 
 class Event:

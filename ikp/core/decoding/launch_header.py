@@ -160,7 +160,7 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
     header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
     room = slot_bytes >= abi.min_slot_bytes(overflow, clock, header_bytes)
     capacity = abi.slot_capacity(slot_bytes, overflow, clock, header_bytes)
-    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock)
+    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, header_bytes)
     return Layout(
         grid=grid,
         block=_triple(header["block"]),

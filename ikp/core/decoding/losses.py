@@ -201,4 +201,4 @@ def needed_bytes(layout: Layout, most: int, full: bool) -> int:
     need = max(most, 2 * layout.capacity) if full else most
     if need <= layout.capacity:
         return 0
-    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock)
+    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock, layout.header_bytes)

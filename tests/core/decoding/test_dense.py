@@ -13,7 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import Option, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.dense import expanded
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import FIRST_RECORDS, Source
 from ikp.errors import DecodeError
 from tests.segments import LAUNCH, SLOT, Device, Launch, Record, Segment, Sm, Warp, nbytes
 
@@ -112,6 +112,28 @@ def test_a_header_of_something_else_takes_no_other_along() -> None:
     found = expanded(rows.view(np.uint8), 3, 7)
     assert found["init_ns"][:2].tolist() == [1000, 1000]
     assert found["init_clock"][:2].tolist() == [500, 500]
+
+
+@pytest.mark.parametrize("room", [0, 3])
+def test_a_buffer_of_the_size_that_is_told_holds_all(room: int) -> None:
+    """Headers are shorter than other kernels', so a buffer for theirs would be too large."""
+    work = Warp([Record(10 * n, 10 * n + 5) for n in range(5)])
+    launch = Launch({(0, warp): work for warp in range(4)}, block=(128, 1, 1))
+    needed = decode([recorded(launch, room)]).launches[0].needed_bytes
+    fitting = 5 if room else FIRST_RECORDS
+    assert needed == recorded(launch, fitting).nbytes
+    assert decode([recorded(launch, fitting)]).launches[0].kept == 20
+
+
+def recorded(launch: Launch, room: int) -> Source:
+    segment = Segment(nbytes(launch.slots, room or 1), DEVICE)
+    segment.run(launch)
+    source = densely(segment, launch, room or 1, 2)
+    if room:
+        return source
+    data = source.data[: abi.LAUNCH_HEADER_BYTES + launch.slots * abi.DENSE_HEADER_BYTES].copy()
+    data[LAUNCH["slot_bytes"]] = abi.DENSE_HEADER_BYTES
+    return replace(source, data=data)
 
 
 @pytest.mark.parametrize("word", [0, 3, 1 << 31])

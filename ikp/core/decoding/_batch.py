@@ -208,7 +208,7 @@ def _slot_columns(used: Used, timeline: Timeline, work: _Work) -> Columns:
 def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[Launch]:
     """Return what is known of each launch's recording."""
     figures = _figures(used, work, more)
-    faults, fits = timeline.faults(), timeline.fits
+    faults, fits, turns = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
     odd = faults.any() | np.array([fit.rate == "nominal" for fit in fits], bool)
     for name in ("tail", "corrupt_slots", "absent", "more", "corrupt", "dropped", "unfinished"):
         odd |= figures[name] > 0
@@ -220,8 +220,8 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
         if odd[i] or notes or layout.relaunches or not layout.slots:
             needed = needed_bytes(layout, known.most, known.open > 0)
             advertised = source.clock_rate_hz > 0
-            clock = clock_notes(faults.of(i), used.clock, fits[i], known.warps, advertised)
-            notes = (*launch_notes(known, source, layout, needed), *clock)
+            told = (faults.of(i), used.clock, fits[i], turns[i], known.warps, advertised)
+            notes = (*launch_notes(known, source, layout, needed), *clock_notes(*told))
         launches.append(_launch(source, layout, fits[i], known, needed, notes))
     return launches
 

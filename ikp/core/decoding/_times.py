@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind
+from ikp.core.decoding._ragged import Floats
 from ikp.core.decoding._records import Chunk
 from ikp.core.decoding.clock import Anchors, Axes, Sms, fit_axes
 from ikp.core.decoding.slots import Bools, Ints, Used
@@ -29,6 +29,7 @@ class Faults(NamedTuple):
     outside: Ints
     torn: Ints
     long: Ints  # warps that ran longer than a turn of the clock
+    lost: Ints  # warps that did, and whose short headers lack it: the timer tells
 
     def any(self) -> Bools:
         """Tell which launches have any."""
@@ -54,6 +55,8 @@ class Timeline:
         if unit is ClockKind.GLOBALTIMER:
             init, finish = init_ns, finish_ns
         self.init_ticks, self.finish_ticks = init, finish
+        self._life_ns = finish_ns - init_ns
+        self._dense = np.array([each.together > 0 for each in used.layouts], bool)
         self.turned, self.outside = np.zeros(slots, bool), np.zeros(slots, bool)
         self.backwards = used.finished & (finish < init)
         if unit is ClockKind.CYCLES:
@@ -150,7 +153,7 @@ class Timeline:
         placed = ticks + self._zero if self.axes is None else self.axes.to_ns(self._row, ticks)
         return np.maximum(placed, 0, out=placed)
 
-    def rates(self) -> NDArray[np.float64]:
+    def rates(self) -> Floats:
         """Return ns per tick of each slot, from its init to its finish."""
         ticks = np.where(self.finished, self.finish_ticks - self.init_ticks, 0)
         known = ticks > 0
@@ -158,14 +161,28 @@ class Timeline:
         rates[known] = (self.end - self.start)[known] / ticks[known]
         return rates
 
+    def turn_s(self) -> Floats:
+        """Return how long a 32-bit clock takes for a turn, in seconds, by launch.
+
+        Where all anchors lack a turn, they show less than half the rate that a device advertises.
+        """
+        rates = np.array([fit.ns_per_tick for fit in self.fits])
+        nominal = np.array([1e9 / (each.clock_rate_hz or 1.0) for each in self.used.sources])
+        return WRAP * np.where(self._dense & (rates > 2 * nominal), nominal, rates) / 1e9
+
     def faults(self) -> Faults:
         """Count, by launch, what the clock can't tell."""
-        used = self.used
-        late = self.finished & (self.finish_ticks - self.init_ticks >= WRAP)
+        used, life = self.used, self.finish_ticks - self.init_ticks
+        late = self.finished & (life >= WRAP)
         late &= self.clock.bits == abi.WORD_BITS
+        lost = np.zeros(len(life), bool)
+        if self.axes is not None and self._dense.any():
+            ticks = self._life_ns / 1e9 / self.turn_s()[used.launch] * WRAP
+            lost = self.finished & self._dense[used.launch] & (np.abs(ticks - life) >= WRAP / 2)
         return Faults(
             backwards=used.count(self.backwards),
-            outside=used.count(self.outside),
+            outside=used.count(self.outside & ~lost),
             torn=np.zeros(len(self.fits), np.int64) if self.axes is None else self.axes.torn,
-            long=used.count(late | self.turned),
+            long=used.count((late | self.turned) & ~lost),
+            lost=used.count(lost),
         )

@@ -132,7 +132,12 @@ def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list
 
 
 def clock_notes(
-    faults: tuple[int, ...], clock: ClockKind, fit: ClockFit, warps: int, advertised: bool
+    faults: tuple[int, ...],
+    clock: ClockKind,
+    fit: ClockFit,
+    turn_s: float,
+    warps: int,
+    advertised: bool,
 ) -> list[str]:
     """Tell what the clock can't.
 
@@ -140,10 +145,11 @@ def clock_notes(
         faults: what the timeline's say of the launch.
         clock: what its records' times count.
         fit: how they were placed.
+        turn_s: how long the low half of the clock takes for a turn.
         warps: that came.
         advertised: whether the device names a rate.
     """
-    backwards, outside, torn, long = faults
+    backwards, outside, torn, long, lost = faults
     notes = []
     if backwards:
         notes.append(
@@ -162,11 +168,16 @@ def clock_notes(
         )
     if long:
         wide = "globaltimer64" if clock is ClockKind.GLOBALTIMER else "cycles64"
-        seconds = (1 << abi.WORD_BITS) * fit.ns_per_tick / 1e9
         notes.append(
-            f"{long} warps ran longer than the 32-bit clock's {seconds:.2f} s: a single range or a "
+            f"{long} warps ran longer than the 32-bit clock's {turn_s:.2f} s: a single range or a "
             "gap between records longer than that is shown short by a multiple of it; "
             f"ikp.profile(clock={wide!r}) records all 64 bits"
+        )
+    if lost:
+        notes.append(
+            f"{lost} warps ran longer than the {turn_s:.2f} s that the short headers of kernels "
+            "recorded in machine code can tell: they are shown to begin, and their ranges to lie, "
+            "later by a multiple of it"
         )
     if fit.rate == "nominal" and warps:
         notes.append(

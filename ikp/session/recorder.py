@@ -138,9 +138,10 @@ class Recording:
         taken = tuple(self._taken)
         wait([each.segment for each in taken])
         reading = _Reading(taken)
+        made = {**provenance(self.segments), **facts}
         names = merge([each.names() for each in tuple(self.wishes.backends.values())])
         with progress(len(taken), "Decoding") as told:
-            trace = decode(reading, names, {**provenance(self.segments), **facts}, told)
+            trace = decode(reading, names, made, told)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
         copied = reading.seconds
         costs = {

@@ -19,7 +19,7 @@ from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_
 from ikp.core.decoding.slots import Excerpt, Ints, Used, used_slots
 from ikp.core.segment import MAX_WARPS
 from ikp.core.totals import total_columns
-from ikp.core.trace import ClockFit, Column, Launch
+from ikp.core.trace import Column, Launch
 
 if TYPE_CHECKING:
     from ikp.core.decoding.decode import Codes
@@ -209,10 +209,9 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
     """Return what is known of each launch's recording."""
     figures = _figures(used, work, more)
     faults, fits, turns = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
-    odd = faults.any() | np.array([fit.rate == "nominal" for fit in fits], bool)
+    odd = faults.any() | (figures["most"] == 0)
     for name in ("tail", "corrupt_slots", "absent", "more", "corrupt", "dropped", "unfinished"):
         odd |= figures[name] > 0
-    odd |= figures["most"] == 0
     launches = []
     rows = zip(*map(np.ndarray.tolist, _FIGURES(figures)), strict=True)
     for i, (source, layout, row) in enumerate(zip(used.sources, used.layouts, rows, strict=True)):
@@ -222,7 +221,28 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
             advertised = source.clock_rate_hz > 0
             told = (faults.of(i), used.clock, fits[i], turns[i], known.warps, advertised)
             notes = (*launch_notes(known, source, layout, needed), *clock_notes(*told))
-        launches.append(_launch(source, layout, fits[i], known, needed, notes))
+        launches.append(
+            Launch(
+                label=source.label,
+                grid=layout.grid,
+                block=layout.block,
+                warps_per_block=layout.warps_per_block,
+                device=source.device,
+                backend=layout.language,
+                clock=fits[i],
+                overflow=layout.overflow.name.lower(),
+                capacity=layout.capacity,
+                segment_bytes=source.nbytes,
+                attempted=known.attempted,
+                kept=known.kept,
+                unfinished=known.unfinished,
+                needed_bytes=needed,
+                relaunches=layout.relaunches,
+                notes=notes,
+                rank=source.rank,
+                mode="totals" if layout.summed else "timeline",
+            )
+        )
     return launches
 
 
@@ -249,33 +269,3 @@ def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
         "corrupt_slots": used.corrupt,
         "tail": used.tail,
     }
-
-
-def _launch(
-    source: Source,
-    layout: Layout,
-    fit: ClockFit,
-    known: Figures,
-    needed: int,
-    notes: tuple[str, ...],
-) -> Launch:
-    return Launch(
-        label=source.label,
-        grid=layout.grid,
-        block=layout.block,
-        warps_per_block=layout.warps_per_block,
-        device=source.device,
-        backend=layout.language,
-        clock=fit,
-        overflow=layout.overflow.name.lower(),
-        capacity=layout.capacity,
-        segment_bytes=source.nbytes,
-        attempted=known.attempted,
-        kept=known.kept,
-        unfinished=known.unfinished,
-        needed_bytes=needed,
-        relaunches=layout.relaunches,
-        notes=notes,
-        rank=source.rank,
-        mode="totals" if layout.summed else "timeline",
-    )

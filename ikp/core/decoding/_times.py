@@ -23,13 +23,14 @@ NOMINAL_HZ = 1.5e9
 
 
 class Faults(NamedTuple):
-    """How many warps, or anchors, of each launch have times that can't be: an array each."""
+    """How many warps, or anchors, of each launch have times that can't be sure: an array each."""
 
     backwards: Ints
     outside: Ints
     torn: Ints
     long: Ints  # warps that ran longer than a turn of the clock
     lost: Ints  # warps that did, and whose short headers lack it: the timer tells
+    guessed: Ints  # 1 where the clock's rate is not fitted but taken as given
 
     def any(self) -> Bools:
         """Tell which launches have any."""
@@ -185,4 +186,5 @@ class Timeline:
             torn=np.zeros(len(self.fits), np.int64) if self.axes is None else self.axes.torn,
             long=used.count((late | self.turned) & ~lost),
             lost=used.count(lost),
+            guessed=np.array([fit.rate == "nominal" for fit in self.fits], np.int64),
         )

@@ -81,10 +81,11 @@ def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[tuple[B
     batch, count = Batch(), 0
     for source in sources:
         if (layout := source.layout) is not None:
+            table = tables.number(source.regions)
             if not batch.fits(layout):
                 yield batch, count
                 batch = Batch()
-            batch.add(source, layout, tables.number(source.regions))
+            batch.add(source, layout, table)
         count += 1
         if batch.full:
             yield batch, count

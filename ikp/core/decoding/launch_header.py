@@ -87,9 +87,8 @@ class Source:
             *(nbytes, self.backend, self.selected, self.totals),
             *(self.selection, self.clock, self.overflow),
         )
-        # Thousands of launches of one kernel differ in this word alone: that there is one, is
-        # enough.
-        some = _SOME_ID if any(head[_GRID_ID]) else bytes(4)
+        # Thousands of launches of one kernel differ in this word alone: that there is one, will do.
+        some = _SOME_ID if self.grid_id else bytes(4)
         found = _layout(head[: _GRID_ID.start] + some + head[_GRID_ID.stop :], asked)
         if isinstance(found, str):
             raise DecodeError(f"the segment {self.label!r} ({nbytes} bytes) {found}")

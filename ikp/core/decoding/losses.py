@@ -149,7 +149,7 @@ def clock_notes(
         warps: that came.
         advertised: whether the device names a rate.
     """
-    backwards, outside, torn, long, lost = faults
+    backwards, outside, torn, long, lost, guessed = faults
     notes = []
     if backwards:
         notes.append(
@@ -179,7 +179,7 @@ def clock_notes(
             "recorded in machine code can tell: they are shown to begin, and their ranges to lie, "
             "later by a multiple of it"
         )
-    if fit.rate == "nominal" and warps:
+    if guessed and warps:
         notes.append(
             "too few clock anchors, or too close together, to fit the clock's rate: "
             f"{1 / fit.ns_per_tick:.2f} GHz is taken, "

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,9 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
-from ikp.session.harvest import Harvest, Taken
-from ikp.session.memory import Arena, Room, device_facts, hand_out
+from ikp.session.memory import Arena, Harvest, Taken, hand_out
 from ikp.session.readback import read_back, waited
-from ikp.session.wishes import Wishes
+from ikp.session.wishes import Room, Wishes, device_facts
 from ikp.version import __version__
 
 
@@ -139,7 +139,7 @@ class Recording:
         wait([each.segment for each in taken])
         reading = _Reading(taken)
         made = {**provenance(self.segments), **facts}
-        names = merge([each.names() for each in tuple(self.wishes.backends.values())])
+        names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as told:
             trace = decode(reading, names, made, told)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []

@@ -81,7 +81,7 @@ def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[tuple[B
     batch, count = Batch(), 0
     for source in sources:
         if (layout := source.layout) is not None:
-            table = tables.number(source.regions)
+            table = tables.number(source.regions) if source.regions else 0
             if not batch.fits(layout):
                 yield batch, count
                 batch = Batch()
@@ -171,15 +171,15 @@ class _NameTables:
     def __init__(self, known: Mapping[int, str]) -> None:
         self._known = known
         self._tables: list[Mapping[int, str]] = [merge([known])]
-        self._numbers: dict[tuple[tuple[int, str], ...], int] = {(): 0}
+        self._numbers: dict[tuple[tuple[int, str], ...], int] = {}
 
-    def number(self, own: Mapping[int, str] | None) -> int:
-        """Return which table is that of a launch with names of its own.
+    def number(self, own: Mapping[int, str]) -> int:
+        """Return which table is that of a launch with names of its own; others have the first.
 
         Raises:
             RegionError: two different names share one id.
         """
-        key = tuple(sorted(own.items())) if own else ()
+        key = tuple(sorted(own.items()))
         if key not in self._numbers:
             self._tables.append(merge([self._known, dict(key)]))
             self._numbers[key] = len(self._tables) - 1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.decoding._records import Chunk, count_attempted, read_chunk
+from ikp.core.decoding._records import Chunk, count_attempted, read_chunks
 from ikp.core.decoding._times import Timeline
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
@@ -24,8 +23,6 @@ from ikp.core.trace import Column, Launch
 if TYPE_CHECKING:
     from ikp.core.decoding.decode import Codes
 
-CHUNK_RECORDS = 1 << 13
-"""Records decoded together: so few that what is computed on the way stays in a core's cache."""
 _LAUNCHES = 1 << 10
 _SLOTS = 1 << 8
 _BYTES = 64 << 20
@@ -104,24 +101,14 @@ def decode_batch(
     timeline = Timeline(used)
     tables = np.array(batch.tables)
     work = _Work(used, timeline, reached, tables, regions)
-    chunks = list(_chunks(np.minimum(reached, used.capacity)))
-    for done, slots in enumerate(chunks, 1):
-        work.add(read_chunk(used, slots, reached))
-        told(done / len(chunks))
+    for chunk in read_chunks(used, reached):
+        work.add(chunk)
+        told(chunk.slots.stop / len(used.ids))
     events = {name: column[: work.rows] for name, column in work.events.items()}
     slots_of = _slot_columns(used, timeline, work)
     slots_of["role"] = roles.of(tables[used.launch], used.heads["role"])
     launches = _launches(used, timeline, work, more)
     return Decoded(launches, len(used.ids), slots_of, events, work.totals)
-
-
-def _chunks(kept: Ints) -> Iterator[slice]:
-    """Yield slots in a row that hold a chunk's records; or one that holds more."""
-    number = (np.cumsum(kept) - kept) // CHUNK_RECORDS
-    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
-    for start, end in pairwise(edges):
-        if start < end:
-            yield slice(start, end)
 
 
 class _Work:
@@ -130,8 +117,7 @@ class _Work:
     def __init__(
         self, used: Used, timeline: Timeline, reached: Ints, tables: Ints, regions: Codes
     ) -> None:
-        self._used, self._timeline, self._regions = used, timeline, regions
-        self.reached = reached
+        self._timeline, self._regions, self.reached = timeline, regions, reached
         self.attempted, self.kept = reached.copy(), np.minimum(reached, used.capacity)
         self.corrupt = np.zeros(len(used.ids), np.int64)
         self.end = timeline.end.copy()

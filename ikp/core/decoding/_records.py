@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from ikp.core.decoding.slots import MAX_CLOCK, Bools, Ints, Used, is_empty, is_p
 from ikp.core.totals import find_sound
 from ikp.core.trace import Column
 
+CHUNK_RECORDS = 1 << 13
+"""Records decoded together: so few that what is computed on the way stays in a core's cache."""
 _SCAN_RECORDS = 1 << 20
 """Records looked at together where counts must be read from the records."""
 
@@ -112,15 +116,22 @@ class Chunk:
     kinds: NDArray[np.uint32]  # of each record, as it is where no index was given
 
 
-def read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
-    """Read what is sound in some slots.
+def read_chunks(used: Used, reached: Ints) -> Iterator[Chunk]:
+    """Yield what is sound, a few slots in a row at a time; or one that holds more than a chunk.
 
     Args:
         used: the slots of some launches.
-        slots: which of these.
-        reached: by slot of ``used``: records attempted; with given indices, one more than the
-            largest.
+        reached: by slot: records attempted; with given indices, one more than the largest.
     """
+    kept = np.minimum(reached, used.capacity)
+    number = (np.cumsum(kept) - kept) // CHUNK_RECORDS
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
+    for start, end in pairwise(edges):
+        if start < end:
+            yield _read_chunk(used, slice(start, end), reached)
+
+
+def _read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
     capacity, reached = used.capacity[slots], reached[slots]
     kept = np.minimum(reached, capacity)
     row = np.repeat(np.arange(len(kept)), kept)

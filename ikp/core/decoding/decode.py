@@ -15,14 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import REGION_MASK
-from ikp.core.decoding._batch import (
-    CHUNK_RECORDS,
-    EVENT_COLUMNS,
-    Batch,
-    Columns,
-    Decoded,
-    decode_batch,
-)
+from ikp.core.decoding._batch import EVENT_COLUMNS, Batch, Columns, Decoded, decode_batch
+from ikp.core.decoding._records import CHUNK_RECORDS
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.slots import Ints
 from ikp.core.regions import fallback_name, merge

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
 from ikp.core.lanes import arrange
+from ikp.core.table import categories
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -45,11 +46,11 @@ class Stacks:
 
 def stacks(trace: Trace) -> Stacks:
     """Return the tree of a trace's ranges; where only totals are known, regions side by side."""
-    labels = list(dict.fromkeys(one.label for one in trace.launches))
-    names = list(dict.fromkeys(one.name for one in trace.regions))
-    of_launch = np.array([labels.index(one.label) for one in trace.launches], np.int64)
-    region = np.array([names.index(one.name) for one in trace.regions], np.int64)
-    label = of_launch[trace.slots.launch]
+    every = np.arange(len(trace.regions))
+    launched = categories(trace.slots.launch, [one.label for one in trace.launches])
+    named = categories(every, [one.name for one in trace.regions])
+    labels, names = launched.names, named.names
+    label, region = launched.codes.astype(np.int64), named.codes.astype(np.int64)
     ran = np.zeros(len(labels), np.int64)
     np.add.at(ran, label, trace.slots.end_ns - trace.slots.start_ns)
     warps = np.bincount(label, minlength=len(labels))

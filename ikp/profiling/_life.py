@@ -67,7 +67,7 @@ class Recorded(Recording):
 
 def _with_code_facts(trace: Trace) -> Trace:
     """Return a GPU's trace with what the machine code of its ranges holds, in short."""
-    if not len(trace.events) or all(each.clock.kind == "host" for each in trace.launches):
+    if all(each.clock.kind == "host" for each in trace.launches) or not len(trace.events):
         return trace
     from ikp.inspection.facts_of_trace import facts_of_trace
 

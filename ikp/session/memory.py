@@ -1,71 +1,36 @@
-"""Device memory for segments: on which device, how much, where from, and how it is handed out."""
+"""Device memory for segments: where from, how it is handed out, and how it comes back.
+
+A buffer that nobody holds any more can't be launched with again. If its kernel is done, what it
+recorded can be copied out and the memory used for the next one, while others still run: so a long
+session's memory does not grow. Nothing here waits for a kernel: each time a buffer is taken, one
+looks whether what was begun earlier is done.
+"""
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cache
 from operator import index
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from ikp.core import abi
-from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
+from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.slots import Excerpt
+from ikp.core.segment import Segment, Tensor
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.session.current import Opening
+from ikp.session.readback import Event, read_back
 from ikp.session.streams import beside, current_stream, on
 
 CHUNK_BYTES = 64 << 20
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
-
-
-def checked_device(wish: Any) -> Any:
-    """Return the torch device that a buffer is to be on.
-
-    Raises:
-        UsageError: it is no device.
-        BufferError: no kernel records there, or a CUDA graph is being captured.
-    """
-    import torch
-
-    try:
-        device = torch.device(wish)
-    except (RuntimeError, TypeError) as error:
-        raise UsageError(
-            f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
-        ) from error
-    if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise BufferError(
-                f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
-                "run kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
-                "triton."
-            )
-        if torch.cuda.is_current_stream_capturing():
-            raise BufferError(
-                "prof.buffer was called while a CUDA graph is being captured: take the buffer "
-                "before the capture and pass it in."
-            )
-        if device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-    elif device.type != "cpu":
-        raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
-    return device
-
-
-def device_facts(device: Any) -> tuple[str, float]:
-    """Return the device's name and advertised clock in Hz (0 where unknown)."""
-    if device.type == "cpu":
-        return "CPU", 0.0
-    import torch
-
-    properties = torch.cuda.get_device_properties(device)
-    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
 
 
 class Arena:
@@ -148,92 +113,6 @@ class Arena:
             stream.synchronize()
 
 
-DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
-"""Where nothing is known of the launch."""
-RECORDS: Final = {"timeline": 512, "totals": 32}
-"""For how many records there is room in each warp of a launch that is known."""
-SMALL: Final = {"timeline": 8192, "totals": 512}
-"""For how many, where that takes less than the default: a thousand small launches may be queued."""
-MOST_BYTES: Final = 256 << 20
-SHARE: Final = 8
-"""Beyond the default, no more than this part of the device's free memory is taken unasked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How large a buffer is to be: as given, or as its launch needs."""
-
-    size: Any = None
-    grid: Any = None
-    num_warps: Any = None
-
-    def nbytes(self, spec: Spec, chosen: Selection, device: Any, default: Any) -> Any:
-        """Return the size as it was given, here or as the default; else what suits the launch.
-
-        Raises:
-            UsageError: what is known of the launch can't be used.
-        """
-        unknown = self.grid is None and self.num_warps is None
-        slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
-        size = default if self.size is None else self.size
-        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
-
-
-def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
-    """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
-
-    ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
-    more than the default is wanted: the answer takes its time, and there may be many launches.
-    """
-    mode = "totals" if spec.totals else "timeline"
-    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
-    if wanted <= DEFAULT_BYTES[mode]:
-        roomy = abi.segment_bytes(slots, SMALL[mode], spec.overflow, spec.clock) if slots else None
-        return min(DEFAULT_BYTES[mode], roomy or DEFAULT_BYTES[mode])
-    free = free_bytes()
-    most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
-    return max(DEFAULT_BYTES[mode], min(wanted, most))
-
-
-def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
-    """Return how many warps of a launch record.
-
-    Args:
-        grid: blocks: an integer, or up to three of them.
-        num_warps: warps of each block.
-        selection: which of them record.
-
-    Raises:
-        UsageError: an argument is missing or can't be used.
-    """
-    sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
-    if not 1 <= len(sizes) <= 3 or not all(_is_count(size) for size in sizes):
-        raise UsageError(
-            f"grid={grid!r} is no grid: give the number of blocks, or up to three of them, as to "
-            "the launch."
-        )
-    if not _is_count(num_warps) or index(num_warps) > MAX_WARPS:
-        raise UsageError(
-            f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
-            f"{MAX_WARPS}."
-        )
-    blocks = selection.count_blocks(math.prod(index(size) for size in sizes))
-    return blocks * len(selection.chosen_warps(index(num_warps)))
-
-
-def _is_count(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0
-
-
-def free_bytes(device: Any) -> int | None:
-    """Return how much memory a GPU has left; None for the host."""
-    if device.type == "cpu":
-        return None
-    import torch
-
-    return int(torch.cuda.mem_get_info(device)[0])
-
-
 _pinned: dict[int, Tensor] = {}
 """Memory that kernels may write to at any time from now on, by address: never freed."""
 
@@ -266,7 +145,13 @@ class Notice:
     def taken(self) -> None:
         """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
         over = not (self._opening.lasts and self._opening.here)
-        self.launched(current_stream(self._data.device)[1], captured=_capturing(self._data))
+        if self._data.is_cuda:
+            import torch
+
+            stream = current_stream(self._data.device)[1]
+            self.launched(stream, captured=torch.cuda.is_current_stream_capturing())
+        else:
+            self.launched(0, captured=False)
         if over:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
         if over and not self._told:
@@ -296,12 +181,6 @@ class Notice:
         )
 
 
-def _capturing(data: Tensor) -> bool:
-    import torch
-
-    return bool(data.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
 @cache
 def _kind() -> Any:
     """Return the class of what kernels are handed: torch is loaded late."""
@@ -326,3 +205,95 @@ def _kind() -> Any:
             return super().untyped_storage()
 
     return Handed
+
+
+BEGIN_BYTES = 256 << 20
+"""As long as all buffers are smaller than this in all, nothing is read before the session ends."""
+_AT_ONCE = 64
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """A segment, and the tensor that a kernel was handed for it, as long as somebody holds that.
+
+    ``heard`` tells that a kernel has written to it before it was emptied.
+    """
+
+    segment: Segment
+    handed: Callable[[], Tensor | None]
+    notice: Notice | None  # None where no kernel records into it
+    heard: bool = False
+    source: Source | None = None  # what was read back of it; its memory is gone then
+
+    def is_over(self, stream: int) -> bool:
+        """Tell whether all its launches were on one stream, and there can be no others."""
+        return (
+            self.handed() is None
+            and self.notice is not None
+            and not self.notice.captured
+            and self.notice.streams == {stream}
+        )
+
+
+class Harvest:
+    """Reads segments of one device as they are done."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._waiting: deque[Taken] = deque()
+        self._bytes = 0  # of those
+        self._group: list[Taken] = []
+        self._reading: Generator[Event, None, list[Source]] | None = None
+        self._event: Event = None
+
+    def add(self, taken: Taken) -> None:
+        """Watch a segment."""
+        self._waiting.append(taken)
+        self._bytes += taken.segment.nbytes
+
+    def forget(self, keep: Callable[[Taken], bool]) -> None:
+        """Watch only some of the segments from now on; nothing may be running."""
+        every = [*self._group, *self._waiting]
+        self._group, self._reading = [], None
+        self._waiting = deque(each for each in every if keep(each) and each.source is None)
+        self._bytes = sum(each.segment.nbytes for each in self._waiting)
+
+    def step(self) -> None:
+        """Go on as far as one can without waiting."""
+        if self._reading is None and self._bytes > BEGIN_BYTES:
+            self._begin()
+        while self._reading is not None:
+            try:
+                if self._event is not None and not self._event.query():
+                    return
+                self._event = next(self._reading)
+            except StopIteration as end:
+                self._end(end.value)
+            except (RuntimeError, MemoryError):
+                # No memory for a copy, or a kernel failed: who reads at the end says so.
+                self._end([])
+
+    def _begin(self) -> None:
+        """Begin with those whose launches were on the stream that is the current one now."""
+        stream, number = current_stream(self._device)
+        for _ in range(min(_AT_ONCE, len(self._waiting))):
+            each = self._waiting.popleft()
+            (self._group if each.is_over(number) else self._waiting).append(each)
+        if not self._group:
+            return
+        self._event = None
+        if stream is not None:
+            self._event = stream.record_event()
+        self._reading = read_back([each.segment for each in self._group], whole=False)
+
+    def _end(self, sources: list[Source]) -> None:
+        """Give back the memory of segments that were read; the others wait for the end."""
+        import torch
+
+        for each in self._group:
+            self._bytes -= each.segment.nbytes
+        empty = torch.empty(0, dtype=torch.uint8, device=self._device)
+        for each, source in zip(self._group, sources, strict=False):
+            if isinstance(source.data, Excerpt) and len(source.data.heads):
+                each.source, each.segment.data, each.notice = source, empty, None
+        self._group, self._reading, self._event = [], None, None

@@ -16,8 +16,16 @@ import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Rows, SlotState
-from ikp.core.decoding.excerpt import Bytes, Excerpt, Ints, header_rows, is_used, look_at
-from ikp.core.decoding.launch_header import Layout, Source, grid_id, read_layout
+from ikp.core.decoding.launch_header import Layout, Source
+from ikp.core.decoding.slots import (
+    Bytes,
+    Excerpt,
+    Ints,
+    first_records,
+    header_rows,
+    is_used,
+    look_at,
+)
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
 from ikp.session.streams import beside, on
@@ -29,24 +37,6 @@ Event: TypeAlias = Any
 """A ``torch.cuda.Event``, or None where there is nothing to wait for."""
 _Copies = Generator[Event, None, list[Bytes]]
 _NOTHING = np.zeros(0, np.uint8)
-
-
-def source_of(segment: Segment, data: Bytes | Excerpt) -> Source:
-    """Return what a decoder is to know of a segment."""
-    return Source(
-        label=segment.label,
-        data=data,
-        device=segment.device_name,
-        backend=segment.backend,
-        clock_rate_hz=segment.clock_rate_hz,
-        regions=segment.regions,
-        selected=segment.spec.select,
-        totals=segment.spec.totals,
-        selection=segment.selection if segment.spec.select else None,
-        clock=segment.spec.clock,
-        overflow=segment.spec.overflow,
-        rank=segment.rank,
-    )
 
 
 def waited(reading: Generator[Event, None, list[Source]]) -> list[Source]:
@@ -109,9 +99,9 @@ def read_back(
     for i, (segment, head) in enumerate(zip(segments, heads, strict=True)):
         none = np.zeros(0, np.int64)
         excerpt = Excerpt(segment.nbytes, head, _NOTHING.reshape(0, 64), none, _NOTHING, False)
-        sources.append(source_of(segment, excerpt))
+        sources.append(Source.of(segment, excerpt))
         try:
-            layout = read_layout(sources[i])
+            layout = sources[i].layout
         except DecodeError:  # told by who decodes it
             continue
         if layout is not None and layout.slots:
@@ -136,7 +126,7 @@ def _read_slots(
     found: list[Excerpt] = []
     wanted: list[Ints] = []
     for each, heads, tail in zip(launched, parts, parts[len(launched) :], strict=False):
-        head, grid = each.source.head, grid_id(each.source.head)
+        head, grid = each.source.head, each.source.grid_id
         rows = header_rows(heads, each.layout, grid)
         slots: Rows = rows.view(abi.SLOT_HEADER).reshape(-1)
         counts = look_at(each.layout, slots, grid)
@@ -177,7 +167,7 @@ def _last_records(stream: Any, launched: _Launched, slots: Ints) -> Generator[Ev
     step = max(1, STAGED_BYTES // layout.slot_bytes)
 
     def last(chosen: Ints) -> Tensor:
-        first = layout.first_records(chosen) // abi.ALIGNMENT
+        first = first_records(layout, chosen) // abi.ALIGNMENT
         found = _gather(launched.data, first, np.full(len(chosen), units), max(1, layout.together))
         words = found.view(torch.int64)
         there = (words != 0).view(len(chosen), layout.capacity, -1).any(-1)
@@ -223,7 +213,7 @@ class _Piece:
             end = begin + int(self.counts[0]) * size
             return self.launched.rows()[self.slots, begin:end]
         slot = np.arange(self.slots.start, self.slots.stop)
-        first, step = layout.first_records(slot) // unit, max(1, layout.together)
+        first, step = first_records(layout, slot) // unit, max(1, layout.together)
         return _gather(self.launched.data, first, self.counts * (size // unit), step)
 
 

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,16 @@ import numpy as np
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import Source, read_layout
+from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
-from ikp.session.harvest import Harvest, Taken
-from ikp.session.memory import Arena, Room, device_facts, hand_out
-from ikp.session.readback import read_back, source_of, waited
-from ikp.session.wishes import Wishes
+from ikp.session.memory import Arena, Harvest, Taken, hand_out
+from ikp.session.readback import read_back, waited
+from ikp.session.wishes import Room, Wishes, device_facts
 from ikp.version import __version__
 
 
@@ -138,9 +138,10 @@ class Recording:
         taken = tuple(self._taken)
         wait([each.segment for each in taken])
         reading = _Reading(taken)
-        names = merge([each.names() for each in tuple(self.wishes.backends.values())])
+        made = {**provenance(self.segments), **facts}
+        names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as told:
-            trace = decode(reading, names, {**provenance(self.segments), **facts}, told)
+            trace = decode(reading, names, made, told)
         self.unheard = [_not_heard(reading.silent)] if reading.silent else []
         copied = reading.seconds
         costs = {
@@ -170,18 +171,14 @@ class _Reading:
             sources = _sources(some)
             self.seconds += time.perf_counter() - began
             for each, source in zip(some, sources, strict=True):
-                if self._is_sound(each, source):
-                    yield source
-
-    def _is_sound(self, taken: Taken, source: Source) -> bool:
-        try:
-            launched = read_layout(source) is not None
-        except DecodeError as error:
-            self.broken = error
-            return False
-        if taken.segment.enabled and not launched and not taken.heard:
-            self.silent.add(source.label)
-        return True
+                try:
+                    launched = source.layout is not None
+                except DecodeError as error:
+                    self.broken = error
+                    continue
+                if each.segment.enabled and not launched and not each.heard:
+                    self.silent.add(source.label)
+                yield source
 
 
 def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
@@ -200,20 +197,20 @@ def _groups(taken: Sequence[Taken]) -> Iterator[list[Taken]]:
 
 def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
     """Return what segments hold, in their order; those of GPUs are copied out, by device."""
-    found: dict[int, Source] = {}
-    there: dict[Any, list[Taken]] = {}
-    for each in taken:
-        data = each.segment.data  # first: another thread may be giving it back
-        if each.source is not None:
-            found[id(each)] = each.source
-        elif data.is_cuda:
-            there.setdefault(data.device, []).append(each)
-        else:
-            found[id(each)] = source_of(each.segment, data.numpy())
+    copied: dict[int, Source] = {}
+    there: dict[Any, list[tuple[int, Segment]]] = {}
+    # First: another thread may be giving memory back, and reading it.
+    held = [replace(each.segment, data=each.segment.data) for each in taken]
+    for each, segment in zip(taken, held, strict=True):
+        if each.source is None and segment.data.is_cuda:
+            there.setdefault(segment.data.device, []).append((id(each), segment))
     for some in there.values():
-        sources = waited(read_back([each.segment for each in some]))
-        found.update(zip(map(id, some), sources, strict=True))
-    return (found.pop(id(each)) for each in taken)
+        keys, segments = zip(*some, strict=True)
+        copied.update(zip(keys, waited(read_back(segments)), strict=True))
+    return (
+        each.source or copied.pop(id(each), None) or Source.of(segment, segment.data.numpy())
+        for each, segment in zip(taken, held, strict=True)
+    )
 
 
 def _not_heard(labels: Collection[str]) -> str:

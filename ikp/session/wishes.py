@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ikp import registry
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.overhead import Overhead
-from ikp.core.segment import EVERYTHING, Selection, Spec
-from ikp.errors import PluginError, UsageError
+from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection, Spec
+from ikp.errors import BufferError, PluginError, UsageError
 from ikp.plugins import Backend
-from ikp.session.memory import DEFAULT_BYTES, checked_device
 from ikp.session.options import CLOCKS, OVERFLOWS
 
 
@@ -88,6 +90,136 @@ class Settled:
     backend: Backend
     device: Any  # torch's
     spec: Spec
+
+
+def checked_device(wish: Any) -> Any:
+    """Return the torch device that a buffer is to be on.
+
+    Raises:
+        UsageError: it is no device.
+        BufferError: no kernel records there, or a CUDA graph is being captured.
+    """
+    import torch
+
+    try:
+        device = torch.device(wish)
+    except (RuntimeError, TypeError) as error:
+        raise UsageError(
+            f"device={wish!r} is no torch device: use 'cuda', 'cuda:1' or 'cpu'."
+        ) from error
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise BufferError(
+                f"no CUDA device for the buffer on {device}: torch sees no GPU. Without one, "
+                "run kernels in Triton's interpreter: set TRITON_INTERPRET=1 before importing "
+                "triton."
+            )
+        if torch.cuda.is_current_stream_capturing():
+            raise BufferError(
+                "prof.buffer was called while a CUDA graph is being captured: take the buffer "
+                "before the capture and pass it in."
+            )
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+    elif device.type != "cpu":
+        raise BufferError(f"no recording on device {device}: use a CUDA device or the CPU.")
+    return device
+
+
+def device_facts(device: Any) -> tuple[str, float]:
+    """Return the device's name and advertised clock in Hz (0 where unknown)."""
+    if device.type == "cpu":
+        return "CPU", 0.0
+    import torch
+
+    properties = torch.cuda.get_device_properties(device)
+    return f"{properties.name} (cuda:{device.index})", getattr(properties, "clock_rate", 0) * 1e3
+
+
+DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
+"""Where nothing is known of the launch."""
+RECORDS: Final = {"timeline": 512, "totals": 32}
+"""For how many records there is room in each warp of a launch that is known."""
+SMALL: Final = {"timeline": 8192, "totals": 512}
+"""For how many, where that takes less than the default: a thousand small launches may be queued."""
+MOST_BYTES: Final = 256 << 20
+SHARE: Final = 8
+"""Beyond the default, no more than this part of the device's free memory is taken unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a buffer is to be: as given, or as its launch needs."""
+
+    size: Any = None
+    grid: Any = None
+    num_warps: Any = None
+
+    def nbytes(self, spec: Spec, chosen: Selection, device: Any, default: Any) -> Any:
+        """Return the size as it was given, here or as the default; else what suits the launch.
+
+        Raises:
+            UsageError: what is known of the launch can't be used.
+        """
+        unknown = self.grid is None and self.num_warps is None
+        slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
+        size = default if self.size is None else self.size
+        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
+
+
+def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
+    """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
+
+    ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
+    more than the default is wanted: the answer takes its time, and there may be many launches.
+    """
+    mode = "totals" if spec.totals else "timeline"
+    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
+    if wanted <= DEFAULT_BYTES[mode]:
+        roomy = abi.segment_bytes(slots, SMALL[mode], spec.overflow, spec.clock) if slots else None
+        return min(DEFAULT_BYTES[mode], roomy or DEFAULT_BYTES[mode])
+    free = free_bytes()
+    most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
+    return max(DEFAULT_BYTES[mode], min(wanted, most))
+
+
+def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
+    """Return how many warps of a launch record.
+
+    Args:
+        grid: blocks: an integer, or up to three of them.
+        num_warps: warps of each block.
+        selection: which of them record.
+
+    Raises:
+        UsageError: an argument is missing or can't be used.
+    """
+    sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    if not 1 <= len(sizes) <= 3 or not all(_is_count(size) for size in sizes):
+        raise UsageError(
+            f"grid={grid!r} is no grid: give the number of blocks, or up to three of them, as to "
+            "the launch."
+        )
+    if not _is_count(num_warps) or index(num_warps) > MAX_WARPS:
+        raise UsageError(
+            f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
+            f"{MAX_WARPS}."
+        )
+    blocks = selection.count_blocks(math.prod(index(size) for size in sizes))
+    return blocks * len(selection.chosen_warps(index(num_warps)))
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0
+
+
+def free_bytes(device: Any) -> int | None:
+    """Return how much memory a GPU has left; None for the host."""
+    if device.type == "cpu":
+        return None
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
 
 
 def _installed_backend() -> str:

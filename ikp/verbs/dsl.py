@@ -48,6 +48,9 @@ class Payload:
     value: DslValue = 0
 
 
+NO_PAYLOAD = Payload(PayloadType.NONE)
+
+
 @dataclass(frozen=True, slots=True)
 class OpenRange:
     """A range that was started: what the verb was given, and the start word.
@@ -210,7 +213,7 @@ def constant_payload(value: object, verb: str) -> Payload | None:
         KernelError: an integer that does not fit in 32 bits.
     """
     if value is None:
-        return Payload(PayloadType.NONE)
+        return NO_PAYLOAD
     if isinstance(value, float):
         return Payload(PayloadType.F32, struct.unpack("<I", struct.pack("<f", value))[0])
     if not isinstance(value, int):

@@ -17,7 +17,7 @@ from ikp import registry
 from ikp.core.abi import OverflowMode
 from ikp.core.segment import Spec
 from ikp.errors import KernelError
-from ikp.verbs.dsl import Dsl, DslValue, OpenRange, Payload, Place, Region, Unrecorded
+from ikp.verbs.dsl import NO_PAYLOAD, Dsl, DslValue, OpenRange, Place, Region, Unrecorded
 from ikp.verbs.off import Off
 
 
@@ -33,7 +33,8 @@ def tracing(semantic: Any, verb: str) -> Dsl:
     """
     guess: Dsl | None = None
     for backend in registry.imported():
-        found: Dsl | None = backend.adapter(semantic, verb)
+        # What has no language, as what meets any kernel at the driver, has no code with verbs.
+        found: Dsl | None = backend.adapter(semantic, verb) if backend.languages else None
         if found is not None and not isinstance(found, Off):
             return found
         guess = guess or found  # one that can't be recorded, and may be none of that language
@@ -141,7 +142,7 @@ def open_range(dsl: Dsl, region: Any, payload: Any, verb: str, *, never: bool = 
         KernelError: an argument can't be used.
     """
     find_region(dsl, region, verb)  # refuse bad arguments where the range opens
-    given = dsl.payload(payload, verb)
+    given = NO_PAYLOAD if payload is None else dsl.payload(payload, verb)
     if dsl.recording(verb) and not never:
         return dsl.open(region, payload, given)
     return dsl.unrecorded(region, payload, given)
@@ -173,9 +174,11 @@ def close_range(dsl: Dsl, opened: OpenRange, payload: Any, place: Place | None, 
     given = dsl.payload(payload, verb) if replaced else None
     if not dsl.recording(verb):
         return
-    kept: Payload = given or dsl.payload(opened.payload, verb)
+    if given is None:
+        begun = opened.payload
+        given = NO_PAYLOAD if begun is None else dsl.payload(begun, verb)
     at = stored_at(dsl, place, opened.opened)
-    dsl.store_range(dsl.region(opened.region, verb), opened.start, kept, at)
+    dsl.store_range(dsl.region(opened.region, verb), opened.start, given, at)
 
 
 def opened_region(dsl: Dsl, opened: OpenRange, verb: str) -> Region:

@@ -37,6 +37,25 @@ def test_a_stack_has_what_lies_in_none_inside_it(tmp_path):
     assert lines == ["gemm 3840", "gemm;load 130", "gemm;load;dot 30"]
 
 
+def test_names_are_not_compared_with_one_another() -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    names = tuple(Name(f"region {i}") for i in range(300))
+    launches = tuple(launch(Name(f"launch {i}")) for i in range(300))
+    found = stacks(trace([(0, i, i, i + 1) for i in range(300)], launches=launches, regions=names))
+    assert found.names == [each.label for each in launches] + list(names)
+    assert compared < 10 * 600
+
+
 def test_speedscope_has_the_same(tmp_path):
     made = trace(NESTED)
     content = speedscope(made, tmp_path)

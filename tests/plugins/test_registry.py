@@ -114,7 +114,7 @@ def test_one_of_a_newer_interface_asks_for_another_ikp(install: Install) -> None
 
 def test_a_guess_is_taken_where_nobody_knows_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def backend(answer: Any) -> Any:
-        return SimpleNamespace(adapter=lambda semantic, verb: answer)
+        return SimpleNamespace(adapter=lambda semantic, verb: answer, languages=("one",))
 
     sure: Any = object()
     guess, other = Off(tuple), Off(tuple)

@@ -54,6 +54,7 @@ EXCEPTIONS = {
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",
     ): "waits for its import, if that comes",
+    ("ikp.backends.triton._hooks", "is_ikp"): "ikp's own sign, which foreign looks for",
     ("ikp.backends.triton._image", "arg_names"): "only makes an error's text better",
 }
 """Other places, with the reason why a name that has gone does no harm there."""

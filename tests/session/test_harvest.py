@@ -12,7 +12,7 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.segment import Segment as Buffer
-from ikp.session import harvest
+from ikp.session import memory, recorder
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Truth
@@ -26,7 +26,7 @@ STATE = abi.LAUNCH_HEADER_BYTES + abi.field_offsets(abi.SLOT_HEADER)["state"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 16 buffers be many."""
-    monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
+    monkeypatch.setattr(memory, "BEGIN_BYTES", 16 * SIZE)
 
 
 def launch(host: Host, prof: ikp.profile, label: str = "k", **options: Any) -> Truth:
@@ -119,6 +119,32 @@ def test_warps_that_have_not_finished_are_waited_for(host: Host) -> None:
     assert_holds(prof.trace, *late)
 
 
+def test_what_another_thread_gives_back_meanwhile_is_read_all_the_same(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnDevice(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        __torch_function__ = torch._C._disabled_torch_function_impl
+        is_cuda = True
+
+    real = recorder.read_back
+
+    def given_back(segments: Any) -> Any:
+        taken.segment.data = torch.empty(0, dtype=torch.uint8)
+        return real(segments)
+
+    with ikp.profile() as prof:
+        truth = launch(host, prof)
+        recording: Any = prof._recording
+        (taken,) = recording._taken
+        data = taken.segment.data
+        taken.segment.data = data.as_subclass(OnDevice)
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder, "wait", lambda _: None)
+            patched.setattr(recorder, "read_back", given_back)
+            assert_holds(prof.trace, truth)
+        taken.segment.data = data
+
+
 class Event:
     """Comes when it is told to."""
 
@@ -131,7 +157,7 @@ class Event:
 
 def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[Event] = []
-    real = harvest.read_back
+    real = memory.read_back
 
     def slowly(*given: Any, **options: Any) -> Generator[Any, None, Any]:
         for _ in range(2):
@@ -139,7 +165,7 @@ def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
             yield events[-1]
         return (yield from real(*given, **options))
 
-    monkeypatch.setattr(harvest, "read_back", slowly)
+    monkeypatch.setattr(memory, "read_back", slowly)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(30)]
         assert len(events) == 1 and len(held(prof)) == 30
@@ -157,7 +183,7 @@ def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyP
         yield None
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(harvest, "read_back", failing)
+    monkeypatch.setattr(memory, "read_back", failing)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(60)]
         assert len(held(prof)) == 60

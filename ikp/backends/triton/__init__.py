@@ -72,6 +72,9 @@ class TritonBackend:
     )
     distribution: ClassVar[str] = "triton"
     rank: ClassVar[int] = 3
+    written: ClassVar[Written] = Written.TRITON
+    semantics: ClassVar[str] = "triton"
+    """In the name of the module that has the class of what callers hand on as ``_semantic``."""
 
     def __init__(self) -> None:
         import triton  # noqa: F401 - this backend is there only where Triton is
@@ -80,13 +83,13 @@ class TritonBackend:
 
         hooks.install()
 
-    @staticmethod
-    def adapter(semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG004 - it takes them all
+    @classmethod
+    def adapter(cls, semantic: Any, verb: str) -> Dsl | None:  # noqa: ARG003 - it takes them all
         """Return the adapter of the function that is compiled, or of the program that runs."""
         if semantic is None:
             return running()
-        ours = any(kind.__module__.startswith("triton.") for kind in type(semantic).__mro__)
-        return compiling(semantic) if ours else None
+        ours = any(cls.semantics in kind.__module__.split(".") for kind in type(semantic).__mro__)
+        return compiling(semantic, cls.written) if ours else None
 
     @staticmethod
     def image(kernel: Any) -> Image | None:

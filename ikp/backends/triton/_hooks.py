@@ -27,7 +27,7 @@ from ikp.backends.argument import Argument
 from ikp.backends.triton import _unclosed as unclosed
 from ikp.backends.triton import _vanished as vanished
 from ikp.backends.triton import foreign, stages
-from ikp.backends.triton.foreign import AUTOTUNING, LOADED, STAGES, TRITON
+from ikp.backends.triton.foreign import STAGES, TRITON
 from ikp.core.regions import merge
 from ikp.errors import KernelError
 from ikp.probing import Untyped
@@ -85,23 +85,21 @@ def _refused(what: str, reason: str, remedy: str) -> KernelError:
 
 def install() -> None:
     """Install all three; around what others have set since, too. A second call changes nothing."""
-    if TRITON.has(LOADED):
-        foreign.on_load(_loading)
-    if TRITON.has(STAGES):
-        previous = foreign.stages_hook()
-        if not getattr(previous, "is_ikp", False):
-            foreign.set_stages_hook(_StagesHook(previous))
-    if TRITON.has(AUTOTUNING):
-        trial = foreign.trial()
-        if not hasattr(trial, "is_ikp"):
+    foreign.on_load(_loading)
+    foreign.around_stages(_StagesHook)
+    foreign.around_trials(_bare)
 
-            @functools.wraps(trial)
-            def bare(self: object, /, *args: object, **kwargs: object) -> object:
-                off = {name: _off(value) for name, value in kwargs.items()}
-                return trial(self, *map(_off, args), **off)
 
-            bare.is_ikp = True  # type: ignore[attr-defined]
-            foreign.set_trial(bare)
+def _bare(trial: Callable[..., object]) -> Callable[..., object]:
+    """Return what runs a configuration as ``trial`` does, with recording off."""
+
+    @functools.wraps(trial)
+    def bare(self: object, /, *args: object, **kwargs: object) -> object:
+        off = {name: _off(value) for name, value in kwargs.items()}
+        return trial(self, *map(_off, args), **off)
+
+    bare.is_ikp = True  # type: ignore[attr-defined]
+    return bare
 
 
 def marks(options: object) -> None:

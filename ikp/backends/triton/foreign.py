@@ -93,20 +93,27 @@ TRITON = Foreign(
 )
 
 
-def stages_hook() -> Callable[..., object] | None:
-    """Return the hook on the compiler's stages that is set now."""
-    found: Callable[..., object] | None = _runtime().add_stages_inspection_hook
-    return found
-
-
-def set_stages_hook(hook: Callable[..., object]) -> None:
-    """Set the hook on the compiler's stages."""
-    _runtime().add_stages_inspection_hook = hook
-
-
 def on_load(function: Callable[..., None]) -> None:
     """Have a function called before each kernel is loaded; a second call changes nothing."""
-    _LOADED.find()(function)
+    if TRITON.has(LOADED):
+        _LOADED.find()(function)
+
+
+def around_stages(hook: Callable[[Callable[..., object] | None], Callable[..., object]]) -> None:
+    """Put ikp's hook on the compiler's stages around the one that is set, unless that is ikp's."""
+    if TRITON.has(STAGES):
+        runtime = Private(_KNOBS, "runtime").find()
+        previous = runtime.add_stages_inspection_hook
+        if not hasattr(previous, "is_ikp"):
+            runtime.add_stages_inspection_hook = hook(previous)
+
+
+def around_trials(bare: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
+    """Put ikp's own around what an autotuner runs a configuration by, unless that is ikp's."""
+    if TRITON.has(AUTOTUNING):
+        trial = _TRIAL.find()
+        if not hasattr(trial, "is_ikp"):
+            Private("triton.runtime.autotuner", "Autotuner").find()._bench = bare(trial)
 
 
 def interprets() -> bool:
@@ -138,23 +145,8 @@ def launching() -> type:
     return found
 
 
-def trial() -> Callable[..., object]:
-    """Return the method by which an autotuner runs one configuration."""
-    found: Callable[..., object] = _TRIAL.find()
-    return found
-
-
-def set_trial(function: Callable[..., object]) -> None:
-    """Replace the method by which an autotuner runs one configuration."""
-    Private("triton.runtime.autotuner", "Autotuner").find()._bench = function
-
-
 def parsed(path: str, context: object) -> Untyped:
     """Return the module in a file of the compiler's IR."""
     made = _IR.find()(path, context)
     made.context = context
     return made
-
-
-def _runtime() -> Untyped:
-    return Private(_KNOBS, "runtime").find()

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.decoding._codes import Codes, keys
-from ikp.core.decoding._counts import Counts
-from ikp.core.decoding._records import Chunk, read_chunk
-from ikp.core.decoding._slots import Used, used_slots
+from ikp.core.decoding._records import Chunk, count_attempted, read_chunks
 from ikp.core.decoding._times import Timeline
-from ikp.core.decoding.excerpt import Excerpt, Ints
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
+from ikp.core.decoding.slots import Excerpt, Ints, Used, used_slots
 from ikp.core.segment import MAX_WARPS
 from ikp.core.totals import total_columns
-from ikp.core.trace import ClockFit, Column, Launch
+from ikp.core.trace import Column, Launch
 
-CHUNK_RECORDS = 1 << 13
-"""Records decoded together: so few that what is computed on the way stays in a core's cache."""
+if TYPE_CHECKING:
+    from ikp.core.decoding.decode import Codes
+
 _LAUNCHES = 1 << 10
 _SLOTS = 1 << 8
 _BYTES = 64 << 20
@@ -98,28 +97,18 @@ def decode_batch(
         told: told again and again which part is done, from 0 to 1.
     """
     used = used_slots(batch.sources, batch.layouts)
-    reached, more = Counts(used).attempted()
+    reached, more = count_attempted(used)
     timeline = Timeline(used)
     tables = np.array(batch.tables)
     work = _Work(used, timeline, reached, tables, regions)
-    chunks = list(_chunks(np.minimum(reached, used.capacity)))
-    for done, slots in enumerate(chunks, 1):
-        work.add(read_chunk(used, slots, reached))
-        told(done / len(chunks))
+    for chunk in read_chunks(used, reached):
+        work.add(chunk)
+        told(chunk.slots.stop / len(used.ids))
     events = {name: column[: work.rows] for name, column in work.events.items()}
-    slots_of = _slot_columns(used, work)
-    slots_of["role"] = roles.of(keys(tables[used.launch], used.heads["role"]))
+    slots_of = _slot_columns(used, timeline, work)
+    slots_of["role"] = roles.of(tables[used.launch], used.heads["role"])
     launches = _launches(used, timeline, work, more)
-    return Decoded(launches, len(used), slots_of, events, work.totals)
-
-
-def _chunks(kept: Ints) -> Iterator[slice]:
-    """Yield slots in a row that hold a chunk's records; or one that holds more."""
-    number = (np.cumsum(kept) - kept) // CHUNK_RECORDS
-    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
-    for start, end in pairwise(edges):
-        if start < end:
-            yield slice(start, end)
+    return Decoded(launches, len(used.ids), slots_of, events, work.totals)
 
 
 class _Work:
@@ -128,14 +117,12 @@ class _Work:
     def __init__(
         self, used: Used, timeline: Timeline, reached: Ints, tables: Ints, regions: Codes
     ) -> None:
-        self._used, self._timeline, self._regions = used, timeline, regions
-        self.reached = reached
+        self._timeline, self._regions, self.reached = timeline, regions, reached
         self.attempted, self.kept = reached.copy(), np.minimum(reached, used.capacity)
-        self.corrupt = np.zeros(len(used), np.int64)
-        self.start = timeline.slot_start()
-        self.end = np.maximum(timeline.slot_end(), self.start)
+        self.corrupt = np.zeros(len(used.ids), np.int64)
+        self.end = timeline.end.copy()
         self._lost_oldest = (reached > used.capacity) & used.ring
-        self._rates = timeline.rates(self.start, self.end) if used.summed else None
+        self._rates = timeline.rates() if used.summed else None
         self._table = int(tables[0]) if (tables == tables[:1]).all() else tables[used.launch]
         whole = np.array([layout.whole > 0 for layout in used.layouts])
         room = 0
@@ -150,9 +137,10 @@ class _Work:
         slots, kept = chunk.slots, chunk.kept
         self.attempted[slots] += chunk.beside
         self.corrupt[slots], self.kept[slots] = chunk.corrupt, kept
+        table = self._table if isinstance(self._table, int) else self._table[slots][chunk.row]
         if self._rates is not None:
             totals = total_columns(chunk.records, chunk.row, self._rates[slots])
-            totals["region"] = self._codes(totals["region"], chunk)
+            totals["region"] = self._regions.of(table, totals["region"])
             totals["slot"] = totals["slot"] + slots.start
             self.totals.append(totals)
             return
@@ -166,7 +154,7 @@ class _Work:
         rows = slice(self.rows, self.rows + len(tag))
         for name, values in (
             ("slot", chunk.row + slots.start),
-            ("region", self._codes(region, chunk)),
+            ("region", self._regions.of(table, region)),
             ("kind", chunk.kinds),
             ("start_ns", start),
             ("end_ns", end),
@@ -177,14 +165,8 @@ class _Work:
             self.events[name][rows] = values
         self.rows = rows.stop
 
-    def _codes(self, numbers: NDArray[np.uint32], chunk: Chunk) -> NDArray[np.int32]:
-        table = self._table
-        if not isinstance(table, int):
-            table = table[chunk.slots][chunk.row]
-        return self._regions.of(keys(table, numbers))
 
-
-def _slot_columns(used: Used, work: _Work) -> Columns:
+def _slot_columns(used: Used, timeline: Timeline, work: _Work) -> Columns:
     """Return the columns of slots, but for their roles."""
     layouts = {id(each): each for each in used.layouts}
     number = {key: i for i, key in enumerate(layouts)}
@@ -201,7 +183,7 @@ def _slot_columns(used: Used, work: _Work) -> Columns:
         "block": first + block * step,
         "warp": warps[which, warp],
         "sm": used.heads["sm"],
-        "start_ns": work.start,
+        "start_ns": timeline.start,
         "end_ns": work.end,
         "attempted": work.attempted,
         "kept": work.kept,
@@ -211,24 +193,46 @@ def _slot_columns(used: Used, work: _Work) -> Columns:
 
 def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[Launch]:
     """Return what is known of each launch's recording."""
-    faults, fits = timeline.faults(), timeline.fits
     figures = _figures(used, work, more)
-    odd = faults.any() | np.array([fit.rate == "nominal" for fit in fits], bool)
+    faults, fits, turns = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
+    odd = faults.any() | (figures["most"] == 0)
     for name in ("tail", "corrupt_slots", "absent", "more", "corrupt", "dropped", "unfinished"):
         odd |= figures[name] > 0
-    odd |= figures["most"] == 0
     launches = []
-    rows = zip(*(each.tolist() for each in figures.values()), strict=True)
-    for i, row in enumerate(rows):
-        source, layout, known = used.sources[i], used.layouts[i], Figures(*row)
-        needed = needed_bytes(layout, known.most, known.open > 0)
-        notes: tuple[str, ...] = ()
-        if odd[i] or layout.notes or layout.relaunches or not layout.slots:
+    rows = zip(*map(np.ndarray.tolist, _FIGURES(figures)), strict=True)
+    for i, (source, layout, row) in enumerate(zip(used.sources, used.layouts, rows, strict=True)):
+        known, notes, needed = Figures(*row), layout.notes, 0
+        if odd[i] or notes or layout.relaunches or not layout.slots:
+            needed = needed_bytes(layout, known.most, known.open > 0)
             advertised = source.clock_rate_hz > 0
-            clock = clock_notes(faults.of(i), used.clock, fits[i], known.warps, advertised)
-            notes = (*launch_notes(known, source, layout, needed), *clock)
-        launches.append(_launch(source, layout, fits[i], known, needed, notes))
+            told = (faults.of(i), used.clock, fits[i], turns[i], known.warps, advertised)
+            notes = (*launch_notes(known, source, layout, needed), *clock_notes(*told))
+        launches.append(
+            Launch(
+                label=source.label,
+                grid=layout.grid,
+                block=layout.block,
+                warps_per_block=layout.warps_per_block,
+                device=source.device,
+                backend=layout.language,
+                clock=fits[i],
+                overflow=layout.overflow.name.lower(),
+                capacity=layout.capacity,
+                segment_bytes=source.nbytes,
+                attempted=known.attempted,
+                kept=known.kept,
+                unfinished=known.unfinished,
+                needed_bytes=needed,
+                relaunches=layout.relaunches,
+                notes=notes,
+                rank=source.rank,
+                mode="totals" if layout.summed else "timeline",
+            )
+        )
     return launches
+
+
+_FIGURES = itemgetter(*Figures.__slots__)
 
 
 def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
@@ -236,7 +240,7 @@ def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
     most = np.zeros(len(used.layouts), np.int64)
     np.maximum.at(most, used.launch, work.reached)
     unfinished, capacity = ~used.finished, used.capacity
-    found = {
+    return {
         "attempted": used.total(work.attempted),
         "kept": used.total(work.kept),
         "most": most,
@@ -251,34 +255,3 @@ def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
         "corrupt_slots": used.corrupt,
         "tail": used.tail,
     }
-    return {each.name: found[each.name] for each in fields(Figures)}
-
-
-def _launch(
-    source: Source,
-    layout: Layout,
-    fit: ClockFit,
-    known: Figures,
-    needed: int,
-    notes: tuple[str, ...],
-) -> Launch:
-    return Launch(
-        label=source.label,
-        grid=layout.grid,
-        block=layout.block,
-        warps_per_block=layout.warps_per_block,
-        device=source.device,
-        backend=layout.language,
-        clock=fit,
-        overflow=layout.overflow.name.lower(),
-        capacity=layout.capacity,
-        segment_bytes=source.nbytes,
-        attempted=known.attempted,
-        kept=known.kept,
-        unfinished=known.unfinished,
-        needed_bytes=needed,
-        relaunches=layout.relaunches,
-        notes=notes,
-        rank=source.rank,
-        mode="totals" if layout.summed else "timeline",
-    )

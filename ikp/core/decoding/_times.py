@@ -3,70 +3,93 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind
+from ikp.core.decoding._ragged import Floats
 from ikp.core.decoding._records import Chunk
-from ikp.core.decoding._slots import Used
 from ikp.core.decoding.clock import Anchors, Axes, Sms, fit_axes
-from ikp.core.decoding.excerpt import Ints
-from ikp.core.decoding.losses import Faults
+from ikp.core.decoding.slots import Bools, Ints, Used
 from ikp.core.trace import ClockFit, Column
 
 WRAP = 1 << 32
-
-
 SLACK = 1 << 16
 """Ticks by which a record may lie outside its warp's life before that is worth a word."""
-
-
 NOMINAL_HZ = 1.5e9
 """Clock rate assumed where neither anchors nor the device tell one; the fit says so."""
 
 
+class Faults(NamedTuple):
+    """How many warps, or anchors, of each launch have times that can't be sure: an array each."""
+
+    backwards: Ints
+    outside: Ints
+    torn: Ints
+    long: Ints  # warps that ran longer than a turn of the clock
+    lost: Ints  # warps that did, and whose short headers lack it: the timer tells
+    guessed: Ints  # 1 where the clock's rate is not fitted but taken as given
+
+    def any(self) -> Bools:
+        """Tell which launches have any."""
+        return np.asarray(np.any([*self], axis=0))
+
+    def of(self, launch: int) -> tuple[int, ...]:
+        """Return one launch's, in the order of the fields."""
+        return tuple(int(each[launch]) for each in self)
+
+
 class Timeline:
-    """Places launches' clock words on the nanosecond axis."""
+    """Places launches' clock words on the nanosecond axis.
+
+    ``start`` is when each slot's init ran; ``end``, when its finish did, or init where that never
+    did.
+    """
 
     def __init__(self, used: Used) -> None:
         self.used, self.clock = used, used.clock
-        heads, unit = used.heads, used.clock.unit
-        self.init_ns, self.finish_ns = (heads[k].astype(np.int64) for k in ("init_ns", "finish_ns"))
+        heads, unit, slots = used.heads, used.unit, len(used.ids)
+        init_ns, finish_ns = (heads[k].astype(np.int64) for k in ("init_ns", "finish_ns"))
         init, finish = (heads[k].astype(np.int64) for k in ("init_clock", "finish_clock"))
         if unit is ClockKind.GLOBALTIMER:
-            init, finish = self.init_ns, self.finish_ns
+            init, finish = init_ns, finish_ns
         self.init_ticks, self.finish_ticks = init, finish
-        self.turned = np.zeros(len(used), bool)
-        self.outside = np.zeros(len(used), bool)
+        self._life_ns = finish_ns - init_ns
+        self._dense = np.array([each.together > 0 for each in used.layouts], bool)
+        self.turned, self.outside = np.zeros(slots, bool), np.zeros(slots, bool)
         self.backwards = used.finished & (finish < init)
+        if unit is ClockKind.CYCLES:
+            self.backwards |= used.finished & (finish_ns < init_ns)
+        self.finished = used.finished & ~self.backwards
         self.axes: Axes | None = None
         if unit is ClockKind.CYCLES:
-            self.backwards |= used.finished & (self.finish_ns < self.init_ns)
-        self.finished = used.finished & ~self.backwards
-        if unit is not ClockKind.CYCLES:
-            self._zero = self.init_ns - init
+            self.axes = self._fit_axes(init_ns, finish_ns)
+            self.fits = self.axes.fits
+            if used.clock.bits > abi.WORD_BITS:
+                self.fits = [replace(fit, bits=used.clock.bits) for fit in self.fits]
+        else:
+            self._zero = init_ns - init
             anchors = np.diff(used.bounds).tolist()
             kind, bits = unit.name.lower(), used.clock.bits
             self.fits = [ClockFit(kind, 1.0, "exact", anchors=n, bits=bits) for n in anchors]
-            return
-        done = np.flatnonzero(self.finished)
-        sms, self._row = Sms.of(used.launch, heads["sm"].astype(np.int64), len(used.layouts))
-        self.axes = fit_axes(
-            Anchors(
-                np.concatenate([self._row, self._row[done]]),
-                np.concatenate([self.init_ns, self.finish_ns[done]]),
-                np.concatenate([init, finish[done]]),
-            ),
-            sms,
-            np.array([each.clock_rate_hz or NOMINAL_HZ for each in used.sources]),
-        )
-        self.fits = self.axes.fits
-        if used.clock.bits > abi.WORD_BITS:
-            self.fits = [replace(fit, bits=used.clock.bits) for fit in self.fits]
+        self.start = self._slots_to_ns(init)
+        ended = self._slots_to_ns(np.where(self.finished, finish, init))
+        self.end = np.maximum(ended, self.start)
 
-    def place(self, chunk: Chunk, lost_oldest: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+    def _fit_axes(self, init_ns: Ints, finish_ns: Ints) -> Axes:
+        used, done = self.used, np.flatnonzero(self.finished)
+        sms, self._row = Sms.of(used.launch, used.heads["sm"].astype(np.int64), len(used.layouts))
+        anchors = Anchors(
+            np.concatenate([self._row, self._row[done]]),
+            np.concatenate([init_ns, finish_ns[done]]),
+            np.concatenate([self.init_ticks, self.finish_ticks[done]]),
+        )
+        nominal_hz = np.array([each.clock_rate_hz or NOMINAL_HZ for each in used.sources])
+        return fit_axes(anchors, sms, nominal_hz)
+
+    def place(self, chunk: Chunk, lost_oldest: Bools) -> tuple[Ints, Ints, Ints]:
         """Return start and end in ns of a chunk's records, and the duration in ticks."""
         records, row, slots = chunk.records, chunk.row, chunk.slots
         words = np.ascontiguousarray(records["end"])
@@ -89,7 +112,7 @@ class Timeline:
         return np.minimum(start_ns, end_ns, out=start_ns), end_ns, ticks
 
     def _unwrap(
-        self, words: Column, row: Ints, slots: slice, lost_oldest: NDArray[np.bool_]
+        self, words: Column, row: Ints, slots: slice, lost_oldest: Bools
     ) -> tuple[Ints, Ints]:
         """Extend 32-bit words to 64: within a slot records end in order, after init.
 
@@ -131,31 +154,37 @@ class Timeline:
         placed = ticks + self._zero if self.axes is None else self.axes.to_ns(self._row, ticks)
         return np.maximum(placed, 0, out=placed)
 
-    def slot_start(self) -> Ints:
-        """Return when each slot's init ran."""
-        return self._slots_to_ns(self.init_ticks)
-
-    def slot_end(self) -> Ints:
-        """Return when each slot's finish ran; its init where it never did."""
-        return self._slots_to_ns(np.where(self.finished, self.finish_ticks, self.init_ticks))
-
-    def rates(self, slot_start: Ints, slot_end: Ints) -> NDArray[np.float64]:
+    def rates(self) -> Floats:
         """Return ns per tick of each slot, from its init to its finish."""
         ticks = np.where(self.finished, self.finish_ticks - self.init_ticks, 0)
         known = ticks > 0
-        spans = (slot_end - slot_start)[known] / ticks[known]
         rates = np.array([fit.ns_per_tick for fit in self.fits])[self.used.launch]
-        rates[known] = spans
+        rates[known] = (self.end - self.start)[known] / ticks[known]
         return rates
+
+    def turn_s(self) -> Floats:
+        """Return how long a 32-bit clock takes for a turn, in seconds, by launch.
+
+        Where all anchors lack a turn, they show less than half the rate that a device advertises.
+        """
+        rates = np.array([fit.ns_per_tick for fit in self.fits])
+        nominal = np.array([1e9 / (each.clock_rate_hz or 1.0) for each in self.used.sources])
+        return WRAP * np.where(self._dense & (rates > 2 * nominal), nominal, rates) / 1e9
 
     def faults(self) -> Faults:
         """Count, by launch, what the clock can't tell."""
-        used = self.used
-        late = self.finished & (self.finish_ticks - self.init_ticks >= WRAP)
+        used, life = self.used, self.finish_ticks - self.init_ticks
+        late = self.finished & (life >= WRAP)
         late &= self.clock.bits == abi.WORD_BITS
+        lost = np.zeros(len(life), bool)
+        if self.axes is not None and self._dense.any():
+            ticks = self._life_ns / 1e9 / self.turn_s()[used.launch] * WRAP
+            lost = self.finished & self._dense[used.launch] & (np.abs(ticks - life) >= WRAP / 2)
         return Faults(
             backwards=used.count(self.backwards),
-            outside=used.count(self.outside),
+            outside=used.count(self.outside & ~lost),
             torn=np.zeros(len(self.fits), np.int64) if self.axes is None else self.axes.torn,
-            long=used.count(late | self.turned),
+            long=used.count((late | self.turned) & ~lost),
+            lost=used.count(lost),
+            guessed=np.array([fit.rate == "nominal" for fit in self.fits], np.int64),
         )

@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.decoding._batch import (
-    CHUNK_RECORDS,
-    EVENT_COLUMNS,
-    Batch,
-    Columns,
-    Decoded,
-    decode_batch,
-)
-from ikp.core.decoding._codes import Codes, NameTables
-from ikp.core.decoding.launch_header import Source, read_layout
+from ikp.core.abi import REGION_MASK
+from ikp.core.decoding._batch import EVENT_COLUMNS, Batch, Columns, Decoded, decode_batch
+from ikp.core.decoding._records import CHUNK_RECORDS
+from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.slots import Ints
+from ikp.core.regions import fallback_name, merge
 from ikp.core.totals import make_totals
-from ikp.core.trace import Column, Events, Region, Slots, Totals, Trace, make_columns, no_totals
+from ikp.core.trace import Column, Events, Region, Slots, Trace, make_columns, no_totals
+
+_ID_BITS = REGION_MASK.bit_length()
+_HASH_BITS = 14
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 def decode(
@@ -47,7 +47,7 @@ def decode(
         DecodeError: a segment is truncated, foreign, or of another ABI version.
         RegionError: two names share an id.
     """
-    tables, regions, roles = NameTables(names or {}), Codes(), Codes()
+    tables, regions, roles = _NameTables(names or {}), Codes(), Codes()
     decoded, done = [], 0
     for batch, sources_read in _batches(sources, tables):
         part = sources_read - done
@@ -57,24 +57,25 @@ def decode(
         done = sources_read
     found, of_region = _index_regions(tables, regions)
     role_names, of_role = _index_roles(tables, roles)
+    slots, events = _slots(decoded, of_role), _events(decoded, of_region)
+    totals = _totals(decoded, of_region)
     return Trace(
         launches=tuple(launch for each in decoded for launch in each.launches),
         regions=found,
-        slots=_slots(decoded, of_role),
-        events=_events(decoded, of_region),
+        slots=make_columns(Slots, **slots),
+        events=make_columns(Events, **events),
         provenance=dict(provenance or {}),
         roles=role_names,
-        totals=_totals(decoded, of_region),
+        totals=make_totals(**totals) if totals else no_totals(),
     )
 
 
-def _batches(sources: Iterable[Source], tables: NameTables) -> Iterator[tuple[Batch, int]]:
+def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[tuple[Batch, int]]:
     """Yield launches to be decoded together, and how many sources that makes in all."""
     batch, count = Batch(), 0
     for source in sources:
-        layout = read_layout(source)
-        if layout is not None:
-            table = tables.number(source.regions)
+        if (layout := source.layout) is not None:
+            table = tables.number(source.regions) if source.regions else 0
             if not batch.fits(layout):
                 yield batch, count
                 batch = Batch()
@@ -88,41 +89,41 @@ def _batches(sources: Iterable[Source], tables: NameTables) -> Iterator[tuple[Ba
 
 
 def _index_regions(
-    tables: NameTables, codes: Codes
+    tables: _NameTables, codes: Codes
 ) -> tuple[tuple[Region, ...], NDArray[np.int32]]:
     """Return the regions that occur, and where among them that of each code is.
 
     Launches may give one number different names: those are different regions.
     """
-    found = [tables.region(key) for key in codes.seen.tolist()]
+    found = [Region(key & REGION_MASK, tables.name(key)) for key in codes.seen.tolist()]
     regions = sorted(set(found), key=lambda region: (region.id, region.name))
     index = {region: i for i, region in enumerate(regions)}
     return tuple(regions), np.array([index[region] for region in found], np.int32)
 
 
-def _index_roles(tables: NameTables, codes: Codes) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+def _index_roles(tables: _NameTables, codes: Codes) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     """Return the names of the roles that occur, and where among them that of each code is."""
-    found = [tables.role(key) for key in codes.seen.tolist()]
+    found = [tables.name(key) if key & REGION_MASK else "" for key in codes.seen.tolist()]
     names = ("", *sorted(set(found) - {""}))
     index = {name: i for i, name in enumerate(names)}
     return names, np.array([index[name] for name in found], np.int32)
 
 
-def _slots(decoded: list[Decoded], of_role: NDArray[np.int32]) -> Slots:
+def _slots(decoded: list[Decoded], of_role: NDArray[np.int32]) -> Columns:
     first = 0
     for each in decoded:
         each.slots["launch"] = each.slots["launch"] + first
         each.slots["role"] = of_role[each.slots["role"]]
         first += len(each.launches)
     parts = {name: [each.slots.pop(name) for each in decoded] for name in Slots.__slots__}
-    return make_columns(Slots, **{name: _joined(part) for name, part in parts.items()})
+    return {name: _joined(part) for name, part in parts.items()}
 
 
 def _joined(parts: list[Column]) -> Column:
     return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0)])
 
 
-def _events(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Events:
+def _events(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Columns:
     """Return all events; columns are joined one at a time, and what they were made of freed."""
     first = 0
     for each in decoded:
@@ -133,7 +134,7 @@ def _events(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Events:
     for name, dtype in EVENT_COLUMNS.items():
         parts = [each.events.pop(name) for each in decoded]
         columns[name] = _joined(parts) if parts else np.empty(0, dtype)
-    return make_columns(Events, **columns)
+    return columns
 
 
 def _renumber(codes: NDArray[np.int32], place: NDArray[np.int32]) -> None:
@@ -145,13 +146,78 @@ def _renumber(codes: NDArray[np.int32], place: NDArray[np.int32]) -> None:
         part[:] = place[part]
 
 
-def _totals(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Totals:
+def _totals(decoded: list[Decoded], of_region: NDArray[np.int32]) -> Columns:
+    """Return the columns of all totals; none where there are none."""
     parts: list[Columns] = []
     first = 0
     for each in decoded:
         parts += [totals | {"slot": totals["slot"] + first} for totals in each.totals]
         first += each.warps
     if not parts:
-        return no_totals()
+        return {}
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return make_totals(**columns | {"region": of_region[columns["region"]]})
+    return columns | {"region": of_region[columns["region"]]}
+
+
+class _NameTables:
+    """What launches call the numbers in their records: most launches of a session the same."""
+
+    def __init__(self, known: Mapping[int, str]) -> None:
+        self._known = known
+        self._tables: list[Mapping[int, str]] = [merge([known])]
+        self._numbers: dict[tuple[tuple[int, str], ...], int] = {}
+
+    def number(self, own: Mapping[int, str]) -> int:
+        """Return which table is that of a launch with names of its own; others have the first.
+
+        Raises:
+            RegionError: two different names share one id.
+        """
+        key = tuple(sorted(own.items()))
+        if key not in self._numbers:
+            self._tables.append(merge([self._known, dict(key)]))
+            self._numbers[key] = len(self._tables) - 1
+        return self._numbers[key]
+
+    def name(self, key: int) -> str:
+        """Return the name that a number has in a table; see :class:`Codes`."""
+        table, number = self._tables[key >> _ID_BITS], key & REGION_MASK
+        return table[number] if number in table else fallback_name(number)
+
+
+class Codes:
+    """Numbers what names stand for, each distinct key in the order in which they come.
+
+    A key is a number together with the table that it is of. There are few: a table of hashes finds
+    them several times faster than a search does.
+    """
+
+    def __init__(self) -> None:
+        self.seen = np.zeros(0, np.uint64)  # by code
+        self._slots = np.zeros(1 << _HASH_BITS, np.int32)
+
+    def of(self, tables: Ints | int, numbers: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """Return the code of each number in its table, new ones for those not seen before."""
+        key = numbers.astype(np.uint64)
+        if isinstance(tables, int):
+            key |= np.uint64(tables << _ID_BITS)
+        else:
+            key |= tables.astype(np.uint64) << np.uint64(_ID_BITS)
+        if not len(key):
+            return np.zeros(0, np.int32)
+        code: NDArray[np.int32] = self._slots[self._hash(key)]
+        if len(self.seen) and (self.seen[code] == key).all():
+            return code
+        distinct, which = np.unique(key, return_inverse=True)
+        new = distinct[~np.isin(distinct, self.seen)]
+        self._slots[self._hash(new)] = len(self.seen) + np.arange(len(new), dtype=np.int32)
+        self.seen = np.append(self.seen, new)
+        order = np.argsort(self.seen).astype(np.int32)
+        place = order[np.searchsorted(self.seen[order], distinct)]
+        found: NDArray[np.int32] = place[which.reshape(-1)]
+        return found
+
+    @staticmethod
+    def _hash(key: NDArray[np.uint64]) -> NDArray[np.intp]:
+        found: NDArray[np.intp] = ((key * _FACTOR) >> np.uint64(64 - _HASH_BITS)).astype(np.intp)
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.decoding.dense import are_rows
-from ikp.core.decoding.excerpt import Bytes, Excerpt
-from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection
+from ikp.core.decoding.slots import Bytes, Excerpt
+from ikp.core.segment import EVERYTHING, MAX_WARPS, Segment, Selection
 from ikp.errors import DecodeError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """One segment's bytes and what the host knows of it."""
 
@@ -35,16 +35,68 @@ class Source:
     overflow: OverflowMode | None = None  # that the host asked for
     rank: int | None = None  # of the process that launched the kernel
 
+    @classmethod
+    def of(cls, segment: Segment, data: Bytes | Excerpt) -> Source:
+        """Return what a decoder is to know of a segment, of which these bytes were read."""
+        spec = segment.spec
+        return cls(
+            label=segment.label,
+            data=data,
+            device=segment.device_name,
+            backend=segment.backend,
+            clock_rate_hz=segment.clock_rate_hz,
+            regions=segment.regions,
+            selected=spec.select,
+            totals=spec.totals,
+            selection=segment.selection if spec.select else None,
+            clock=spec.clock,
+            overflow=spec.overflow,
+            rank=segment.rank,
+        )
+
     @property
     def nbytes(self) -> int:
         """Size of the segment."""
         return self.data.nbytes
 
-    @property
+    @cached_property
     def head(self) -> bytes:
         """The launch header, or as much of it as there is."""
         whole = self.data.head if isinstance(self.data, Excerpt) else self.data
         return whole[: abi.LAUNCH_HEADER_BYTES].tobytes()
+
+    @property
+    def grid_id(self) -> int:
+        """What tells a launch's slots from those of an earlier one."""
+        return int.from_bytes(self.head[_GRID_ID], "little")
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """How a launch divided the segment; None if no kernel wrote to that.
+
+        Raises:
+            DecodeError: the segment is truncated, foreign, corrupt, or of another ABI version.
+        """
+        head, nbytes = self.head, self.nbytes
+        if len(head) < abi.LAUNCH_HEADER_BYTES:
+            raise DecodeError(
+                f"the segment {self.label!r} ({nbytes} bytes) is truncated: a segment starts with "
+                f"a header of {abi.LAUNCH_HEADER_BYTES} bytes."
+            )
+        asked = _Asked(
+            *(nbytes, self.backend, self.selected, self.totals),
+            *(self.selection, self.clock, self.overflow),
+        )
+        # Thousands of launches of one kernel differ in this word alone: that there is one, will do.
+        some = _SOME_ID if self.grid_id else bytes(4)
+        found = _layout(head[: _GRID_ID.start] + some + head[_GRID_ID.stop :], asked)
+        if isinstance(found, str):
+            raise DecodeError(f"the segment {self.label!r} ({nbytes} bytes) {found}")
+        return found
+
+
+_GRID_ID = slice(_AT := abi.field_offsets(abi.LAUNCH_HEADER)["grid_id"], _AT + 4)
+_SOME_ID = (1).to_bytes(4, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,64 +138,6 @@ class Layout:
     fresh: bool  # there was none, so that all is zero where this one didn't write
     notes: tuple[str, ...]  # where that is not as it was asked for, in words
 
-    @property
-    def stride(self) -> int:
-        """How many bytes there are from a slot's record to its next."""
-        return self.clock.record.itemsize * max(1, self.together)
-
-    def first_records(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the records of slots begin."""
-        if not self.together:
-            return abi.LAUNCH_HEADER_BYTES + ids * self.slot_bytes + self.header_bytes
-        within = ids % self.together
-        begin = abi.LAUNCH_HEADER_BYTES + self.slots * self.header_bytes + within * abi.RECORD_BYTES
-        return begin + (ids - within) * (self.slot_bytes - self.header_bytes)
-
-
-_GRID_ID = slice(_AT := abi.field_offsets(abi.LAUNCH_HEADER)["grid_id"], _AT + 4)
-_SOME_ID = (1).to_bytes(4, "little")
-
-
-def grid_id(head: bytes) -> int:
-    """Return what tells a launch's slots from those of an earlier one."""
-    return int.from_bytes(head[_GRID_ID], "little")
-
-
-def read_layout(source: Source) -> Layout | None:
-    """Return how a launch divided its segment; None if no kernel wrote to that.
-
-    Raises:
-        DecodeError: the segment is truncated, foreign, corrupt, or of another ABI version.
-    """
-    head, nbytes = source.head, source.nbytes
-    if len(head) < abi.LAUNCH_HEADER_BYTES:
-        raise DecodeError(
-            f"the segment {source.label!r} ({nbytes} bytes) is truncated: a segment starts with a "
-            f"header of {abi.LAUNCH_HEADER_BYTES} bytes."
-        )
-    asked = _Asked(
-        *(nbytes, source.backend, source.selected, source.totals),
-        *(source.selection, source.clock, source.overflow),
-    )
-    # Thousands of launches of one kernel differ in this word alone: that there is one, is enough.
-    some = _SOME_ID if any(head[_GRID_ID]) else bytes(4)
-    found = _layout(head[: _GRID_ID.start] + some + head[_GRID_ID.stop :], asked)
-    if isinstance(found, str):
-        raise DecodeError(f"the segment {source.label!r} ({nbytes} bytes) {found}")
-    return found
-
-
-def shortage(source: Source, layout: Layout) -> str:
-    """Return why no warp of a launch had room for a record; "" if they had."""
-    if layout.slots:
-        return ""
-    if not layout.needed_bytes:
-        return "nothing recorded: none of the warps and blocks chosen to record exist"
-    return (
-        f"nothing recorded: {source.nbytes} bytes are too small for {layout.chosen_slots} warps; "
-        f"{remedy(source, layout.needed_bytes)} holds {_FIRST_RECORDS} records per warp"
-    )
-
 
 @lru_cache(maxsize=256)
 def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
@@ -165,7 +159,7 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
     header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
     room = slot_bytes >= abi.min_slot_bytes(overflow, clock, header_bytes)
     capacity = abi.slot_capacity(slot_bytes, overflow, clock, header_bytes)
-    proposed = abi.segment_bytes(slots, _FIRST_RECORDS, overflow, clock)
+    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, header_bytes)
     return Layout(
         grid=grid,
         block=_triple(header["block"]),
@@ -339,12 +333,5 @@ def _triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
     return x, y, z
 
 
-_FIRST_RECORDS = 64
+FIRST_RECORDS = 64
 """Records per warp to propose where a buffer was too small to learn how many there are."""
-
-
-def remedy(source: Source, needed: int) -> str:
-    """Return what to call so that a buffer has so many bytes."""
-    if needed > abi.MAX_SEGMENT_BYTES:
-        return f"only {needed} bytes, more than a buffer can have,"
-    return f"prof.buffer({source.label!r}, size={needed})"

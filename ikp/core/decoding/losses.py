@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding.excerpt import Ints
-from ikp.core.decoding.launch_header import Layout, Source, remedy, shortage
+from ikp.core.decoding.launch_header import FIRST_RECORDS, Layout, Source
 from ikp.core.trace import ClockFit
 
 _LOSSES = re.compile(
@@ -23,24 +19,6 @@ _LOSSES = re.compile(
 def tells_loss(note: str) -> bool:
     """Return whether a launch's figures tell what a note does: dropped, unfinished, relaunched."""
     return _LOSSES.match(note) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """How many warps, or anchors, of each launch have times that can't be: an array each."""
-
-    backwards: Ints
-    outside: Ints
-    torn: Ints
-    long: Ints  # warps that ran longer than a turn of the clock
-
-    def any(self) -> NDArray[np.bool_]:
-        """Tell which launches have any."""
-        return np.asarray(np.any([getattr(self, each.name) for each in fields(self)], axis=0))
-
-    def of(self, launch: int) -> tuple[int, ...]:
-        """Return one launch's, in the order of the fields."""
-        return tuple(int(getattr(self, each.name)[launch]) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +49,21 @@ def launch_notes(figures: Figures, source: Source, layout: Layout, needed: int) 
         layout: how that was divided.
         needed: size of the segment that would have held all; 0 if this one did.
     """
-    short = filter(None, [shortage(source, layout)])
+    short = filter(None, [_shortage(source, layout)])
     damage, losses = _damage(figures), _losses(figures, source, layout, needed)
     return (*layout.notes, *short, *damage, *losses)
+
+
+def _shortage(source: Source, layout: Layout) -> str:
+    """Tell why no warp of a launch had room for a record; "" if they had."""
+    if layout.slots:
+        return ""
+    if not layout.needed_bytes:
+        return "nothing recorded: none of the warps and blocks chosen to record exist"
+    return (
+        f"nothing recorded: {source.nbytes} bytes are too small for {layout.chosen_slots} warps; "
+        f"{_remedy(source, layout.needed_bytes)} holds {FIRST_RECORDS} records per warp"
+    )
 
 
 def _damage(known: Figures) -> list[str]:
@@ -112,8 +102,8 @@ def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list
     if known.dropped:
         which = "the oldest" if layout.overflow is OverflowMode.WRAP else "the latest"
         notes.append(
-            f"{known.dropped} {what} dropped ({which} of each full slot); {remedy(source, needed)} "
-            "would have held all"
+            f"{known.dropped} {what} dropped ({which} of each full slot); "
+            f"{_remedy(source, needed)} would have held all"
         )
     ran = known.warps > 0 and not known.unfinished
     if layout.capacity and ran and not (layout.whole or known.most):
@@ -142,18 +132,24 @@ def _losses(known: Figures, source: Source, layout: Layout, needed: int) -> list
 
 
 def clock_notes(
-    faults: tuple[int, ...], clock: ClockKind, fit: ClockFit, warps: int, advertised: bool
+    faults: tuple[int, ...],
+    clock: ClockKind,
+    fit: ClockFit,
+    turn_s: float,
+    warps: int,
+    advertised: bool,
 ) -> list[str]:
     """Tell what the clock can't.
 
     Args:
-        faults: what :meth:`Faults.of` says of the launch.
+        faults: what the timeline's say of the launch.
         clock: what its records' times count.
         fit: how they were placed.
+        turn_s: how long the low half of the clock takes for a turn.
         warps: that came.
         advertised: whether the device names a rate.
     """
-    backwards, outside, torn, long = faults
+    backwards, outside, torn, long, lost, guessed = faults
     notes = []
     if backwards:
         notes.append(
@@ -172,19 +168,31 @@ def clock_notes(
         )
     if long:
         wide = "globaltimer64" if clock is ClockKind.GLOBALTIMER else "cycles64"
-        seconds = (1 << abi.WORD_BITS) * fit.ns_per_tick / 1e9
         notes.append(
-            f"{long} warps ran longer than the 32-bit clock's {seconds:.2f} s: a single range or a "
+            f"{long} warps ran longer than the 32-bit clock's {turn_s:.2f} s: a single range or a "
             "gap between records longer than that is shown short by a multiple of it; "
             f"ikp.profile(clock={wide!r}) records all 64 bits"
         )
-    if fit.rate == "nominal" and warps:
+    if lost:
+        notes.append(
+            f"{lost} warps ran longer than the {turn_s:.2f} s that the short headers of kernels "
+            "recorded in machine code can tell: they are shown to begin, and their ranges to lie, "
+            "later by a multiple of it"
+        )
+    if guessed and warps:
         notes.append(
             "too few clock anchors, or too close together, to fit the clock's rate: "
             f"{1 / fit.ns_per_tick:.2f} GHz is taken, "
             + ("as the device advertises" if advertised else "which is a guess")
         )
     return notes
+
+
+def _remedy(source: Source, needed: int) -> str:
+    """Return what to call so that a buffer has so many bytes."""
+    if needed > abi.MAX_SEGMENT_BYTES:
+        return f"only {needed} bytes, more than a buffer can have,"
+    return f"prof.buffer({source.label!r}, size={needed})"
 
 
 def _warps(count: int) -> str:
@@ -204,4 +212,4 @@ def needed_bytes(layout: Layout, most: int, full: bool) -> int:
     need = max(most, 2 * layout.capacity) if full else most
     if need <= layout.capacity:
         return 0
-    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock)
+    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock, layout.header_bytes)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ikp.core.decoding import _batch
+from ikp.core.decoding import _batch, _records
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from tests.segments import Launch, Record, Segment, Warp, nbytes
@@ -41,7 +41,7 @@ def test_segments_are_let_go_as_they_are_decoded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_how_far_it_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_batch, "CHUNK_RECORDS", 4)
+    monkeypatch.setattr(_records, "CHUNK_RECORDS", 4)
     told: list[float] = []
     decode([recorded("k", warps) for warps in (6, 6, 0, 12)], told=told.append)
     assert told == sorted(told)

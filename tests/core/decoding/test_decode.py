@@ -10,7 +10,7 @@ import pytest
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, PayloadType
 from ikp.core.decoding.decode import decode
-from ikp.core.decoding.launch_header import _FIRST_RECORDS, Source
+from ikp.core.decoding.launch_header import FIRST_RECORDS, Source
 from ikp.core.regions import fallback_name, region_id
 from ikp.errors import RegionError
 from tests.core.decoding.checks import assert_holds
@@ -260,13 +260,13 @@ def test_a_buffer_too_small_for_the_grid_says_what_would_do(overflow: OverflowMo
     (note,) = found.notes
     assert note == (
         f"nothing recorded: {size} bytes are too small for 100 warps; prof.buffer('tiny', "
-        f"size={found.needed_bytes}) holds {_FIRST_RECORDS} records per warp"
+        f"size={found.needed_bytes}) holds {FIRST_RECORDS} records per warp"
     )
     again = Segment(found.needed_bytes)
     truth = again.run(launch)
     trace = decode([again.source()])
     assert_holds(trace, truth)
-    assert trace.launches[0].capacity == _FIRST_RECORDS
+    assert trace.launches[0].capacity == FIRST_RECORDS
 
 
 def test_warps_that_never_reached_init_are_counted() -> None:

@@ -13,7 +13,7 @@ from ikp.core import abi
 from ikp.core.abi import Option, SlotState
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.dense import expanded
-from ikp.core.decoding.launch_header import Source
+from ikp.core.decoding.launch_header import FIRST_RECORDS, Source
 from ikp.errors import DecodeError
 from tests.segments import LAUNCH, SLOT, Device, Launch, Record, Segment, Sm, Warp, nbytes
 
@@ -112,6 +112,50 @@ def test_a_header_of_something_else_takes_no_other_along() -> None:
     found = expanded(rows.view(np.uint8), 3, 7)
     assert found["init_ns"][:2].tolist() == [1000, 1000]
     assert found["init_clock"][:2].tolist() == [500, 500]
+
+
+@pytest.mark.parametrize("long", [1, 4])
+@pytest.mark.parametrize("seconds", [2.3, 3, 4.2])
+def test_warps_that_ran_longer_than_their_headers_tell_are_told(long: int, seconds: float) -> None:
+    """Four warps of 1.9 GHz: a turn takes 2.26 s, and may have been lost of some or of all."""
+    first = [Record(10, 20)]
+    warps = {
+        (0, n): Warp(first, finish=int(seconds * 1e9) if n < long else 10**8) for n in range(4)
+    }
+    launch = Launch(warps, block=(128, 1, 1))
+    source = replace(recorded(launch, 2), clock_rate_hz=1.9e9)
+    notes = decode([source]).launches[0].notes
+    told = f"{long} warps ran longer than the {2**32 / 1.9e9:.2f} s that the short headers"
+    assert [note.startswith(told) for note in notes if "ran longer" in note] == [True]
+    assert not any("something else wrote" in note for note in notes)
+
+
+@pytest.mark.parametrize("seconds", [1, 2.2])
+def test_warps_that_ran_shorter_are_not(seconds: float) -> None:
+    warps = {(0, n): Warp([Record(10, 20)], finish=int(seconds * 1e9) + n) for n in range(4)}
+    assert decode([recorded(Launch(warps, block=(128, 1, 1)), 2)]).launches[0].notes == ()
+
+
+@pytest.mark.parametrize("room", [0, 3])
+def test_a_buffer_of_the_size_that_is_told_holds_all(room: int) -> None:
+    """Headers are shorter than other kernels', so a buffer for theirs would be too large."""
+    work = Warp([Record(10 * n, 10 * n + 5) for n in range(5)])
+    launch = Launch({(0, warp): work for warp in range(4)}, block=(128, 1, 1))
+    needed = decode([recorded(launch, room)]).launches[0].needed_bytes
+    fitting = 5 if room else FIRST_RECORDS
+    assert needed == recorded(launch, fitting).nbytes
+    assert decode([recorded(launch, fitting)]).launches[0].kept == 20
+
+
+def recorded(launch: Launch, room: int) -> Source:
+    segment = Segment(nbytes(launch.slots, room or 1), DEVICE)
+    segment.run(launch)
+    source = densely(segment, launch, room or 1, 2)
+    if room:
+        return source
+    data = source.data[: abi.LAUNCH_HEADER_BYTES + launch.slots * abi.DENSE_HEADER_BYTES].copy()
+    data[LAUNCH["slot_bytes"]] = abi.DENSE_HEADER_BYTES
+    return replace(source, data=data)
 
 
 @pytest.mark.parametrize("word", [0, 3, 1 << 31])

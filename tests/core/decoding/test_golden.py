@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ikp.core.decoding import _batch
+from ikp.core.decoding import _records
 from ikp.core.decoding.decode import decode
 from ikp.core.trace import Trace
 from tests.core.decoding.checks import assert_same
@@ -42,6 +42,6 @@ def test_segments_of_every_kind_decode_together_as_before() -> None:
 
 @pytest.mark.parametrize("records", [1, 2, 3, 7])
 def test_where_chunks_end_changes_nothing(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_batch, "CHUNK_RECORDS", records)
+    monkeypatch.setattr(_records, "CHUNK_RECORDS", records)
     for one in subjects():
         assert_same(one.trace, decode([one.source]))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
-from ikp.core.decoding import _batch
+from ikp.core.decoding import _batch, _records
 from ikp.core.decoding.decode import decode
 from tests.core.decoding.checks import assert_holds, assert_same
 from tests.segments import Device, Launch, Number, Record, Segment, Sm, Warp, nbytes
@@ -174,7 +174,7 @@ def test_where_chunks_and_batches_end_changes_nothing(
         sources.append(segment.source())
     whole = decode(sources)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_batch, "CHUNK_RECORDS", chunk)
+        patch.setattr(_records, "CHUNK_RECORDS", chunk)
         patch.setattr(_batch, "_SLOTS", batch)
         assert_same(whole, decode(iter(sources)))
         patch.setattr(_batch, "_LAUNCHES", 1)

@@ -1,0 +1,242 @@
+"""Which warps of some launches came, as the headers of their slots say, and what they recorded.
+
+Buffers are made for the busiest warp there may be, so most of a segment is usually empty. Where it
+lies in a device's memory, only an excerpt of it is copied to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core import abi
+from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
+from ikp.core.decoding.dense import expanded
+
+if TYPE_CHECKING:
+    from ikp.core.decoding.launch_header import Layout, Source
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_MAX_SMS = 1 << 16
+MAX_CLOCK = 1 << 62
+"""A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Excerpt:
+    """A segment of which some records of each slot are here, and the others count as empty."""
+
+    nbytes: int  # of the whole segment
+    head: Bytes  # the launch header
+    heads: Bytes  # of the slots, each in a row
+    counts: Ints  # by slot: how many of its first records are here
+    records: Bytes  # these, slot by slot
+    tail: bool  # whether there is anything behind the last slot
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """The slots that some launches of one clock and one mode initialised, launch by launch."""
+
+    sources: Sequence[Source]
+    layouts: Sequence[Layout]
+    memories: Sequence[_Memory]
+    clock: ClockKind  # what the records' times count
+    unit: ClockKind  # of the clock
+    ring: bool  # a full slot keeps its latest records
+    summed: bool  # the records are totals
+    heads: Rows
+    launch: Ints  # by slot, index into the first three
+    ids: Ints  # by slot, its number in its segment
+    bounds: Ints  # by launch, its first slot; one more at the end
+    finished: Bools
+    capacity: Ints  # by slot: records that it can get
+    fresh: Bools  # by slot: all is zero where the launch didn't write
+    # By launch: what its notes tell.
+    tail: Bools  # there is something behind the last slot
+    corrupt: Ints  # slots with headers that can't be this launch's
+    absent: Ints  # slots whose warp never came
+
+    def count(self, chosen: Bools) -> Ints:
+        """Return how many of the chosen slots each launch has."""
+        return np.bincount(self.launch[chosen], minlength=len(self.layouts))
+
+    def total(self, values: Ints) -> Ints:
+        """Return the sum of a value per slot of each launch."""
+        ends = np.append([0], np.cumsum(values))[self.bounds]
+        return np.diff(ends)
+
+    def parts(self, slots: Ints) -> Iterator[tuple[int, slice]]:
+        """Yield the launches that have any of some slots, which ascend, and where these stand."""
+        if len(self.layouts) == 1:
+            yield 0, slice(0, len(slots))
+            return
+        launch = self.launch[slots]
+        edge = np.flatnonzero(np.diff(launch)) + 1
+        starts = np.append([0], edge)[: len(slots)]
+        ends = np.append(edge, len(slots))[: len(starts)]
+        for number, start, end in zip(
+            launch[starts].tolist(), starts.tolist(), ends.tolist(), strict=True
+        ):
+            yield number, slice(start, end)
+
+    def read(self, slots: Ints, position: Ints) -> Rows:
+        """Return records by their slots, which ascend, and their positions there."""
+        parts = [
+            self.memories[launch].read(self.ids[slots[part]], position[part])
+            for launch, part in self.parts(slots)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.zeros(0, self.clock.record)
+
+
+def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
+    """Return the slots that launches initialised, and what can't be theirs."""
+    both = list(zip(sources, layouts, strict=True))
+    every = [_slot_heads(source, layout) for source, layout in both]
+    raw = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
+    heads: Rows = raw.view(abi.SLOT_HEADER).reshape(-1)
+    counts = np.array([each.slots for each in layouts])
+    launch = np.repeat(np.arange(len(layouts)), counts)
+    fresh = np.array([each.fresh for each in layouts], bool)
+    ours = is_used(heads, np.array([each.grid_id for each in sources], np.uint32)[launch])
+    empty = heads["state"] == SlotState.UNUSED
+    blank = np.flatnonzero(empty & fresh[launch])  # then a slot whose warp never came is all zero
+    empty[blank[raw[blank].any(1)]] = False
+    chosen = np.flatnonzero(ours)
+    used, found = launch[chosen], heads[chosen]
+    first = np.cumsum(counts) - counts
+    return Used(
+        sources=sources,
+        layouts=layouts,
+        memories=[_Memory(source.data, layout) for source, layout in both],
+        clock=layouts[0].clock,
+        unit=layouts[0].unit,
+        ring=layouts[0].overflow is OverflowMode.WRAP,
+        summed=layouts[0].summed,
+        heads=found,
+        launch=used,
+        ids=chosen - first[used],
+        bounds=np.searchsorted(used, np.arange(len(layouts) + 1)),
+        finished=np.asarray(found["state"] == SlotState.FINISHED),
+        capacity=np.array([each.capacity for each in layouts])[used],
+        fresh=fresh[used],
+        tail=np.array([_has_tail(source.data, layout) for source, layout in both], bool),
+        corrupt=np.bincount(launch[~empty & ~ours], minlength=len(layouts)),
+        absent=np.bincount(launch[empty], minlength=len(layouts)),
+    )
+
+
+def _slot_heads(source: Source, layout: Layout) -> Bytes:
+    """Return the headers of a segment's slots, a row each."""
+    data = source.data
+    if isinstance(data, Excerpt):
+        return data.heads
+    if not layout.slots:  # they may be shorter than a header
+        return np.zeros((0, abi.SLOT_HEADER_BYTES), np.uint8)
+    rows = data[abi.LAUNCH_HEADER_BYTES :]
+    if layout.together:
+        return header_rows(rows, layout, source.grid_id)
+    rows = rows[: layout.slots * layout.slot_bytes].reshape(layout.slots, layout.slot_bytes)
+    return rows[:, : abi.SLOT_HEADER_BYTES]
+
+
+def header_rows(heads: Bytes, layout: Layout, grid_id: int) -> Bytes:
+    """Return headers that stand side by side as rows of those that all other kernels write."""
+    if not layout.together:
+        return heads.reshape(-1, abi.SLOT_HEADER_BYTES)
+    made = expanded(heads, layout.slots, grid_id)
+    return made.view(np.uint8).reshape(layout.slots, abi.SLOT_HEADER_BYTES)
+
+
+def is_used(heads: Rows, grid_id: NDArray[np.uint32] | int) -> Bools:
+    """Tell which slots a launch initialised, with numbers that columns can hold."""
+    state = heads["state"]
+    good = (state == SlotState.RUNNING) | (state == SlotState.FINISHED)
+    good &= heads["grid_id"] == grid_id
+    good &= (heads["sm"] < _MAX_SMS) & (heads["role"] <= abi.REGION_MASK)
+    for name in ("init_ns", "init_clock", "finish_ns", "finish_clock"):
+        good &= heads[name] < MAX_CLOCK
+    return np.asarray(good)
+
+
+def look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:
+    """Return how many records of each slot tell something of a launch.
+
+    Of a warp that finished, it is one more than it counted, where there should be nothing; of one
+    that did not, all that there is room for.
+    """
+    finished = heads["state"] == SlotState.FINISHED
+    counted = np.minimum(heads["attempted"].astype(np.int64) + 1, layout.capacity)
+    counts = np.where(finished, counted, 0 if layout.summed else layout.capacity)
+    return np.where(is_used(heads, grid_id), counts, 0)
+
+
+def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
+    """Return whether there is anything behind a fresh segment's last slot."""
+    if not (layout.slots and layout.fresh):
+        return False
+    if isinstance(data, Excerpt):
+        return data.tail
+    behind = data[abi.LAUNCH_HEADER_BYTES + layout.slots * layout.slot_bytes :]
+    return bool(len(behind) and behind.any())
+
+
+class _Memory:
+    """The records of one segment, wherever they are."""
+
+    def __init__(self, data: Bytes | Excerpt, layout: Layout) -> None:
+        record, unit = layout.clock.record, abi.ALIGNMENT
+        if isinstance(data, Excerpt):
+            self._step = record.itemsize // unit
+            self._counts: Ints | None = data.counts
+            self._first = (np.cumsum(data.counts) - data.counts) * self._step
+            # Behind all others, an empty one stands for those that are not here.
+            raw = np.append(data.records, np.zeros(record.itemsize, np.uint8))
+        else:
+            self._counts = None
+            self._step = record.itemsize * max(1, layout.together) // unit
+            self._first = first_records(layout, np.arange(layout.slots)) // unit
+            raw = np.ascontiguousarray(data)
+        # A record may begin at any unit, also one of several units.
+        self._units: Rows = np.ndarray(
+            (max(0, (len(raw) - record.itemsize) // unit + 1),), record, raw, strides=(unit,)
+        )
+
+    def read(self, slot: Ints, position: Ints) -> Rows:
+        """Return records by their slots and their positions there."""
+        index = self._first[slot] + position * self._step
+        if self._counts is not None:
+            index = np.where(position < self._counts[slot], index, len(self._units) - 1)
+        found: Rows = self._units[index]
+        return found
+
+
+def first_records(layout: Layout, ids: Ints) -> Ints:
+    """Return where in a segment the records of slots begin."""
+    head, slot, together = layout.header_bytes, layout.slot_bytes, layout.together
+    if not together:
+        return abi.LAUNCH_HEADER_BYTES + ids * slot + head
+    within = ids % together
+    begin = abi.LAUNCH_HEADER_BYTES + layout.slots * head + within * abi.RECORD_BYTES
+    return begin + (ids - within) * (slot - head)
+
+
+def is_empty(records: Rows) -> Bools:
+    """Tell where nothing was ever written."""
+    words = np.ascontiguousarray(records).view("<u8")
+    return np.asarray(~words.reshape(*records.shape, records.dtype.itemsize // 8).any(-1))
+
+
+def is_placed(tag: NDArray[np.uint32]) -> Bools:
+    """Tell which records stand at an index that the kernel gave."""
+    kind = tag >> abi.KIND_SHIFT
+    return np.asarray((kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT))

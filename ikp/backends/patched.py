@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
+from ikp.backends.refusing import in_words
 from ikp.core.abi import (
     ALIGNMENT,
     DENSE_HEADER_BYTES,
@@ -299,19 +300,20 @@ def made(
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
-    patched = patch(
-        code,
-        name,
-        detail=plan.detail,
-        ptx=ptx,
-        language=launch.language,
-        block=block,
-        lines=plan.lines,
-        functions=plan.functions,
-        max_overhead=plan.max_overhead,
-        shared=shared,
-        untested=untested_asked(),
-    )
+    with in_words(name, shown):
+        patched = patch(
+            code,
+            name,
+            detail=plan.detail,
+            ptx=ptx,
+            language=launch.language,
+            block=block,
+            lines=plan.lines,
+            functions=plan.functions,
+            max_overhead=plan.max_overhead,
+            shared=shared,
+            untested=untested_asked(),
+        )
     for each in patched.names:
         intern(each, shown if each == name else "")
     return replace(patched, kept=keep(patched, name, ptx))

@@ -29,6 +29,8 @@ class Marks:
     count: int
     ours: tuple[tuple[int, int], ...] = ()
     """With records in the machine code: what was put in, from byte to byte of the code."""
+    kernel: str = ""
+    """The same: whose code that is. It may have no range but itself, which is no record."""
 
     def name(self, tag: int | None) -> str:
         """Return what to call the region of a tag."""
@@ -60,7 +62,7 @@ def read(ptx: str) -> Marks:
 def _of_machine(said: dict[str, list[Any]]) -> Marks:
     names = merge({region_id(name): name} for name in said["names"])
     ours = tuple((first, last) for first, last in said["ours"])
-    return Marks(names, {}, len(names), ours)
+    return Marks(names, {}, len(names), ours, said["names"][0])
 
 
 def keeps_totals(ptx: str) -> bool:

@@ -71,11 +71,11 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
 
 
 def _kernel(code: Code, image: Image) -> list[Kernel]:
-    """Return the findings for one kernel; none if it holds nothing of ikp."""
+    """Return the findings for one kernel; none if nothing is recorded in it."""
     flow = Flow(code)
     found = find(flow)
     read = ptx_names.read(image.ptx)
-    if not found.records and not found.unresolved:
+    if not found.records and not found.unresolved and code.name != read.kernel:
         return []
     return [_Findings(flow, found, read, image).kernel()]
 

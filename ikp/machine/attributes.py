@@ -25,6 +25,7 @@ class Code(IntEnum):
     CBANK_PARAM_SIZE = 0x19
     MAXREG_COUNT = 0x1B
     EXIT_INSTR_OFFSETS = 0x1C
+    EMULATED_ATOMICS = 0x2E
     REGCOUNT = 0x2F
     INDIRECT_BRANCH_TARGETS = 0x34
 
@@ -76,6 +77,7 @@ HOLDS_PLACES = {
     0x25: Places(4),  # LD_CACHEMOD_INSTR_OFFSETS
     0x27: Places(4),  # ATOM_SYS_INSTR_OFFSETS
     0x28: Places(4),  # COOP_GROUP_INSTR_OFFSETS
+    0x2E: Places(8),  # ATOM16_EMUL_INSTR_REG_MAP: a register follows
     0x31: Places(4),  # INT_WARP_WIDE_INSTR_OFFSETS
     0x39: Places(16),  # MBARRIER_INSTR_OFFSETS
     0x44: Places(8),  # UNUSED_LOAD_BYTE_OFFSET
@@ -118,7 +120,6 @@ _LEFT_ALONE = _HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
 
 REFUSED = {
     0x2D: "places of emulated atomics",
-    0x2E: "places of emulated atomics, and registers",
     0x3A: "places where a coroutine goes on",
     0x57: "places of stack canaries",
     0x59: "places of stores between blocks of a cluster",
@@ -181,8 +182,7 @@ def move(
             raise PatchError(
                 f"{kernel} has the attribute {each.code:#04x} in .nv.info, "
                 f"{REFUSED.get(each.code, 'which is not known here')}: moving its instructions "
-                "could make that wrong. Reach the added code by trampolines, which move nothing, "
-                "or leave this kernel out."
+                "could make that wrong, so it is left as it is."
             )
 
 
@@ -194,8 +194,8 @@ def _moved(
     if len(attribute.data) % places.entry or not known:
         raise PatchError(
             f"The attribute {attribute.code:#04x} of {kernel} has {len(attribute.data)} bytes that "
-            f"are not the entries of {places.entry} bytes each that are known here. Reach the "
-            "added code by trampolines, which move nothing, or leave this kernel out."
+            f"are not the entries of {places.entry} bytes each that are known here, so it is left "
+            "as it is."
         )
     out = bytearray(attribute.data)
     for at in range(places.at, len(out), places.entry):

@@ -52,7 +52,7 @@ class Chooser:
 
         Args:
             index: the instruction.
-            alone: whether no other record is made there.
+            alone: whether nothing else is put before that instruction behind the record.
         """
         spare = self._spare(index)
         if not spare.predicates:
@@ -62,7 +62,7 @@ class Chooser:
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         choices = next(filter(None, _layouts(spare)), [])
         if not choices:
-            return f"only {len(spare.registers)} registers are"
+            return _few(len(spare.registers))
         first, last = self._longest(index, choices, lambda each: words(*each))
         taken = words(first, last)
         pairs = [each for each in spare.pairs if not taken & span(each, 2)]
@@ -146,6 +146,12 @@ class Chooser:
             if self.needs(at, registers):
                 return False
         return False
+
+
+def _few(registers: int) -> str:
+    if not registers:
+        return "no register is"
+    return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 
 def words(first: int, last: int) -> int:

@@ -7,8 +7,8 @@ is called dead only where every answer that there is says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,8 @@ class Liveness:
     flow: Flow
     ranges: Ranges | None = None  # nvdisasm's answer
     asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
+    addressed: Mapping[int, int] = field(default_factory=dict)
+    """What instructions read beside their operands, from ``emulated``."""
 
     @property
     def registers(self) -> NDArray[np.bool_]:
@@ -65,7 +67,10 @@ class Liveness:
     @cached_property
     def effects(self) -> list[Effects]:
         """What each instruction reads and writes."""
-        return [effects(instruction) for instruction in self.flow.code.instructions]
+        found = [effects(instruction) for instruction in self.flow.code.instructions]
+        for at, registers in self.addressed.items():
+            found[at] = replace(found[at], reads=found[at].reads | registers)
+        return found
 
     @cached_property
     def own(self) -> list[int]:

@@ -18,6 +18,7 @@ from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chips import Chip, chip_of
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
+from ikp.machine.emulated import addressed
 from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
@@ -128,7 +129,11 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
-    code = replace(code, asserts=asserts(file, code.flow))
+    code = replace(
+        code,
+        asserts=asserts(file, code.flow),
+        addressed=addressed(kernel, code.flow.code.instructions),
+    )
     if code.leaves_its_file:
         raise PatchError(
             f"{name} calls code that is not in its file (printf): which registers that uses is "
@@ -179,7 +184,10 @@ def _woven(
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, setting.cell, setting.chip)
     if kept is None:
-        raise PatchError(f"{name} leaves no uniform registers for records.")
+        raise PatchError(
+            f"{name} uses all its uniform registers but {len(room.unused_uniform)}; records need "
+            "seven that it never names, or one and some of each thread's own."
+        )
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
     weaver = Weaver(room, kept, places, full, setting.chip)
     try:

@@ -18,7 +18,8 @@ from ikp.machine.sass import Code, Line
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 _INLINED = re.compile(r"^\s*\.loc\s[^\n]*?//\s*([^\n]*@\[[^\n]*)$", re.MULTILINE)
-_PLACE = re.compile(r"([^\s:\[]+):(\d+):\d+")
+_PLACE = re.compile(r"([^\s:\[]+):(\d+)(?::\d+)?(?=\s|$)")
+"""Without its column where that is not known; then the line may be 0, which is none."""
 _FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b", re.MULTILINE)
 _PRODUCT, _LOAD = "wgmma.mma_async", "ld.global"
 
@@ -56,7 +57,7 @@ def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
     found: dict[Line, set[tuple[Line, ...]]] = {}
     for text in set(_INLINED.findall(_of_kernel(ptx, code.name))):
         places = _PLACE.findall(text)
-        if all(name in paths for name, _ in places):
+        if all(name in paths and int(number) for name, number in places):
             chain = tuple(Line(paths[name], int(number)) for name, number in places)
             found.setdefault(chain[0], set()).add(chain)
     return {line: chains.pop() for line, chains in found.items() if len(chains) == 1}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ikp.machine.sass import Instruction
+from ikp.machine.widths import shape
 
 
 class Origin(Enum):
@@ -129,6 +130,11 @@ def _halves(high: str, low: str) -> Definition:
 
 def _width(instruction: Instruction) -> int:
     """Return how many words an instruction writes, at least."""
+    return max(_told(instruction), shape(instruction.opcode).target)
+
+
+def _told(instruction: Instruction) -> int:
+    """Return how many words an instruction moves, as its own parts say it."""
     parts = instruction.opcode.split(".")[1:]
     if "128" in parts:
         return 4

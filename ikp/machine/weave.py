@@ -158,7 +158,12 @@ class Weaver:
     def _choices(self, site: _Site, stores: bool) -> Scratch | str:
         if not stores:
             return self._chooser.for_start(site.index)
-        return self._chooser.for_record(site.index, self._ends[site] == 1)
+        return self._chooser.for_record(site.index, self._alone(site))
+
+    def _alone(self, site: _Site) -> bool:
+        """Whether nothing else is put between a record and the instruction behind it."""
+        behind = not site.rank and _Site(site.index, 1) in self._begun
+        return self._ends[site] == 1 and not behind
 
     @cached_property
     def _ends(self) -> Counter[_Site]:
@@ -166,9 +171,14 @@ class Weaver:
         return Counter(_Site.of(each.end) for each in self.places if each.end)
 
     @cached_property
+    def _begun(self) -> frozenset[_Site]:
+        """Where places begin or end."""
+        points = (p for each in self.places if each.end for p in (each.start, each.end))
+        return frozenset(map(_Site.of, points))
+
+    @cached_property
     def _chooser(self) -> Chooser:
-        points = [p for each in self.places if each.end for p in (each.start, each.end)]
-        ours = frozenset(_Site.of(point).index for point in points)
+        ours = frozenset(site.index for site in self._begun)
         return Chooser(self.room, ours, self.chip.late)
 
     def _wait_behind(self, site: _Site, scratch: Scratch) -> None:

@@ -22,3 +22,17 @@ def test_the_environment_can_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("IKP_PATCH", "0")
     with pytest.raises(PatchError, match="IKP_PATCH=0"):
         made(image, "matmul", "", launch, shared=0)
+
+
+def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a mistake of ikp's is a refusal, too: the program goes on with the plain kernel."""
+    compiled = code("matmul").compiled
+    launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
+    monkeypatch.setattr("ikp.machine.patch.frame", lambda *_: None)
+    with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
+        made(compiled.asm["cubin"], "matmul", "", launch, shared=0, shown="math::matmul<T>")
+    monkeypatch.setattr("ikp.machine.patch.Places", lambda *_: [].pop())
+    with pytest.raises(
+        PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"
+    ):
+        made(compiled.asm["cubin"], "matmul", "", launch, shared=0)

@@ -15,7 +15,7 @@ import ikp
 from ikp.cli.main import cli
 from ikp.core.trace import of_class
 from ikp.errors import InspectError
-from ikp.inspection.report import CodeRange, Kernel
+from ikp.inspection.report import CodeRange, Kernel, Report
 from ikp.machine import kept_code
 from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch, patch
@@ -95,6 +95,13 @@ def test_a_wait_for_loads_is_its_second_clock_read(inspected) -> None:
     kernel = inspected(patched("rms_norm"), "rms_norm")
     waits = [r for r in kernel.ranges if r.name.startswith("wait for ")]
     assert waits and all(not c.instructions and c.named for r in waits for c in r.copies)
+
+
+def test_a_kernel_that_is_its_only_range_is_shown(inspected) -> None:
+    made = code("rms_norm").compiled
+    kernel = inspected(patch(made.asm["cubin"], made.name, detail="kernel"), "rms_norm")
+    assert kernel.name == "rms_norm" and not (kernel.ranges or kernel.warnings or kernel.problems)
+    assert "0 ranges in" in str(Report((kernel,)))
 
 
 def test_none_of_the_records_own_instructions_counts_as_the_kernels(inspected) -> None:

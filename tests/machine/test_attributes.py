@@ -41,6 +41,7 @@ def test_places_move_and_nothing_else() -> None:
         Attribute(Format.HALF, 0x1B, 0x50),
         sized(Code.EXIT_INSTR_OFFSETS, 0x10, 0x50),
         sized(0x39, 0x20, 0xFF, 0x60B0, 0x30),
+        sized(0x2E, 0x40, 5),
         sized(0x44, 0x40, 7),
         sized(0x55, 1, 0x30),
         sized(Code.REQNTID, 0x10, 0x20, 1),
@@ -50,6 +51,7 @@ def test_places_move_and_nothing_else() -> None:
         0x50,
         [0x1010, 0x1050],
         [0x1020, 0xFF, 0x60B0, 0x30],
+        [0x1040, 5],
         [0x1040, 7],
         [1, 0x1030],
         [0x10, 0x20, 1],
@@ -57,8 +59,8 @@ def test_places_move_and_nothing_else() -> None:
 
 
 def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(PatchError, match=r"0x2e.*emulated atomics.*trampolines"):
-        move([sized(0x2E, 0x40, 9)], lambda place: place, "k")
+    with pytest.raises(PatchError, match=r"0x2d.*emulated atomics.*left as it is"):
+        move([sized(0x2D, 0x40)], lambda place: place, "k")
     with pytest.raises(PatchError, match=r"k has the attribute 0x7f.*not known here"):
         move([sized(0x7F, 0x40)], lambda place: place, "k")
     for wrong in (sized(0x39, 0x40), sized(0x55, 2, 0x40)):

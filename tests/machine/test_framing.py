@@ -129,5 +129,5 @@ def test_a_whole_kernel(name: str, monkeypatch) -> None:
     uniform = [after.liveness.used & UR.all for after in map(Room, (before, after))]
     assert uniform[1] & ~uniform[0] == 1 << UR.first + 61
     monkeypatch.setattr(Room, "unused_uniform", ())
-    with pytest.raises(PatchError, match="leaves no uniform registers"):
+    with pytest.raises(PatchError, match="all its uniform registers but 0"):
         patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])

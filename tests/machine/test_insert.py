@@ -200,8 +200,8 @@ def test_a_jump_table_that_is_not_known_is_refused() -> None:
 def test_what_is_refused_leaves_the_cubin_as_it_was() -> None:
     made = Cubin.read(cubin())
     kernel = made.kernel("chooses")
-    kernel.attributes.append(Attribute(Format.SIZED, 0x2E, bytes(8)))
-    with pytest.raises(PatchError, match="0x2e"):
+    kernel.attributes.append(Attribute(Format.SIZED, 0x2D, bytes(8)))
+    with pytest.raises(PatchError, match="0x2d"):
         insert(made, "chooses", [Before(1, (NOP,))])
     assert made.write() == cubin()
     with pytest.raises(PatchError, match="128 bits"):

@@ -114,6 +114,8 @@ INLINED = """\
 .loc 1 45 12 // k.py:45:12 @[ k.py:64:60 ]
 .loc 2 170 27 // standard.py:170:27 @[ standard.py:191:40 @[ k.py:44:41 @[ k.py:63:60 ] ] ]
 .loc 3 5 1 // twice.py:5:1 @[ k.py:63:60 ]
+.loc 1 39 0 // k.py:39 @[ k.py:0 ]
+.loc 1 46 0 // k.py:46 @[ k.py:65:3 ]
 """
 
 
@@ -122,5 +124,6 @@ def test_who_calls_an_inlined_function_is_read_from_comments() -> None:
     at, library = "/x/k.py", "/triton/language/standard.py"
     assert found == {
         Line(at, 44): (Line(at, 44), Line(at, 63)),
+        Line(at, 46): (Line(at, 46), Line(at, 65)),
         Line(library, 170): (Line(library, 170), Line(library, 191), Line(at, 44), Line(at, 63)),
     }

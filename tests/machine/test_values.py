@@ -33,6 +33,8 @@ CONSTANT = Origin.CONSTANT
         ("IMAD R1, R2, R3, R4", {"R1": OTHER}),
         ("IMAD.WIDE.U32 R2, R10, R11, RZ", {"R2": OTHER, "R3": OTHER}),
         ("LDG.E.128 R4, desc[UR4][R2.64]", {f"R{n}": OTHER for n in range(4, 8)}),
+        ("LDSM.16.M88.4 R4, [R2]", {f"R{n}": OTHER for n in range(4, 8)}),
+        ("HMMA.16816.F32 R4, R8, R10, R4", {f"R{n}": OTHER for n in range(4, 8)}),
         ("STL [R1+0x8], R7", {"[R1+0x8]": Definition(Origin.COPY, ("R7",))}),
         ("LDL.64 R6, [R1]", {"R6": Definition(Origin.COPY, ("[R1+0x0]",)),
                              "R7": Definition(Origin.COPY, ("[R1+0x4]",))}),

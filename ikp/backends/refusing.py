@@ -1,0 +1,33 @@
+"""Why a kernel runs plain, as a person reads it: by its readable name, whatever went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ikp.errors import IkpError, PatchError
+
+
+@contextmanager
+def in_words(name: str, shown: str) -> Iterator[None]:
+    """Have what refuses a kernel name it as people do, and mistakes of ikp's refuse it, too.
+
+    Args:
+        name: the kernel's, as the compiler wrote it: of C++, it can fill a page.
+        shown: what traces call it; "" where that is the same.
+
+    Raises:
+        PatchError: it is refused, or reading it failed where it should not have.
+    """
+    try:
+        yield
+    except IkpError as error:
+        text = str(error)
+        if not shown or name not in text:
+            raise
+        raise type(error)(text.replace(name, shown)) from error
+    except Exception as error:
+        raise PatchError(
+            f"{shown or name} could not be read ({type(error).__name__}: {error}). That is a "
+            "mistake of ikp's: please report it with the kernel's cubin."
+        ) from error

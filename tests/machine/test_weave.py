@@ -1,0 +1,31 @@
+"""Where records stand side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ikp.core.abi import Language
+from ikp.machine.framing import frame
+from ikp.machine.places import Level, Places
+from ikp.machine.weave import Weaver
+from tests.machine.test_room import room
+
+pytestmark = pytest.mark.any_pins
+
+LOADS = [(f"LDG.E R{20 + n}, desc[UR4][R2.64]", n, None, 0) for n in range(6)]
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_record_shares_no_scoreboard_with_a_wait_that_has_a_range(between: int) -> None:
+    """It would wait for the loads itself, before that range begins."""
+    others = [("NOP", None, None, 0)] * between
+    waits = ("IADD3 R6, R20, R21, R22", None, None, 0b111111)
+    made = replace(room(*LOADS, *others, waits, ("EXIT", None, None, 0)), registers=64)
+    kept = frame(made, None, 0)
+    assert kept
+    weaver = Weaver(made, kept, Places(made.liveness.flow).at(Level.OPS))
+    weaver.woven("k", Language.OTHER)
+    assert weaver.names == ["k", "wait for load"]
+    assert weaver.notes == ["load x6 is not recorded: no scoreboard is free there."]

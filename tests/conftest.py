@@ -7,16 +7,19 @@ for the interpreter, every other run compiles.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests.kept import FOLDER, kept
 
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=25)
 hypothesis.settings.register_profile(
@@ -35,14 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if _for_the_interpreter(config):
         os.environ["TRITON_INTERPRET"] = "1"
     if not hasattr(config, "workerinput"):  # xdist's workers inherit the environment
-        _use_empty_triton_cache(config)
+        _use_empty_folders(config)
 
 
-def _use_empty_triton_cache(config: pytest.Config) -> None:
+def _use_empty_folders(config: pytest.Config) -> None:
     # A cache from earlier runs would hide changes: Triton's keys don't know ikp's source.
-    folder = tempfile.mkdtemp(prefix="ikp-triton-cache-")
-    os.environ["TRITON_CACHE_DIR"] = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    for variable in ("TRITON_CACHE_DIR", FOLDER):
+        folder = os.environ[variable] = tempfile.mkdtemp(prefix="ikp-tests-")
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def _for_the_interpreter(config: pytest.Config) -> bool:
@@ -61,8 +64,12 @@ def _each_cubin_is_disassembled_once() -> Iterator[None]:
     texts = tools.texts
 
     @lru_cache(maxsize=64)
-    def made(_nvdisasm: Path, cubin: bytes, life_ranges: bool) -> tuple[str, str]:
-        return texts(cubin, life_ranges=life_ranges)
+    def made(nvdisasm: Path, cubin: bytes, life_ranges: bool) -> tuple[str, str]:
+        def both() -> str:
+            return json.dumps(texts(cubin, life_ranges=life_ranges))
+
+        code, beside = json.loads(kept(f"{nvdisasm} {life_ranges}", cubin, both))
+        return code, beside
 
     def once(
         cubin: bytes, *, life_ranges: bool = True, function: int | None = None

@@ -1,7 +1,8 @@
 """Which cases of a large product are tested: every pair of values, or every case when thorough.
 
-A fault lies in one value or where two meet; hardly one needs three. ``HYPOTHESIS_PROFILE=thorough``
-tests the whole product, as it tests more examples of every property.
+A fault lies in one value or where two meet; hardly one needs three. Of axes that don't meet in
+what is tested, each value does once. ``HYPOTHESIS_PROFILE=thorough`` tests the whole product, as it
+tests more examples of every property.
 """
 
 from __future__ import annotations
@@ -33,6 +34,18 @@ def pairwise(*axes: Collection[Any]) -> list[tuple[Any, ...]]:
     return [
         tuple(axis[at] for axis, at in zip(values, case, strict=True)) for case in sorted(chosen)
     ]
+
+
+def one_by_one(*axes: Collection[Any]) -> list[tuple[Any, ...]]:
+    """Return cases in which each value of each axis occurs, beside the first of the others.
+
+    For axes that have nothing to do with each other. All of the product in a thorough run.
+    """
+    cases = list(product(*axes))
+    if THOROUGH:
+        return cases
+    first = cases[0]
+    return [case for case in cases if sum(a != b for a, b in zip(case, first, strict=True)) <= 1]
 
 
 def _pairs(case: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import triton
 
+from tests.kept import kept
+
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 CLOCKS = re.compile(r"SR_(CLOCKLO|GLOBALTIMERLO)\b")
 NOP = 0x918
@@ -73,6 +75,10 @@ def _instructions(cubin: bytes) -> list[tuple[str, str]]:
 @cache
 def disassembled(cubin: bytes) -> str:
     """Return what cuobjdump prints of machine code, with addresses."""
+    return kept("cuobjdump", cubin, lambda: _printed(cubin))
+
+
+def _printed(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

@@ -59,8 +59,8 @@ def test_it_ends_with_the_next_command(done, folder):
 
 @pytest.mark.interp
 def test_ikp_stats_reads_the_same_numbers_from_the_file(done, folder):
-    read = run(folder, "stats", str(demo.DEFAULT), "--format", "json")
-    assert read.returncode == 0, read.stderr
+    read = CliRunner().invoke(cli, ["stats", str(folder / demo.DEFAULT), "--format", "json"])
+    assert read.exit_code == 0, read.stderr
     rows = {row["region"]: row for row in json.loads(read.stdout)["rows"]}
     assert set(rows) == REGIONS
     assert rows["load q"]["count"] == rows["store"]["count"] == rows["rows done"]["count"] == BLOCKS
@@ -73,14 +73,13 @@ def test_ikp_stats_reads_the_same_numbers_from_the_file(done, folder):
 
 @pytest.mark.any_pins
 @pytest.mark.interp
-def test_its_own_file_is_replaced_and_others_with_force(done, folder):
-    before = (folder / demo.DEFAULT).stat().st_mtime_ns
-    assert run(folder, "demo").returncode == 0
-    assert (folder / demo.DEFAULT).stat().st_mtime_ns > before
-    mine = folder / "mine.pftrace"
-    mine.write_text("of yesterday")
-    assert run(folder, "demo", "--out", "mine.pftrace", "--force").returncode == 0
-    assert mine.stat().st_size > 1000
+def test_its_own_file_is_replaced_and_others_with_force(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--out", "mine.pftrace", "--force"]):
+        path = Path(words[1] if words else demo.DEFAULT)
+        path.write_text("of yesterday")
+        assert CliRunner().invoke(cli, ["demo", *words]).exit_code == 0
+        assert path.stat().st_size > 1000
 
 
 @pytest.mark.compiled

@@ -147,14 +147,14 @@ def test_a_torch_that_cannot_be_used_is_a_problem(monkeypatch, tmp_path):
 
 
 KERNEL = """
-import torch, triton, triton.language as tl
+import triton, triton.language as tl
 @triton.jit
 def one(x):
-    tl.store(x, 1.0)
-x = torch.zeros(1)
-one[(1,)](x)
-print("it ran", x.item())
+    tl.device_print("it ran", x)
+one[(1,)](7)
+print("over")
 """
+"""Without torch, which takes longer to import than all else."""
 
 
 @pytest.mark.parametrize("interpret", ["", pytest.param("1", marks=pytest.mark.any_pins)])
@@ -169,7 +169,7 @@ def test_what_it_says_of_triton_without_a_gpu_is_so(interpret, tmp_path, monkeyp
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     if interpret:
         assert "kernels run in Triton's CPU interpreter" in claim
-        assert done.stdout == "it ran 1.0\n"
+        assert "it ran" in done.stdout and done.stdout.endswith("over\n")
     else:
         assert 'kernels fail here ("0 active drivers")' in claim and "TRITON_INTERPRET=1" in claim
         assert done.returncode == 1 and "0 active drivers" in done.stderr

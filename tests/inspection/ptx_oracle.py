@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.backends.opcodes import TOOLS
+from tests.kept import kept
 
 _PTX_LINE = re.compile(r'File "\.nv_debug_ptx_txt", line (\d+)')
 _ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
@@ -45,13 +46,17 @@ def disassembled(cubin: bytes) -> tuple[str, dict[int, int]]:
     The assembler's table comes with one more option, in lines of its own: to ask for it apart would
     start the disassembler a second time, which takes longer than all that is read of its text.
     """
+    text = kept("with PTX lines", cubin, lambda: _printed(cubin))
+    own = [line for line in text.splitlines(keepends=True) if not _PTX_LINE.search(line)]
+    return "".join(own), _ptx_lines(text)
+
+
+def _printed(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         command = [TOOLS / "nvdisasm", "-c", "-hex", "-gi", "-gp", path]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    own = [line for line in text.splitlines(keepends=True) if not _PTX_LINE.search(line)]
-    return "".join(own), _ptx_lines(text)
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _ptx_lines(text: str) -> dict[int, int]:

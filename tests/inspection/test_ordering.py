@@ -25,6 +25,7 @@ from tests.backends.sass import Code, compile_kernel, spec
 from tests.inspection.compiled import OUT_AND_N, gluon_gemm, only, pipelined, unrolled
 from tests.inspection.waiting import waits
 from tests.kernels import called, choices, control, dependent, relay, wrapped
+from tests.products import THOROUGH
 
 pytestmark = pytest.mark.compiled
 
@@ -37,7 +38,7 @@ def small(kernel: Any, capability: int, types: Any = None, **constants: Any) -> 
 
     def made(schedule: bool) -> Code:
         on = spec(schedule=schedule)
-        return compile_kernel(kernel, types or OUT_AND_N, on, constants, capability, divisible=True)
+        return compile_kernel(kernel, types or OUT_AND_N, on, constants, capability)
 
     return made
 
@@ -80,12 +81,9 @@ KERNELS: dict[str, Callable[[bool], Code]] = {
     "gluon specialised sm_90": gluon(gluon_kernels.specialised, 90),
     "gluon gemm sm_90": gluon_gemm,
 }
-AGAIN = ("looked_up sm_80", "looked_up sm_100", "hash_after sm_90", "hash_inside sm_100")
-"""For another GPU, what Triton makes of these is much the same: with the oldest, one is enough."""
-EVERY = pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.any_pins] * (name in AGAIN)) for name in KERNELS],
-)
+AGAIN = {"looked_up sm_80", "looked_up sm_100", "hash_after sm_90", "hash_inside sm_100"}
+"""For another GPU, what Triton makes of these is much the same."""
+EVERY = pytest.mark.parametrize("name", [name for name in KERNELS if THOROUGH or name not in AGAIN])
 GEMMS = pytest.mark.parametrize("name", ["gemm sm_80", "gemm sm_90"])
 SIBLINGS = pytest.mark.parametrize("name", ["gemm sm_80", "gemm sm_90", "unrolled sm_90"])
 

@@ -17,6 +17,7 @@ from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine
 from tests.machine.test_places import alternates, walk
 from tests.machine.texts import sass
+from tests.products import THOROUGH
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -106,12 +107,16 @@ def test_a_wait_for_a_load_is_that_wait_alone() -> None:
     assert waits and all(p.waits and p.start == p.end for p in waits)
 
 
+PART = 1 if THOROUGH else 3
+"""Every how many lines of a kernel are chosen: in each kernel, others."""
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_chosen_ranges_alternate_nest_and_hold_no_anchor_of_others(name: str) -> None:
     flow = machine(name).flow
     numbers = {each.number for i in flow.code.instructions for each in i.lines
                if each.file == kernels.__file__}  # fmt: skip
-    for number in sorted(numbers):
+    for number in sorted(numbers)[list(CASES).index(name) % PART :: PART]:
         found = chosen(name, f"kernels.py:{number}")
         ours = [p for p in found.all if p.kind == "lines"]
         alternates(flow, ours)

@@ -81,7 +81,7 @@ def test_at_random_places_as_the_model_has_it(data: st.DataObject) -> None:
     assert_consistent(made, name)
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(st.data())
 def test_at_random_places_as_the_disassembler_has_it(data: st.DataObject) -> None:
     made = Cubin.read(cubin())

@@ -76,5 +76,17 @@ def module(registered: None) -> Callable[[str], ModuleType]:
 
 @pytest.fixture
 def build(module: Callable[[str], ModuleType]) -> Any:
-    """Return the plugin's ``build``."""
-    return module("compiler").build
+    """Return the plugin's ``build``; of what was built before, it returns that."""
+    return partial(_built, module("compiler").build)
+
+
+def _built(build: Any, *args: Any, **options: Any) -> Any:
+    """Build something once: nvcc takes longer than all that is done with it."""
+    told = (args, sorted((name, str(value)) for name, value in options.items()))
+    key = repr(told)
+    if key not in _made:
+        _made[key] = build(*args, **options)
+    return _made[key]
+
+
+_made: dict[str, Any] = {}

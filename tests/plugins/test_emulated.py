@@ -17,6 +17,11 @@ from ikp.core.segment import Spec
 from ikp.core.trace import Trace
 from tests.machines.ptx_machine import Dim
 from tests.plugins.kernels import MODES, NEEDS_NVCC, SOURCE, Modules, emulate
+from tests.products import one_by_one
+
+CLOCKS = [each for each in ClockKind if each.unit != ClockKind.HOST]
+SHAPES = [((2, 3, 2), (5, 4, 3)), ((1, 1, 1), (32, 1, 1)), ((3, 1, 1), (50, 1, 1))]
+"""Of a grid, and of a block."""
 
 
 def records(n: int) -> int:
@@ -46,13 +51,11 @@ def same(found: list[tuple[str, float]], wanted: list[tuple[str, float]]) -> boo
 
 @pytest.mark.any_pins
 @NEEDS_NVCC
-@pytest.mark.parametrize(
-    ("grid", "block"), [((1, 1, 1), (32, 1, 1)), ((3, 1, 1), (50, 1, 1)), ((2, 3, 2), (5, 4, 3))]
-)
-@pytest.mark.parametrize("clock", [each for each in ClockKind if each.unit != ClockKind.HOST])
+@pytest.mark.parametrize(("clock", "shape"), one_by_one(CLOCKS, SHAPES))
 def test_every_record_of_every_warp_comes_back(
-    build: Any, module: Modules, grid: Dim, block: Dim, clock: ClockKind
+    build: Any, module: Modules, shape: tuple[Dim, Dim], clock: ClockKind
 ) -> None:
+    grid, block = shape
     n, warps = 5, -(-int(np.prod(block)) // 32)
     slots = int(np.prod(grid)) * warps
     ptx = build(SOURCE, "sm_80", spec=Spec(clock=clock), ptx=True)

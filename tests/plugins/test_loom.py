@@ -53,6 +53,15 @@ SESSIONS = (
 )
 """Options of a session and of a buffer; one process has them all, each with its own trace."""
 
+COMMANDS = """
+import json, sys
+from click.testing import CliRunner
+from ikp.cli.main import cli
+
+commands = (["stats", sys.argv[1]], ["plugins", "--check"], ["doctor", "--format", "json"])
+print(json.dumps([CliRunner().invoke(cli, words).stdout for words in commands]))
+"""
+
 
 @pytest.fixture(scope="module")
 def traces(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -91,13 +100,13 @@ def test_the_options_of_a_session_are_heeded(traces: Path, session: int, kept: i
 
 @pytest.mark.any_pins
 def test_commands_know_it(run: Run, traces: Path) -> None:
-    table = run("-m", "ikp.cli.main", "stats", str(traces / "0.pftrace"))
-    assert "element" in table.stdout
-    listed = run("-m", "ikp.cli.main", "plugins", "--check").stdout.splitlines()
-    (row,) = (line.split() for line in listed if " loom " in line)
+    """All in one process: two of them import all of torch, Triton and CuTe."""
+    told = run("-W", "ignore", "-c", COMMANDS, str(traces / "0.pftrace"))
+    table, listed, doctor = json.loads(told.stdout)
+    assert "element" in table
+    (row,) = (line.split() for line in listed.splitlines() if " loom " in line)
     assert row == ["backend", "loom", "ikp-plugin-loom", "0.1.0", "ikp_loom:LoomBackend", "loads"]
-    doctor = json.loads(run("-m", "ikp.cli.main", "doctor", "--format", "json").stdout)
-    (found,) = (each for each in doctor["plugins"] if each["name"] == "loom")
+    (found,) = (each for each in json.loads(doctor)["plugins"] if each["name"] == "loom")
     assert found["loads"]
 
 

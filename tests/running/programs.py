@@ -54,7 +54,7 @@ hello()
 """
 
 PROGRAMS = {
-    # What annotations and `from __future__` are.
+    # What annotations and `from __future__` are: torch.library.custom_op and others read them.
     "annotations": Program(
         "def f(x: int, *, y: list[str] | None = None) -> str: ...\nx: int = 1\n"
         "print(f.__annotations__, __annotations__)\n"
@@ -70,11 +70,6 @@ PROGRAMS = {
     "click": Program(APP, ("prog.py", "--times", "2", "you")),
     "click-usage": Program(APP, ("prog.py", "--nope")),
     "click-help": Program(APP, ("prog.py", "--help")),
-    "custom-op": Program(  # torch.library.custom_op makes its schema with this
-        "import torch\n"
-        "def twice(x: torch.Tensor, times: int = 2) -> torch.Tensor: return x * times\n"
-        "print(torch.library.infer_schema(twice, mutates_args=()))\n"
-    ),
     # What can't be run.
     "syntax": Program("print(1)\ndef f(:\n    pass\n"),
     "indent": Program("if True:\n\tx = 1\n        y = 2\n"),

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.running._ending import _recording, report
+from ikp.running._ending import _chosen_nothing, _recording, report
 from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
 
@@ -42,3 +42,15 @@ def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capf
     said = capfd.readouterr().err
     assert (f"ikp: wrote {path} (0 KiB).\nnext: ikp stats" in said) == wrote
     assert (f"ikp: nothing was written: {path} is of an earlier run." in said) != wrote
+
+
+def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is():
+    made = warp((100, 150), clock=CYCLES)
+    wide = replace(made.launches[0], label="wide", grid=(3, 1, 1), warps_per_block=4)
+    one = replace(wide, label="one", grid=(1, 1, 1), warps_per_block=1)
+    made = replace(made, launches=(one, wide, one))
+    options = SimpleNamespace(blocks="1:2", warps="3")
+    assert _chosen_nothing(made, options) == [
+        "one: --blocks 1:2 names no block: its grid has 1 block, counted from 0.",
+        "one: --warps 3 names no warp: its blocks have 1 warp, counted from 0.",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -66,8 +67,17 @@ def passed(function: Any, *args: Any, **kwargs: Any) -> list[int]:
     return values
 
 
+@cache
+def compiled(function: Any, with_buffer: bool = True, *options: str) -> Any:
+    """Compile one of the three for a buffer, or for none of it."""
+    buffer = prof() if with_buffer else None
+    args = (floats(), number(), buffer)
+    given = (buffer, floats(), number()) if function is first else args
+    return cute.compile(function, *given, **({"options": options[0]} if options else {}))
+
+
 def test_none_after_a_buffer_records_nothing_and_moves_no_other_argument() -> None:
-    function = cute.compile(first, prof(), floats(), number())
+    function = compiled(first)
     buffer = prof()
     with_buffer = passed(function, buffer, tensor(), 5)
     assert with_buffer[1] == buffer.slots_bytes
@@ -79,14 +89,14 @@ def test_none_after_a_buffer_records_nothing_and_moves_no_other_argument() -> No
 
 @pytest.mark.parametrize("named", [{}, {"prof": None}])
 def test_a_buffer_that_is_left_out_is_none(named: dict[str, Any]) -> None:
-    function = cute.compile(left_out, floats(), number(), prof())
+    function = compiled(left_out)
     assert passed(function, tensor(), 5, **named)[2:] == [0, 0]
     buffer = prof()
     assert passed(function, tensor(), 5, prof=buffer)[-1] == buffer.slots_bytes
 
 
 def test_none_stays_none_where_the_function_was_compiled_with_none() -> None:
-    function = cute.compile(last, floats(), number(), None)
+    function = compiled(last, False)
     assert passed(function, tensor(), 5, None)[1:] == [5]
 
 
@@ -94,7 +104,7 @@ def test_none_stays_none_where_the_function_was_compiled_with_none() -> None:
 def test_a_call_that_the_function_was_not_compiled_for_is_refused(
     with_buffer: bool, given: Any, told: str
 ) -> None:
-    function = cute.compile(last, floats(), number(), prof() if with_buffer else None)
+    function = compiled(last, with_buffer)
     with pytest.raises(UsageError, match=told):
         function(tensor(), 5, given)
 
@@ -112,14 +122,13 @@ def test_functions_without_a_buffer_are_left_as_they_are() -> None:
     def plain(g: cute.Tensor, n: Int32):
         kernels.plain_control(g, n, 0).launch(grid=[1, 1, 1], block=[32, 1, 1])
 
-    cute.compile(last, floats(), number(), prof())  # from here on, ikp watches
+    compiled(last)  # from here on, ikp watches
     made = cute.compile(plain, floats(), number())
     assert isinstance(made, JitCompiledFunction)
     assert type(made.execution_args).__module__.startswith("cutlass.")
 
 
-def compiled_tvm(function: Any, *args: Any) -> Any:
-    return cute.compile(function, *args, options="--enable-tvm-ffi")
+TVM = "--enable-tvm-ffi"
 
 
 class TestTvmFfi:
@@ -132,20 +141,19 @@ class TestTvmFfi:
     @pytest.mark.parametrize("function", [last, left_out])
     @pytest.mark.parametrize("given", [prof(), None])
     def test_it_takes_a_buffer_and_none(self, function: Any, given: Any) -> None:
-        made = compiled_tvm(function, floats(), number(), prof())
+        made = compiled(function, True, TVM)
         # No GPU: TVM-FFI checks the types from left to right, and a CPU tensor is the first.
         with pytest.raises(ValueError, match=r"prof: Tuple\[int64, int32\]\)`, expected device"):
             made(torch.zeros(1 << 14), 5, given)
 
     def test_a_buffer_in_front_is_decoded(self) -> None:
-        made = compiled_tvm(first, prof(), floats(), number())
+        made = compiled(first, True, TVM)
         for given in (prof(), None):
             with pytest.raises(ValueError, match=r"Tensor on argument .1"):  # not the first
                 made(given, torch.zeros(1 << 14), 5)
 
     @pytest.mark.parametrize(("with_buffer", "given", "told"), WRONG)
     def test_it_refuses_the_same_calls(self, with_buffer: bool, given: Any, told: str) -> None:
-        buffer = prof() if with_buffer else None
-        made = compiled_tvm(last, floats(), number(), buffer)
+        made = compiled(last, with_buffer, TVM)
         with pytest.raises(UsageError, match=told):
             made(torch.zeros(1 << 14), 5, given)

@@ -15,6 +15,7 @@ from ikp.inspection.inspector import report
 from tests.backends.sass import LOCAL_MEMORY, SYNCHRONISING, Code, compile_kernel, spec, verbs_in
 from tests.inspection.compiled import image
 from tests.kernels import called
+from tests.products import one_by_one
 
 pytestmark = pytest.mark.compiled
 
@@ -39,8 +40,7 @@ def functions(text: str) -> dict[str, str]:
     return dict(heads)
 
 
-@pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(("name", "capability"), one_by_one(SPECS, [90, 80, 100]))
 def test_ptxas_takes_the_functions_and_all_regions_are_named(name: str, capability: int) -> None:
     code = compiled(name, capability)
     assert code.compiled.asm["cubin"]

@@ -30,6 +30,7 @@ from tests.backends.triton.test_pipelined import blocks_per_sm
 from tests.exporters.perfetto.examples import assert_same
 from tests.kernels import choices, control, expected, gemm
 from tests.kernels.straight import straight
+from tests.products import one_by_one
 from tests.trace_processor import check_trace
 
 PAIR = 6
@@ -172,8 +173,9 @@ def multiply(capability: int, kind: str) -> Code:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("kind", ["range", "payload", "functional", "end"])
+@pytest.mark.parametrize(
+    ("kind", "capability"), one_by_one(["range", "payload", "functional", "end"], CAPABILITIES)
+)
 def test_a_range_costs_six_instructions_and_no_store(kind: str, capability: int) -> None:
     one, all_ = (code(n, kind, capability) for n in (1, STORES))
     assert 0 < all_.size - one.size <= PAIR * (STORES - 1)
@@ -230,8 +232,7 @@ def _loop(code: Code) -> list[str]:
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("name", ["nested", "overlapping", "early_return"])
+@pytest.mark.parametrize(("name", "capability"), one_by_one(RECORDS, CAPABILITIES))
 def test_every_place_of_a_verb_compiles_and_keeps_its_name(name: str, capability: int) -> None:
     made = compile_kernel(
         getattr(control, name), {"out": "*i32", "n": "i32"}, totals(), capability=capability

@@ -27,6 +27,7 @@ from tests.backends.amd import (
 from tests.backends.sass import spec
 from tests.kernels import amd, choices, control, gemm, straight
 from tests.kernels.stripped import stripped
+from tests.products import one_by_one, pairwise
 
 pytestmark = pytest.mark.compiled
 
@@ -81,23 +82,15 @@ def pipelined(arch: str, on: bool, barriers: bool = True) -> AmdCode:
     return compile_amd(gemm.gemm, gemm.TYPES, prof, constants, arch, True, **options)
 
 
-@MODES
-@ARCHS
 @pytest.mark.parametrize(
-    ("kind", "budget"),
-    [
-        ("range", RANGE),
-        ("payload", RANGE),
-        ("functional", RANGE),
-        ("run-time id", RANGE),
-        ("instant", INSTANT),
-    ],
+    ("kind", "arch", "mode"),
+    pairwise(
+        ["range", "payload", "functional", "run-time id", "instant"], ARCHITECTURES, OverflowMode
+    ),
 )
-def test_what_a_record_costs_in_instructions(
-    kind: str, budget: int, arch: str, mode: OverflowMode
-) -> None:
+def test_what_a_record_costs_in_instructions(kind: str, arch: str, mode: OverflowMode) -> None:
     sizes = [len(code(n, kind, arch, mode).instructions) for n in (8, 16)]
-    budget += RING * (mode is OverflowMode.WRAP)
+    budget = (INSTANT if kind == "instant" else RANGE) + RING * (mode is OverflowMode.WRAP)
     assert 0 < sizes[1] - sizes[0] <= 8 * budget
 
 
@@ -125,9 +118,10 @@ def test_each_record_is_one_store_that_one_compare_bounds(arch: str) -> None:
     assert wide[1] - wide[0] == 16
 
 
-@MODES
-@ARCHS
-@pytest.mark.parametrize("kind", ["range", "instant", "run-time id"])
+@pytest.mark.parametrize(
+    ("kind", "arch", "mode"),
+    pairwise(["range", "instant", "run-time id"], ARCHITECTURES, OverflowMode),
+)
 def test_records_bring_no_branch_no_atomic_no_barrier_and_no_scratch(
     kind: str, arch: str, mode: OverflowMode
 ) -> None:
@@ -180,8 +174,8 @@ def test_a_range_around_a_dot_holds_the_whole_dot(arch: str) -> None:
     assert len(set(dots)) == 1
 
 
-@ARCHS
-def test_without_barriers_the_scheduler_mixes_the_dot_with_the_rest(arch: str) -> None:
+def test_without_barriers_the_scheduler_mixes_the_dot_with_the_rest() -> None:
+    arch = ARCHITECTURES[-1]
     made = pipelined(arch, True, barriers=False)
     assert made.text.count("sched_barrier") == pipelined(arch, False).text.count("sched_barrier")
     held = [sum("v_mfma" in line for line in part) for part in made.between_clocks()]
@@ -201,9 +195,12 @@ CASES: list[tuple[ModuleType, str, dict[str, str], dict[str, Any], dict[str, int
 ]
 
 
-@ARCHS
 @pytest.mark.parametrize(
-    ("module", "name", "types", "constants", "options"), CASES, ids=[case[1] for case in CASES]
+    ("module", "name", "types", "constants", "options", "arch"),
+    [
+        pytest.param(*case, arch, id=f"{case[1]}-{arch}")
+        for case, arch in one_by_one(CASES, ARCHITECTURES)
+    ],
 )
 def test_off_is_the_kernel_without_ikp(
     module: ModuleType,

@@ -32,6 +32,7 @@ from tests.kernels.expected import KERNELS, PAYLOADS
 from tests.machines.gcn_machine import GcnMachine
 from tests.machines.ptx_machine import Dim
 from tests.machines.ptx_program import FaultError
+from tests.products import pairwise
 
 pytestmark = pytest.mark.compiled
 
@@ -68,9 +69,7 @@ def compiled(name: str, prof: Spec, arch: str, waves: int) -> AmdCode:
     return compile_amd(getattr(control, name), OUT_AND_N, prof, arch=arch, num_warps=waves)
 
 
-@ARCHS
-@MODES
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "mode", "arch"), pairwise(KERNELS, OverflowMode, ARCHITECTURES))
 def test_every_wave_records_what_the_kernel_says(name: str, mode: OverflowMode, arch: str) -> None:
     grid, waves, n = (2, 1, 2), 2, 5
     trace = run(compiled(name, spec(mode), arch, waves), grid, n, waves)
@@ -194,9 +193,7 @@ def test_a_launch_that_was_smaller_leaves_the_slots_of_the_last_one_out() -> Non
 CHOICES = {"conditional": choices.conditional_records, "placed": choices.placed_records}
 
 
-@ARCHS
-@pytest.mark.parametrize("n", [0, 1, 7])
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize(("name", "n", "arch"), pairwise(CHOICES, [0, 1, 7], ARCHITECTURES))
 def test_conditions_indices_and_roles(name: str, n: int, arch: str) -> None:
     code = compile_amd(getattr(choices, name), OUT_AND_N, spec(), arch=arch, num_warps=1)
     trace = run(code, (2, 1, 1), n, 1)

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from ikp.inspection._find_records import Record
 from ikp.inspection._source import Source
 from ikp.machine.about_lines import AboutLines
-from ikp.machine.anchors import Anchor, anchor
+from ikp.machine.anchors import ISSUED, Anchor, anchor
 from ikp.machine.flow import Flow
 from ikp.machine.naming import original
 from ikp.machine.stretches import Regions
@@ -41,6 +41,7 @@ _KINDS = {
 }
 """What a range is about that holds instructions of one kind, by its name."""
 _AROUND = ("loop", "iteration")
+_WAITS = {*Anchor} - ISSUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,13 @@ class Holding:
         if found["lines"].endswith("..."):  # of more lines than it says
             return True
         numbers = {*_lines(found["lines"])}
+        instruction = self.flow.code.instructions[at]
+        chains = [*self._about.about(at)]
+        if anchor(instruction.opcode) in _WAITS:  # named in PTX by where they stand
+            chains.append(instruction.lines)
         return any(
             each.number in numbers and PurePath(each.file).name == found["file"]
-            for chain in self._about.about(at)
+            for chain in chains
             for line in chain
             for each in (line, original(line))
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from ikp.machine.sass import Instruction
+from ikp.machine.widths import shape
 
 
 class Origin(Enum):
@@ -130,8 +131,7 @@ def _halves(high: str, low: str) -> Definition:
 def _width(instruction: Instruction) -> int:
     """Return how many words an instruction writes, at least."""
     parts = instruction.opcode.split(".")[1:]
-    if "128" in parts:
-        return 4
     if instruction.op in ("CS2R", "CS2UR"):
         return 1 if "32" in parts else 2
-    return 2 if "64" in parts or "WIDE" in parts else 1
+    least = 4 if "128" in parts else 2 if "64" in parts or "WIDE" in parts else 1
+    return max(least, shape(instruction.opcode).target)

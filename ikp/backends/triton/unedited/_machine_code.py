@@ -30,8 +30,10 @@ def recorded(launch: Launch) -> Iterator[None]:
     Raises:
         PatchError: Triton launches otherwise than ikp knows.
     """
-    if not foreign.TRITON.has(foreign.LAUNCHES):
-        raise PatchError(foreign.LAUNCHES.lost)
+    needed = [foreign.LAUNCHES, *([foreign.ASSEMBLES] if launch.plan.level == "ptx" else [])]
+    for feature in needed:
+        if not foreign.TRITON.has(feature):
+            raise PatchError(feature.lost)
     install()
     wanted.launch = launch
     try:
@@ -108,8 +110,6 @@ def _patch(compiled: Untyped, launch: Launch) -> Patch:
     shared = int(getattr(compiled.metadata, "shared", 0))
     code, ptx = bytes(compiled.asm["cubin"]), str(compiled.asm.get("ptx", ""))
     of_ptx = launch.plan.level == "ptx"
-    if of_ptx and not foreign.TRITON.has(foreign.ASSEMBLES):
-        raise PatchError(foreign.ASSEMBLES.lost)
     try:
         assembler = functools.partial(_assembled, compiled) if of_ptx else None
         return made(code, compiled.name, ptx, launch, shared=shared, assemble=assembler)

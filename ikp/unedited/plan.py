@@ -140,11 +140,6 @@ def plan(
             "detail='waits' shows what the machine code waits for: use it with level='machine', "
             f"not level={level!r}."
         )
-    if texts and level == "ptx":
-        raise UsageError(
-            "lines are chosen in the source or in the machine code, not with level='ptx': leave "
-            "the level out, or use detail='ops' and find each operation by its line."
-        )
     _check_functions(names, level)
     if check and level not in _AFTERWARDS:
         raise UsageError(
@@ -153,18 +148,28 @@ def plan(
         )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
-    if texts and level == "scheduled":
-        raise UsageError(
-            "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
-            "the lines of a loop, use detail='ops' and find each operation by its line, or "
-            "level='machine'."
-        )
+    if texts:
+        _check_lines(level)
     return Plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
         functions=names,
         max_overhead=max_overhead,
         check=check,
     )
+
+
+def _check_lines(level: str) -> None:
+    if level == "scheduled":
+        raise UsageError(
+            "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
+            "the lines of a loop, use detail='ops' and find each operation by its line, or "
+            "level='machine'."
+        )
+    if level == "ptx":
+        raise UsageError(
+            "lines are chosen in the source or in the machine code, not with level='ptx': leave "
+            "the level out, or use detail='ops' and find each operation by its line."
+        )
 
 
 def _check_functions(names: Sequence[str], level: str) -> None:

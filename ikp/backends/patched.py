@@ -36,6 +36,7 @@ from ikp.machine.kept_code import KEPT, keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict
 from ikp.machine.sequences import CELL
+from ikp.ptx.marking import mark
 from ikp.session import current
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
@@ -212,7 +213,8 @@ class Module:
         each = size // max(slots, 1) & -ALIGNMENT
         enabled = prof.slots_bytes > 0
         recording = slots if enabled and self.patch.fits(each) else 0
-        cuda.write(self.cell, (prof.address, each | recording << 32), stream)
+        told = self.patch.size_for_cell(each)
+        cuda.write(self.cell, (prof.address, told | recording << 32), stream)
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
             # What the address was asked for tells is torch's own stream: it need not be this one.
             notice.launched(stream, captured=cuda.capturing(stream))
@@ -281,6 +283,7 @@ def made(
     shared: int,
     shown: str = "",
     block: tuple[int, int, int] | None = None,
+    assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
     """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
 
@@ -292,6 +295,7 @@ def made(
         shared: bytes of shared memory that a block has.
         shown: what traces call the kernel, where that is another name.
         block: threads of a block, where the kernel does not say.
+        assemble: makes machine code of PTX, as the cubin was made; where records go into that.
 
     Raises:
         PatchError: it can't be patched, or is not to be.
@@ -300,20 +304,23 @@ def made(
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
+    common: Any = {"detail": plan.detail, "language": launch.language, "block": block}
     with in_words(name, shown):
-        patched = patch(
-            code,
-            name,
-            detail=plan.detail,
-            ptx=ptx,
-            language=launch.language,
-            block=block,
-            lines=plan.lines,
-            functions=plan.functions,
-            max_overhead=plan.max_overhead,
-            shared=shared,
-            untested=untested_asked(),
-        )
+        if assemble is not None:
+            marked = mark(ptx, code, name, assemble, **common, shared=shared)
+            patched, ptx = marked.patch, marked.text
+        else:
+            patched = patch(
+                code,
+                name,
+                ptx=ptx,
+                **common,
+                lines=plan.lines,
+                functions=plan.functions,
+                max_overhead=plan.max_overhead,
+                shared=shared,
+                untested=untested_asked(),
+            )
     for each in patched.names:
         intern(each, shown if each == name else "")
     return replace(patched, kept=keep(patched, name, ptx))

@@ -43,9 +43,10 @@ from ikp.session.options import CLOCKS
 )
 @click.option(
     "--level",
-    type=click.Choice(["source", "scheduled", "machine"]),
-    help="Put marks where the author wrote an operation, where the compiler moved it, or into the "
-    "finished machine code, where they change nothing else.  [default: machine on H100 and H200; "
+    type=click.Choice(["source", "scheduled", "machine", "ptx"]),
+    help="Put marks where the author wrote an operation, where the compiler moved it, into the "
+    "finished machine code, where they change nothing else, or into the PTX that it is made of, "
+    "for any NVIDIA chip (compiled, never run on a GPU).  [default: machine on H100 and H200; "
     "source elsewhere, and for what can't be marked there]",
 )
 @click.option(

@@ -65,6 +65,7 @@ def find(flow: Flow) -> Found:
     """
     tracer = Tracer(flow)
     records, unresolved, anchors = list[Record](), list[int](), set[int]()
+    entered = set[int]()
     paired = set[int]()
     wide = False
     for at, instruction in enumerate(flow.code.instructions):
@@ -79,10 +80,11 @@ def find(flow: Flow) -> Found:
             continue
         if not _stores(instruction, "128"):
             continue
-        start, _, end, _ = words(instruction.operands[1], 4)
+        start, second, end, _ = words(instruction.operands[1], 4)
         stores: tuple[int, ...] = (at,)
         tag = ""
         if not _are_clocks(tracer, tracer.origins(at, (end,))):
+            entered |= _of_header(tracer, at, (start, second))
             continue
         if not _are_clocks(tracer, tracer.origins(at, (start,))):
             tag, start, *_ = words(instruction.operands[1], 4)
@@ -98,7 +100,8 @@ def find(flow: Flow) -> Found:
             wide |= len(stores) > 1
         else:
             unresolved.append(at)
-    return Found(tuple(records), _clocks(tracer, anchors, wide=wide), tuple(unresolved))
+    clocks = (at for at in _clocks(tracer, anchors, wide=wide) if at not in entered)
+    return Found(tuple(records), tuple(clocks), tuple(unresolved))
 
 
 def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:
@@ -244,6 +247,12 @@ def _contents(origins: Origins, places: tuple[int | str, ...]) -> set[int]:
         for before, after in origins.way(places)
         if isinstance(after.places[0], int) and isinstance(before.places[1], str)
     }
+
+
+def _of_header(tracer: Tracer, at: int, places: tuple[str, str]) -> set[int]:
+    """Return the clock reads that a slot's header is stored from; nothing of another store."""
+    clocks = all(_are_clocks(tracer, tracer.origins(at, (place,))) for place in places)
+    return _origins(tracer, at, places) if clocks else set()
 
 
 def _origins(tracer: Tracer, at: int, places: tuple[str, ...]) -> set[int]:

@@ -15,9 +15,11 @@ from pathlib import PurePath
 from ikp.inspection._find_records import Record
 from ikp.inspection._source import Source
 from ikp.machine.about_lines import AboutLines
-from ikp.machine.anchors import Anchor, anchor
+from ikp.machine.anchors import ISSUED, Anchor, anchor
 from ikp.machine.flow import Flow
 from ikp.machine.naming import original
+from ikp.machine.ptx_lines import inlined
+from ikp.machine.sass import Line
 from ikp.machine.stretches import Regions
 from ikp.machine.waits import LoadWait, load_waits
 
@@ -41,6 +43,7 @@ _KINDS = {
 }
 """What a range is about that holds instructions of one kind, by its name."""
 _AROUND = ("loop", "iteration")
+_WAITS = {*Anchor} - ISSUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +118,22 @@ class Holding:
         if found["lines"].endswith("..."):  # of more lines than it says
             return True
         numbers = {*_lines(found["lines"])}
+        instruction = self.flow.code.instructions[at]
+        chains = [*self._about.about(at)]
+        if anchor(instruction.opcode) in _WAITS:  # named in PTX by where they stand
+            chains.append(instruction.lines)
+        for line in instruction.lines[:1]:  # where it says no callers, the PTX says which there are
+            chains += self._inlined.get(line, ())
         return any(
             each.number in numbers and PurePath(each.file).name == found["file"]
-            for chain in self._about.about(at)
+            for chain in chains
             for line in chain
             for each in (line, original(line))
         )
+
+    @cached_property
+    def _inlined(self) -> dict[Line, set[tuple[Line, ...]]]:
+        return inlined(self.flow.code, self.ptx)
 
     @cached_property
     def _about(self) -> AboutLines:

@@ -31,6 +31,7 @@ class Marks:
     """With records in the machine code: what was put in, from byte to byte of the code."""
     kernel: str = ""
     """The same: whose code that is. It may have no range but itself, which is no record."""
+    named_by_code: bool = False  # ranges that nobody wrote: each is named by what it holds
 
     def name(self, tag: int | None) -> str:
         """Return what to call the region of a tag."""
@@ -62,7 +63,7 @@ def read(ptx: str) -> Marks:
 def _of_machine(said: dict[str, list[Any]]) -> Marks:
     names = merge({region_id(name): name} for name in said["names"])
     ours = tuple((first, last) for first, last in said["ours"])
-    return Marks(names, {}, len(names), ours, said["names"][0])
+    return Marks(names, {}, len(names), ours, said["names"][0], named_by_code=True)
 
 
 def keeps_totals(ptx: str) -> bool:

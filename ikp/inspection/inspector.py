@@ -25,6 +25,7 @@ from ikp.machine.sass import Code, Instruction, parse
 from ikp.machine.tools import disassemble
 from ikp.patterns import dotted
 from ikp.plugins import Image
+from ikp.ptx.weaving import OWN_LINE
 
 
 def inspect(kernel: Any, *, name: str | None = None) -> Report:
@@ -108,8 +109,8 @@ class _Findings:
 
     @cached_property
     def _holding(self) -> Holding | None:
-        """What ranges hold of what they name, with records in finished machine code."""
-        return Holding(self.flow, self.image.ptx, self._own) if self.marks.ours else None
+        """What ranges hold of what they name, where nobody named them but the code."""
+        return Holding(self.flow, self.image.ptx, self._own) if self.marks.named_by_code else None
 
     @cached_property
     def _records(self) -> dict[tuple[str, str, source.Source | None], list[Record]]:
@@ -155,7 +156,8 @@ class _Findings:
         addresses = enumerate(each.address for each in self.flow.code.instructions)
         ours = self.marks.ours
         put_in = {i for i, at in addresses if any(first <= at < last for first, last in ours)}
-        return reads | stores | put_in
+        told = {i for i, each in enumerate(self.flow.code.instructions) if _is_ours(each)}
+        return reads | stores | put_in | told
 
     @cached_property
     def _held(self) -> dict[int, tuple[str, ...]]:
@@ -254,6 +256,11 @@ class _Findings:
         if not self.marks.names and any(r.tag is not None for r in self.found.records):
             notes.append("no PTX with this kernel's names was found beside it: names are ids.")
         return tuple(notes)
+
+
+def _is_ours(instruction: Instruction) -> bool:
+    """Whether line info says that an instruction is a record's, put into a kernel's PTX."""
+    return any(line.number == OWN_LINE for line in instruction.lines)
 
 
 def _at(instruction: Instruction) -> str:

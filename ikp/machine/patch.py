@@ -54,11 +54,18 @@ class Patch:
     told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
     kept: str = ""  # the file that it is in; "" where nobody keeps it
+    cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
         """Return whether a slot of so many bytes can hold a record."""
         return slot_bytes >= abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES
+
+    def size_for_cell(self, slot_bytes: int) -> int:
+        """Return what the cell says of a slot of so many bytes."""
+        if self.cell_counts_records:
+            return max(0, slot_bytes - abi.DENSE_HEADER_BYTES) // abi.RECORD_BYTES
+        return slot_bytes
 
 
 def patch(
@@ -116,7 +123,7 @@ def patch(
     ours = tuple(_ours(insert(file, name, added)))
     cost = occupancy.cost(name, warps, before, count, chip)
     return Patch(
-        *(file.write(), tuple(weaver.names), warps or 0, (before, count), _even(weaver.most)),
+        *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
         notes=(*chip.notes, *cost, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=ours,
@@ -198,7 +205,7 @@ def _woven(
         return _woven(code, places, counts[1:], setting)
 
 
-def _even(records: int | None) -> int | None:
+def even(records: int | None) -> int | None:
     """Return for how many records there should be room: with an even number, a slot is a multiple
     of 32 bytes, which is what memory is written by.
     """

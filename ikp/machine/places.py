@@ -95,10 +95,10 @@ class Places:
 
     @cached_property
     def _judged(self) -> list[tuple[Place, str]]:
-        chosen = _nested([(place, "") for place in self._chosen])
+        chosen = nested([(place, "") for place in self._chosen])
         kept = [place for place, why in chosen if not why]
         found = [(place, self._why_not(place, kept)) for place in self._candidates()]
-        return [*(each for each in chosen if each[1]), *_nested(found + [(p, "") for p in kept])]
+        return [*(each for each in chosen if each[1]), *nested(found + [(p, "") for p in kept])]
 
     def _why_not(self, place: Place, chosen: Sequence[Place]) -> str:
         if place.end is None:
@@ -242,7 +242,7 @@ def _cross(one: Place, other: Place) -> bool:
     return not _ends_before(first, second.start) and _crosses(first, second)
 
 
-def _nested(judged: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
+def nested(judged: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
     """Refuse what would overlap another place without being in it, or hold it."""
     judged.sort(key=lambda item: _order(item[0]))
     open_places: list[Place] = []

@@ -53,6 +53,12 @@ def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
 
     Only of lines whose calls are told apart: not of a function that is called at several places.
     """
+    found = inlined(code, ptx).items()
+    return {line: next(iter(chains)) for line, chains in found if len(chains) == 1}
+
+
+def inlined(code: Code, ptx: str) -> dict[Line, set[tuple[Line, ...]]]:
+    """Return lines of inlined functions -> all ways that they are called, as comments say it."""
     paths = _by_name(dict(_FILE.findall(ptx)).values())
     found: dict[Line, set[tuple[Line, ...]]] = {}
     for text in set(_INLINED.findall(_of_kernel(ptx, code.name))):
@@ -60,7 +66,7 @@ def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
         if all(name in paths and int(number) for name, number in places):
             chain = tuple(Line(paths[name], int(number)) for name, number in places)
             found.setdefault(chain[0], set()).add(chain)
-    return {line: chains.pop() for line, chains in found.items() if len(chains) == 1}
+    return found
 
 
 def _by_name(paths: Iterable[str]) -> dict[str, str]:

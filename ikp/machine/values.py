@@ -136,8 +136,7 @@ def _width(instruction: Instruction) -> int:
 def _told(instruction: Instruction) -> int:
     """Return how many words an instruction moves, as its own parts say it."""
     parts = instruction.opcode.split(".")[1:]
-    if "128" in parts:
-        return 4
     if instruction.op in ("CS2R", "CS2UR"):
         return 1 if "32" in parts else 2
-    return 2 if "64" in parts or "WIDE" in parts else 1
+    least = 4 if "128" in parts else 2 if "64" in parts or "WIDE" in parts else 1
+    return max(least, shape(instruction.opcode).target)

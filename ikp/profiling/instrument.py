@@ -40,18 +40,20 @@ def instrument(
     Args:
         kernel: a ``@triton.jit`` or ``@gluon.jit`` function; its autotuner tries without marks.
         detail: "kernel" (and warp-specialised partitions), "loops" (also each iteration), "waits"
-            (level="machine": also what it waits for), "ops" (also each load, store, dot, copy,
-            barrier, call of a helper). None: "loops"; "kernel" where lines or functions are chosen.
+            (level="machine", "ptx": also what it waits for), "ops" (also each load, store, dot,
+            copy, barrier, call of a helper). None: "loops"; "kernel" where lines or functions are
+            chosen.
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them;
             with level="machine", each thing that their code does where it stands together.
         functions: also mark the code of these functions, as lines are; with level="machine".
         level: where marks go: "machine": the finished machine code, where they change nothing else;
-            "source"; "scheduled", after the compiler's scheduling. None: machine, or else source.
+            "source"; "scheduled", after the compiler's scheduling; "ptx", the kernel's PTX, for any
+            NVIDIA chip (compiled, never run on a GPU). None: machine, or else source.
         max_overhead: with level="machine", the ratio to the plain kernel's time to stay within, by
             an estimate: marks beyond it are left out, the finest first, and told.
-        check: with level="machine", compare what the kernel writes with and without records, bit
-            for bit, at its first recorded launch, which runs three times: not for kernels that wait
-            for other launches, or write memory which no argument points to.
+        check: with level="machine" or "ptx", compare what the kernel writes with and without
+            records, bit for bit, at its first recorded launch, which runs three times: not for
+            kernels that wait for other launches, or write memory which no argument points to.
         ttgir: a file of TritonGPU IR with records placed by hand (``ikp.start "name"``, ``ikp.end
             "name"``), in place of all marks. A launch writes it, to be edited, where there is none.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.

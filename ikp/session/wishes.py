@@ -287,7 +287,7 @@ def _either(names: tuple[str, ...]) -> str:
     return f"{', '.join(first)} or {last}"
 
 
-_SOURCES = ("core/abi.py", "core/regions.py", "verbs", "targets", "backends", "unedited")
+_SOURCES = ("core/abi.py", "core/regions.py", "verbs", "targets", "ptx", "backends", "unedited")
 
 
 @cache

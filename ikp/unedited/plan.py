@@ -11,7 +11,9 @@ from ikp.errors import UsageError
 
 _DETAILS = ("kernel", "loops", "waits", "ops")
 """Each marks what the ones before it mark, and more."""
-_LEVELS = ("source", "scheduled", "machine")
+_LEVELS = ("source", "scheduled", "machine", "ptx")
+_AFTERWARDS = ("machine", "ptx")
+"""Levels at which the kernel is compiled as it is, and records go into what was made of it."""
 BEST = "best"
 """The level where none is asked for: "machine" for what is compiled and can be; else "source"."""
 
@@ -84,6 +86,11 @@ class Plan:
         return f"level={self.level} detail={self.detail}{lines}{functions}{budget}{check}"
 
     @property
+    def afterwards(self) -> bool:
+        """Whether the kernel is compiled as it is, and records go into what was made of it."""
+        return self.level in _AFTERWARDS
+
+    @property
     def loops(self) -> bool:
         """Whether loops and their iterations are marked."""
         return self.detail != "kernel"
@@ -106,14 +113,14 @@ def plan(
     """Return a plan, with its options checked.
 
     Args:
-        detail: "kernel", "loops", "waits" (with level="machine") or "ops"; None is "loops", or
-            "kernel" where lines or functions are chosen.
+        detail: "kernel", "loops", "waits" (with level="machine" or "ptx") or "ops"; None is
+            "loops", or "kernel" where lines or functions are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
-        level: "source", "scheduled" or "machine"; None is "machine" where that can be, else
+        level: "source", "scheduled", "machine" or "ptx"; None is "machine" where that can be, else
             "source", and only "machine" where something else here needs it.
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
-        check: compare results with the plain kernel's, with level="machine".
+        check: compare results with the plain kernel's, with level="machine" or "ptx".
 
     Raises:
         UsageError: an option is unknown, or two don't go together.
@@ -128,31 +135,41 @@ def plan(
     for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, levels)):
         if value not in allowed:
             raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
-    if detail == "waits" and level != "machine":
+    if detail == "waits" and level not in _AFTERWARDS:
         raise UsageError(
             "detail='waits' shows what the machine code waits for: use it with level='machine', "
             f"not level={level!r}."
         )
     _check_functions(names, level)
-    if check and level != "machine":
+    if check and level not in _AFTERWARDS:
         raise UsageError(
             f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
             "is the one that runs without ikp."
         )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
-    if texts and level == "scheduled":
-        raise UsageError(
-            "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
-            "the lines of a loop, use detail='ops' and find each operation by its line, or "
-            "level='machine'."
-        )
+    if texts:
+        _check_lines(level)
     return Plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
         functions=names,
         max_overhead=max_overhead,
         check=check,
     )
+
+
+def _check_lines(level: str) -> None:
+    if level == "scheduled":
+        raise UsageError(
+            "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
+            "the lines of a loop, use detail='ops' and find each operation by its line, or "
+            "level='machine'."
+        )
+    if level == "ptx":
+        raise UsageError(
+            "lines are chosen in the source or in the machine code, not with level='ptx': leave "
+            "the level out, or use detail='ops' and find each operation by its line."
+        )
 
 
 def _check_functions(names: Sequence[str], level: str) -> None:

@@ -1,10 +1,19 @@
 """What is asked of a patch before it is made."""
 
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from ikp.backends.patched import Launch, made
-from ikp.core.abi import Language
+from ikp.backends.patched import Launch, Module, made
+from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.errors import PatchError
+from ikp.machine import cuda
+from ikp.machine.patch import Patch
+from ikp.machine.sequences import CELL
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 from tests.machine.compiled import code
@@ -36,3 +45,39 @@ def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch
         PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"
     ):
         made(compiled.asm["cubin"], "matmul", "", launch, shared=0)
+
+
+def test_records_go_into_ptx_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled = code("gathered").compiled
+    monkeypatch.setattr("ikp.verbs.dsl._names", {})
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    launch = Launch(plan(level="ptx"), Language.TRITON, lambda *_: None)
+    assemble = partial(foreign.assemble, compiled)
+    found = made(
+        *(compiled.asm["cubin"], "gathered", compiled.asm["ptx"], launch),
+        shared=0,
+        assemble=assemble,
+    )
+    assert found.cell_counts_records and {*found.names} <= {*known().values()}
+    kept = Path(found.kept)
+    assert kept.read_bytes() == found.cubin
+    assert CELL in kept.with_suffix(".ptx").read_text()
+
+
+@pytest.mark.parametrize(("records", "told"), [(False, 32 + 5 * 16), (True, 5)])
+def test_a_kernel_is_told_of_its_room_as_it_counts_it(
+    records: bool, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes of a slot in machine code, records of it in PTX."""
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
+    made = Patch(b"", ("k",), 2, (8, 8), cell_counts_records=records)
+    module = Module(made, 1, 2, 3)
+    slots = 3 * 2
+    data = np.zeros(LAUNCH_HEADER_BYTES + slots * (32 + 5 * 16), np.uint8)
+    sized = SimpleNamespace(numel=lambda: len(data))
+    module.point(SimpleNamespace(data=sized, address=64, slots_bytes=1), (3, 1, 1), 2, 0)
+    module.point(SimpleNamespace(data=sized, address=64, slots_bytes=0), (3, 1, 1), 2, 0)
+    assert written == [(64, told | slots << 32), (64, told)]

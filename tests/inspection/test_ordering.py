@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import triton
 
-from ikp.backends.triton.passes._instructions import parse
-from ikp.backends.triton.passes._statements import Kind, joined, statements
 from ikp.backends.triton.passes.schedule import HANDFUL
 from ikp.inspection.report import Copy, Kernel
 from ikp.machine.opcodes import IDLE, Work, work_of
+from ikp.ptx.instructions import parse
+from ikp.ptx.statements import Kind, joined, statements
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon
 from tests.backends.sass import Code, compile_kernel, spec

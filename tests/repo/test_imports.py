@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors",),
     "targets": ("core",),
     "machine": ("core",),
+    "ptx": ("core", "machine"),
     "registry": (),
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),
@@ -42,13 +43,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
         "inspection",
     ),
-    "backends": ("core", "machine", "session", "targets", "unedited", "verbs"),
+    "backends": ("core", "machine", "ptx", "session", "targets", "unedited", "verbs"),
     "backends.driver": (
         *("core", "plugins", "verbs", "session", "unedited", "backends", "machine"),
     ),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
-        "machine",
+        *("machine", "ptx"),
     ),
     "backends.gluon": ("core", "plugins", "verbs", "backends.triton", "machine"),
     "backends.cute": ("core", "targets", "plugins", "verbs", "backends", "machine"),
@@ -63,7 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
-    "inspection": ("core", "machine", "targets", "registry", "plugins"),
+    "inspection": ("core", "machine", "ptx", "targets", "registry", "plugins"),
     "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (

@@ -45,6 +45,9 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
         ({"functions": "softened", "level": "source"}, "level='machine'"),
         ({"max_overhead": 1.05, "level": "source"}, "level='machine'"),
         ({"check": True, "level": "source"}, "level='machine'"),
+        ({"functions": "softened", "level": "ptx"}, "level='machine'"),
+        ({"max_overhead": 1.05, "level": "ptx"}, "level='machine'"),
+        ({"lines": "88", "level": "ptx"}, "not with level='ptx'"),
         ({"max_overhead": 0.05, "level": None}, "no ratio above 1"),
         ({"max_overhead": float("nan"), "level": "machine"}, "no ratio above 1"),
         ({"functions": "a.b", "level": "machine"}, "no name of a function"),
@@ -54,6 +57,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], wo
     with pytest.raises(UsageError, match=words):
         plan(**options)
     assert plan("waits", level="machine").level == "machine"
+    assert plan("waits", level="ptx", check=True).afterwards
 
 
 @pytest.mark.parametrize(

@@ -91,9 +91,14 @@ def handed_out() -> Any:
 
 def launched(kernel: Any, *args: Any) -> str:
     """Launch a kernel; return its PTX without what only says where it comes from."""
+    return str(kernel[(1,)](*arguments(), *args).asm["ptx"])
+
+
+def arguments() -> tuple[Any, int]:
+    """Return what both kernels take."""
     import torch
 
-    return str(kernel[(1,)](torch.zeros(64, dtype=torch.int32), 64, *args).asm["ptx"])
+    return torch.zeros(64, dtype=torch.int32), 64
 
 
 PASSED = "// ikp.init ikp_address ikp_size"
@@ -144,6 +149,27 @@ def test_records_in_machine_code(
             assert "ikp." not in launched(unmarked)
             launched(unmarked)
     assert gpu.launched == ["unmarked", "unmarked"]
+    assert not prof.trace.launches
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("package", "feature", "name"), named(launches.TRITON, launches.ASSEMBLES))
+def test_records_in_ptx(
+    gpu: Gpu,
+    package: Foreign,
+    feature: Feature,
+    name: Private,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compiling takes some of these names, too: they are gone once the kernel is there."""
+    unmarked[(1,)](*arguments())
+    monkeypatch.setattr(knobs.compilation, "always_compile", False)
+    with ikp.profile() as prof:
+        ran = Everything(plan(level="ptx"), lambda: prof)
+        with renamed(package, name), told_once(package, feature, name), stepping_in(ran):
+            unmarked[(1,)](*arguments())
+            unmarked[(1,)](*arguments())
+    assert gpu.launched == ["unmarked"] * 3
     assert not prof.trace.launches
 
 
@@ -230,7 +256,7 @@ def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Pri
 def test_every_name_is_taken_away_by_a_test() -> None:
     tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER, AUTOTUNING}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
-    tested |= {launches.LAUNCHES}
+    tested |= {launches.LAUNCHES, launches.ASSEMBLES}
     pytest.importorskip("cutlass")
     from ikp.backends.cute._foreign import CUTE  # in tests/backends/cute
 

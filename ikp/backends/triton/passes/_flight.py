@@ -14,9 +14,9 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from ikp.backends.triton.passes._instructions import Instruction
 from ikp.backends.triton.passes._items import Item, Role
-from ikp.backends.triton.passes._statements import Kind
+from ikp.ptx.instructions import Instruction
+from ikp.ptx.statements import Kind
 
 _NAME = re.compile(r"[\w$]+")
 _LEAVES = ("bra", "brx", "ret", "exit", "trap")

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ikp.backends.triton.passes._instructions import Instruction, names, parse
-from ikp.backends.triton.passes._lines import without_counted_lines
-from ikp.backends.triton.passes._statements import Kind, Statement, in_assembly, mark_of, statements
+from ikp.ptx.counted_lines import without_counted_lines
+from ikp.ptx.instructions import Instruction, names, parse
+from ikp.ptx.statements import Kind, Statement, in_assembly, mark_of, statements
 from ikp.targets.ptx import CLOCK_MARK, END_MARK, STORE_MARK
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ikp.backends.triton.passes._instructions import Instruction, parse
-from ikp.backends.triton.passes._statements import Kind, Statement, joined, mark_of, statements
 from ikp.backends.triton.passes.entry import before_exits
 from ikp.core import abi
+from ikp.ptx.instructions import Instruction, parse
+from ikp.ptx.statements import Kind, Statement, joined, mark_of, statements
 from ikp.targets.ptx import CLOCK_MARK, ROLE_MARK, SLOT_ADDRESS, STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 

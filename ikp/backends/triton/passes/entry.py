@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import re
 
-from ikp.backends.triton.passes._instructions import parse
-from ikp.backends.triton.passes._lines import without_counted_lines
-from ikp.backends.triton.passes._statements import (
+from ikp.core.segment import Spec
+from ikp.errors import KernelError
+from ikp.ptx.counted_lines import without_counted_lines
+from ikp.ptx.instructions import parse
+from ikp.ptx.statements import (
     BEGIN_ASSEMBLY,
     Kind,
     Statement,
@@ -27,8 +29,6 @@ from ikp.backends.triton.passes._statements import (
     mark_of,
     statements,
 )
-from ikp.core.segment import Spec
-from ikp.errors import KernelError
 from ikp.targets.ptx import END_MARK, WHOLE_MARK
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
 from ikp.targets.ptx_totals import Counter, declarations, used

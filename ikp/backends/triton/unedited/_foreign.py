@@ -7,7 +7,9 @@ the program does, which may want to set its environment first.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from inspect import Parameter
+from io import StringIO
 from typing import Protocol
 
 from ikp.probing import Feature, Foreign, Private, Untyped
@@ -91,7 +93,23 @@ LAUNCHES = Feature(
 )
 """How compiled kernels are loaded and launched."""
 
-TRITON = Foreign("Triton", "triton", ("3.6", "3.9"), (COMPILED, INTERPRETED, TRIALS, LAUNCHES))
+_NVIDIA = "triton.backends.nvidia.compiler"
+_BACKEND = Private(_COMPILER, "make_backend", takes=("target",))
+ASSEMBLES = Feature(
+    (
+        _BACKEND,
+        Private(_NVIDIA, "CUDABackend.parse_options", takes=("opts",)),
+        Private(_NVIDIA, "CUDABackend._parse_arch", takes=("arch",)),
+        Private(_NVIDIA, "CUDABackend.make_cubin", takes=("src", "metadata", "opt", "capability")),
+    ),
+    "Kernels can't be recorded in their PTX (level='ptx').",
+)
+"""How Triton has PTX assembled: with the assembler and the options that the plain kernel had."""
+
+TRITON = Foreign(
+    *("Triton", "triton", ("3.6", "3.9")),
+    (COMPILED, INTERPRETED, TRIALS, LAUNCHES, ASSEMBLES),
+)
 
 GENERATED = Feature(
     (
@@ -117,6 +135,20 @@ def step_into_launches(around: Callable[[Untyped, Callable[..., object]], Untype
         return around(self, launch.fget(self))
 
     Private(_COMPILER, "CompiledKernel").find().run = property(run)
+
+
+def assemble(compiled: Untyped, ptx: str) -> bytes:
+    """Return the machine code of a PTX text, assembled as a compiled kernel's own was.
+
+    Raises:
+        RuntimeError: the assembler refuses it.
+    """
+    told = compiled.metadata._asdict()
+    backend = _BACKEND.find()(told["target"])
+    options = backend.parse_options(dict(told))
+    capability = int(backend._parse_arch(options.arch))
+    with redirect_stdout(StringIO()):  # of a failure it prints the whole text
+        return bytes(backend.make_cubin(ptx, dict(told), options, capability))
 
 
 def argument_names(compiled: Untyped) -> list[str]:

@@ -119,7 +119,7 @@ class Launcher:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
-        if self.ways(kernel)[0].level != "machine" and _capturing():
+        if not self.ways(kernel)[0].afterwards and _capturing():
             return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
@@ -168,7 +168,7 @@ class Launcher:
     ) -> object:
         """Launch the twin that ``plan`` marks, or the kernel itself with records in its code."""
         label = kernel.__name__
-        if plan.level == "machine":
+        if plan.afterwards:
             return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
         prof = current.buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
@@ -195,11 +195,11 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the kernel as it is, with records in its machine code.
+        """Launch the kernel as it was compiled, with records in its machine code or its PTX.
 
         Raises:
             KernelError: the kernel is interpreted, or what was chosen has no code in it.
-            PatchError: its machine code is not known well enough.
+            PatchError: what the compiler made of it is not known well enough.
             CheckError: it was to be checked, and computes something else than the plain kernel.
         """
         from ikp.backends.triton.unedited import _machine_code as machine_code
@@ -207,8 +207,8 @@ class Launcher:
         label = kernel.__name__
         if not is_compiled(kernel):
             raise KernelError(
-                "level='machine' puts records into machine code, and Triton's interpreter makes "
-                "none. Use level='source'."
+                f"level={plan.level!r} puts records into what a compiler has made, and Triton's "
+                "interpreter makes nothing. Use level='source'."
             )
 
         taken: list[Any] = []

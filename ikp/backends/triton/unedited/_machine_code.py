@@ -1,8 +1,9 @@
-"""Launches a kernel's own machine code, with records put into it.
+"""Launches a kernel's own machine code, with records put into it, or into the PTX that it is of.
 
 Triton launches what it compiled through ``CompiledKernel.run``. There, and only for a launch that
 is to be recorded, a patched copy of the cubin takes the plain one's place: same arguments, same
-grid, same stream. Nothing is compiled again, and what Triton keeps stays as it is.
+grid, same stream. Nothing is compiled again (from marked PTX, machine code is assembled again),
+and what Triton keeps stays as it is.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def recorded(launch: Launch) -> Iterator[None]:
     Raises:
         PatchError: Triton launches otherwise than ikp knows.
     """
-    if not foreign.TRITON.has(foreign.LAUNCHES):
-        raise PatchError(foreign.LAUNCHES.lost)
+    needed = [foreign.LAUNCHES, *([foreign.ASSEMBLES] if launch.plan.level == "ptx" else [])]
+    for feature in needed:
+        if not foreign.TRITON.has(feature):
+            raise PatchError(feature.lost)
     install()
     wanted.launch = launch
     try:
@@ -105,10 +108,21 @@ def kept(compiled: Untyped) -> str:
 
 def _patch(compiled: Untyped, launch: Launch) -> Patch:
     shared = int(getattr(compiled.metadata, "shared", 0))
-    ptx = str(compiled.asm.get("ptx", ""))
+    code, ptx = bytes(compiled.asm["cubin"]), str(compiled.asm.get("ptx", ""))
+    of_ptx = launch.plan.level == "ptx"
     try:
-        return made(bytes(compiled.asm["cubin"]), compiled.name, ptx, launch, shared=shared)
+        assembler = functools.partial(_assembled, compiled) if of_ptx else None
+        return made(code, compiled.name, ptx, launch, shared=shared, assemble=assembler)
     except PatchError as error:
+        place = "PTX" if of_ptx else "machine code"
         raise PatchError(
-            f"{compiled.name} can't be recorded in its machine code: {error}{IN_SOURCE}"
+            f"{compiled.name} can't be recorded in its {place}: {error}{IN_SOURCE}"
         ) from error
+
+
+def _assembled(compiled: Untyped, ptx: str) -> bytes:
+    try:
+        return foreign.assemble(compiled, ptx)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise PatchError(f"the assembler refuses its PTX with records: {reason}") from error

@@ -7,7 +7,7 @@ too. Debuggers, profilers and ``ikp inspect`` would show the wrong lines.
 
 from __future__ import annotations
 
-from ikp.backends.triton.passes._statements import Kind, Statement, in_assembly
+from ikp.ptx.statements import Kind, Statement, in_assembly
 
 
 def without_counted_lines(parts: list[Statement]) -> list[Statement]:

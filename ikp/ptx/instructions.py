@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FORM = re.compile(r"(?:@!?\s*(?P<guard>[\w$%]+)\s+)?(?P<op>[a-z][\w.:]*)\s*(?P<operands>.*?);?")
+_FORM = re.compile(
+    r"(?:@(?P<negated>!)?\s*(?P<guard>[\w$%]+)\s+)?(?P<op>[a-z][\w.:]*)\s*(?P<operands>.*?);?"
+)
 _NAME = re.compile(r"(?<![\w$%.])(?:%[\w$]+|[A-Za-z_$][\w$]*)")
 _OPERAND = re.compile(r"(?:\{[^{}]*\}|\[[^\[\]]*\]|\([^()]*\)|[^,{}\[\]()])+")
 _WITHIN = re.compile(r"\[[^\[\]]*\]")
@@ -59,6 +61,7 @@ class Instruction:
     op: str  # with its types: "add.s32"
     operands: tuple[str, ...]
     guard: str  # the predicate's register, or ""
+    negated: bool = False  # whether it runs where the guard does not hold
 
     @property
     def name(self) -> str:
@@ -127,7 +130,7 @@ def parse(code: str) -> Instruction | None:
     if found is None:
         return None
     operands = tuple(part.strip() for part in _OPERAND.findall(found["operands"]))
-    return Instruction(found["op"], operands, found["guard"] or "")
+    return Instruction(found["op"], operands, found["guard"] or "", found["negated"] is not None)
 
 
 def names(text: str) -> frozenset[str]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.backends.triton.passes._statements import Kind, in_assembly, joined, statements
 from ikp.backends.triton.passes.schedule import schedule
+from ikp.ptx.statements import Kind, in_assembly, joined, statements
 from ikp.targets.ptx_slot import SCHEDULE_MARK
 
 pytestmark = pytest.mark.any_pins

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.backends.triton.passes._lines import without_counted_lines
-from ikp.backends.triton.passes._statements import joined, statements
 from ikp.backends.triton.passes.schedule import schedule
+from ikp.ptx.counted_lines import without_counted_lines
+from ikp.ptx.statements import joined, statements
 from tests.machines.ptx_order import located
 
 pytestmark = pytest.mark.any_pins

@@ -1,0 +1,77 @@
+"""What a kernel's machine code takes of an SM, as its cubin says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.machine import attributes
+from ikp.machine.attributes import Code
+from ikp.machine.chips import CHIPS, HOPPER, Chip
+from ikp.machine.cubin import Cubin
+from ikp.machine.occupancy import resident
+
+_PORTION: Final = 8
+"""Registers are handed out to threads in portions."""
+_MOST: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """A thread's registers and stack, and how many blocks an SM has room for.
+
+    ``warps`` is how many a block has; 0 where that is not known, and blocks can't be told.
+    """
+
+    registers: int
+    stack: int  # bytes of local memory: what spills is there
+    warps: int
+    shared: int  # bytes of a block
+    chip: Chip
+
+    @classmethod
+    def of(cls, cubin: bytes, name: str, warps: int, shared: int) -> Footprint:
+        """Read it.
+
+        Args:
+            cubin: the machine code.
+            name: the kernel's.
+            warps: of a block.
+            shared: bytes of shared memory that a block is launched with.
+
+        Raises:
+            PatchError: it is no cubin that is known, or has no such kernel.
+        """
+        file = Cubin.read(cubin)
+        kernel = file.kernel(name)
+        info = file.elf.find(".nv.info")
+        told = attributes.parse(info.data) if info is not None else []
+        frames = [each.words for each in told if each.code == Code.FRAME_SIZE]
+        stack = next((words[1] for words in frames if words[0] == kernel.symbol), 0)
+        chip = next((each for each in CHIPS if each.name == f"sm_{file.sm}"), HOPPER)
+        return cls(kernel.registers, stack, warps, shared, chip)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks an SM has room for; 0 where that is not known."""
+        return self._blocks(self.registers)
+
+    @property
+    def most_registers(self) -> int:
+        """With how many registers, at most, an SM has room for as many blocks."""
+        counts = range(_MOST // _PORTION * _PORTION, self.registers, -_PORTION)
+        kept = (each for each in (_MOST, *counts) if self._blocks(each) == self.blocks)
+        return next(kept, self.registers)
+
+    def _blocks(self, registers: int) -> int:
+        if not self.warps:
+            return 0
+        return resident(registers, self.warps, self.shared, self.chip) // self.warps
+
+    def worse_than(self, plain: Footprint) -> str:
+        """Return what a kernel with records loses to the plain one, in words; "" for nothing."""
+        if self.stack > plain.stack:
+            return f"{self.stack - plain.stack} bytes of a thread's registers would spill"
+        if self.blocks < plain.blocks:
+            return f"an SM would have room for {self.blocks} blocks, not {plain.blocks}"
+        return ""

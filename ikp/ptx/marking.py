@@ -1,0 +1,87 @@
+"""A kernel with records in its PTX, assembled anew: where its machine code can't take them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.core.abi import Language
+from ikp.errors import PatchError
+from ikp.machine.patch import DETAILS, Patch, even
+from ikp.machine.places import Place
+from ikp.ptx.body import Body
+from ikp.ptx.footprint import Footprint
+from ikp.ptx.record_text import Shape
+from ikp.ptx.spots import Spots
+from ikp.ptx.thinning import Thinning
+from ikp.ptx.weaving import Weaving
+
+NEVER_RUN: Final = (
+    "its marks are in its PTX (level='ptx'), which was compiled, and never run on a GPU by ikp's "
+    "makers: compare results."
+)
+"""What whoever records so is to know."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedPtx:
+    """A kernel that the assembler has made with records in it, and the PTX that it is of."""
+
+    patch: Patch
+    text: str
+
+
+def mark(
+    ptx: str,
+    plain: bytes,
+    name: str,
+    assemble: Callable[[str], bytes],
+    *,
+    detail: str = "loops",
+    language: Language = Language.OTHER,
+    block: tuple[int, int, int] | None = None,
+    shared: int = 0,
+) -> MarkedPtx:
+    """Put records into a kernel's PTX, and have it assembled.
+
+    Args:
+        ptx: the plain kernel's.
+        plain: its machine code.
+        name: the kernel's.
+        assemble: makes machine code of PTX, as the plain kernel's was made.
+        detail: one of ``DETAILS``.
+        language: what it was written in.
+        block: threads of the blocks that it is launched with, where the kernel does not say.
+        shared: bytes of shared memory that a block is launched with, where that is known.
+
+    Raises:
+        PatchError: the PTX is not known well enough, or has no room for records.
+    """
+    if not ptx:
+        raise PatchError(f"{name} was loaded without its PTX: there is nothing to mark.")
+    body = Body.read(ptx, name)
+    spots = Spots(body)
+    shape = Shape(body.block or block)
+    before = Footprint.of(plain, name, shape.warps, shared)
+    level = DETAILS[detail]
+    wanted = [place for place in spots.at(level) if place.end is not None]
+    made = Thinning(Weaving(body, shape, language), before, assemble).most(wanted)
+    names = dict.fromkeys([name, *(place.name for place in made.places)])
+    patch = Patch(
+        *(made.cubin, tuple(names), shape.warps),
+        registers=(before.registers, made.footprint.registers),
+        most=_most(spots, made.places),
+        notes=(NEVER_RUN, *filter(None, [made.told]), *(spots.left_out if level else ())),
+        cell_counts_records=True,
+    )
+    return MarkedPtx(patch, made.text)
+
+
+def _most(spots: Spots, places: Sequence[Place]) -> int | None:
+    """Return for how many records a warp should have room; None where loops say how many."""
+    looped = {block for body in spots.flow.bodies.values() for block in body}
+    ends = [spots.regions.block(place.end) for place in places if place.end]
+    if looped.intersection(ends):
+        return None
+    return even(len(places))

@@ -1,0 +1,169 @@
+"""What of a kernel can be marked in its PTX: the places that machine code has, as PTX shows them.
+
+A load's wait is no place here: which instruction waits for it, only the machine code says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePath
+
+from ikp.machine import naming
+from ikp.machine.anchors import ISSUED, Anchor
+from ikp.machine.loops import iteration, loop_ends, loop_lines, why_open
+from ikp.machine.places import Level, Place, nested
+from ikp.machine.sass import Line
+from ikp.machine.stretches import Point, Regions
+from ikp.ptx.body import Body
+from ikp.ptx.branching import Control, Ways
+from ikp.ptx.opcode_kinds import commits, kind_of, title
+
+_SPIN = 12
+"""Instructions that a loop has at most that only waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Instructions of one kind and of the same lines, in one block."""
+
+    kind: Anchor
+    members: tuple[int, ...]
+    end: Point
+
+
+@dataclass(frozen=True)
+class Spots:
+    """The places of one kernel."""
+
+    body: Body
+    flow: Control = field(init=False)
+    regions: Regions = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Share what is known of the control flow."""
+        object.__setattr__(self, "flow", Control(self.body.code))
+        object.__setattr__(self, "regions", Ways(self.flow))
+
+    def at(self, level: Level) -> list[Place]:
+        """Return what can be marked at a level, in the order of the starts, outer places first."""
+        return [place for place, why in self._judged if not why and place.level <= level]
+
+    @cached_property
+    def left_out(self) -> list[str]:
+        """Loops that are no places, in words."""
+        return [
+            f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
+            for header in self.flow.bodies
+            if (why := why_open(self.flow, header)) and not self._tests(header)
+        ]
+
+    @cached_property
+    def _judged(self) -> list[tuple[Place, str]]:
+        found = []
+        for place in self._candidates():
+            why = self.regions.why_not(place.start, place.end) if place.end else ""
+            found.append((place, why))
+        return nested(found)
+
+    def _candidates(self) -> Iterator[Place]:
+        yield Place("kernel", Level.KERNEL, self.body.code.name, Point(0), None, ())
+        spinning = set[int]()
+        for header in self.flow.bodies:
+            tests = self._tests(header)
+            spinning |= {*tests}
+            yield from self._loop(header, tests)
+        for group in self._groups():
+            if not spinning.issuperset(group.members):
+                yield self._group(group)
+
+    def _loop(self, header: int, tests: tuple[int, ...]) -> Iterator[Place]:
+        """Yield a loop and its iteration; a loop that only tests a barrier is a wait for it."""
+        ends, lines = loop_ends(self.flow, header), loop_lines(self.flow, header)
+        if tests:
+            if ends:
+                yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, tests)
+            return
+        if ends:
+            yield Place(
+                *("loop", Level.LOOPS, naming.title("loop", [lines]), *ends, ()), lines=lines[:1]
+            )
+        if turn := iteration(self.flow, header, self.regions):
+            where = f" @{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
+            yield Place(
+                *("iteration", Level.LOOPS, f"iteration{where}", *turn, ()), lines=lines[:1]
+            )
+
+    def _tests(self, header: int) -> tuple[int, ...]:
+        """Return the tests of a barrier in a loop, if it does nothing but that."""
+        blocks = [self.flow.graph.blocks[block] for block in self.flow.bodies[header]]
+        body = [at for block in blocks for at in range(block.first, block.end)]
+        kinds = {at: kind_of(self.body.code.instructions[at].opcode) for at in body}
+        if len(body) > _SPIN or {*kinds.values()} - {None, Anchor.MBARRIER_WAIT}:
+            return ()
+        return tuple(sorted(at for at, kind in kinds.items() if kind))
+
+    def _groups(self) -> Iterator[_Group]:
+        """Yield the groups: in one block, nothing else of note between them."""
+        for number in sorted(self.flow.dominance.entered):
+            block = self.flow.graph.blocks[number]
+            members: list[int] = []
+            kind: Anchor | None = None
+            for at in range(block.first, block.end):
+                opcode = self.body.code.instructions[at].opcode
+                new = kind_of(opcode)
+                if members and commits(opcode):
+                    yield from self._cut(kind, members, Point(at, after=True))
+                    members = []
+                elif new and (new is not kind or new not in ISSUED):
+                    yield from self._cut(kind, members)
+                    members, kind = [at], new
+                elif new:
+                    members.append(at)
+            yield from self._cut(kind, members)
+
+    def _cut(
+        self, kind: Anchor | None, members: Sequence[int], end: Point | None = None
+    ) -> Iterator[_Group]:
+        """Cut a group by its lines, where each line's instructions stand together.
+
+        Args:
+            kind: what they are.
+            members: the instructions.
+            end: what closes them all, where that is another instruction.
+        """
+        if not members or kind is None:
+            return
+        runs: list[list[int]] = []
+        for at in members:
+            if runs and self._line(runs[-1][-1]) == self._line(at):
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+        if end is not None or len(runs) > len({self._line(run[0]) for run in runs}):
+            runs = [[*members]]
+        for run in runs:
+            yield _Group(kind, tuple(run), end or Point(run[-1], after=True))
+
+    def _line(self, at: int) -> Line | None:
+        return next(iter(self.body.code.instructions[at].lines), None)
+
+    def _group(self, group: _Group) -> Place:
+        what = title(self.body.code.instructions[group.members[0]].opcode)
+        issued = group.kind in ISSUED
+        if issued and len(group.members) > 1:
+            what += f" x{len(group.members)}"
+        level = Level.OPS if issued else Level.WAITS
+        return self._place(what, level, Point(group.members[0]), group.end, group.members)
+
+    def _place(
+        self, what: str, level: Level, start: Point, end: Point, members: Sequence[int]
+    ) -> Place:
+        chains = list(
+            dict.fromkeys(c for at in members if (c := self.body.code.instructions[at].lines))
+        )
+        lines = tuple(dict.fromkeys(chain[0] for chain in chains))
+        kind = kind_of(self.body.code.instructions[members[0]].opcode)
+        name = naming.title(what, chains)
+        return Place(kind.value if kind else what, level, name, start, end, tuple(members), lines)

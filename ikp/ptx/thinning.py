@@ -1,0 +1,112 @@
+"""How many of the places of a kernel can be recorded before it becomes another kernel.
+
+Marks in PTX go through the assembler, which gives them registers. Where these are used up,
+something spills, or an SM has room for fewer blocks: then the dearest marks are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ikp.errors import PatchError
+from ikp.machine.places import Place
+from ikp.ptx.body import Body
+from ikp.ptx.footprint import Footprint
+from ikp.ptx.weaving import Weaving
+
+_NAMED = 8
+"""How many of those left out are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """A kernel with records at as many places as it has room for."""
+
+    text: str
+    cubin: bytes
+    places: tuple[Place, ...]
+    footprint: Footprint
+    told: str = ""  # what was left out, and why
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """Finds the most places of one kernel that can be recorded.
+
+    Args:
+        weaving: puts them into its PTX.
+        plain: what it takes without.
+        assemble: makes machine code of PTX, as the plain kernel's was made.
+    """
+
+    weaving: Weaving
+    plain: Footprint
+    assemble: Callable[[str], bytes]
+
+    def most(self, places: Sequence[Place]) -> Thinned:
+        """Return the kernel with as many of the places as do no harm.
+
+        Raises:
+            PatchError: even the kernel's own range does.
+        """
+        ordered = sorted(places, key=_dearness)
+        found, why = self._tried(ordered)
+        if found is not None:
+            return found
+        least, why_not = self._tried([])
+        if least is None:
+            raise PatchError(
+                f"{self.weaving.body.code.name} leaves no room for records in its PTX: with none "
+                f"but its own range, {why_not}."
+            )
+        fits, too_many = 0, len(ordered)
+        while too_many - fits > 1:
+            count = (fits + too_many) // 2
+            found, because = self._tried(ordered[:count])
+            if found is None:
+                too_many, why = count, because
+            else:
+                fits, least = count, found
+        return Thinned(
+            *(least.text, least.cubin, least.places, least.footprint),
+            told=_told(ordered[fits:], why),
+        )
+
+    def _tried(self, places: Sequence[Place]) -> tuple[Thinned | None, str]:
+        """Return the kernel with these places; or what it loses with them."""
+        inside = [*places]
+        found, why = self._assembled(self.weaving, inside)
+        most = self.plain.most_registers
+        body = self.weaving.body
+        if found is None and found_too_many(why) and not body.most_registers:
+            narrow = body.with_head(f".maxnreg {most}")
+            return self._assembled(self._like(narrow), inside)
+        return found, why
+
+    def _like(self, body: Body) -> Weaving:
+        return Weaving(body, self.weaving.shape, self.weaving.language)
+
+    def _assembled(self, weaving: Weaving, places: Sequence[Place]) -> tuple[Thinned | None, str]:
+        text = weaving.text(places)
+        cubin = self.assemble(text)
+        takes = Footprint.of(cubin, weaving.body.code.name, self.plain.warps, self.plain.shared)
+        why = takes.worse_than(self.plain)
+        return (None if why else Thinned(text, cubin, tuple(places), takes)), why
+
+
+def found_too_many(why: str) -> bool:
+    """Whether a kernel takes too many registers, and fewer may do."""
+    return why.startswith("an SM")
+
+
+def _dearness(place: Place) -> tuple[int, bool, int, int]:
+    """Order places: the coarsest first; of one detail barriers last, and what is short."""
+    size = place.end.index - place.start.index if place.end else 0
+    return place.level, place.kind == "barrier", -size, place.start.index
+
+
+def _told(left: Sequence[Place], why: str) -> str:
+    names = list(dict.fromkeys(place.name for place in left))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"not recorded, since with more records {why}: {', '.join(names[:_NAMED])}{more}."

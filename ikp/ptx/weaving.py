@@ -1,0 +1,102 @@
+"""Records, put into the text of a kernel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ikp.core.abi import Language
+from ikp.core.regions import region_id
+from ikp.machine.places import Place, marks
+from ikp.machine.stretches import Point
+from ikp.ptx.body import Body
+from ikp.ptx.branching import ENDS
+from ikp.ptx.record_text import DECLARATION, Shape, ends, entry, leave, registers, starts
+from ikp.ptx.statements import Kind
+
+OWN_LINE = 0xFFFFFF
+"""The line that records come from, as line info has it: no file has so many, and nobody takes them
+for the kernel's. A file of their own would be clearer; but the assembler mixes files up then, in
+what it says of inlined functions."""
+
+
+@dataclass
+class Weaving:
+    """Puts records around places of one kernel.
+
+    Args:
+        body: the kernel.
+        shape: what is known of its blocks.
+        language: what it was written in.
+    """
+
+    body: Body
+    shape: Shape
+    language: Language = Language.OTHER
+    _before: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _after: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def text(self, places: Sequence[Place]) -> str:
+        """Return the module with records around the places; the kernel itself is always one."""
+        self._before.clear()
+        self._after.clear()
+        ranges = [place for place in places if place.end is not None]
+        name = self.body.code.name
+        first = registers(len(ranges)) + entry(self.shape, region_id(name), self.language)
+        self._put(Point(0), first)
+        self._ranges(ranges)
+        for number, (at, guard) in enumerate(self._exits()):
+            self._put(at, leave(self.shape, number, guard))
+        return "".join(self._pieces())
+
+    def _ranges(self, ranges: Sequence[Place]) -> None:
+        numbers = {id(place): number for number, place in enumerate(ranges)}
+        sites: dict[tuple[Point, int], list[Place]] = {}
+        turn, last = 0, (Point(-1), True)
+        for point, place, opens in marks(ranges):
+            turn += (point, opens) != last  # of one kind in a row: one clock read for all
+            last = point, opens
+            sites.setdefault((point, turn), []).append(place)
+            if len(sites[point, turn]) == 1:
+                self._put(point, "")
+            side = self._after if point.after else self._before
+            side[self.body.at[point.index]][-1] = self._made(sites[point, turn], numbers, opens)
+
+    def _made(self, places: Sequence[Place], numbers: dict[int, int], opens: bool) -> str:
+        if opens:
+            return starts([numbers[id(each)] for each in places])
+        return ends(self.shape, [(numbers[id(each)], region_id(each.name)) for each in places])
+
+    def _put(self, point: Point, code: str) -> None:
+        side = self._after if point.after else self._before
+        side[self.body.at[point.index]].append(code)
+
+    def _exits(self) -> Iterator[tuple[Point, str]]:
+        """Yield where threads end, and the guards of those that may go on."""
+        code = self.body.code.instructions
+        for at, each in enumerate(code):
+            if each.op in ENDS:
+                yield Point(at), each.guard
+        if code[-1].guard or code[-1].op not in (*ENDS, "bra", "trap"):
+            yield Point(len(code) - 1, after=True), ""
+
+    def _pieces(self) -> Iterator[str]:
+        """Yield the text: ours with a line of its own, after which the kernel's is told again."""
+        first = next(at for at, part in enumerate(self.body.parts) if part.kind is Kind.HEAD)
+        for at, part in enumerate(self.body.parts):
+            yield DECLARATION if at == first else ""
+            yield from self._tagged(at, self._before.get(at, ()))
+            yield part.text
+            yield from self._tagged(at, self._after.get(at, ()))
+
+    def _tagged(self, at: int, codes: Sequence[str]) -> Iterator[str]:
+        if not codes:
+            return
+        location = self.body.location(at)
+        yield "\n"
+        if location is not None:
+            yield f".loc {location.code.split()[1]} {OWN_LINE} 0\n"
+        yield from codes
+        if location is not None:
+            yield f"{location.text.strip()}\n"

@@ -112,7 +112,9 @@ def patch(
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
-    ours = tuple(_ours(insert(file, name, added)))
+    edges = weaver.on_edges()
+    moved = insert(file, name, added, edges)
+    ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
     cost = occupancy.cost(name, warps, before, count, chip)
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), _even(weaver.most)),
@@ -137,12 +139,14 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     return code
 
 
-def _ours(moved: Shift) -> Iterator[tuple[int, int]]:
-    """Yield where the code is that was put in: the bytes between the kernel's own."""
+def _ours(moved: Shift, count: int) -> Iterator[tuple[int, int]]:
+    """Yield where the code is that was put in: the bytes between the kernel's own, and behind."""
     ends = [0, *(int(at) + 1 for at in moved.new)]
     for end, next_ in zip(ends, moved.new.tolist(), strict=False):
         if end < next_:
             yield end * BYTES, next_ * BYTES
+    if moved.count < count:
+        yield moved.count * BYTES, count * BYTES
 
 
 def _unplaced(places: Places) -> list[str]:

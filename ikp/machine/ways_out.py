@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ikp.machine.alike import Alike
+from ikp.machine.anchors import anchor
 from ikp.machine.flow import Flow
 from ikp.machine.loops import entry
 from ikp.machine.stretches import Point, Regions
@@ -51,14 +52,17 @@ class WaysOut:
     def turn(self, header: int) -> Open | str:
         """Return the turn of a loop, or why it can't be marked.
 
-        Where a loop's first block ends with the test for its end, a turn begins behind that.
+        Where a loop's first block only tests for its end, a turn begins behind that: else, the last
+        turn is the one in which the loop is left.
         """
-        graph, body = self.flow.graph, self.flow.bodies[header]
-        test = graph.blocks[header].end - 1
-        stays = graph.falls.get(test)
-        if stays in body and not any(to in body for to in graph.after[header] if to != stays):
-            return self._open(Point(test, after=True), body - {header}, header)
-        return self._open(Point(graph.blocks[header].first), body, header)
+        graph, body, code = self.flow.graph, self.flow.bodies[header], self.flow.code.instructions
+        top = graph.blocks[header]
+        stays = graph.falls.get(top.end - 1)
+        others = any(to in body for to in graph.after[header] if to != stays)
+        works = any(anchor(code[at].opcode) for at in range(top.first, top.end))
+        if stays in body and not others and not works:
+            return self._open(Point(top.end - 1, after=True), body - {header}, header)
+        return self._open(Point(top.first), body, header)
 
     def _open(self, start: Point, inside: frozenset[int], again: int | None) -> Open | str:
         first = self.regions.block(start)

@@ -20,10 +20,12 @@ from ikp.machine import forms, own_frame, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
+from ikp.machine.control import SCOREBOARDS
 from ikp.machine.homes import Home, homes
 from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.places import Place, marks
+from ikp.machine.resources import bit
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.shift import Before
@@ -120,16 +122,21 @@ class Weaver:
     def _on_leaving(self) -> list[Before]:
         """Return what those run alone whom an EXIT lets leave a loop."""
         return [
-            Before(site.index, self._apart(run, self._code[site.index]))
+            Before(site.index, self._apart(run, site.index))
             for site, run in sorted(self._runs.items())
             if site.rank == _TAKEN and self._code[site.index].op == "EXIT"
         ]
 
-    def _apart(self, run: _Run, leaving: Instruction | None = None) -> tuple[int, ...]:
-        """Return a run that stands on a way of its own: its last store is waited for there."""
+    def _apart(self, run: _Run, leaving: int | None = None) -> tuple[int, ...]:
+        """Return a run that stands on a way of its own: its last store is waited for there.
+
+        Args:
+            run: it.
+            leaving: the EXIT by which those leave that run it, if they do.
+        """
         steps = [*run.steps, NOP.after(run.scratch.busy)]
         if leaving is not None:
-            steps = [*_unless_staying(leaving, len(steps)), *steps]
+            steps = [*self._unless_staying(leaving, len(steps)), *steps]
         return self._assembled(steps, run.scratch.scoreboard, "RP")
 
     @property
@@ -286,8 +293,19 @@ class Weaver:
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
-        steps = [*_unless_staying(instruction, len(steps)), *steps]
+        steps = [*self._unless_staying(at, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
+
+    def _unless_staying(self, at: int, steps: int) -> list[Step]:
+        """Have threads that an EXIT lets go on skip so many steps, once it is known who does."""
+        guard = self._code[at].guard
+        if not guard:
+            return []
+        if guard.lstrip("!")[0] != "P":
+            raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
+        held = self.room.flight.states[at][:SCOREBOARDS]
+        late = sum(1 << n for n, each in enumerate(held) if each >> bit(guard.lstrip("!")) & 1)
+        return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!")).after(late)]
 
     def _free_to_leave(self, at: int) -> tuple[int, Spare]:
         """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
@@ -306,13 +324,3 @@ def _rows(spare: Spare) -> list[int]:
     if pair is None and quads:
         pair = quads.pop(0)
     return [pair, *quads[-4:]] if pair is not None and quads else []
-
-
-def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:
-    """Have threads that an EXIT lets go on skip so many steps."""
-    guard = leaving.guard
-    if not guard:
-        return []
-    if guard.lstrip("!")[0] != "P":
-        raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
-    return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!"))]

@@ -161,15 +161,17 @@ def alternates(flow: Flow, found: list[Place]) -> None:
             seen.add((at, inside))
             inside = passed(place, Point(at), inside)
             ways = [to for to, _ in leaving.get(at, ((at + 1, ""),)) if to < count]
+            taken = Point(at, taken=True)
             if flow.graph.jumps.ends(at):
-                assert not inside, f"{place.name} is open where the kernel ends"
+                left = passed(place, taken, inside)
+                assert not left, f"{place.name} is open where the kernel ends"
             for to in ways:
-                falls = to == at + 1
-                work.append((to, passed(place, Point(at, after=True), inside) if falls else inside))
+                edge = Point(at, after=True) if to == at + 1 else taken
+                work.append((to, passed(place, edge, inside)))
 
 
 def passed(place: Place, point: Point, inside: bool) -> bool:
-    if point == place.end:
+    if point in place.ends:
         assert inside, f"the end of {place.name} comes without its start"
         inside = False
     if point == place.start:
@@ -191,8 +193,8 @@ def walk(flow: Flow, found: list[Place], chance: random.Random) -> None:
             at, stack = 0, []
             continue
         to = chance.choice(ways)[0]
-        if to == at + 1:
-            turn(here.get(Point(at, after=True), []), stack)
+        edge = Point(at, after=True) if to == at + 1 else Point(at, taken=True)
+        turn(here.get(edge, []), stack)
         at = to
 
 

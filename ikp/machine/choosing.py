@@ -16,7 +16,7 @@ from ikp.machine.keeping import Scratch
 from ikp.machine.resources import P, span
 from ikp.machine.room import Room, Spare
 
-NO_BOARD = -1
+_NO_BOARD = -1
 _T = TypeVar("_T", int, tuple[int, int])
 
 
@@ -63,8 +63,8 @@ class Chooser:
         choices = next(filter(None, _layouts(spare)), [])
         if not choices:
             return f"only {len(spare.registers)} registers are"
-        first, last = self._longest(index, choices, lambda each: words(*each))
-        taken = words(first, last)
+        first, last = self._longest(index, choices, lambda each: _words(*each))
+        taken = _words(first, last)
         pairs = [each for each in spare.pairs if not taken & span(each, 2)]
         address = self._longest(index, pairs, lambda each: span(each, 2))
         board = self._board(index, spare, Scratch(first, last, address, 0, 0), alone)
@@ -99,7 +99,7 @@ class Chooser:
         graph = self.room.liveness.flow.graph
         return graph.blocks[graph.block(index)].end
 
-    def needs(self, at: int, registers: int, board: int = NO_BOARD) -> bool:
+    def needs(self, at: int, registers: int, board: int = _NO_BOARD) -> bool:
         """Return whether an instruction of the kernel writes these, or takes a scoreboard."""
         writes, reads, _ = self._controls
         taken = board in (writes[at], reads[at])
@@ -120,7 +120,7 @@ class Chooser:
     def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
         return max(choices, key=lambda each: (self._reach(index, members(each)), each))
 
-    def _reach(self, index: int, registers: int, board: int = NO_BOARD) -> int:
+    def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
         """Return how many instructions pass until the kernel needs one of these."""
         end = self.end(index)
         needed = (at for at in range(index, end) if self.needs(at, registers, board))
@@ -148,7 +148,7 @@ class Chooser:
         return False
 
 
-def words(first: int, last: int) -> int:
+def _words(first: int, last: int) -> int:
     """Return the registers that a record's words are in, as bits."""
     if first % 4 == 0 and last == first + 2:  # stored at once, with what stands behind it
         return span(first, 4)
@@ -157,7 +157,7 @@ def words(first: int, last: int) -> int:
 
 def used(scratch: Scratch) -> int:
     """Return the registers that a record's stores read, as bits."""
-    return words(scratch.first, scratch.last) | span(scratch.address, 2)
+    return _words(scratch.first, scratch.last) | span(scratch.address, 2)
 
 
 def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
@@ -173,4 +173,4 @@ def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
         [(each, each) for each in free],
     )
     for way in ways:
-        yield [each for each in way if any(not words(*each) & span(pair, 2) for pair in pairs)]
+        yield [each for each in way if any(not _words(*each) & span(pair, 2) for pair in pairs)]

@@ -22,7 +22,7 @@ _TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
 _READS: Final = 16
 """Cycles after which a product has read its operands, with a margin."""
 
-Pending = dict[int, int]
+_Pending = dict[int, int]
 """Registers that are still to be written or read, and in how many cycles they are."""
 
 
@@ -34,7 +34,7 @@ def settling(liveness: Liveness) -> list[int]:
     slow = [bool(_TAKES_LONG.match(each.op)) for each in code]
     made = [0] * len(code)
 
-    def through(number: int, entering: Pending) -> Pending:
+    def through(number: int, entering: _Pending) -> _Pending:
         pending, now = dict(entering), 0
         for at in range(graph.blocks[number].first, graph.blocks[number].end):
             made[at] |= _members(mask for mask, until in pending.items() if until > now)
@@ -46,7 +46,7 @@ def settling(liveness: Liveness) -> list[int]:
             now += max(stalls[at], 1)
         return {mask: until - now for mask, until in pending.items() if until > now}
 
-    entering: list[Pending] = [{} for _ in graph.blocks]
+    entering: list[_Pending] = [{} for _ in graph.blocks]
     work = list(range(len(graph.blocks)))
     while work:
         number = work.pop()

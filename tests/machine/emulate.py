@@ -16,7 +16,7 @@ from ikp.machine.chips import HOPPER, Chip
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12, 0x890: 6, 0xC82: 6}
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6}
 _USUAL = 5
 _GUARDS = 8
 """A predicate guards an instruction so many cycles after an operation could read it."""
@@ -283,22 +283,9 @@ def _add(w: Warp, word: int, active: np.ndarray) -> None:
     w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
 
 
-def _sum_of(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set(word, w.reg(word, 24) + w.reg(word, 32), active)
-
-
-def _subtract_uniform(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 63, 1)
-    w.set(word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active)
-
-
 def _move_constant(w: Warp, word: int, active: np.ndarray) -> None:
     bank, offset = bits(word, 54, 5), bits(word, 38, 16)
     w.set(word, np.uint64(w.machine.constants[bank, offset]), active)
-
-
-def _any_bit(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set_predicate(word, (w.reg(word, 24) & np.uint64(bits(word, 32, 32))) != 0, active)
 
 
 OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
@@ -327,19 +314,9 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x202: lambda w, word, active: w.set(word, w.reg(word, 32), active),
     0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     **dict.fromkeys((0x836, 0x810, 0x835), _add),
-    **dict.fromkeys((0x210, 0x235), _sum_of),
-    **dict.fromkeys((0xC10, 0xC35), _subtract_uniform),
-    0xC24: lambda w, word, active: w.set(
-        word,
-        w.reg(word, 24) * np.uint64(w.uniform(word, 32)) + w.reg(word, 64),
-        active,
-    ),
-    0x2A4: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) * w.uniform(word, 32)),
     0x819: lambda w, word, active: w.set(
         word, w.reg(word, 64) >> np.uint64(bits(word, 32, 5)), active
     ),
-    0x899: lambda w, word, active: w.set_uniform(word, w.uniform(word, 64) >> bits(word, 32, 5)),
-    0x812: _any_bit,
     0xC0C: _below,
     0x80C: _compared,
     0x803: _save,

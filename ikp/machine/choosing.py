@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.keeping import Scratch
-from ikp.machine.resources import P, span
+from ikp.machine.resources import P, R, span
 from ikp.machine.room import Room, Spare
 
 _NO_BOARD = -1
@@ -122,9 +122,37 @@ class Chooser:
 
     def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
         """Return how many instructions pass until the kernel needs one of these."""
-        end = self.end(index)
-        needed = (at for at in range(index, end) if self.needs(at, registers, board))
-        return next(needed, end) - index
+        if index not in self._known:
+            self._known[index] = self._ahead(index)
+        writes, boards = self._known[index]
+        first = boards.get(board, self.end(index))
+        while registers:
+            one = registers & -registers
+            registers ^= one
+            first = min(first, writes.get(one, first))
+        return first - index
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[dict[int, int], dict[int, int]]]:
+        return {}
+
+    def _ahead(self, index: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Return which instruction of a block is the first to write each of a thread's registers,
+        a bit each, and to take each scoreboard, from one on.
+        """
+        effects, (takes, keeps, _) = self.room.liveness.effects, self._controls
+        writes: dict[int, int] = {}
+        boards: dict[int, int] = {}
+        unseen = R.all
+        for at in range(index, self.end(index)):
+            boards.setdefault(takes[at], at)
+            boards.setdefault(keeps[at], at)
+            new = effects[at].writes & unseen
+            unseen ^= new
+            while new:
+                writes[new & -new] = at
+                new &= new - 1
+        return writes, boards
 
     def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""

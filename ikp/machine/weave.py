@@ -87,6 +87,7 @@ class Weaver:
     _runs: dict[_Site, _Run] = field(default_factory=dict)
     _waits: dict[_Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
     _late: dict[_Site, int] = field(default_factory=dict)  # last there
+    _chosen: dict[tuple[_Site, bool], Scratch | str] = field(default_factory=dict)
 
     def woven(self, name: str, language: Language) -> list[Before]:
         """Return what is put before which instruction.
@@ -196,6 +197,11 @@ class Weaver:
         return made
 
     def _choices(self, site: _Site, stores: bool) -> Scratch | str:
+        if (site, stores) not in self._chosen:
+            self._chosen[site, stores] = self._choose(site, stores)
+        return self._chosen[site, stores]
+
+    def _choose(self, site: _Site, stores: bool) -> Scratch | str:
         if not stores:
             return self._chooser.for_start(site.index)
         if site.rank == _TAKEN:  # nothing may be shared with what stands where it leads

@@ -184,8 +184,8 @@ class Weaver:
     def _fits(self, place: Place, kept: dict[int, Home | None]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
         why = "no register for its start is" if kept[id(place)] is None else ""
-        for point in (place.start, *place.ends):
-            made = self._choices(_Site.of(point), point in place.ends)
+        for point, stores in ((place.start, False), *((end, True) for end in place.ends)):
+            made = self._choices(_Site.of(point), stores)
             why = why or (made if isinstance(made, str) else "")
         if why:
             self.notes.append(f"{place.name} is not recorded: {why} free there.")

@@ -46,6 +46,10 @@ _TOLD = 3
 """How many notes on a kernel are told in full."""
 
 
+class SpecError(PatchError):
+    """A session asks for what records in machine code can't do; the next one may not."""
+
+
 class Counts(Protocol):
     """What counts launches, as far as buffers are taken for it."""
 
@@ -125,7 +129,7 @@ def _check(text: str) -> None:
         text: of the spec that the session asks for.
 
     Raises:
-        PatchError: it is not what they do.
+        SpecError: it is not what they do.
     """
     spec = Spec.parse(text)
     wrong = [
@@ -139,7 +143,7 @@ def _check(text: str) -> None:
         if asked
     ]
     if wrong:
-        raise PatchError(
+        raise SpecError(
             f"records in machine code have no {', '.join(wrong)}: open the session without, or "
             "mark the kernel with level='source'."
         )
@@ -166,7 +170,7 @@ def take_buffer(
     """Take a session's buffer for a launch, and count it; None where the session has ended.
 
     Raises:
-        PatchError: the session asks for what records in machine code can't do.
+        SpecError: the session asks for what records in machine code can't do.
     """
     prof = current.buffer(session, label, options)
     if prof is None:

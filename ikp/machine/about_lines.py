@@ -13,7 +13,7 @@ from ikp.machine.ptx_lines import callers, load_lines, product_lines
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Regions
 
-Chain = tuple[Line, ...]
+_Chain = tuple[Line, ...]
 """Lines of functions that are inlined in each other, the innermost first."""
 
 
@@ -31,7 +31,7 @@ class AboutLines:
     ptx: str
     regions: Regions
 
-    def own(self, at: int) -> Chain:
+    def own(self, at: int) -> _Chain:
         """Return an instruction's lines, a load's as the PTX has them."""
         lines = self.flow.code.instructions[at].lines
         if len(lines) == 1:  # where the machine code says who called, it says it of all
@@ -40,7 +40,7 @@ class AboutLines:
             return (self._loads.get(lines[0], lines[0]), *lines[1:])
         return lines
 
-    def about(self, at: int) -> list[Chain]:
+    def about(self, at: int) -> list[_Chain]:
         """Return the lines that an instruction does something for: of a wait, what it awaits."""
         awaits = self.awaited.get(at)
         if awaits:
@@ -50,7 +50,7 @@ class AboutLines:
             return [self.products[at]]
         return [self.own(at)]
 
-    def chains(self, members: Iterable[int]) -> tuple[list[Chain], str]:
+    def chains(self, members: Iterable[int]) -> tuple[list[_Chain], str]:
         """Return the lines of instructions, and whose they are if not their own."""
         members = list(members)
         instructions = self.flow.code.instructions
@@ -103,12 +103,12 @@ class AboutLines:
         return self.regions.loop(self.flow.graph.block(at))
 
     @cached_property
-    def products(self) -> dict[int, Chain]:
+    def products(self) -> dict[int, _Chain]:
         """The lines of warpgroups' products; nothing where they are not known."""
         return product_lines(self.flow.code, self.ptx)
 
     @cached_property
-    def _callers(self) -> dict[Line, Chain]:
+    def _callers(self) -> dict[Line, _Chain]:
         return callers(self.flow.code, self.ptx)
 
     @cached_property

@@ -60,7 +60,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Places:
+class _Places:
     """How an attribute holds places in the code: entries of so many bytes, a place at ``at``.
 
     Where entries are of several kinds, only those that begin with ``kind`` are known.
@@ -72,18 +72,18 @@ class Places:
 
 
 HOLDS_PLACES = {
-    0x1C: Places(4),  # EXIT_INSTR_OFFSETS
-    0x1D: Places(4),  # S2RCTAID_INSTR_OFFSETS
-    0x25: Places(4),  # LD_CACHEMOD_INSTR_OFFSETS
-    0x27: Places(4),  # ATOM_SYS_INSTR_OFFSETS
-    0x28: Places(4),  # COOP_GROUP_INSTR_OFFSETS
-    0x2E: Places(8),  # ATOM16_EMUL_INSTR_REG_MAP: a register follows
-    0x31: Places(4),  # INT_WARP_WIDE_INSTR_OFFSETS
-    0x39: Places(16),  # MBARRIER_INSTR_OFFSETS
-    0x44: Places(8),  # UNUSED_LOAD_BYTE_OFFSET
-    0x46: Places(4),  # SYSCALL_OFFSETS
-    0x47: Places(4),  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
-    0x55: Places(8, 4, kind=1),  # ANNOTATIONS: of loads and stores of spilled registers
+    0x1C: _Places(4),  # EXIT_INSTR_OFFSETS
+    0x1D: _Places(4),  # S2RCTAID_INSTR_OFFSETS
+    0x25: _Places(4),  # LD_CACHEMOD_INSTR_OFFSETS
+    0x27: _Places(4),  # ATOM_SYS_INSTR_OFFSETS
+    0x28: _Places(4),  # COOP_GROUP_INSTR_OFFSETS
+    0x2E: _Places(8),  # ATOM16_EMUL_INSTR_REG_MAP: a register follows
+    0x31: _Places(4),  # INT_WARP_WIDE_INSTR_OFFSETS
+    0x39: _Places(16),  # MBARRIER_INSTR_OFFSETS
+    0x44: _Places(8),  # UNUSED_LOAD_BYTE_OFFSET
+    0x46: _Places(4),  # SYSCALL_OFFSETS
+    0x47: _Places(4),  # SW_WAR_MEMBAR_SYS_INSTR_OFFSETS
+    0x55: _Places(8, 4, kind=1),  # ANNOTATIONS: of loads and stores of spilled registers
 }
 
 _HOLDS_NONE = frozenset(
@@ -118,7 +118,7 @@ _HOLDS_NONE = frozenset(
 
 _LEFT_ALONE = _HOLDS_NONE | {Code.INDIRECT_BRANCH_TARGETS}
 
-REFUSED = {
+_REFUSED = {
     0x2D: "places of emulated atomics",
     0x3A: "places where a coroutine goes on",
     0x57: "places of stack canaries",
@@ -181,13 +181,13 @@ def move(
                 continue
             raise PatchError(
                 f"{kernel} has the attribute {each.code:#04x} in .nv.info, "
-                f"{REFUSED.get(each.code, 'which is not known here')}: moving its instructions "
+                f"{_REFUSED.get(each.code, 'which is not known here')}: moving its instructions "
                 "could make that wrong, so it is left as it is."
             )
 
 
 def _moved(
-    attribute: Attribute, places: Places, new: Callable[[int], int], kernel: str
+    attribute: Attribute, places: _Places, new: Callable[[int], int], kernel: str
 ) -> int | bytes:
     kinds = {attribute.data[at : at + 4] for at in range(0, len(attribute.data), places.entry)}
     known = places.kind is None or kinds <= {struct.pack("<I", places.kind)}

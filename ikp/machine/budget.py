@@ -59,11 +59,11 @@ class Budget:
 
     def _loops(self, kept: Sequence[Place]) -> list[int | None]:
         """Return the loops that hold records; the code outside only if there are no loops."""
-        found = {self._loop(place) for place in kept if place.end}
+        found = {self._loop(place) for place in kept if place.ends}
         return [loop for loop in found if loop is not None or not self.places.flow.bodies]
 
     def _in(self, kept: Sequence[Place], loop: int | None) -> list[Place]:
-        return [place for place in kept if place.end and self._loop(place) == loop]
+        return [place for place in kept if place.ends and self._loop(place) == loop]
 
     def _share(self, kept: Sequence[Place], loop: int | None) -> float:
         if loop not in self._turns:
@@ -76,6 +76,5 @@ class Budget:
 
     def _worth(self, place: Place) -> tuple[int, int, int]:
         """Order places: the finest detail first, of one detail what holds least."""
-        assert place.end is not None  # noqa: S101 - for the type checker
-        size = len(self.places.regions.between(place.start, place.end))
-        return place.level, -size, place.start.index
+        inside = self.places.regions.inside(place.start, place.ends, place.within)
+        return place.level, -len(inside), place.start.index

@@ -72,8 +72,8 @@ class Chip:
 
 
 _ULDC, _LDC, _R2UR, _ELECT, _REDG = 0xAB9, 0xB82, 0x2CA, 0x82F, 0x98E
-_VIADD, _IADD3, _IADD3_UNIFORM, _UIADD3, _UMOV = 0x836, 0x210, 0xC10, 0x890, 0xC82
-_IMAD, _IMAD_IMMEDIATE, _IMAD_UNIFORM, _UIMAD, _USHF = 0x224, 0x424, 0xE24, 0x2A4, 0x899
+_VIADD, _UIADD3, _UMOV = 0x836, 0x890, 0xC82
+_IMAD, _IMAD_IMMEDIATE, _IMAD_UNIFORM = 0x224, 0x424, 0xE24
 _CONSTANTS = (_ULDC, _LDC)
 _BANK, _OFFSET, _LATE_OFFSET = 54, 38, 37
 _UP_TO_MINE = 0x3A
@@ -176,8 +176,6 @@ _BLACKWELL: Final[Mapping[int, Change]] = {
     _ELECT: _zero(0, 16),
     _UMOV: _zero(0, 32),
     _UIADD3: _zero(1, 0),
-    _UIMAD: _zero(1, 0),
-    _USHF: _zero(0, 24),
 }
 
 
@@ -197,8 +195,6 @@ def _copied(step: Step, _: Sequence[int]) -> list[Step]:
 _SMALL_BLACKWELL: Final[Mapping[int, Change]] = {
     **_BLACKWELL,
     _VIADD: _as(0x835, 0x078E0000),  # it adds two numbers
-    _IADD3: _as(0x235, 0x078E0000),
-    _IADD3_UNIFORM: _as(0xC35, 0x0F8E0000),
     _IMAD_IMMEDIATE: _moved(0x802),
     _IMAD_UNIFORM: _moved(0xC02, 0x08000F00),
     _IMAD: _copied,

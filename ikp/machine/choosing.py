@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.keeping import Scratch
-from ikp.machine.resources import P, span
+from ikp.machine.resources import P, R, span
 from ikp.machine.room import Room, Spare
 
-NO_BOARD = -1
+_NO_BOARD = -1
 _T = TypeVar("_T", int, tuple[int, int])
 
 
@@ -63,8 +63,8 @@ class Chooser:
         choices = next(filter(None, _layouts(spare)), [])
         if not choices:
             return _few(len(spare.registers))
-        first, last = self._longest(index, choices, lambda each: words(*each))
-        taken = words(first, last)
+        first, last = self._longest(index, choices, lambda each: _words(*each))
+        taken = _words(first, last)
         pairs = [each for each in spare.pairs if not taken & span(each, 2)]
         address = self._longest(index, pairs, lambda each: span(each, 2))
         board = self._board(index, spare, Scratch(first, last, address, 0, 0), alone)
@@ -99,7 +99,7 @@ class Chooser:
         graph = self.room.liveness.flow.graph
         return graph.blocks[graph.block(index)].end
 
-    def needs(self, at: int, registers: int, board: int = NO_BOARD) -> bool:
+    def needs(self, at: int, registers: int, board: int = _NO_BOARD) -> bool:
         """Return whether an instruction of the kernel writes these, or takes a scoreboard."""
         writes, reads, _ = self._controls
         taken = board in (writes[at], reads[at])
@@ -120,11 +120,39 @@ class Chooser:
     def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
         return max(choices, key=lambda each: (self._reach(index, members(each)), each))
 
-    def _reach(self, index: int, registers: int, board: int = NO_BOARD) -> int:
+    def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
         """Return how many instructions pass until the kernel needs one of these."""
-        end = self.end(index)
-        needed = (at for at in range(index, end) if self.needs(at, registers, board))
-        return next(needed, end) - index
+        if index not in self._known:
+            self._known[index] = self._ahead(index)
+        writes, boards = self._known[index]
+        first = boards.get(board, self.end(index))
+        while registers:
+            one = registers & -registers
+            registers ^= one
+            first = min(first, writes.get(one, first))
+        return first - index
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[dict[int, int], dict[int, int]]]:
+        return {}
+
+    def _ahead(self, index: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Return which instruction of a block is the first to write each of a thread's registers,
+        a bit each, and to take each scoreboard, from one on.
+        """
+        effects, (takes, keeps, _) = self.room.liveness.effects, self._controls
+        writes: dict[int, int] = {}
+        boards: dict[int, int] = {}
+        unseen = R.all
+        for at in range(index, self.end(index)):
+            boards.setdefault(takes[at], at)
+            boards.setdefault(keeps[at], at)
+            new = effects[at].writes & unseen
+            unseen ^= new
+            while new:
+                writes[new & -new] = at
+                new &= new - 1
+        return writes, boards
 
     def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
@@ -154,7 +182,7 @@ def _few(registers: int) -> str:
     return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 
-def words(first: int, last: int) -> int:
+def _words(first: int, last: int) -> int:
     """Return the registers that a record's words are in, as bits."""
     if first % 4 == 0 and last == first + 2:  # stored at once, with what stands behind it
         return span(first, 4)
@@ -163,7 +191,7 @@ def words(first: int, last: int) -> int:
 
 def used(scratch: Scratch) -> int:
     """Return the registers that a record's stores read, as bits."""
-    return words(scratch.first, scratch.last) | span(scratch.address, 2)
+    return _words(scratch.first, scratch.last) | span(scratch.address, 2)
 
 
 def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
@@ -179,4 +207,4 @@ def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
         [(each, each) for each in free],
     )
     for way in ways:
-        yield [each for each in way if any(not words(*each) & span(pair, 2) for pair in pairs)]
+        yield [each for each in way if any(not _words(*each) & span(pair, 2) for pair in pairs)]

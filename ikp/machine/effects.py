@@ -23,7 +23,7 @@ class Effects:
     kills: int  # no more than what it always writes
 
 
-NOTHING = Effects(0, 0, 0)
+_NOTHING = Effects(0, 0, 0)
 UNKNOWN = Effects(EVERYTHING, EVERYTHING, 0)
 
 
@@ -31,7 +31,7 @@ def effects(instruction: Instruction) -> Effects:
     """Return what an instruction does to registers. One that isn't known reads everything."""
     opcode, guard = instruction.opcode, instruction.guard
     if guard in ("!PT", "!UPT") or opcode == "NOP":
-        return NOTHING
+        return _NOTHING
     parts = [operand(text) for text in _texts(opcode, instruction.rest)]
     plan = _plan(opcode, tuple([part.form for part in parts]))
     if plan is None:

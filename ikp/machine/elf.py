@@ -26,7 +26,7 @@ _SYMBOL = np.dtype(
     ]
 )
 RELA = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
-REL = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4")])
+_REL = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4")])
 
 
 class Kind(IntEnum):
@@ -150,7 +150,7 @@ class Elf:
         """Yield each table of relocations and a copy of what it holds."""
         for each in self.sections:
             if each.kind in (Kind.REL, Kind.RELA):
-                form = RELA if each.kind == Kind.RELA else REL
+                form = RELA if each.kind == Kind.RELA else _REL
                 yield each, np.frombuffer(each.data, form).copy()
 
     def add_text(self, table: Section, text: str) -> int:

@@ -106,7 +106,7 @@ _NEVER = frozenset(opcode for first, last in _STRAIGHT for opcode in range(first
 
 _KNOWN = {CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC, RET, BRX, BRX_UNIFORM, *_CONTROL_WITHOUT_PLACES}
 
-REFUSED = {
+_REFUSED = {
     0x34E: "puts its own address into a register, to which an offset is added somewhere",
     0x344: "calls what a register names, counted from its own place",
     0x94A: "jumps to an address that is written into it",
@@ -168,7 +168,7 @@ def names_place(opcode: int) -> bool:
 def _refuse_unknown(found: Numbers, sm: int, kernel: str) -> None:
     for opcode in np.unique(found).tolist():
         if opcode & 0x1FF not in _NEVER and opcode not in _KNOWN:
-            why = REFUSED.get(opcode, "is not known here: it may name a place in the code")
+            why = _REFUSED.get(opcode, "is not known here: it may name a place in the code")
             raise PatchError(
                 f"{kernel} has an instruction with the opcode {opcode:#x} (sm_{sm}), which {why}. "
                 "Reach the added code by trampolines, which move nothing, or leave this kernel out."

@@ -66,10 +66,10 @@ class Flight:
                     late |= each
                 known[state] = late & mask
             sets.append(known[state])
-        return table([late | soon for late, soon in zip(sets, self.soon, strict=True)])
+        return table([late | soon for late, soon in zip(sets, self._soon, strict=True)])
 
     @cached_property
-    def soon(self) -> list[int]:
+    def _soon(self) -> list[int]:
         """What the last instructions have yet to write or read before each: no board tells."""
         return settling(self.liveness)
 
@@ -92,7 +92,7 @@ class Flight:
         late = self.states[at][PRODUCTS]
         for each in self.states[at][UNTOLD:]:
             late |= each
-        return (late | self.soon[at]) & (_TAKEN - 1)
+        return (late | self._soon[at]) & (_TAKEN - 1)
 
     @cached_property
     def used(self) -> frozenset[int]:

@@ -78,7 +78,7 @@ class Flow:
         """The loops, outer ones before the loops in them."""
         blocks = self.graph.blocks
         loops = [
-            Loop(blocks[header].first, self._instructions(body))
+            Loop(blocks[header].first, self.instructions(body))
             for header, body in self.bodies.items()
         ]
         return sorted(loops, key=lambda loop: -len(loop.body))
@@ -87,7 +87,8 @@ class Flow:
         """Return the innermost loop around an instruction."""
         return next((loop for loop in reversed(self.loops) if at in loop.body), None)
 
-    def _instructions(self, body: frozenset[int]) -> frozenset[int]:
+    def instructions(self, body: frozenset[int]) -> frozenset[int]:
+        """Return the instructions of some blocks."""
         blocks = [self.graph.blocks[block] for block in body]
         return frozenset(at for block in blocks for at in range(block.first, block.end))
 

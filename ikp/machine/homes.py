@@ -39,14 +39,12 @@ def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[i
         room: what is free where.
     """
     made: dict[int, Home | None] = {}
-    around: list[Place] = []
     regions = Regions(room.liveness.flow)
+    depths = _depths(places, regions)
     for _, place, opens in marks(places):
         if not opens:
-            around.remove(place)
             continue
-        depth = len(around)
-        around.append(place)
+        depth = depths[id(place)]
         if depth < len(uniform):
             made[id(place)] = Home(uniform[depth])
         else:
@@ -54,14 +52,33 @@ def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[i
     return made
 
 
+def _depths(places: Sequence[Place], regions: Regions) -> dict[int, int]:
+    """Return for each place, by its id, how many others may be open where it begins."""
+    in_rows: dict[int, int] = {}
+    around: list[Place] = []
+    for _, place, opens in marks(places):
+        if opens:
+            in_rows[id(place)] = len(around)
+        if not place.within:
+            (around.append if opens else around.remove)(place)
+    scattered = [each for each in places if each.within]
+
+    def depth(place: Place) -> int:
+        begins = regions.block(place.start)
+        outer = [each for each in scattered if each is not place and begins in each.within]
+        return max([in_rows[id(place)] + len(outer), *(depth(each) + 1 for each in outer)])
+
+    return {id(each): depth(each) for each in places if each.ends}
+
+
 def _taken(place: Place, regions: Regions, room: Room) -> Home | None:
     """Return a register that is free from a place's start to its end, and take it."""
-    assert place.end is not None  # noqa: S101 - for the type checker
-    inside, last = regions.between(place.start, place.end), len(room.free) - 1
+    last = len(room.free) - 1
+    inside = regions.inside(place.start, place.ends, place.within)
     liveness = room.liveness
     if any(at in liveness.flow.graph.jumps.calls for at in inside):
         return None
-    ends = (place.start.index + place.start.after, place.end.index + place.end.after)
+    ends = [regions.lands(each) for each in (place.start, *place.ends)]
     rows = sorted({*inside, *(min(end, last) for end in ends)})
     named = 0
     for at in inside:

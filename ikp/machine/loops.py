@@ -20,22 +20,12 @@ def loop_ends(flow: Flow, header: int) -> tuple[Point, Point] | None:
         flow: the kernel.
         header: the loop's first block.
     """
-    start, end = _entry(flow, header), _exit(flow, header)
+    start, end = entry(flow, header), _exit(flow, header)
     return (start, end) if start and end else None
 
 
-def why_open(flow: Flow, header: int) -> str:
-    """Return why a loop has no one place where it ends; "" if it has.
-
-    To mark each way out, one would have to know that no threads part there: where they don't meet
-    again, compilers leave no trace of it.
-    """
-    if flow.bodies[header] & flow.graph.leaves:
-        return "threads leave the kernel in it"
-    return "" if _exit(flow, header) else "it is left at several places"
-
-
-def _entry(flow: Flow, header: int) -> Point | None:
+def entry(flow: Flow, header: int) -> Point | None:
+    """Return where a loop is entered from outside; None if not at one place."""
     graph, body = flow.graph, flow.bodies[header]
     outside = [b for b in graph.before[header] if b not in body and b in flow.dominance.entered]
     if len(outside) != 1 or len(graph.after[outside[0]]) != 1:

@@ -32,8 +32,7 @@ from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import NoRoomError, Weaver
 
-DETAILS: Final = {level.name.lower(): level for level in Level}
-"""How much is recorded: "kernel", "loops", "waits" or "ops", each more than the one before it."""
+_DETAILS: Final = {level.name.lower(): level for level in Level}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def patch(
     Args:
         cubin: the file that the compiler wrote.
         name: the kernel.
-        detail: one of ``DETAILS``.
+        detail: how much is recorded: "kernel", "loops", "waits" or "ops".
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
         block: threads of the blocks that it is launched with, where the kernel does not say.
@@ -110,8 +109,8 @@ def patch(
     warps = occupancy.warps_of(math.prod(size)) if size else None
     counts = occupancy.register_counts(before, warps, chip)
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
-    unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
-    wanted, expected = places.at(DETAILS[detail]), list[str]()
+    unplaced = [*_unplaced(places), *(places.left_out if _DETAILS[detail] else ())]
+    wanted, expected = places.at(_DETAILS[detail]), list[str]()
     if max_overhead is not None:
         pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
@@ -120,7 +119,9 @@ def patch(
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
-    ours = tuple(_ours(insert(file, name, added)))
+    edges = weaver.on_edges()
+    moved = insert(file, name, added, edges)
+    ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
     cost = occupancy.cost(name, warps, before, count, chip)
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
@@ -149,12 +150,14 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     return code
 
 
-def _ours(moved: Shift) -> Iterator[tuple[int, int]]:
-    """Yield where the code is that was put in: the bytes between the kernel's own."""
+def _ours(moved: Shift, count: int) -> Iterator[tuple[int, int]]:
+    """Yield where the code is that was put in: the bytes between the kernel's own, and behind."""
     ends = [0, *(int(at) + 1 for at in moved.new)]
     for end, next_ in zip(ends, moved.new.tolist(), strict=False):
         if end < next_:
             yield end * BYTES, next_ * BYTES
+    if moved.count < count:
+        yield moved.count * BYTES, count * BYTES
 
 
 def _unplaced(places: Places) -> list[str]:

@@ -25,11 +25,11 @@ from ikp.machine.loops import (
     loop_ends,
     loop_lines,
     waiting,
-    why_open,
 )
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
 from ikp.machine.waits import LoadWait, load_waits
+from ikp.machine.ways_out import Open, WaysOut
 
 
 class Level(IntEnum):
@@ -49,11 +49,17 @@ class Place:
     level: Level
     name: str  # "wait for b_g @chunk.py:417"
     start: Point
-    end: Point | None  # None for the kernel: it ends at every exit
+    ends: tuple[Point, ...]  # one for each way out; none of the kernel: it ends at every exit
     holds: tuple[int, ...]  # the instructions that it is about
     lines: tuple[Line, ...] = ()  # where they come from
     waits: int = 0  # scoreboards, a bit each: the end waits for them before it reads the clock
     note: str = ""  # where the lines are not the instructions' own: whose they are
+    within: frozenset[int] = frozenset()  # of several ends: the blocks between
+
+    @property
+    def end(self) -> Point | None:
+        """The last of its ends in the order of the code."""
+        return max(self.ends, default=None)
 
 
 @dataclass(frozen=True)
@@ -101,13 +107,13 @@ class Places:
         return [*(each for each in chosen if each[1]), *nested(found + [(p, "") for p in kept])]
 
     def _why_not(self, place: Place, chosen: Sequence[Place]) -> str:
-        if place.end is None:
+        if place.end is None or place.within:
             return ""
         crossed = (f"it overlaps {each.name}" for each in chosen if _cross(place, each))
         return self.regions.why_not(place.start, place.end) or next(crossed, "")
 
     def _candidates(self) -> Iterator[Place]:
-        yield Place("kernel", Level.KERNEL, self.flow.code.name, Point(0), None, ())
+        yield Place("kernel", Level.KERNEL, self.flow.code.name, Point(0), (), ())
         spinning = set[int]()
         for header in self.flow.bodies:
             wait = waiting(self.flow, header)
@@ -121,24 +127,43 @@ class Places:
     def _loop(self, header: int, wait: tuple[int, ...]) -> Iterator[Place]:
         """Yield a loop and its iteration; a loop that only waits is a wait."""
         ends = loop_ends(self.flow, header)
-        lines = loop_lines(self.flow, header)
+        lines = loop_lines(self.flow, header)[:1]
+        name = naming.title("loop", [lines])
         if ends and wait:
             title = self._awaited(wait)
             yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait, title)
+        elif isinstance(found := self._opened.get(header), Open):
+            yield _open("loop", name, found, lines)
         elif ends:
-            name = naming.title("loop", [lines])
-            yield Place("loop", Level.LOOPS, name, *ends, (), lines[:1])
-        turn = iteration(self.flow, header, self.regions)
-        if turn and not wait:
-            yield Place("iteration", Level.LOOPS, "iteration", *turn, (), lines[:1])
+            yield Place("loop", Level.LOOPS, name, ends[0], ends[1:], (), lines)
+        if wait:
+            return
+        if turn := iteration(self.flow, header, self.regions):
+            yield Place("iteration", Level.LOOPS, "iteration", turn[0], turn[1:], (), lines)
+        elif isinstance(several := self._ways_out.turn(header), Open):
+            yield _open("iteration", "iteration", several, lines)
+
+    @cached_property
+    def _ways_out(self) -> WaysOut:
+        return WaysOut(self.regions)
+
+    @cached_property
+    def _opened(self) -> dict[int, Open | str]:
+        """Each loop that has not one end: with all of them, or why that can't be marked."""
+        return {
+            header: self._ways_out.loop(header)
+            for header in self.flow.bodies
+            if not waiting(self.flow, header)
+            if not (ends := loop_ends(self.flow, header)) or self.regions.why_not(*ends)
+        }
 
     @cached_property
     def left_out(self) -> list[str]:
         """Loops that are no places, in words."""
         return [
             f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
-            for header in self.flow.bodies
-            if (why := why_open(self.flow, header)) and not waiting(self.flow, header)
+            for header, why in self._opened.items()
+            if isinstance(why, str) and not loop_ends(self.flow, header)
         ]
 
     @cached_property
@@ -152,7 +177,7 @@ class Places:
         pieces = [each.piece for each in self.choices if each.piece]
         return [
             Place(
-                *("lines", Level.KERNEL, each.name, each.start, each.end, each.holds),
+                *("lines", Level.KERNEL, each.name, each.start, (each.end,), each.holds),
                 waits=each.waits,
             )
             for each in pieces
@@ -172,7 +197,7 @@ class Places:
                 Level.WAITS,
                 naming.title(what, chains),
                 Point(wait.at),
-                Point(wait.at),
+                (Point(wait.at),),
                 (wait.at,),
                 _first(chains),
                 wait.mask,
@@ -205,7 +230,11 @@ class Places:
     ) -> Place:
         chains, note = self.origins.chains(members)
         name = naming.title(title or kind, chains, f" ({note})" if note else "")
-        return Place(kind, level, name, start, end, tuple(members), _first(chains), note=note)
+        return Place(kind, level, name, start, (end,), tuple(members), _first(chains), note=note)
+
+
+_FAR = 1 << 40
+"""Behind all code."""
 
 
 def marks(places: Sequence[Place]) -> list[tuple[Point, Place, bool]]:
@@ -216,14 +245,17 @@ def marks(places: Sequence[Place]) -> list[tuple[Point, Place, bool]]:
     """
     keyed = []
     for number, place in enumerate(sorted(places, key=_order)):
-        if place.end is not None:
-            inside = place.start == place.end
+        inside = (place.start,) == place.ends
+        if place.ends:
             keyed.append(((place.start, 1 if inside else 2, number, 0), place, True))
-            keyed.append(
-                ((place.end, 1 if inside else 0, number if inside else -number, 1), place, False)
-            )
+        close = (1, number, 1) if inside else (0, -number, 1)
+        keyed += [((end, *close), place, False) for end in place.ends]
     keyed.sort(key=lambda item: item[0])
     return [(key[0], place, opens) for key, place, opens in keyed]
+
+
+def _open(kind: str, name: str, found: Open, lines: tuple[Line, ...]) -> Place:
+    return Place(kind, Level.LOOPS, name, found.start, found.ends, (), lines, within=found.within)
 
 
 def _first(chains: Sequence[tuple[Line, ...]]) -> tuple[Line, ...]:
@@ -231,8 +263,13 @@ def _first(chains: Sequence[tuple[Line, ...]]) -> tuple[Line, ...]:
 
 
 def _order(place: Place) -> tuple[Point, int, int]:
-    """Outer places come first: those that end later."""
-    end = place.end or Point(1 << 40)
+    """Outer places come first: those that end later.
+
+    With several ends, a turn holds what begins where it does, and a loop is in it.
+    """
+    if place.within:
+        return place.start, 0 if place.kind == "loop" else -_FAR, place.level
+    end = place.end or Point(_FAR)
     return place.start, -(2 * end.index + end.after), place.level
 
 
@@ -250,10 +287,10 @@ def nested(judged: list[tuple[Place, str]]) -> list[tuple[Place, str]]:
     for place, why in judged:
         while open_places and _ends_before(open_places[-1], place.start):
             open_places.pop()
-        around = open_places[-1] if open_places else None
+        around = open_places[-1] if open_places and not place.within else None
         crossing = around and not why and _crosses(around, place)
         verdict = f"it overlaps {around.name}" if around and crossing else why
-        if not verdict:
+        if not verdict and not place.within:
             open_places.append(place)
         found.append((place, verdict))
     return found

@@ -17,7 +17,7 @@ import numpy as np
 from ikp.errors import PatchError
 from ikp.machine import cuda
 
-LIMIT: Final = 2 << 30
+_LIMIT: Final = 2 << 30
 """Bytes that a launch's buffers may have in all: two copies of them are made on the device."""
 _CHUNK = 64 << 20
 _MIB = 1 << 20
@@ -92,7 +92,7 @@ def rehearse(
     plain: Callable[[], object],
     recorded: Callable[[], object],
     memory: Memory,
-    limit: int = LIMIT,
+    limit: int = _LIMIT,
 ) -> Verdict:
     """Launch a kernel plain twice, then with records, on the same memory, and compare.
 

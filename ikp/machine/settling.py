@@ -8,7 +8,6 @@ not free. It reads for some cycles, too: compilers overwrite its operands after 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from ikp.machine.liveness import Liveness
@@ -22,7 +21,10 @@ _TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
 _READS: Final = 16
 """Cycles after which a product has read its operands, with a margin."""
 
-Pending = dict[int, int]
+_MANY: Final = 12
+"""Where more is noted, what is over is forgotten: most instructions of a kernel pass here."""
+
+_Pending = dict[int, int]
 """Registers that are still to be written or read, and in how many cycles they are."""
 
 
@@ -34,10 +36,12 @@ def settling(liveness: Liveness) -> list[int]:
     slow = [bool(_TAKES_LONG.match(each.op)) for each in code]
     made = [0] * len(code)
 
-    def through(number: int, entering: Pending) -> Pending:
+    def through(number: int, entering: _Pending) -> _Pending:
         pending, now = dict(entering), 0
         for at in range(graph.blocks[number].first, graph.blocks[number].end):
-            made[at] |= _members(mask for mask, until in pending.items() if until > now)
+            if len(pending) > _MANY:
+                pending = {mask: until for mask, until in pending.items() if until > now}
+            made[at] |= _under_way(pending, now)
             if written := effects[at].writes:
                 time = _SLOW if slow[at] else _PIPELINE
                 pending[written] = max(pending.get(written, 0), now + time)
@@ -46,7 +50,7 @@ def settling(liveness: Liveness) -> list[int]:
             now += max(stalls[at], 1)
         return {mask: until - now for mask, until in pending.items() if until > now}
 
-    entering: list[Pending] = [{} for _ in graph.blocks]
+    entering: list[_Pending] = [{} for _ in graph.blocks]
     work = list(range(len(graph.blocks)))
     while work:
         number = work.pop()
@@ -59,8 +63,9 @@ def settling(liveness: Liveness) -> list[int]:
     return made
 
 
-def _members(masks: Iterable[int]) -> int:
+def _under_way(pending: _Pending, now: int) -> int:
     found = 0
-    for each in masks:
-        found |= each
+    for mask, until in pending.items():
+        if until > now:
+            found |= mask
     return found

@@ -7,6 +7,7 @@ alternate, and stretches whose code is nested are nested in time.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,10 +24,12 @@ class Point:
     """A place for code: before an instruction, on every way there; or after one.
 
     After a jump is where control falls through: who jumps to what follows does not pass there.
+    ``taken``: on the way to where a jump leads, or of those whom an EXIT lets leave.
     """
 
     index: int
     after: bool = False
+    taken: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,19 @@ class Regions:
         if point.after and point.index in graph.jumps.leaving:
             block = graph.falls.get(point.index)
         return block if block in self.flow.dominance.entered else None
+
+    def lands(self, point: Point) -> int:
+        """Return the instruction before which who passes a point stands then."""
+        if point.taken:
+            ways = [to for to, _ in self.flow.graph.jumps.leaving[point.index]]
+            return next((to for to in ways if to != point.index + 1), point.index)
+        return point.index + point.after
+
+    def inside(
+        self, start: Point, ends: Sequence[Point], within: frozenset[int]
+    ) -> Collection[int]:
+        """Return the instructions of a stretch, which has blocks of its own if it has many ends."""
+        return self.flow.instructions(within) if within else self.between(start, ends[0])
 
     def between(self, start: Point, end: Point) -> list[int]:
         """Return the instructions on any way from one point to another that hold a stretch."""

@@ -22,7 +22,7 @@ when a later one of that queue has read its own, and one for all others, where n
 State = tuple[int, ...]
 """For each place: what is under way, as bits."""
 
-NOTHING: State = (0,) * (UNTOLD + len(QUEUES) + 1)
+_NOTHING: State = (0,) * (UNTOLD + len(QUEUES) + 1)
 _COMMITS = ("LDGDEPBAR", "UTMACMDFLUSH")
 _BOARD = re.compile(r"SB(\d)")
 _ALL = re.compile(r"\{([\d,]+)\}")
@@ -52,7 +52,7 @@ class Step:
 
 def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
     """Return what may be under way before each instruction, its own waits not yet done."""
-    states: list[State] = [NOTHING] * len(flow.code.instructions)
+    states: list[State] = [_NOTHING] * len(flow.code.instructions)
     for block, state in zip(flow.graph.blocks, _entering(flow, steps), strict=True):
         now = state
         for at in range(block.first, block.end):
@@ -66,7 +66,7 @@ def _entering(flow: Flow, steps: dict[int, Step]) -> list[State]:
     """Return what may be under way where each block begins, on any way there."""
     after, blocks = with_calls(flow), flow.graph.blocks
     inside = [[steps[at] for at in range(b.first, b.end) if at in steps] for b in blocks]
-    entering = [NOTHING] * len(blocks)
+    entering = [_NOTHING] * len(blocks)
     work = list(range(len(blocks)))[::-1]
     while work:
         block = work.pop()

@@ -37,7 +37,7 @@ class Definition:
 
 OTHER = Definition(Origin.OTHER)
 CLOCK = Definition(Origin.CLOCK)
-CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
+_CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
 
 _REGISTER = re.compile(r"^-?(U?R)(\d+)$")
 _STACK = re.compile(r"^\[(R1|UR\d+)(?:\+(-?0x[0-9a-f]+))?\]$")
@@ -91,7 +91,7 @@ def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
     """Return the value of each word of an instruction's target."""
     op, width = instruction.op, _width(instruction)
     if op in _READ:
-        clock = any(name in operands for name in CLOCKS)
+        clock = any(name in operands for name in _CLOCKS)
         zero = "SRZ" in operands
         low = CLOCK if clock else Definition(Origin.CONSTANT) if zero else OTHER
         return [low] + [Definition(Origin.CONSTANT) if zero else OTHER] * (width - 1)

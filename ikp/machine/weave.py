@@ -9,7 +9,7 @@ one of the registers or take the scoreboard, before the next record, or at the e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,29 +20,37 @@ from ikp.machine import forms, own_frame, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, used
+from ikp.machine.control import SCOREBOARDS
 from ikp.machine.homes import Home, homes
+from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.places import Place, marks
+from ikp.machine.resources import bit
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.shift import Before
 from ikp.machine.starting import start
-from ikp.machine.stretches import Point
+from ikp.machine.stretches import Point, Regions
 
 
 class NoRoomError(PatchError):
     """A kernel has no registers for what every kernel needs: with more of them, it has."""
 
 
+_TAKEN = 2
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class _Site:
-    """Where code is put: before an instruction; ``fallen``: for who comes from the one before."""
+    """Where code is put: before an instruction, or on the way that a jump leads."""
 
     index: int
-    rank: int  # 0 for those that fall, 1 for all
+    rank: int  # 0 for those that fall, 1 for all, _TAKEN for those that jump from there, or leave
 
     @classmethod
     def of(cls, point: Point) -> _Site:
+        if point.taken:
+            return cls(point.index, _TAKEN)
         return cls(point.index + 1, 0) if point.after else cls(point.index, 1)
 
 
@@ -79,6 +87,7 @@ class Weaver:
     _runs: dict[_Site, _Run] = field(default_factory=dict)
     _waits: dict[_Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
     _late: dict[_Site, int] = field(default_factory=dict)  # last there
+    _chosen: dict[tuple[_Site, bool], Scratch | str] = field(default_factory=dict)
 
     def woven(self, name: str, language: Language) -> list[Before]:
         """Return what is put before which instruction.
@@ -93,21 +102,54 @@ class Weaver:
         self.names = [name]
         self._ranges()
         entry = self._entry(region_id(name), language)
-        code = self.room.liveness.flow.code.instructions
-        leaving = [(at, e) for at, e in enumerate(code) if e.op == "EXIT" and not e.never_runs]
+        leaving = [
+            (at, e) for at, e in enumerate(self._code) if e.op == "EXIT" and not e.never_runs
+        ]
         alone = self.full and len(leaving) == 1 and not leaving[0][1].guard
         exits = [self._exit(at, each, alone) for at, each in leaving]
         for site, run in self._runs.items():
-            if run.stores:
+            if run.stores and site.rank != _TAKEN:
                 self._wait_behind(site, run.scratch)
-        return [*entry, *self._written(), *exits]
+        return [*entry, *self._written(), *self._on_leaving(), *exits]
+
+    def on_edges(self) -> list[OnEdge]:
+        """Return what is run on the ways that jumps lead, once ``woven`` has chosen it all."""
+        return [
+            OnEdge(site.index, self._apart(run))
+            for site, run in sorted(self._runs.items())
+            if site.rank == _TAKEN and self._code[site.index].op != "EXIT"
+        ]
+
+    def _on_leaving(self) -> list[Before]:
+        """Return what those run alone whom an EXIT lets leave a loop."""
+        return [
+            Before(site.index, self._apart(run, site.index))
+            for site, run in sorted(self._runs.items())
+            if site.rank == _TAKEN and self._code[site.index].op == "EXIT"
+        ]
+
+    def _apart(self, run: _Run, leaving: int | None = None) -> tuple[int, ...]:
+        """Return a run that stands on a way of its own: its last store is waited for there.
+
+        Args:
+            run: it.
+            leaving: the EXIT by which those leave that run it, if they do.
+        """
+        steps = [*run.steps, NOP.after(run.scratch.busy)]
+        if leaving is not None:
+            steps = [*self._unless_staying(leaving, len(steps)), *steps]
+        return self._assembled(steps, run.scratch.scoreboard, "RP")
+
+    @property
+    def _code(self) -> Sequence[Instruction]:
+        return self.room.liveness.flow.code.instructions
 
     def _ranges(self) -> None:
-        ranges = [each for each in self.places if each.end]
+        ranges = [each for each in self.places if each.ends]
         kept = homes(ranges, self._for_starts, self.room)
-        chosen = {id(each) for each in self.places if each.end and self._fits(each, kept)}
+        chosen = {id(each) for each in self.places if each.ends and self._fits(each, kept)}
         found = [each for each in self.places if id(each) in chosen]
-        stores = {_Site.of(each.end) for each in found if each.end}
+        stores = {_Site.of(end) for each in found for end in each.ends}
         for point, place, opens in marks(found):
             site = _Site.of(point)
             if site not in self._runs:
@@ -141,9 +183,8 @@ class Weaver:
 
     def _fits(self, place: Place, kept: dict[int, Home | None]) -> bool:
         """Return whether there is room for a place's records; note where there is not."""
-        assert place.end is not None  # noqa: S101 - for the type checker
         why = "no register for its start is" if kept[id(place)] is None else ""
-        for point, stores in ((place.start, False), (place.end, True)):
+        for point, stores in ((place.start, False), *((end, True) for end in place.ends)):
             made = self._choices(_Site.of(point), stores)
             why = why or (made if isinstance(made, str) else "")
         if why:
@@ -156,8 +197,16 @@ class Weaver:
         return made
 
     def _choices(self, site: _Site, stores: bool) -> Scratch | str:
+        if (site, stores) not in self._chosen:
+            self._chosen[site, stores] = self._choose(site, stores)
+        return self._chosen[site, stores]
+
+    def _choose(self, site: _Site, stores: bool) -> Scratch | str:
         if not stores:
             return self._chooser.for_start(site.index)
+        if site.rank == _TAKEN:  # nothing may be shared with what stands where it leads
+            index = self._regions.lands(Point(site.index, taken=True))
+            return self._chooser.for_record(index, alone=False)
         return self._chooser.for_record(site.index, self._alone(site))
 
     def _alone(self, site: _Site) -> bool:
@@ -166,14 +215,18 @@ class Weaver:
         return self._ends[site] == 1 and not behind
 
     @cached_property
+    def _regions(self) -> Regions:
+        return Regions(self.room.liveness.flow)
+
+    @cached_property
     def _ends(self) -> Counter[_Site]:
         """How many places end at a site."""
-        return Counter(_Site.of(each.end) for each in self.places if each.end)
+        return Counter(_Site.of(end) for each in self.places for end in each.ends)
 
     @cached_property
     def _begun(self) -> frozenset[_Site]:
         """Where places begin or end."""
-        points = (p for each in self.places if each.end for p in (each.start, each.end))
+        points = (p for each in self.places if each.ends for p in (each.start, *each.ends))
         return frozenset(map(_Site.of, points))
 
     @cached_property
@@ -186,7 +239,8 @@ class Weaver:
         registers, board = used(scratch), scratch.scoreboard
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
-        later = sorted(each for each in self._runs if each > site and self._meets(each, registers))
+        ahead = (each for each in self._runs if each > site and each.rank != _TAKEN)
+        later = sorted(each for each in ahead if self._meets(each, registers))
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
             if met is None and choose.waits(at, board):
@@ -204,7 +258,8 @@ class Weaver:
         return run.stores or bool(registers & (run.kept | 1 << run.scratch.last))
 
     def _written(self) -> Iterable[Before]:
-        for site in sorted({*self._runs, *self._waits}):
+        inline = (each for each in self._runs if each.rank != _TAKEN)
+        for site in sorted({*inline, *self._waits}):
             run = self._runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
             steps = [NOP.after(early)] if early else []
@@ -254,8 +309,19 @@ class Weaver:
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
-        steps = [*_unless_staying(instruction, len(steps)), *steps]
+        steps = [*self._unless_staying(at, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
+
+    def _unless_staying(self, at: int, steps: int) -> list[Step]:
+        """Have threads that an EXIT lets go on skip so many steps, once it is known who does."""
+        guard = self._code[at].guard
+        if not guard:
+            return []
+        if guard.lstrip("!")[0] != "P":
+            raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
+        held = self.room.flight.states[at][:SCOREBOARDS]
+        late = sum(1 << n for n, each in enumerate(held) if each >> bit(guard.lstrip("!")) & 1)
+        return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!")).after(late)]
 
     def _free_to_leave(self, at: int) -> tuple[int, Spare]:
         """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
@@ -274,13 +340,3 @@ def _rows(spare: Spare) -> list[int]:
     if pair is None and quads:
         pair = quads.pop(0)
     return [pair, *quads[-4:]] if pair is not None and quads else []
-
-
-def _unless_staying(leaving: Instruction, steps: int) -> list[Step]:
-    """Have threads that an EXIT lets go on skip so many steps."""
-    guard = leaving.guard
-    if not guard:
-        return []
-    if guard.lstrip("!")[0] != "P":
-        raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
-    return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!"))]

@@ -16,7 +16,7 @@ from ikp.machine.chips import HOPPER, Chip
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x2A4: 12, 0x899: 12, 0x890: 6, 0xC82: 6}
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6}
 _USUAL = 5
 _GUARDS = 8
 """A predicate guards an instruction so many cycles after an operation could read it."""
@@ -71,6 +71,9 @@ class Warp:
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
     reading: dict[tuple[str, int], int] = field(default_factory=dict)
     elected: int = 0  # the thread that an election chooses
+    own: frozenset[int] = frozenset()  # words of a compiler, which knows how long they take
+    at: int = 0  # which word is executed
+    theirs: set[tuple[str, int]] = field(default_factory=set)  # registers that such words wrote
 
     def __post_init__(self) -> None:
         self.r[255] = 0
@@ -81,7 +84,7 @@ class Warp:
         """Execute words until they end, or an EXIT."""
         at = 0
         while at < len(words):
-            word = words[at]
+            word, self.at = words[at], at
             self._wait(bits(word, 116, 6))
             stall = bits(word, 105, 4)
             at = self._execute(word, at)
@@ -101,8 +104,8 @@ class Warp:
             assert active.all() or not active.any(), "a branch that divides the warp"
             return at + 1 + self._distance(word) if active.all() else at + 1
         if opcode == 0x94D:
-            assert active.all()
-            return 1 << 30
+            assert active.all() or not active.any(), "an exit that divides the warp"
+            return 1 << 30 if active.all() else at + 1
         OPERATIONS[opcode](self, word, active)
         return at + 1
 
@@ -120,6 +123,8 @@ class Warp:
     def _read(self, file: str, number: int, later: int = 0) -> int:
         if (file, number) in self.writing:
             raise HazardError(f"{file}{number} is in flight")
+        if self.at in self.own and (file, number) in self.theirs:
+            return number
         if self.ready.get((file, number), 0) + later > self.machine.now:
             early = self.ready[file, number] + later - self.machine.now
             raise HazardError(f"{file}{number} is read {early} cycles early")
@@ -143,6 +148,7 @@ class Warp:
             self.writing[file, number] = bits(word, 110, 3)
         else:
             self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
+        (self.theirs.add if self.at in self.own else self.theirs.discard)((file, number))
 
     def set(self, word: int, value: object, active: np.ndarray, offset: int = 0) -> None:
         """Set the register that bits 16 to 23 name."""
@@ -194,11 +200,16 @@ def _elect(w: Warp, word: int, active: np.ndarray) -> None:
     w.set_predicate(word, np.arange(LANES) == w.elected, active)
 
 
+def _compared_with(w: Warp, word: int, other: object, active: np.ndarray) -> None:
+    """Compare numbers that are not negative, and set a predicate if another holds, too."""
+    one, also = w.reg(word, 24), w.p[w._read("P", bits(word, 87, 3))]
+    also = ~also if bits(word, 90, 1) else also
+    how = (np.less, np.equal, np.less_equal, np.greater, np.not_equal, np.greater_equal)
+    w.set_predicate(word, how[bits(word, 76, 3) - 1](one, other) & also, active)
+
+
 def _below_other(w: Warp, word: int, active: np.ndarray) -> None:
-    one, other, also = w.reg(word, 24), w.reg(word, 32), w.p[w._read("P", bits(word, 87, 3))]
-    assert not bits(word, 90, 1)
-    holds = {1: one < other, 3: one <= other}[bits(word, 76, 3)]
-    w.set_predicate(word, holds & also, active)
+    _compared_with(w, word, w.reg(word, 32), active)
 
 
 def _vote(w: Warp, word: int, active: np.ndarray) -> None:
@@ -217,7 +228,7 @@ def _scaled_own(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _store(w: Warp, word: int, active: np.ndarray) -> None:
-    count = {0x19: 1, 0x1B: 2, 0x1D: 4}[bits(word, 72, 8)]
+    count = {0x19: 1, 0x1B: 2, 0x1D: 4}[bits(word, 72, 5)]
     low, high, value = bits(word, 24, 8), bits(word, 24, 8) + 1, bits(word, 32, 8)
     offset = bits(word, 40, 24)
     offset -= (offset >> 23) << 24
@@ -245,16 +256,11 @@ def _count_up(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _below(w: Warp, word: int, active: np.ndarray) -> None:
-    also = w.p[w._read("P", bits(word, 87, 3))]
-    also = ~also if bits(word, 90, 1) else also
-    w.set_predicate(word, (w.reg(word, 24) < w.uniform(word, 32)) & also, active)
+    _compared_with(w, word, w.uniform(word, 32), active)
 
 
 def _compared(w: Warp, word: int, active: np.ndarray) -> None:
-    """Compare with a constant: below, the same, or another."""
-    given, value = w.reg(word, 24), bits(word, 32, 32)
-    holds = {1: given < value, 2: given == value, 5: given != value}[bits(word, 76, 3)]
-    w.set_predicate(word, holds, active)
+    _compared_with(w, word, bits(word, 32, 32), active)
 
 
 def _save(w: Warp, word: int, active: np.ndarray) -> None:
@@ -277,22 +283,9 @@ def _add(w: Warp, word: int, active: np.ndarray) -> None:
     w.set(word, w.reg(word, 24) + np.uint64(bits(word, 32, 32)), active)
 
 
-def _sum_of(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set(word, w.reg(word, 24) + w.reg(word, 32), active)
-
-
-def _subtract_uniform(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 63, 1)
-    w.set(word, w.reg(word, 24) + np.uint64((1 << 32) - w.uniform(word, 32)), active)
-
-
 def _move_constant(w: Warp, word: int, active: np.ndarray) -> None:
     bank, offset = bits(word, 54, 5), bits(word, 38, 16)
     w.set(word, np.uint64(w.machine.constants[bank, offset]), active)
-
-
-def _any_bit(w: Warp, word: int, active: np.ndarray) -> None:
-    w.set_predicate(word, (w.reg(word, 24) & np.uint64(bits(word, 32, 32))) != 0, active)
 
 
 OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
@@ -321,19 +314,9 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x202: lambda w, word, active: w.set(word, w.reg(word, 32), active),
     0xC02: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     **dict.fromkeys((0x836, 0x810, 0x835), _add),
-    **dict.fromkeys((0x210, 0x235), _sum_of),
-    **dict.fromkeys((0xC10, 0xC35), _subtract_uniform),
-    0xC24: lambda w, word, active: w.set(
-        word,
-        w.reg(word, 24) * np.uint64(w.uniform(word, 32)) + w.reg(word, 64),
-        active,
-    ),
-    0x2A4: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) * w.uniform(word, 32)),
     0x819: lambda w, word, active: w.set(
         word, w.reg(word, 64) >> np.uint64(bits(word, 32, 5)), active
     ),
-    0x899: lambda w, word, active: w.set_uniform(word, w.uniform(word, 64) >> bits(word, 32, 5)),
-    0x812: _any_bit,
     0xC0C: _below,
     0x80C: _compared,
     0x803: _save,

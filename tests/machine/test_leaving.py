@@ -114,3 +114,35 @@ def test_an_exit_whose_predicates_others_need_takes_records() -> None:
         written |= effect.writes
     assert written & P.all and written & R.all
     assert not written & (1 << bit(guard) | UR.all)
+
+
+WAITED = """
+.visible .entry k(.param .u64 x, .param .u32 n) .reqntid 128
+{
+ .reg .u64 a; .reg .u32 r<4>; .reg .pred P; .shared .align 8 .b64 barrier;
+ ld.param.u64 a, [x]; ld.param.u32 r0, [n]; mov.u32 r1, barrier;
+ mbarrier.init.shared.b64 [r1], 1;
+ bar.sync 0;
+ mbarrier.test_wait.parity.shared.b64 P, [r1], r0;
+ @P bra OUT;
+ st.volatile.global.u32 [a], r0;
+ st.volatile.global.u32 [a+4], r1;
+OUT:
+ ret;
+}
+"""
+"""Who leaves is known when a scoreboard says so."""
+
+
+@pytest.mark.compiled
+@pytest.mark.any_pins
+def test_who_leaves_is_known_before_anybody_skips() -> None:
+    plain = cubin(WAITED, "sm_90a")
+    code = code_of(plain, "k").flow.code
+    at = next(n for n, each in enumerate(code.instructions) if each.op == "EXIT" and each.guard)
+    waits = int(code.controls.waits[at])
+    assert waits
+    made = code_of(patch(plain, "k").cubin, "k").flow.code
+    leaves = next(n for n, each in enumerate(made.instructions) if each.op == "EXIT")
+    skips = next(n for n in range(leaves, 0, -1) if made.instructions[n].op == "BRA")
+    assert int(made.controls.waits[skips]) & waits == waits

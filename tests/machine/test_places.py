@@ -161,15 +161,17 @@ def alternates(flow: Flow, found: list[Place]) -> None:
             seen.add((at, inside))
             inside = passed(place, Point(at), inside)
             ways = [to for to, _ in leaving.get(at, ((at + 1, ""),)) if to < count]
+            taken = Point(at, taken=True)
             if flow.graph.jumps.ends(at):
-                assert not inside, f"{place.name} is open where the kernel ends"
+                left = passed(place, taken, inside)
+                assert not left, f"{place.name} is open where the kernel ends"
             for to in ways:
-                falls = to == at + 1
-                work.append((to, passed(place, Point(at, after=True), inside) if falls else inside))
+                edge = Point(at, after=True) if to == at + 1 else taken
+                work.append((to, passed(place, edge, inside)))
 
 
 def passed(place: Place, point: Point, inside: bool) -> bool:
-    if point == place.end:
+    if point in place.ends:
         assert inside, f"the end of {place.name} comes without its start"
         inside = False
     if point == place.start:
@@ -191,8 +193,8 @@ def walk(flow: Flow, found: list[Place], chance: random.Random) -> None:
             at, stack = 0, []
             continue
         to = chance.choice(ways)[0]
-        if to == at + 1:
-            turn(here.get(Point(at, after=True), []), stack)
+        edge = Point(at, after=True) if to == at + 1 else Point(at, taken=True)
+        turn(here.get(edge, []), stack)
         at = to
 
 
@@ -246,15 +248,20 @@ def test_places_that_cross_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaves", "why"),
+    ("leaves", "special", "why"),
     [
-        ("@P0 BRA `(.L_x_2)", "it is left at several places"),
-        ("@P0 EXIT", "threads leave the kernel in it"),
-        ("NOP", None),
+        ("@P0 BRA `(.L_x_2)", "TID.X", "threads of one warp may be apart where it is left"),
+        ("@P0 EXIT", "TID.X", "threads of one warp may be apart where it is left"),
+        ("@P0 BRA `(.L_x_2)", "CTAID.X", None),
+        ("@P0 EXIT", "CTAID.X", None),
+        ("NOP", "TID.X", None),
     ],
 )
-def test_a_loop_without_one_end_is_told(leaves: str, why: str | None) -> None:
-    lines = ["NOP", ".L_x_1:", "IADD3 R2, R2, 0x1, RZ", leaves, "@P1 BRA `(.L_x_1)", "EXIT"]
+def test_a_loop_that_threads_leave_apart_is_told(
+    leaves: str, special: str, why: str | None
+) -> None:
+    decides = (f"S2R R3, SR_{special}", "ISETP.NE.AND P0, PT, R3, R2, PT", leaves)
+    lines = ["NOP", ".L_x_1:", "IADD3 R2, R2, 0x1, RZ", *decides, "@P1 BRA `(.L_x_1)", "EXIT"]
     found = Places(Flow(sass(*lines, ".L_x_2:", "STG.E [R4], R2", "EXIT")))
     assert found.left_out == ([f"loop is not recorded: {why}."] if why else [])
     assert ("loop" in [place.kind for place in found.all]) == (why is None)

@@ -6,6 +6,7 @@ import inspect
 import threading
 import traceback
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, shape, take_buffer, tell
+from ikp.backends.patched import Launch, SpecError, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -75,6 +76,7 @@ class Launcher:
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
     taken: int = 0  # bytes of buffers
     refused: set[str] = field(default_factory=set)  # kernels whose machine code can't be marked
+    _declined: Callable[[], Session | None] = lambda: None  # a session that asks for other records
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
@@ -132,6 +134,8 @@ class Launcher:
         source = replace(self.plan, level="source")
         if not is_compiled(kernel) or full_name(kernel) in self.refused:
             return (source,)
+        if (session := self._declined()) is not None and session is self.session():
+            return (source,)
         return replace(self.plan, level="machine"), source
 
     def record(
@@ -149,7 +153,10 @@ class Launcher:
         except PatchError as error:
             if not others:
                 raise
-            self.refused.add(full_name(kernel))
+            if isinstance(error, SpecError):
+                self._declined = weakref.ref(session)
+            else:
+                self.refused.add(full_name(kernel))
             warn_of_source(str(error))
             return self.record(session, kernel, plain, args, kwargs)
         except Exception as error:

@@ -1,0 +1,83 @@
+"""Whole patched kernels, run in the emulator: their own instructions, too, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ikp.core import abi
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
+from ikp.core.regions import region_id
+from ikp.machine.chips import HOPPER
+from ikp.machine.cubin import Cubin
+from ikp.machine.instruction import BYTES
+from ikp.machine.keeping import Places
+from ikp.machine.patch import Patch
+from tests.machine.emulate import LANES, Machine, Warp
+
+BASE = 0x7F42_1000_0000
+RESULTS = 1 << 16
+"""Where a kernel's own results begin, behind its records."""
+_STACK = 0x28
+_RECORDS = 64
+
+
+def words_of(made: Patch, name: str) -> list[int]:
+    """Return a patched kernel's words.
+
+    A load of the stack that the kernel never waits for becomes a NOP: nobody reads it.
+    """
+    text = Cubin.read(made.cubin).kernel(name).text.data
+    words = [int.from_bytes(text[at : at + 16], "little") for at in range(0, len(text), 16)]
+    return [word & ~0xFFF | 0x918 if word & 0xFF0FFF == 0x10B82 else word for word in words]
+
+
+def run(
+    made: Patch, name: str, warps: int, parameters: Sequence[int]
+) -> tuple[list[list[str]], bytes]:
+    """Run one block; return each warp's ranges by name, innermost ends first, and its results.
+
+    Args:
+        made: the patched kernel, whose first parameter is where its results go.
+        name: the kernel's.
+        warps: of the block.
+        parameters: the others, 32 bits each.
+    """
+    size = abi.LAUNCH_HEADER_BYTES + warps * (abi.DENSE_HEADER_BYTES + _RECORDS * abi.RECORD_BYTES)
+    assert size <= RESULTS
+    places, chip = Places(), HOPPER
+    into = BASE + RESULTS
+    constants = {(0, places.block + 4 * i): each for i, each in enumerate((warps * LANES, 1, 1))}
+    constants |= {(0, places.grid + 4 * i): 1 for i in range(3)}
+    constants |= {(0, places.grid_id): 5, (0, _STACK): 0}
+    constants |= {(0, places.descriptor): 0x1234, (0, places.descriptor + 4): 0}
+    given = (into & 0xFFFFFFFF, into >> 32, *parameters)
+    constants |= {(0, chip.parameters + 4 * i): each for i, each in enumerate(given)}
+    slot = (size - abi.LAUNCH_HEADER_BYTES) // warps & -abi.ALIGNMENT
+    cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot, warps)
+    constants |= {(3, 4 * i): each for i, each in enumerate(cell)}
+    machine = Machine(constants, bytearray(RESULTS + 256), BASE, chip=chip)
+    words = words_of(made, name)
+    ours = {at // BYTES for first, end in made.ours for at in range(first, end, BYTES)}
+    own = frozenset(range(len(words))) - ours
+    for warp in range(warps):
+        special = {number: np.zeros(LANES, np.uint64) for number in range(256)}
+        special[0x21] = np.arange(warp * LANES, (warp + 1) * LANES).astype(np.uint64)
+        special[0] = np.arange(LANES).astype(np.uint64)
+        Warp(machine, special, elected=warp, own=own).run(words)
+    data = np.frombuffer(bytes(machine.memory[:size]), np.uint8)
+    regions = {region_id(each): each for each in made.names}
+    trace = decode([Source(data=data, label="k", clock_rate_hz=5e8, regions=regions)])
+    assert trace.slots.finished.all() and trace.launches[0].dropped == 0
+    return _by_warp(trace, warps), bytes(machine.memory[RESULTS:])
+
+
+def _by_warp(trace, warps: int) -> list[list[str]]:
+    events = trace.events
+    order = sorted(range(len(events)), key=lambda at: (events.end_ns[at], -events.start_ns[at]))
+    return [
+        [trace.regions[events.region[at]].name for at in order if events.slot[at] == warp]
+        for warp in range(warps)
+    ]

@@ -32,7 +32,7 @@ from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import NoRoomError, Weaver
 
-_DETAILS: Final = {level.name.lower(): level for level in Level}
+DETAILS: Final = {level.name.lower(): level for level in Level}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ def patch(
     warps = occupancy.warps_of(math.prod(size)) if size else None
     counts = occupancy.register_counts(before, warps, chip)
     places = Places(code.flow, ptx, tuple(lines), tuple(functions))
-    unplaced = [*_unplaced(places), *(places.left_out if _DETAILS[detail] else ())]
-    wanted, expected = places.at(_DETAILS[detail]), list[str]()
+    unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
+    wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:
         pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)

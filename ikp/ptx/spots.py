@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 from ikp.machine import naming
 from ikp.machine.anchors import ISSUED, Anchor
-from ikp.machine.loops import iteration, loop_ends, loop_lines, why_open
+from ikp.machine.loops import iteration, loop_ends, loop_lines
 from ikp.machine.places import Level, Place, nested
 from ikp.machine.sass import Line
 from ikp.machine.stretches import Point, Regions
@@ -56,8 +56,14 @@ class Spots:
         return [
             f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
             for header in self.flow.bodies
-            if (why := why_open(self.flow, header)) and not self._tests(header)
+            if (why := self._why_open(header)) and not self._tests(header)
         ]
+
+    def _why_open(self, header: int) -> str:
+        """Return why a loop has no one place where it ends; "" if it has."""
+        if self.flow.bodies[header] & self.flow.graph.leaves:
+            return "threads leave the kernel in it"
+        return "" if loop_ends(self.flow, header) else "it is entered or left at several places"
 
     @cached_property
     def _judged(self) -> list[tuple[Place, str]]:
@@ -68,7 +74,7 @@ class Spots:
         return nested(found)
 
     def _candidates(self) -> Iterator[Place]:
-        yield Place("kernel", Level.KERNEL, self.body.code.name, Point(0), None, ())
+        yield Place("kernel", Level.KERNEL, self.body.code.name, Point(0), (), ())
         spinning = set[int]()
         for header in self.flow.bodies:
             tests = self._tests(header)
@@ -87,12 +93,14 @@ class Spots:
             return
         if ends:
             yield Place(
-                *("loop", Level.LOOPS, naming.title("loop", [lines]), *ends, ()), lines=lines[:1]
+                *("loop", Level.LOOPS, naming.title("loop", [lines]), ends[0], ends[1:], ()),
+                lines=lines[:1],
             )
         if turn := iteration(self.flow, header, self.regions):
             where = f" @{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
             yield Place(
-                *("iteration", Level.LOOPS, f"iteration{where}", *turn, ()), lines=lines[:1]
+                *("iteration", Level.LOOPS, f"iteration{where}", turn[0], turn[1:], ()),
+                lines=lines[:1],
             )
 
     def _tests(self, header: int) -> tuple[int, ...]:
@@ -166,4 +174,6 @@ class Spots:
         lines = tuple(dict.fromkeys(chain[0] for chain in chains))
         kind = kind_of(self.body.code.instructions[members[0]].opcode)
         name = naming.title(what, chains)
-        return Place(kind.value if kind else what, level, name, start, end, tuple(members), lines)
+        return Place(
+            kind.value if kind else what, level, name, start, (end,), tuple(members), lines
+        )

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.exporters.protobuf.damage import DamagedError
+from ikp.exporters.protobuf.deflating import RAW, deflated
 
 Integers = NDArray[np.integer[Any]]
 
@@ -31,8 +32,6 @@ JSON: Final = "json"
 _TYPES: Final = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")
 """What numbers are packed as: signed or not, and how many bytes."""
 _NARROWEST: Final = ("u1", "i1")
-_FAST: Final = 1
-_WINDOW_BITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def pack(name: str, values: NDArray[Any], *, steps: bool = True) -> Packed:
 
 
 def _packed(name: str, values: Integers, kind: str, steps: bool, first: int) -> Packed:
-    content = _deflated(_planes(values.astype(f"<{kind}", copy=False)))
+    content = deflated(_planes(values.astype(f"<{kind}", copy=False)))
     return Piece(name, len(values), kind, steps, first, len(content), checksum(content)), content
 
 
@@ -117,7 +116,7 @@ def _width(kind: str) -> int:
 def pack_json(name: str, value: object) -> Packed:
     """Pack plain values: texts, and facts of which there are few."""
     text = json.dumps(value, separators=(",", ":"), default=int).encode()
-    content = _deflated(text)
+    content = deflated(text)
     return Piece(name, len(text), JSON, False, 0, len(content), checksum(content)), content
 
 
@@ -184,22 +183,12 @@ def _planes(values: Integers) -> NDArray[np.uint8]:
     return planes
 
 
-def _deflated(content: bytes | NDArray[np.uint8]) -> bytes:
-    from isal import igzip_lib
-
-    return bytes(
-        igzip_lib.compress(
-            content, _FAST, igzip_lib.COMP_DEFLATE, igzip_lib.MEM_LEVEL_DEFAULT, _WINDOW_BITS
-        )
-    )
-
-
 def _inflated(piece: Piece, content: bytes, size: int) -> bytes:
     from isal import isal_zlib
 
     if checksum(content) != piece.crc:
         raise DamagedError(f"the checksum of the column {piece.name!r} fails")
-    inflater = isal_zlib.decompressobj(-_WINDOW_BITS)
+    inflater = isal_zlib.decompressobj(RAW)
     try:
         inflated = bytes(inflater.decompress(content, max(size, 1)))
     except isal_zlib.error as error:

@@ -22,7 +22,6 @@ class PerfettoExporter(FileExporter):
 
     def prepare(self) -> None:
         """Import what writing takes."""
-        import isal.igzip_lib
         import isal.isal_zlib  # noqa: F401
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401
 

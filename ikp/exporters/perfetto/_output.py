@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from ikp.exporters.columns.chunk import Packed, build, checksum
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
+from ikp.exporters.protobuf.deflating import deflated
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
 
 Content = bytes | NDArray[np.uint8]
 Rows = tuple[dict[str, Any], Sequence[Packed]]
 """What a chunk's head tells of its rows, and their columns."""
-_FAST: Final = 1
 _WINDOW_BITS: Final = 12
 """What repeats does so within a few packets; short distances take fewer bits."""
 Job = Callable[[], Any]
@@ -161,11 +161,7 @@ def _in_packet(chunk: bytes) -> bytes:
 
 def compressed(packets: bytes | NDArray[np.uint8]) -> bytes:
     """Return packets as one packet that holds them all, deflated."""
-    from isal import igzip_lib
-
-    content: bytes = igzip_lib.compress(
-        packets, _FAST, igzip_lib.COMP_ZLIB, igzip_lib.MEM_LEVEL_DEFAULT, _WINDOW_BITS
-    )
+    content = deflated(packets, _WINDOW_BITS)
     inner = tag(Packet.COMPRESSED_PACKETS, BYTES) + encoded_varint(len(content))
     outer = tag(Packet.PACKET, BYTES) + encoded_varint(len(inner) + len(content))
     return outer + inner + content

@@ -94,7 +94,7 @@ def patch(
         functions: names of functions, whose lines are chosen.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips on which that was never run.
+        untested: whether to do so for chips, and in loops, where that was never run.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -108,7 +108,7 @@ def patch(
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     counts = occupancy.register_counts(before, warps, chip)
-    places = Places(code.flow, ptx, tuple(lines), tuple(functions))
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions), several=untested)
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:

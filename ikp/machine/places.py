@@ -71,12 +71,14 @@ class Places:
         ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
         lines: chosen lines of its source, which have places of their own at every level.
         functions: names of functions whose lines are chosen, too.
+        several: whether loops that are left at several places are some, too.
     """
 
     flow: Flow
     ptx: str = ""
     lines: Sequence[Lines] = ()
     functions: Sequence[str] = ()
+    several: bool = False
     regions: Regions = field(init=False)
     origins: AboutLines = field(init=False)
 
@@ -140,8 +142,8 @@ class Places:
             return
         if turn := iteration(self.flow, header, self.regions):
             yield Place("iteration", Level.LOOPS, "iteration", turn[0], turn[1:], (), lines)
-        elif isinstance(several := self._ways_out.turn(header), Open):
-            yield _open("iteration", "iteration", several, lines)
+        elif self.several and isinstance(turned := self._ways_out.turn(header), Open):
+            yield _open("iteration", "iteration", turned, lines)
 
     @cached_property
     def _ways_out(self) -> WaysOut:
@@ -150,11 +152,16 @@ class Places:
     @cached_property
     def _opened(self) -> dict[int, Open | str]:
         """Each loop that has not one end: with all of them, or why that can't be marked."""
-        return {
+        found = {
             header: self._ways_out.loop(header)
             for header in self.flow.bodies
             if not waiting(self.flow, header)
             if not (ends := loop_ends(self.flow, header)) or self.regions.why_not(*ends)
+        }
+        if self.several:
+            return found
+        return {
+            header: _UNTRIED if isinstance(each, Open) else each for header, each in found.items()
         }
 
     @cached_property
@@ -233,6 +240,10 @@ class Places:
         return Place(kind, level, name, start, (end,), tuple(members), _first(chains), note=note)
 
 
+_UNTRIED = (
+    "it is left at several places, and records there were never run on a GPU by ikp's makers; "
+    "IKP_UNTESTED_CHIPS=1 puts them there"
+)
 _FAR = 1 << 40
 """Behind all code."""
 

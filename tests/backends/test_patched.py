@@ -40,7 +40,7 @@ def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("ikp.machine.patch.frame", lambda *_: None)
     with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
         made(compiled.asm["cubin"], "matmul", "", launch, shared=0, shown="math::matmul<T>")
-    monkeypatch.setattr("ikp.machine.patch.Places", lambda *_: [].pop())
+    monkeypatch.setattr("ikp.machine.patch.Places", lambda *_, **__: [].pop())
     with pytest.raises(
         PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"
     ):

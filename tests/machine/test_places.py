@@ -262,6 +262,11 @@ def test_a_loop_that_threads_leave_apart_is_told(
 ) -> None:
     decides = (f"S2R R3, SR_{special}", "ISETP.NE.AND P0, PT, R3, R2, PT", leaves)
     lines = ["NOP", ".L_x_1:", "IADD3 R2, R2, 0x1, RZ", *decides, "@P1 BRA `(.L_x_1)", "EXIT"]
-    found = Places(Flow(sass(*lines, ".L_x_2:", "STG.E [R4], R2", "EXIT")))
+    flow = Flow(sass(*lines, ".L_x_2:", "STG.E [R4], R2", "EXIT"))
+    found = Places(flow, several=True)
     assert found.left_out == ([f"loop is not recorded: {why}."] if why else [])
     assert ("loop" in [place.kind for place in found.all]) == (why is None)
+    plainly = leaves == "NOP"
+    unasked = Places(flow)
+    assert ("loop" in [place.kind for place in unasked.all]) == plainly
+    assert plainly or (why or "never run on a GPU") in unasked.left_out[0]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
-from ikp.backends.refusing import in_words
+from ikp.backends.refusing import SpecError, in_words
 from ikp.core.abi import (
     ALIGNMENT,
     DENSE_HEADER_BYTES,
@@ -44,10 +44,6 @@ from ikp.verbs.dsl import intern
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
-
-
-class SpecError(PatchError):
-    """A session asks for what records in machine code can't do; the next one may not."""
 
 
 class Counts(Protocol):

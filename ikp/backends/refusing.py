@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from ikp.errors import IkpError, PatchError
 
 
+class SpecError(PatchError):
+    """A session asks for what records in machine code can't do; the next one may not."""
+
+
 @contextmanager
 def in_words(name: str, shown: str) -> Iterator[None]:
     """Have what refuses a kernel name it as people do, and mistakes of ikp's refuse it, too.

@@ -81,17 +81,17 @@ def patch(
     shared: int = 0,
     untested: bool = False,
 ) -> Patch:
-    """Put records into a kernel of a cubin.
+    """Put records into a kernel.
 
     Args:
         cubin: the file that the compiler wrote.
-        name: the kernel.
+        name: the kernel's.
         detail: how much is recorded: "kernel", "loops", "waits" or "ops".
         ptx: the kernel's PTX, for the lines that the cubin has wrong.
         language: what it was written in.
         block: threads of the blocks that it is launched with, where the kernel does not say.
         lines: chosen lines of its source, which get ranges of their own.
-        functions: names of functions, whose lines are chosen.
+        functions: names of functions, whose lines are chosen, too.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so for chips, and in loops, where that was never run.
@@ -107,27 +107,25 @@ def patch(
     code = _code(file, cubin, kernel)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
-    counts = occupancy.register_counts(before, warps, chip)
+    tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
     places = Places(code.flow, ptx, tuple(lines), tuple(functions), several=untested)
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:
-        pace = Pace.of(places, occupancy.resident(counts[0], warps or 1, shared, chip))
+        pace = Pace.of(places, occupancy.resident(tried[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
     setting = _Setting(add_constant(file, CELL, CELL_BYTES), size, language, chip)
-    tried = [before] if hands_over(code.flow) else counts
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
-    edges = weaver.on_edges()
-    moved = insert(file, name, added, edges)
-    ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
+    moved = insert(file, name, added, edges := weaver.on_edges())
+    ours = _ours(moved, len(file.kernel(name).words) if edges else moved.count)
     cost = occupancy.cost(name, warps, before, count, chip)
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
         notes=(*chip.notes, *cost, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
-        ours=ours,
+        ours=tuple(ours),
     )
 
 

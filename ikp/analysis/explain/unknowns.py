@@ -128,24 +128,7 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "it is in no range.",
             "Mark what lies between: --level machine --detail ops marks all that can wait.",
         )
-    named = [each for each, count in zip(launch.known, launch.counts, strict=True) if count]
-    dumb = [
-        name
-        for name, each, count in zip(launch.names, launch.known, launch.counts, strict=True)
-        if count and each.activity is Activity.UNKNOWN
-    ]
-    if dumb:
-        yield Unknown(
-            f"what {', '.join(dumb[:3])}{' and others' if len(dumb) > 3 else ''} is",
-            "neither machine code nor a mark says it, and no word of the name does.",
-            "Record with --level machine, which keeps what ranges hold.",
-        )
-    if named and not any(each.activity.waits for each in named):
-        yield Unknown(
-            "what warps wait for",
-            "no range is a wait.",
-            "Mark waits: --level machine --detail waits, or a range around each barrier's wait.",
-        )
+    yield from _activities(launch)
     if launch.groups.by == "all" and launch.launch.warps_per_block > 1:
         yield Unknown(
             "which role is late",
@@ -163,6 +146,28 @@ def _marks(launch: Prepared) -> Iterator[Unknown]:
             "FLOPs, bytes and registers",
             _why_no_facts(launch),
             "Sessions on a GPU keep it where they find the code; --level machine always does.",
+        )
+
+
+def _activities(launch: Prepared) -> Iterator[Unknown]:
+    """Yield what is not known of what ranges are."""
+    named = [each for each, count in zip(launch.known, launch.counts, strict=True) if count]
+    dumb = [
+        name
+        for name, each, count in zip(launch.names, launch.known, launch.counts, strict=True)
+        if count and each.activity is Activity.UNKNOWN
+    ]
+    if dumb:
+        yield Unknown(
+            f"what {', '.join(dumb[:3])}{' and others' if len(dumb) > 3 else ''} is",
+            "neither machine code nor a mark says it, and no word of the name does.",
+            "Record with --level machine, which keeps what ranges hold.",
+        )
+    if named and not any(each.activity.waits for each in named):
+        yield Unknown(
+            "what warps wait for",
+            "no range is a wait.",
+            "Mark waits: --level machine --detail waits, or a range around each barrier's wait.",
         )
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, SpecError, shape, take_buffer, tell
+from ikp.backends.patched import Launch, shape, take_buffer, tell
+from ikp.backends.refusing import SpecError
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -32,10 +33,8 @@ _CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 BLOCKED = (
     "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
-    "with marks in it (warp_specialize=True, pipelining on Blackwell). Mark it after those passes: "
-    "level='scheduled'."
+    "with marks (warp_specialize=True, pipelining on Blackwell). Mark it with level='scheduled'."
 )
-_ELSEWHERE = "launched by another runtime than Triton's"
 IN_SOURCE = " Mark it with level='source'."
 NOT_CHOSEN = "not among the chosen launches"
 _TRITON_WARPS = 4
@@ -230,7 +229,7 @@ class Launcher:
         with machine_code.recorded(launch):
             made = plain(*args, **kwargs)
         if not launch.reached:
-            self.tell(kernel, _ELSEWHERE)
+            self.tell(kernel, "launched by another runtime than Triton's")
         tell(session, label, launch)
         if launch.verdict is not None and launch.verdict.differs:
             session.discard(taken[0])
@@ -335,9 +334,8 @@ def _refused_for_marks(
     """Return whether the compiler refused a marked kernel, and takes it without marks."""
     import triton
 
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    compiling = any(frame.f_code is triton.compile.__code__ for frame in frames)
-    if not compiling or isinstance(error, IkpError):
+    code = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if triton.compile.__code__ not in code or isinstance(error, IkpError):
         return False  # ikp's own, or of the launch, or the interpreter's: the kernel itself ran
     try:
         kernel.run(*args, **{**kwargs, "warmup": True})
@@ -347,6 +345,6 @@ def _refused_for_marks(
 
 
 def _capturing() -> bool:
-    import torch
+    from torch import cuda
 
-    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return bool(cuda.is_available() and cuda.is_current_stream_capturing())

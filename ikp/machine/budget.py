@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ikp.machine import naming
 from ikp.machine.pace import Pace
 from ikp.machine.places import Place, Places
 
 RECORD_CYCLES = 16
 """Of a turn's time, each record takes so much: 7 to 35 cycles on an H200 (docs/benchmarks.md)."""
-_NAMED = 8
-"""How many of those left out are named."""
 
 
 @dataclass
@@ -45,11 +44,9 @@ class Budget:
             dropped.append(least)
         told = f"records are expected to make it {now:.3f} times as long, entry and exit aside"
         if dropped:
-            names = list(dict.fromkeys(place.name for place in dropped))
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             told += (
                 f" ({before:.3f} with all marks). Left out to stay within {self.most:g}: "
-                f"{', '.join(names[:_NAMED])}{more}"
+                f"{naming.some(place.name for place in dropped)}"
             )
         return kept, told
 

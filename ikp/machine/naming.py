@@ -17,6 +17,8 @@ _GENERATED = re.compile(r"^\s*# src\[([^\]:]+):(\d+)(?:-\d+)?\]:")
 """What Helion writes above generated code: the line of its own source that this is of."""
 _FAR = 8
 """Lines that a statement may begin above the one that an instruction comes from."""
+_NAMED = 8
+"""How many of those left out are named."""
 
 
 def title(what: str, chains: Iterable[tuple[Line, ...]], note: str = "") -> str:
@@ -51,6 +53,13 @@ def variable(chains: Iterable[tuple[Line, ...]]) -> str:
         if name not in names:
             names.append(name)
     return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} more"
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first of some names, each once, and how many more there are."""
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return f"{', '.join(found[:_NAMED])}{more}"
 
 
 def is_library(file: str) -> bool:

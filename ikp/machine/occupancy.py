@@ -66,6 +66,14 @@ def _blocks(registers: int, warps: int | None, chip: Chip) -> int:
     return min(_ON_AN_SM // each, chip.warps // (warps or 1))
 
 
+def most_registers(registers: int, warps: int, shared: int, chip: Chip) -> int:
+    """Return with how many registers, at most, an SM has room for as many warps as with these."""
+    counts = range(_MOST // _PORTION * _PORTION, registers, -_PORTION)
+    room = resident(registers, warps, shared, chip)
+    kept = (each for each in (_MOST, *counts) if resident(each, warps, shared, chip) == room)
+    return next(kept, registers)
+
+
 def resident(registers: int, warps: int, shared: int, chip: Chip) -> int:
     """Return how many warps an SM has room for, as far as registers and shared memory go."""
     room = (chip.shared << 10) // shared if shared else chip.warps

@@ -56,7 +56,7 @@ class Body:
         return (int(found[1]), int(found[2] or 1), int(found[3] or 1)) if found else None
 
     @property
-    def most_registers(self) -> bool:
+    def limits_registers(self) -> bool:
         """Whether the kernel says itself how many registers a thread may have."""
         return ".maxnreg" in self.parts[self.head].code
 

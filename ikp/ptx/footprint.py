@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from ikp.machine import attributes
 from ikp.machine.attributes import Code
 from ikp.machine.chips import CHIPS, HOPPER, Chip
 from ikp.machine.cubin import Cubin
-from ikp.machine.occupancy import resident
-
-_PORTION: Final = 8
-"""Registers are handed out to threads in portions."""
-_MOST: Final = 255
+from ikp.machine.occupancy import most_registers, resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +49,27 @@ class Footprint:
     @property
     def blocks(self) -> int:
         """How many blocks an SM has room for; 0 where that is not known."""
-        return self._blocks(self.registers)
+        if not self.warps:
+            return 0
+        return resident(self.registers, self.warps, self.shared, self.chip) // self.warps
 
     @property
     def most_registers(self) -> int:
-        """With how many registers, at most, an SM has room for as many blocks."""
-        counts = range(_MOST // _PORTION * _PORTION, self.registers, -_PORTION)
-        kept = (each for each in (_MOST, *counts) if self._blocks(each) == self.blocks)
-        return next(kept, self.registers)
+        """With how many registers, at most, an SM has room for as many blocks of known warps."""
+        return most_registers(self.registers, self.warps, self.shared, self.chip)
 
-    def _blocks(self, registers: int) -> int:
-        if not self.warps:
-            return 0
-        return resident(registers, self.warps, self.shared, self.chip) // self.warps
+    def spills_beside(self, plain: Footprint) -> bool:
+        """Whether more of a thread's registers spill than the plain kernel's."""
+        return self.stack > plain.stack
+
+    def crowds_beside(self, plain: Footprint) -> bool:
+        """Whether an SM has room for fewer blocks than of the plain kernel."""
+        return self.blocks < plain.blocks
 
     def worse_than(self, plain: Footprint) -> str:
         """Return what a kernel with records loses to the plain one, in words; "" for nothing."""
-        if self.stack > plain.stack:
+        if self.spills_beside(plain):
             return f"{self.stack - plain.stack} bytes of a thread's registers would spill"
-        if self.blocks < plain.blocks:
+        if self.crowds_beside(plain):
             return f"an SM would have room for {self.blocks} blocks, not {plain.blocks}"
         return ""

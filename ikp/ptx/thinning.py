@@ -7,16 +7,13 @@ something spills, or an SM has room for fewer blocks: then the dearest marks are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ikp.errors import PatchError
+from ikp.machine import naming
 from ikp.machine.places import Place
-from ikp.ptx.body import Body
 from ikp.ptx.footprint import Footprint
 from ikp.ptx.weaving import Weaving
-
-_NAMED = 8
-"""How many of those left out are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +65,24 @@ class Thinning:
                 too_many, why = count, because
             else:
                 fits, least = count, found
-        return Thinned(
-            *(least.text, least.cubin, least.places, least.footprint),
-            told=_told(ordered[fits:], why),
-        )
+        return replace(least, told=_told(ordered[fits:], why))
 
     def _tried(self, places: Sequence[Place]) -> tuple[Thinned | None, str]:
         """Return the kernel with these places; or what it loses with them."""
-        inside = [*places]
-        found, why = self._assembled(self.weaving, inside)
-        most = self.plain.most_registers
-        body = self.weaving.body
-        if found is None and found_too_many(why) and not body.most_registers:
-            narrow = body.with_head(f".maxnreg {most}")
-            return self._assembled(self._like(narrow), inside)
-        return found, why
+        plain, body = self.plain, self.weaving.body
+        made = self._assembled(self.weaving, places)
+        spills, crowds = made.footprint.spills_beside(plain), made.footprint.crowds_beside(plain)
+        if crowds and not spills and not body.limits_registers:  # with fewer registers it may do
+            narrow = body.with_head(f".maxnreg {plain.most_registers}")
+            made = self._assembled(replace(self.weaving, body=narrow), places)
+        why = made.footprint.worse_than(plain)
+        return (None if why else made), why
 
-    def _like(self, body: Body) -> Weaving:
-        return Weaving(body, self.weaving.shape, self.weaving.language)
-
-    def _assembled(self, weaving: Weaving, places: Sequence[Place]) -> tuple[Thinned | None, str]:
+    def _assembled(self, weaving: Weaving, places: Sequence[Place]) -> Thinned:
         text = weaving.text(places)
         cubin = self.assemble(text)
         takes = Footprint.of(cubin, weaving.body.code.name, self.plain.warps, self.plain.shared)
-        why = takes.worse_than(self.plain)
-        return (None if why else Thinned(text, cubin, tuple(places), takes)), why
-
-
-def found_too_many(why: str) -> bool:
-    """Whether a kernel takes too many registers, and fewer may do."""
-    return why.startswith("an SM")
+        return Thinned(text, cubin, tuple(places), takes)
 
 
 def _dearness(place: Place) -> tuple[int, bool, int, int]:
@@ -107,6 +92,4 @@ def _dearness(place: Place) -> tuple[int, bool, int, int]:
 
 
 def _told(left: Sequence[Place], why: str) -> str:
-    names = list(dict.fromkeys(place.name for place in left))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"not recorded, since with more records {why}: {', '.join(names[:_NAMED])}{more}."
+    return f"not recorded, since with more records {why}: {naming.some(p.name for p in left)}."

@@ -34,8 +34,8 @@ class Weaving:
     body: Body
     shape: Shape
     language: Language = Language.OTHER
-    _before: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _after: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _before: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
+    _after: dict[int, list[str]] = field(init=False, default_factory=lambda: defaultdict(list))
 
     def text(self, places: Sequence[Place]) -> str:
         """Return the module with records around the places; the kernel itself is always one."""

@@ -94,7 +94,7 @@ def patch(
         functions: names of functions, whose lines are chosen, too.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips, and in loops, where that was never run.
+        untested: whether to do so for chips where that was never run.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -108,13 +108,15 @@ def patch(
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
-    places = Places(code.flow, ptx, tuple(lines), tuple(functions), several=untested)
+    rows = bool(size) and size[0] % occupancy.LANES == 0
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions), rows=rows)
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     wanted, expected = places.at(DETAILS[detail]), list[str]()
     if max_overhead is not None:
         pace = Pace.of(places, occupancy.resident(tried[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
-    setting = _Setting(add_constant(file, CELL, CELL_BYTES), size, language, chip)
+    cell, apart = add_constant(file, CELL, CELL_BYTES), places.regions.divergent
+    setting = _Setting(cell, size, language, chip, frozenset(apart))
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -181,6 +183,7 @@ class _Setting:
     size: list[int]  # threads of a block; [] where that is not known
     language: Language
     chip: Chip
+    apart: frozenset[int]  # its blocks in which threads of a warp may be apart
 
 
 def _woven(
@@ -197,6 +200,7 @@ def _woven(
             "seven that it never names, or one and some of each thread's own."
         )
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
+    full &= setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
     weaver = Weaver(room, kept, places, full, setting.chip)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)

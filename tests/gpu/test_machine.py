@@ -132,6 +132,32 @@ def test_the_launched_code_can_be_inspected() -> None:
     assert recorded - {"matmul"} <= {r.name for r in kernel.ranges}
 
 
+@triton.jit
+def counted(x, out, N: tl.constexpr):
+    """Each thread tries again until its number was added: 16 bits are exchanged with 32."""
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.atomic_add(out + tl.load(x + at), tl.full((N,), 1.0, tl.float16))
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.parametrize("detail", ["loops", "ops"])
+def test_threads_that_leave_apart_leave_one_header(detail: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randint(0, 64, (256 * 256,), device="cuda", dtype=torch.int32)
+    outs = [torch.zeros(64, device="cuda", dtype=torch.float16) for _ in range(2)]
+    counted[(256,)](x, outs[0], 256, num_warps=4)
+    marked = ikp.instrument(counted, detail=detail, level="machine")
+    with ikp.profile() as prof:
+        marked[(256,)](x, outs[1], 256, num_warps=4)
+    assert torch.equal(*outs) and outs[0].sum() == 256 * 256
+    trace = prof.trace
+    names = Counter(trace.regions[i].name.partition(" @")[0] for i in trace.events.region)
+    assert names["counted"] == 256 * 4
+    assert "loop" not in names, "its threads leave one by one"
+    (launch,) = trace.launches
+    assert launch.dropped == 0 and not launch.notes and trace.slots.finished.all()
+
+
 @pytest.mark.filterwarnings("ignore:.*is not recorded.*")
 def test_a_budget_leaves_out_the_finest() -> None:
     plain = product(unedited.matmul)

@@ -33,7 +33,7 @@ FOUND = {
 }
 LIMITS = {
     "occupancy": "slow-memory",  # it follows links: latency is all there is
-    "slow_consumer": "queued-copies",  # memory is at its bandwidth
+    "slow_consumer": "queued-copies",  # eight copies at once queue for memory
     "stages": "epilogue",  # both groups of warps store at once, while no product is under way
     "slow_producer": "late-consumer",  # exponentials fill the schedulers
 }

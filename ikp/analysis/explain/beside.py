@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.explain.prepared import Ints, Prepared, once
+from ikp.analysis.explain.prepared import Ints, Prepared
 
 
 def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
@@ -20,34 +20,29 @@ def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
     """
     wanted = np.zeros(len(launch.row), bool)
     wanted[rows] = True
-    before = _before(launch)[rows]
+    before = _before(launch, rows)
     free = (before >= 0) & ~wanted[before]
-    opens = np.where(free, _over(launch)[rows], launch.opens[rows])
-    closes = np.maximum(launch.next_opens[rows], launch.closes[rows])
-    return np.minimum(opens, launch.opens[rows]), closes
+    over = np.maximum(launch.closes[before], _began(launch)[rows])
+    opens = np.where(free, np.minimum(over, launch.opens[rows]), launch.opens[rows])
+    return opens, np.maximum(launch.next_opens[rows], launch.closes[rows])
 
 
-@once
-def _before(launch: Prepared) -> NDArray[np.intp]:
-    """Return which range of its warp ended last before each one begins; -1 for none."""
-    order = np.lexsort((launch.closes, launch.slot))
-    span = max(launch.duration, 1) + 1
-    key = launch.slot[order] * span + np.clip(launch.closes[order], 0, span - 1)
-    wanted = launch.slot * span + np.clip(launch.opens, 0, span - 1)
-    at = np.searchsorted(key, wanted, "right") - 1
+def _before(launch: Prepared, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return which range of its warp ended last before each of some begins; -1 for none."""
+    key = launch.on_one_axis(launch.slot, launch.closes)
+    order = np.argsort(key, kind="stable")
+    wanted = launch.on_one_axis(launch.slot[rows], launch.opens[rows])
+    at = np.searchsorted(key[order], wanted, "right") - 1
     found = order[np.maximum(at, 0)]
-    hit = (at >= 0) & (launch.slot[found] == launch.slot)
+    hit = (at >= 0) & (launch.slot[found] == launch.slot[rows])
     result: NDArray[np.intp] = np.where(hit, found, -1)
     return result
 
 
-@once
-def _over(launch: Prepared) -> Ints:
-    """Return when what came before each range was over: a range ended, or one around it began."""
-    ended = launch.closes[_before(launch)]
-    order = np.lexsort((launch.opens, launch.slot))
-    began = np.zeros(len(order), np.int64)
+def _began(launch: Prepared) -> Ints:
+    """Return when the range that began last before each one did so; 0 for a warp's first."""
+    order = np.argsort(launch.on_one_axis(launch.slot, launch.opens), kind="stable")
+    found = np.zeros(len(order), np.int64)
     slot = launch.slot[order]
-    began[order[1:]] = np.where(slot[1:] == slot[:-1], launch.opens[order[:-1]], 0)
-    result: Ints = np.maximum(ended, began)
-    return result
+    found[order[1:]] = np.where(slot[1:] == slot[:-1], launch.opens[order[:-1]], 0)
+    return found

@@ -130,7 +130,7 @@ def _found(
             f"{names[0]} with no product under way, of the warps' time", shares.idle, "share"
         ),
         at_stake=min(shares.beside, shares.busy) * launch.duration,
-        without=f"with {told} and the products side by side",
+        without=f"with {told}, and the time in no range beside, hidden by products",
         sure="measured" if by_code else "likely",
         because="a product lasts from its range's start to the end of the wait for it, on any warp "
         "of the SM that recorded; what warps do right beside these ranges, in none, counts as "

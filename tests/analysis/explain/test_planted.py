@@ -37,13 +37,13 @@ LIMITS = {
     "stages": "epilogue",  # both groups of warps store at once, while no product is under way
     "slow_producer": "late-consumer",  # exponentials fill the schedulers
 }
-"""What a repaired kernel is limited by, where the verdict says so. It is true of each."""
+"""What the verdict says of repaired kernels: not their fault, and not tried whether mending it wins."""
 FAR = {
     "slow_consumer": "without its work it is memory that limits, whose rate the trace doesn't say",
     "stages": "one more stage than two could double the rate; cores and memory don't go with it",
     "serial_wgmma": "the twin's warps are held while they issue products: it overlaps little",
 }
-"""Of whose gain the bound is no tenth near, and why."""
+"""Of whose gain the bound is no tenth near, and what is likely to be why."""
 
 
 def findings(name: str, twin: str) -> list[dict[str, Any]]:

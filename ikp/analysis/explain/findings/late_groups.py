@@ -39,8 +39,9 @@ _QUEUED: Final = 2.0
 """Times the quickest copy that others take where they queue for memory: so long is a queue's wait
 at about two thirds of its rate."""
 _FAR: Final = 2000
-"""Nanoseconds that a copy takes only if it queues: tiles of 16 to 48 KB took 0.3 us from the cache
-and 0.6 to 1.4 us from memory on an H200 while these were not at their bandwidth."""
+"""Nanoseconds below which copies are not taken to queue. In four kernels on an H200 the quickest
+tiles of 16 to 48 KB took 0.3 to 1.4 us, and a ring of two, which more stages made faster, took 1.3:
+twice its quickest, so that alone tells too little."""
 _ISSUES: Final = 0.8
 """Share of a range's time that its own instructions take, from which on nothing else slows it."""
 

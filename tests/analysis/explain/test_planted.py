@@ -37,7 +37,7 @@ LIMITS = {
     "stages": "epilogue",  # both groups of warps store at once, while no product is under way
     "slow_producer": "late-consumer",  # exponentials fill the schedulers
 }
-"""What the verdict says of repaired kernels: not their fault, and not tried whether mending it wins."""
+"""What the verdict says of repaired kernels: not their fault; mending it was not tried."""
 FAR = {
     "slow_consumer": "without its work it is memory that limits, whose rate the trace doesn't say",
     "stages": "one more stage than two could double the rate; cores and memory don't go with it",

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ikp.backends.patched import Launch, Module, made
+from ikp.backends.loaded import Module
+from ikp.backends.patched import Launch, made
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.errors import PatchError

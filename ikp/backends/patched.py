@@ -214,9 +214,10 @@ def made(
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
     common: Any = {"detail": plan.detail, "language": launch.language, "block": block}
+    common |= {"shared": shared, "select": launch.selection != EVERYTHING}
     with in_words(name, shown):
         if assemble is not None:
-            marked = mark(ptx, code, name, assemble, **common, shared=shared)
+            marked = mark(ptx, code, name, assemble, **common)
             patched, ptx = marked.patch, marked.text
         else:
             patched = patch(
@@ -227,9 +228,7 @@ def made(
                 lines=plan.lines,
                 functions=plan.functions,
                 max_overhead=plan.max_overhead,
-                shared=shared,
                 untested=untested_asked(),
-                select=launch.selection != EVERYTHING,
             )
     for each in patched.names:
         intern(each, shown if each == name else "")

@@ -24,7 +24,9 @@ SELECTION_BYTES: Final = 56
 OFFSET, SHIFT, ROWS, ROW_OF_WARP = 0, 8, 16, 20
 """Where words stand, each pair of which is read at once."""
 _NO_ROW = 0xFF
-_WORD = (1 << 32) - 1
+_LAST = (1 << 32) - 1
+NO_SLOT: Final = 0xFFFFFFFF
+"""The number of a warp that does not record."""
 
 
 def selection_words(chosen: Selection, warps: int) -> tuple[int, ...]:
@@ -37,10 +39,10 @@ def selection_words(chosen: Selection, warps: int) -> tuple[int, ...]:
     first, step = chosen.first_block, chosen.block_step
     shift = (step & -step).bit_length() - 1
     inverse = pow(step >> shift, -1, 1 << 32)
-    blocks = min(chosen.block_count, (_WORD - first) // step + 1)
+    blocks = min(chosen.block_count, (_LAST - first) // step + 1)
     rows = chosen.chosen_warps(warps).tolist()
     row_of_warp = [rows.index(n) if n in rows else _NO_ROW for n in range(MAX_WARPS)]
-    words = (-first * inverse & _WORD, inverse, shift, blocks, len(rows))
+    words = (-first * inverse & _LAST, inverse, shift, blocks, len(rows))
     told = b"".join(word.to_bytes(4, "little") for word in words) + bytes(row_of_warp)
     told = told.ljust(SELECTION_BYTES, b"\0")
     return tuple(int.from_bytes(told[at : at + 8], "little") for at in range(0, len(told), 8))
@@ -54,7 +56,7 @@ def linear_of(ground: Ground) -> int:
 def selected(
     ground: Ground, begin: int, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
-    """Return what makes a warp's number among those that record; 2**32 - 1 where it does not.
+    """Return what makes a warp's number among those that record, or ``NO_SLOT``.
 
     Args:
         ground: what is free there.
@@ -77,5 +79,5 @@ def selected(
         f.below_other(ok, number, blocks, where=ok),
         f.multiply(linear_of(ground), block, warps, warp),
         f.multiply(warp, number, rows, row),
-        f.choose(warp, warp, -1, ok),
+        f.choose(warp, warp, NO_SLOT, ok),
     ]

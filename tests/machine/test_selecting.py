@@ -13,10 +13,17 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection
 from ikp.machine.chips import CHIPS
+from ikp.machine.patch import patch
 from ikp.machine.selecting import SELECTION_BYTES, selection_words
 from ikp.machine.sequences import CELL_BYTES
+from tests.machine.assembled import cubin
+from tests.machine.compiled import code
 from tests.machine.emulate import LANES
-from tests.machine.test_sequences import FRAME, NAMES, launch
+from tests.machine.hazards import hazards
+from tests.machine.test_patch import code_of
+from tests.machine.test_sequences import FRAME, NAMES, NOTHING, launch
+from tests.machine.test_ways_out import NEVER, SEVERAL
+from tests.machine.whole import run, words_of
 
 pytestmark = pytest.mark.any_pins
 
@@ -114,3 +121,44 @@ def test_every_nth_block_is_found_without_a_division(first, step, count, data):
         made = (block * inverse + offset) % WORD
         rank = (made >> shift | made << 32 - shift) % WORD
         assert (rank if rank < most else None) == chosen.rank(block)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("mask", [0b001, 0b110, 0b101, ALL])
+def test_a_whole_kernel_records_its_chosen_warps(mask):
+    code, turns = cubin(SEVERAL.replace("reqntid 64", "reqntid 96"), "sm_90a"), [3, NEVER, NEVER, 9]
+    every, some = (patch(code, "k", untested=True, select=select) for select in (False, True))
+    ranges, results = run(every, "k", 3, turns)
+    chosen, same = run(some, "k", 3, turns, Selection(mask))
+    assert chosen == [each if mask >> warp & 1 else [] for warp, each in enumerate(ranges)]
+    assert all("iteration" in " ".join(each) for each in ranges) and same == results
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("chosen", [Selection(0b1010, 1), Selection(ALL, 2, 3, 2)])
+def test_a_whole_kernel_records_its_chosen_blocks(chosen):
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=True)
+    name, grid, block = "k", (3, 3, 1), (32, 4, 1)
+    size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
+    words, frame = words_of(made, name), replace(SELECTING, cell=0, selection=CELL_BYTES)
+    data, *_ = launch(frame, grid, block, size, 0, whole=words, chosen=chosen)
+    trace = decode([Source("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
+    blocks = [n for n in range(9) if chosen.rank(n) is not None]
+    both = [(n, warp) for n in blocks for warp in chosen.chosen_warps(4).tolist()]
+    assert list(zip(trace.slots.block, trace.slots.warp, strict=True)) == both
+    assert trace.slots.finished.all() and len(trace.events) == len(both)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["rms_norm", "matmul TMA", "gathered sm_120", "matmul sm_80"])
+def test_a_choice_takes_no_more_registers(name):
+    """And nothing is written that something in flight still needs."""
+    compiled = code(name).compiled
+    plain, label = compiled.asm["cubin"], compiled.name
+    every, some = (
+        patch(plain, label, detail="ops", ptx=compiled.asm["ptx"], untested=True, select=select)
+        for select in (False, True)
+    )
+    assert (every.registers, every.names) == (some.registers, some.names)
+    found = [len(hazards(code_of(each, label))) for each in (plain, some.cubin)]
+    assert found[0] == found[1]

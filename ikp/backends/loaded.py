@@ -63,12 +63,10 @@ class Module:
         each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
         records = prof.slots_bytes > 0 and self.patch.fits(each)
         recording = selection.count_slots(blocks, warps) if records else 0
-        told = self.patch.size_for_cell(each)
-        words = [prof.address, told | recording << 32]
-        if self.patch.select:  # where no chosen warp is in the grid, the size says that it is on
-            words[1] *= records
-            words += selection_words(selection, warps)
-        cuda.write(self.cell, words, stream)
+        told, behind = self.patch.size_for_cell(each), tuple[int, ...]()
+        if self.patch.select:  # a launch is told where it has a size, though nobody is chosen
+            told, behind = told * records, selection_words(selection, warps)
+        cuda.write(self.cell, (prof.address, told | recording << 32, *behind), stream)
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
             # What the address was asked for tells is torch's own stream: it need not be this one.
             notice.launched(stream, captured=cuda.capturing(stream))

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ikp
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
-from ikp.core.segment import ALL, EVERYTHING, Selection
+from ikp.core.segment import ALL, EVERYTHING, Selection, select
 from ikp.machine.chips import CHIPS
 from ikp.machine.patch import patch
 from ikp.machine.selecting import SELECTION_BYTES, selection_words
 from ikp.machine.sequences import CELL_BYTES
+from tests.kernels.choices import conditional
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code
 from tests.machine.emulate import LANES
@@ -95,6 +97,33 @@ def test_a_kernel_that_could_choose_records_all_of_a_session_that_does_not():
 def test_a_launch_with_none_of_the_chosen_says_what_it_was(chosen):
     trace = recorded(chosen, (2, 1, 1), (64, 1, 1))
     assert_chosen(trace, chosen, (2, 1, 1), 2)
+
+
+@pytest.mark.interp
+@pytest.mark.filterwarnings("ignore:.*chosen to record exist")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"blocks": range(1, 9, 4)},
+        {"blocks": range(2, 5)},
+        {"blocks": range(20, 30)},
+        {"warps": [3]},
+        {"warps": [0, 3], "blocks": range(0, 1 << 30, 3)},
+        {"granularity": 4},
+    ],
+)
+def test_triton_s_interpreter_chooses_the_same(options):
+    import torch
+
+    with ikp.profile() as prof:
+        buffer = prof.buffer("k", **options)
+        conditional[(9,)](torch.zeros(9, dtype=torch.int32), 1, buffer)
+    every = {"warps": None, "blocks": None, "granularity": "warp"}
+    made = recorded(select(**{**every, **options}), (9, 1, 1), (LANES, 1, 1))
+    for name in ("block", "warp", "finished"):
+        assert getattr(made.slots, name).tolist() == getattr(prof.trace.slots, name).tolist()
+    (one,), (other,) = made.launches, prof.trace.launches
+    assert [each for each in one.notes if "chosen" in each] == list(other.notes)
 
 
 def test_recording_that_is_off_touches_nothing():

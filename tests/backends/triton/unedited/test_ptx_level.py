@@ -11,7 +11,7 @@ import triton.language as tl
 from triton import knobs
 
 import ikp
-from ikp.backends import patched
+from ikp.backends.loaded import Modules
 from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.errors import KernelError
 from ikp.machine import cuda
@@ -49,7 +49,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(triton.runtime.driver, "_active", Here())
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    monkeypatch.setattr(machine_code, "modules", patched.Modules())
+    monkeypatch.setattr(machine_code, "modules", Modules())
     monkeypatch.setattr(cuda, "load", load)
     for name, value in (("capturing", False), ("context", 0), ("address_of", 64)):
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)

@@ -216,7 +216,6 @@ class Launcher:
                 f"level={plan.level!r} puts records into what a compiler has made, and Triton's "
                 "interpreter makes nothing. Use level='source'."
             )
-
         taken: list[Any] = []
         selection = chosen(self.buffer)
 

@@ -1,6 +1,7 @@
 """Choices of warps and blocks: who records, and where."""
 
 import math
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -13,7 +14,10 @@ from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
-from ikp.machine.chips import CHIPS
+from ikp.machine import own_frame
+from ikp.machine.chips import CHIPS, HOPPER
+from ikp.machine.keeping import Frame
+from ikp.machine.own_frame import FIRST
 from ikp.machine.patch import patch
 from ikp.machine.selecting import SELECTION_BYTES, selection_words
 from ikp.machine.sequences import CELL_BYTES
@@ -72,6 +76,19 @@ def test_those_that_are_chosen_record_and_no_others(mask, grid, chosen, warps, k
     block = (warps * LANES, 1, 1)
     trace = recorded(selection, grid, block, known=known)
     assert_chosen(trace, selection, grid, warps)
+
+
+def test_it_does_so_where_a_part_of_what_is_kept_is_in_threads_registers(monkeypatch):
+    own, fitted = (59, 60, 61, 62), type(HOPPER).fitted
+    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=16, own=own)
+    monkeypatch.setattr(
+        type(HOPPER), "fitted", lambda self, steps: fitted(self, own_frame.fitted(steps, own))
+    )
+    monkeypatch.setattr(
+        sys.modules[__name__], "SELECTING", replace(kept, selection=kept.cell + CELL_BYTES)
+    )
+    chosen = Selection(0b101, 1, 2)
+    assert_chosen(recorded(chosen, (3, 2, 1), (96, 1, 1), entered=()), chosen, (3, 2, 1), 3)
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)

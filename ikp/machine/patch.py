@@ -28,6 +28,7 @@ from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.room import RESERVED, Room
+from ikp.machine.selecting import SELECTION_BYTES
 from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import NoRoomError, Weaver
@@ -54,6 +55,7 @@ class Patch:
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
     kept: str = ""  # the file that it is in; "" where nobody keeps it
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
+    select: bool = False  # behind the cell stands which warps record
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
@@ -80,6 +82,7 @@ def patch(
     max_overhead: float | None = None,
     shared: int = 0,
     untested: bool = False,
+    select: bool = False,
 ) -> Patch:
     """Put records into a kernel.
 
@@ -95,6 +98,7 @@ def patch(
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so for chips where that was never run.
+        select: whether sessions choose, launch by launch, which warps and blocks record.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -115,8 +119,9 @@ def patch(
     if max_overhead is not None:
         pace = Pace.of(places, occupancy.resident(tried[0], warps or 1, shared, chip))
         wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
-    cell, apart = add_constant(file, CELL, CELL_BYTES), places.regions.divergent
-    setting = _Setting(cell, size, language, chip, frozenset(apart))
+    cell = add_constant(file, CELL, CELL_BYTES + SELECTION_BYTES * select)
+    apart = frozenset(places.regions.divergent)
+    setting = _Setting(cell, size, language, chip, apart, select)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -128,6 +133,7 @@ def patch(
         notes=(*chip.notes, *cost, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(ours),
+        select=select,
     )
 
 
@@ -184,6 +190,7 @@ class _Setting:
     language: Language
     chip: Chip
     apart: frozenset[int]  # its blocks in which threads of a warp may be apart
+    select: bool
 
 
 def _woven(
@@ -199,6 +206,8 @@ def _woven(
             f"{name} uses all its uniform registers but {len(room.unused_uniform)}; records need "
             "seven that it never names, or one and some of each thread's own."
         )
+    if setting.select:
+        kept = replace(kept, selection=setting.cell + CELL_BYTES)
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
     full &= setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
     weaver = Weaver(room, kept, places, full, setting.chip)

@@ -79,8 +79,8 @@ class Options:
     @property
     def place(self) -> str | None:
         """The level that is asked for: the source, where what is asked can't be elsewhere."""
-        chosen = self.blocks or self.warps or self.mode != "timeline" or self.clock != CLOCKS[0]
-        return "source" if self.level is None and chosen else self.level
+        other = self.mode != "timeline" or self.clock != CLOCKS[0]
+        return "source" if self.level is None and other else self.level
 
     def plan(self) -> Plan:
         """Return what is to be marked.

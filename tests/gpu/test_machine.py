@@ -100,6 +100,40 @@ def test_a_session_that_asks_for_more_is_refused_in_words() -> None:
         product(marked)
 
 
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.parametrize(
+    ("options", "blocks", "warps"),
+    [
+        ({"warps": [1, 6]}, range(TILES), (1, 6)),
+        ({"blocks": range(1, TILES, 3)}, range(1, TILES, 3), range(WARPS)),
+        ({"blocks": range(2, 7), "granularity": 4}, range(2, 7), (0, 4)),
+    ],
+)
+def test_chosen_warps_and_blocks_alone_record(
+    options: dict[str, object], blocks: range, warps: tuple[int, ...]
+) -> None:
+    plain = product(unedited.matmul)
+    marked = ikp.instrument(unedited.matmul, detail="ops", level="machine", **options)
+    every = ikp.instrument(unedited.matmul, detail="ops", level="machine")
+    with ikp.profile() as prof:
+        assert all(torch.equal(plain, product(each)) for each in (marked, every, marked))
+    trace = prof.trace
+    slots, events = trace.slots, trace.events
+    assert slots.finished.all() and [each.dropped for each in trace.launches] == [0, 0, 0]
+    chosen = [(block, warp) for block in blocks for warp in warps]
+    found = [
+        list(zip(slots.block[rows], slots.warp[rows], strict=True))
+        for rows in (slots.launch == number for number in range(3))
+    ]
+    assert found[0] == found[2] == chosen and len(found[1]) == TILES * WARPS
+    made: dict[int, Counter[tuple[int, int, str]]] = {number: Counter() for number in range(3)}
+    for slot, region in zip(events.slot, events.region, strict=True):
+        who = int(slots.block[slot]), int(slots.warp[slot])
+        made[int(slots.launch[slot])][(*who, trace.regions[region].name)] += 1
+    mine = {each: count for each, count in made[1].items() if each[:2] in chosen}
+    assert made[0] == made[2] == mine
+
+
 def line(text: str) -> int:
     """Return the first line of the test kernels with a text."""
     lines = Path(unedited.__file__).read_text().splitlines()

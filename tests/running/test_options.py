@@ -39,9 +39,8 @@ def options(**other: Any) -> Options:
         ({"detail": "waits"}, "machine"),
         ({"mode": "totals"}, "source"),
         ({"clock": "cycles64"}, "source"),
-        ({"warps": "0"}, "source"),
-        ({"blocks": "0:4"}, "source"),
-        ({"blocks": "0:4", "level": "machine"}, "machine"),
+        ({"warps": "0", "blocks": "0:4"}, BEST),
+        ({"clock": "cycles64", "level": "machine"}, "machine"),
     ],
 )
 def test_what_only_the_source_can_do_is_marked_there(other: dict[str, Any], level: str) -> None:

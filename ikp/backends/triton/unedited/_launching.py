@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, shape, take_buffer, tell
+from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
 from ikp.backends.refusing import SpecError
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _scheduled as scheduled
@@ -216,16 +216,16 @@ class Launcher:
                 f"level={plan.level!r} puts records into what a compiler has made, and Triton's "
                 "interpreter makes nothing. Use level='source'."
             )
-
         taken: list[Any] = []
+        selection = chosen(self.buffer)
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            options = {**shape(grid, warps, most), **self.buffer}
+            options = {**shape(grid, warps, most, selection), **self.buffer}
             prof = take_buffer(self, session, label, plan, options)
             taken.extend([] if prof is None else [prof])
             return prof
 
-        launch = Launch(plan, Language.TRITON, buffer)
+        launch = Launch(plan, Language.TRITON, buffer, selection)
         with machine_code.recorded(launch):
             made = plain(*args, **kwargs)
         if not launch.reached:

@@ -12,10 +12,12 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ikp.backends.patched import Launch, apart, made, modules, take, wanted
+from ikp.backends.loaded import modules
+from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.backends.triton.unedited._launching import IN_SOURCE
+from ikp.core.segment import EVERYTHING
 from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
@@ -65,7 +67,7 @@ def _run(
     *rest: object,
 ) -> object:
     """Launch the patched function in the place of the plain one."""
-    key = function, str(launch.plan)
+    key = function, str(launch.plan), launch.selection != EVERYTHING
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
         module = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
@@ -76,7 +78,7 @@ def _run(
     cuda.like(module.function, function)
 
     def recorded() -> object:
-        module.point(prof, grid, module.patch.warps, stream)
+        module.point(prof, grid, module.patch.warps, stream, launch.selection)
         return plain(x, y, z, stream, module.function, *rest)
 
     if launch.plan.check and not module.checked and not cuda.capturing(stream):

@@ -105,36 +105,46 @@ def patch(
         KernelError: nothing that was chosen has code in it.
         InspectError: there is no disassembler, or it refuses the file.
     """
-    file = Cubin.read(cubin)
-    kernel = file.kernel(name)
+    kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
-    rows = bool(size) and size[0] % occupancy.LANES == 0
-    places = Places(code.flow, ptx, tuple(lines), tuple(functions), rows=rows)
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions), rows=_in_rows(size))
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
-    wanted, expected = places.at(DETAILS[detail]), list[str]()
-    if max_overhead is not None:
-        pace = Pace.of(places, occupancy.resident(tried[0], warps or 1, shared, chip))
-        wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
+    resident = occupancy.resident(tried[0], warps or 1, shared, chip)
+    wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     cell = add_constant(file, CELL, CELL_BYTES + SELECTION_BYTES * select)
-    apart = frozenset(places.regions.divergent)
-    setting = _Setting(cell, size, language, chip, apart, select)
+    setting = _Setting(cell, size, language, chip, places.regions.divergent, select)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
     moved = insert(file, name, added, edges := weaver.on_edges())
-    ours = _ours(moved, len(file.kernel(name).words) if edges else moved.count)
-    cost = occupancy.cost(name, warps, before, count, chip)
+    cost = (*chip.notes, *occupancy.cost(name, warps, before, count, chip))
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
-        notes=(*chip.notes, *cost, *unplaced, *weaver.notes),
+        notes=(*cost, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
-        ours=tuple(ours),
+        ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         select=select,
     )
+
+
+def _in_rows(size: Sequence[int]) -> bool:
+    """Whether the threads of each warp are known to stand in one row of their block."""
+    return bool(size) and size[0] % occupancy.LANES == 0
+
+
+def _wanted(
+    places: Places, level: Level, most: float | None, resident: int
+) -> tuple[list[Place], list[str]]:
+    """Return what is to be recorded, and what that is expected to cost if that is bounded."""
+    wanted = places.at(level)
+    if most is None:
+        return wanted, []
+    kept, *expected = Budget(places, Pace.of(places, resident), most).keep(wanted)
+    return kept, expected
 
 
 def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
@@ -189,7 +199,7 @@ class _Setting:
     size: list[int]  # threads of a block; [] where that is not known
     language: Language
     chip: Chip
-    apart: frozenset[int]  # its blocks in which threads of a warp may be apart
+    apart: set[int]  # its blocks in which threads of a warp may be apart
     select: bool
 
 

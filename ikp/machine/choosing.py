@@ -17,6 +17,8 @@ from ikp.machine.resources import P, R, span
 from ikp.machine.room import Room, Spare
 
 _NO_BOARD = -1
+_FEWEST = 3
+"""The registers that the smallest record needs, two of them in a row."""
 _T = TypeVar("_T", int, tuple[int, int])
 
 
@@ -62,7 +64,7 @@ class Chooser:
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         choices = next(filter(None, _layouts(spare)), [])
         if not choices:
-            return _few(len(spare.registers))
+            return _few(spare)
         first, last = self._longest(index, choices, lambda each: _words(*each))
         taken = _words(first, last)
         pairs = [each for each in spare.pairs if not taken & span(each, 2)]
@@ -176,9 +178,12 @@ class Chooser:
         return False
 
 
-def _few(registers: int) -> str:
+def _few(spare: Spare) -> str:
+    registers = len(spare.registers)
     if not registers:
         return "no register is"
+    if registers >= _FEWEST and not spare.pairs:  # every other one
+        return "no two registers in a row are"
     return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 

@@ -44,6 +44,8 @@ def test_with_few_registers_words_come_one_after_another(registers: int, pieces:
     made = chosen(registers, LEAVES)
     assert isinstance(made, Scratch) and made.piecemeal == pieces
     assert chosen(3, LEAVES) == "only 2 registers are"
+    odd = [(f"STG.E desc[UR4][R20.64], R{n}", None, None, 0) for n in (3, 5, 7, 9, 11)]
+    assert chosen(12, *odd, LEAVES) == "no two registers in a row are"
 
 
 def all_taken(*last):

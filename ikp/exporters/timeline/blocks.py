@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.ordering import order_by
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
 
@@ -78,9 +79,10 @@ def find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks,
         column.astype(np.int64) for column in (slots.launch, slots.sm, slots.block, slots.warp)
     )
     number, _ = distinct(launch, sm, block)
-    order = np.lexsort((warp, number))
-    first = np.flatnonzero(np.diff(number[order], prepend=-1))
-    _refuse_twins(number[order], warp[order], block[order])
+    order = order_by(number, warp)
+    in_order = number[order]
+    first = np.flatnonzero(np.diff(in_order, prepend=-1))
+    _refuse_twins(in_order, warp[order], block[order])
     one = order[first]  # any slot of each block
     last_moment = np.maximum(slots.start_ns, slots.end_ns)
     lane = pack(
@@ -108,7 +110,7 @@ def _in_order(blocks: Blocks, track: Ints) -> Blocks:
     """Sort blocks by lane, those of a lane as their slots stand; give each its track."""
     begin = blocks.first
     sizes = np.diff(begin, append=len(blocks.slots))
-    order = np.lexsort((_reduce(np.minimum, blocks.slots, begin), track))
+    order = order_by(track, _reduce(np.minimum, blocks.slots, begin))
     sizes = sizes[order]
     first = np.cumsum(sizes) - sizes
     slots = np.arange(len(blocks.slots)) + np.repeat(begin[order] - first, sizes)
@@ -144,11 +146,12 @@ def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
 
     Returns the number of each row, and for each number the first row that has it.
     """
-    order = np.lexsort(keys[::-1])
+    order = order_by(*keys)
     new = np.zeros(len(order), bool)
     new[:1] = True
     for key in keys:
-        new[1:] |= np.diff(key[order]) != 0
+        in_order = key[order]
+        new[1:] |= in_order[1:] != in_order[:-1]
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(new) - 1
     return numbers, order[new]
@@ -169,17 +172,84 @@ def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
     follow another on a lane at the very moment at which that ends, if it does so in the file too.
     """
     lanes = np.zeros(len(group), np.int64)
-    by_start = np.lexsort((order[0], start, group))
+    by_start = order_by(group, start, order[0])
     group, start, end = group[by_start], start[by_start], end[by_start]
     first, last = (places[by_start] for places in order)
     free = (start[1:] > end[:-1]) | ((start[1:] == end[:-1]) & (first[1:] > last[:-1]))
     busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
-    for begin, stop in zip(
-        np.searchsorted(group, busy), np.searchsorted(group, busy, "right"), strict=True
-    ):
+    low, high = np.searchsorted(group, busy), np.searchsorted(group, busy, "right")
+    found = np.zeros(len(group), np.int64)
+    parts, left = _alike(low, high)
+    until = _words(start, end, first, last) if len(parts) else None
+    if until is None:
+        left = [*parts, *left]
+    else:
+        left += _pack_many(*until, parts, found)
+    for begin, stop in left:
         part = slice(begin, stop)
-        lanes[by_start[part]] = _pack_one(start[part], end[part], first[part], last[part])
+        found[part] = _pack_one(start[part], end[part], first[part], last[part])
+    lanes[by_start] = found
     return lanes
+
+
+_Parts = list[tuple[int, int]]
+
+_GROUPS: Final = 16
+"""Groups from which on an array of their lanes takes less time than a heap for each of them."""
+_FIRST_LANES, _LANES = 8, 64
+"""Lanes that such an array has for each group. A group that needs more gets a heap."""
+
+
+def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
+    """Return groups, the largest first, of which many go on until the end; and those before."""
+    sizes = high - low
+    order = np.argsort(-sizes, kind="stable")
+    rest = np.cumsum(sizes[order][::-1])[::-1]  # of these and all smaller ones
+    alike = np.flatnonzero(rest >= _GROUPS * sizes[order])
+    cut = int(alike[0]) if len(alike) else len(order)
+    parts = list(zip(low[order].tolist(), high[order].tolist(), strict=True))
+    return parts[cut:], parts[:cut]
+
+
+def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints] | None:
+    """Return when each interval needs its lane, and has left it: a time and a place, as one number.
+
+    None where that takes more than 63 bits.
+    """
+    zero, bits = int(start.min()), int(last.max()).bit_length()
+    if (int(end.max()) - zero).bit_length() + bits > _WORD_BITS:
+        return None
+    return (start - zero) << bits | first, (end - zero) << bits | last
+
+
+_WORD_BITS: Final = 63
+
+
+def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
+    """Put the intervals of groups on lanes, the next one of all groups at a time.
+
+    Returns the groups that have too many lanes for that.
+    """
+    low, high = np.array(parts).T
+    goes_on = np.searchsorted(low - high, -np.arange(int(high[0] - low[0])))
+    until = np.full((len(parts), _FIRST_LANES), -1)  # by lane: when it is free again
+    wide = np.zeros(len(parts), bool)
+    number = np.arange(len(parts))
+    for step, count in enumerate(goes_on.tolist()):
+        rows, groups = low[:count] + step, number[:count]
+        free = until[:count] < begin[rows][:, None]
+        lane = free.argmax(1)
+        full = ~free[groups, lane] & ~wide[:count]
+        if full.any():
+            known = until.shape[1]
+            if known < _LANES:
+                until = np.pad(until, ((0, 0), (0, known)), constant_values=-1)
+                lane[full] = known
+            else:
+                wide[:count] |= full
+        until[groups, lane] = end[rows]
+        lanes[rows] = lane
+    return [parts[one] for one in np.flatnonzero(wide).tolist()]
 
 
 def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
@@ -210,7 +280,7 @@ def _steps(group: Ints, start: Ints, end: Ints, groups: int) -> list[Steps]:
     """Return when the number of intervals of each group that are open changes, and to what."""
     group, times = np.concatenate([group, group]), np.concatenate([start, end])
     change = np.repeat([1, -1], len(start))
-    order = np.lexsort((times, group))
+    order = order_by(group, times)
     group, times = group[order], times[order]
     first = np.flatnonzero(
         np.diff(group, prepend=-1).astype(bool) | np.diff(times, prepend=-1).astype(bool)

@@ -105,10 +105,6 @@ class Axes:
             self.bends,
         )
 
-    def to_ns(self, row: Ints, ticks: Ints) -> Ints:
-        """Place ticks of SMs on the axis, rounded to ns; keeps the order within an SM."""
-        return self.lines(row).to_ns(ticks - self.tick_zero[row])
-
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -122,8 +118,11 @@ class Lines:
     bends: Bends
 
     def to_ns(self, elapsed: Ints) -> Ints:
-        """Place ticks since ``tick_zero`` on the axis."""
-        placed = self.place(elapsed.astype(np.float64))
+        """Place ticks since ``tick_zero``, rounded to ns; keeps the order within an SM."""
+        return self.rounded(self.place(elapsed.astype(np.float64)))
+
+    def rounded(self, placed: Floats) -> Ints:
+        """Return Unix times of what :meth:`place` returned, which is used up."""
         np.rint(np.clip(placed, -_MAX_NS, _MAX_NS, out=placed), out=placed)
         out = placed.astype(np.int64)
         out += self.ns_zero
@@ -165,8 +164,8 @@ class _Points:
         )
 
 
-def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
-    """Fit the axis of each launch.
+def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> tuple[Axes, Ints]:
+    """Fit the axis of each launch; also return where on it the anchors' ticks are.
 
     Args:
         anchors: of all launches.
@@ -181,7 +180,7 @@ def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
     # Medians, which a wild anchor can't move. Near them, float64 is exact to far below 1 ns.
     ns_zero = in_time.pick(in_time.count // 2).astype(np.int64)
     tick_zero = by_sm.pick((by_sm.count - 1) // 2).astype(np.int64)
-    points = _Points(
+    points = every = _Points(
         anchors.row,
         launch,
         (anchors.ns - shared(ns_zero, launch)).astype(np.float64),
@@ -197,9 +196,11 @@ def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
     bends, spread, windows = bend(sms, points.row, points.ticks, residual, lines.rate, order)
     torn = np.bincount(launch[~sound], minlength=sms.launches)
     axes = Axes(sms, [], ns_zero, lines.rate, tick_zero, lines.offset, bends, torn)
-    error = points.ns - axes.lines(points.row).place(points.ticks)
+    on_axis = axes.lines(every.row)
+    placed = on_axis.place(every.ticks)
+    error = points.ns - (placed if points is every else placed[sound])
     axes.fits.extend(_fits(lines, points.launch, error, windows, spread))
-    return axes
+    return axes, on_axis.rounded(placed)
 
 
 def _in_order(anchors: Anchors, rows: int) -> Ints:
@@ -289,14 +290,16 @@ def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
 
     Least squares would follow a single wild anchor anywhere.
     """
-    ns, ticks = points.ns[order], points.ticks[order]
-    count = np.repeat(by_sm.count, by_sm.count)
-    left = np.flatnonzero(by_sm.ranks() < count // 2)
-    right = left + (count[left] + 1) // 2
-    run = ticks[right] - ticks[left]
-    apart = run > 0
-    slopes = (ns[right] - ns[left])[apart] / run[apart]
-    launch = points.launch[order][left][apart]
+    half = by_sm.count // 2
+    left = np.arange(int(half.sum())) + np.repeat(by_sm.first - (np.cumsum(half) - half), half)
+    right = left + np.repeat(by_sm.count - half, half)
+    left, right = order[left], order[right]
+    run = points.ticks[right] - points.ticks[left]
+    rise = points.ns[right] - points.ns[left]
+    launch, apart = points.launch[left], run > 0
+    if not apart.all():
+        run, rise, launch = run[apart], rise[apart], launch[apart]
+    slopes = rise / run
     return np.maximum(0.0, medians(launch, slopes, points.sms.launches))
 
 

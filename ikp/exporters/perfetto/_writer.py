@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, Final
 
@@ -48,8 +48,8 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", lambda: _whole(trace, len(batches)))
-        for packets in _before_events(trace, layout, clock, ids, args, sums):
-            out.packets(partial(_as_it_is, packets))
+        for make in _before_events(trace, layout, clock, ids, args, sums):
+            out.packets(make)
         _tables(trace, out)
         encoder = Encoder(trace, ids, args)
         for batch in track(batches, len(batches), f"writing {name}"):
@@ -62,12 +62,14 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
 
 def _before_events(
     trace: Trace, layout: Layout, clock: Clock, ids: FirstIds, args: OwnArgs, sums: Sums | None
-) -> Iterator[Content]:
-    yield setup(trace, layout, clock, ids, args, sums)
+) -> Iterator[Callable[[], Content]]:
+    yield partial(_as_it_is, setup(trace, layout, clock, ids, args, sums))
     yield from block_slices(trace, layout.blocks, clock)
-    yield from counter_steps(layout.counters, clock)
+    for packets in counter_steps(layout.counters, clock):
+        yield partial(_as_it_is, packets)
     if sums is not None:
-        yield from sum_slices(trace, sums, layout, clock, ids)
+        for packets in sum_slices(trace, sums, layout, clock, ids):
+            yield partial(_as_it_is, packets)
 
 
 def _announced(tracks: Sequence[Track]) -> Content:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.ordering import order_by
+from ikp.core.ordering import order_by, sort_by
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
 
@@ -39,7 +40,9 @@ class Blocks:
 
     def part(self, low: int, high: int) -> Blocks:
         """Return the blocks from ``low`` up to ``high``, or to the last."""
-        bounds = np.append(self.first, len(self.slots))[low : high + 1]
+        bounds = self.first[low : high + 1]
+        if high >= len(self.first):
+            bounds = np.append(bounds, len(self.slots))
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
         return replace(
             self,
@@ -51,7 +54,10 @@ class Blocks:
 
 def slot_bounds(trace: Trace) -> Ints:
     """Return where each slot's events begin; those of slot i end where those of i + 1 begin."""
-    return np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
+    slot, slots = trace.events.slot, len(trace.slots)
+    if len(slot) < slots:
+        return np.searchsorted(slot, np.arange(slots + 1))
+    return np.append(0, np.cumsum(np.bincount(slot, minlength=slots)))
 
 
 def in_use(trace: Trace) -> tuple[Ints, Ints]:
@@ -61,8 +67,8 @@ def in_use(trace: Trace) -> tuple[Ints, Ints]:
     filled = np.flatnonzero(bounds[1:] > bounds[:-1])
     if len(filled):
         first = bounds[filled]
-        start[filled] = np.minimum(start[filled], np.minimum.reduceat(events.start_ns, first))
-        end[filled] = np.maximum(end[filled], np.maximum.reduceat(events.end_ns, first))
+        start[filled] = np.minimum(start[filled], _reduce(np.minimum, events.start_ns, first))
+        end[filled] = np.maximum(end[filled], _reduce(np.maximum, events.end_ns, first))
     return start, end
 
 
@@ -128,8 +134,20 @@ def _in_order(blocks: Blocks, track: Ints) -> Blocks:
 
 
 def _reduce(function: np.ufunc, values: Ints, first: Ints) -> Ints:
-    result: Ints = function.reduceat(values, first) if len(first) else values[:0]
-    return result
+    """Return what a function makes of each group; many of equal size are taken column by column."""
+    if not len(first):
+        return values[:0]
+    size, left = divmod(len(values), len(first))
+    if size > _SMALL or left or not np.array_equal(first, np.arange(0, len(values), size)):
+        result: Ints = function.reduceat(values, first)
+        return result
+    out = values[::size].copy()
+    for place in range(1, size):
+        function(out, values[place::size], out=out)
+    return out
+
+
+_SMALL: Final = 32
 
 
 def _refuse_twins(number: Ints, warp: Ints, block: Ints) -> None:
@@ -146,15 +164,29 @@ def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
 
     Returns the number of each row, and for each number the first row that has it.
     """
+    begins = _changes(keys)
+    runs = np.flatnonzero(begins)  # rows in a row that are alike are sorted as one
+    if 2 * len(runs) > len(begins):
+        return _distinct(keys)
+    numbers, one = _distinct([key[runs] for key in keys])
+    return np.repeat(numbers, np.diff(runs, append=len(begins))), runs[one]
+
+
+def _distinct(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[Ints, Ints]:
     order = order_by(*keys)
-    new = np.zeros(len(order), bool)
-    new[:1] = True
-    for key in keys:
-        in_order = key[order]
-        new[1:] |= in_order[1:] != in_order[:-1]
+    new = _changes([key[order] for key in keys])
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(new) - 1
     return numbers, order[new]
+
+
+def _changes(keys: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
+    """Tell which rows differ from the one before them."""
+    new = np.zeros(len(keys[0]), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return new
 
 
 def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
@@ -278,16 +310,12 @@ def occupancy(slots: Slots, blocks: Blocks, launches: int) -> list[tuple[Steps, 
 
 def _steps(group: Ints, start: Ints, end: Ints, groups: int) -> list[Steps]:
     """Return when the number of intervals of each group that are open changes, and to what."""
-    group, times = np.concatenate([group, group]), np.concatenate([start, end])
-    change = np.repeat([1, -1], len(start))
-    order = order_by(group, times)
-    group, times = group[order], times[order]
-    first = np.flatnonzero(
-        np.diff(group, prepend=-1).astype(bool) | np.diff(times, prepend=-1).astype(bool)
-    )
-    change = np.add.reduceat(change[order], first) if len(first) else change
-    changed = change != 0
-    group, times = group[first][changed], times[first][changed]
-    values = np.cumsum(change[changed])  # all of a group end: the next one begins at 0
+    closes = np.repeat([0, 1], len(start))
+    group, times, closes = sort_by(np.tile(group, 2), np.concatenate([start, end]), closes)
+    last = np.append((group[1:] != group[:-1]) | (times[1:] != times[:-1]), True)[: len(group)]
+    last = np.flatnonzero(last)
+    values = np.cumsum(1 - 2 * closes)[last]  # all of a group end: the next one begins at 0
+    changed = np.diff(values, prepend=0) != 0
+    group, times, values = group[last][changed], times[last][changed], values[changed]
     bounds = np.searchsorted(group, np.arange(groups + 1)).tolist()
     return [(times[low:high], values[low:high]) for low, high in pairwise(bounds)]

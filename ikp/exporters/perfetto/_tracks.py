@@ -230,7 +230,7 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
     unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
-    return [
+    facts = [
         (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
         (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
         (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
@@ -239,6 +239,7 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
         (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
         (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
     ]
+    return [fact for fact in facts if fact[1].given is None or fact[1].given.any()]
 
 
 def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:

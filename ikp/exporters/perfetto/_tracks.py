@@ -178,16 +178,17 @@ def annotated(name: str, value: Any) -> bytes:
 
 
 def block_slices(
-    trace: Trace, blocks: Blocks, clock: Clock
+    trace: Trace, blocks: Blocks, clock: Clock, told: Callable[[int], None]
 ) -> Iterator[Callable[[], NDArray[np.uint8]]]:
     """Yield what makes the packets of the slices that show where each block ran, lane by lane.
 
-    They also carry what is known of each warp.
+    They also carry what is known of each warp. ``told`` is told how many slots more are done.
     """
     for low in range(0, len(blocks.block), _AT_ONCE):
         part = blocks.part(low, low + _AT_ONCE)
         yield partial(_encode, trace, part, clock.now)
         clock.now = int(part.end[-1])
+        told(len(part.slots))
 
 
 def _encode(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:

@@ -24,7 +24,7 @@ from ikp.exporters.protobuf import joining
 from ikp.exporters.timeline.batches import Batch, Batches
 from ikp.exporters.timeline.sums import Sums
 from ikp.exporters.timeline.tracks import Layout, Track, lay_out
-from ikp.progress import track
+from ikp.progress import progress
 
 EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
@@ -36,8 +36,25 @@ _WORTH_THREADS: Final = 3
 
 def write(trace: Trace, file: BinaryIO, name: str) -> None:
     """Write a trace as packets and columns, showing progress if it takes long."""
+    with progress(3 * len(trace.slots) + len(trace.events), f"writing {name}") as told:
+        _write(trace, file, _Done(told))
+
+
+class _Done:
+    """Adds up what is done: each slot is placed, counted and written, each event written."""
+
+    def __init__(self, told: Callable[[float], None]) -> None:
+        self._told, self._done = told, 0
+
+    def __call__(self, more: int) -> None:
+        """Tell of some slots, or events, that are done."""
+        self._done += more
+        self._told(self._done)
+
+
+def _write(trace: Trace, file: BinaryIO, told: _Done) -> None:
     ids = FirstIds.of(trace)
-    layout = lay_out(trace, ids.track)
+    layout = lay_out(trace, ids.track, told)
     clock, args = Clock(layout.span[0] if layout.span else 0), OwnArgs.of(trace)
     sums = Sums.of(trace) if len(trace.totals) else None
     batches = Batches(trace, layout, EVENTS_AT_ONCE)
@@ -48,23 +65,30 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", lambda: _whole(trace, len(batches)))
-        for make in _before_events(trace, layout, clock, ids, args, sums):
+        for make in _before_events(trace, layout, clock, ids, args, sums, told):
             out.packets(make)
         _tables(trace, out)
         encoder = Encoder(trace, ids, args)
-        for batch in track(batches, len(batches), f"writing {name}"):
+        for batch in batches:
             if batch.new:
                 out.packets(partial(_announced, batch.new))
             out.packets(partial(encoder.encode, batch, clock.now))
             clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
             _events(trace, batch, out)
+            told(len(batch.rows))
 
 
 def _before_events(
-    trace: Trace, layout: Layout, clock: Clock, ids: FirstIds, args: OwnArgs, sums: Sums | None
+    trace: Trace,
+    layout: Layout,
+    clock: Clock,
+    ids: FirstIds,
+    args: OwnArgs,
+    sums: Sums | None,
+    told: _Done,
 ) -> Iterator[Callable[[], Content]]:
     yield partial(_as_it_is, setup(trace, layout, clock, ids, args, sums))
-    yield from block_slices(trace, layout.blocks, clock)
+    yield from block_slices(trace, layout.blocks, clock, told)
     for packets in counter_steps(layout.counters, clock):
         yield partial(_as_it_is, packets)
     if sums is not None:

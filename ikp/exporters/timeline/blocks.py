@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.lanes import pack
 from ikp.core.ordering import order_by, sort_by
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
@@ -72,7 +72,13 @@ def in_use(trace: Trace) -> tuple[Ints, Ints]:
     return start, end
 
 
-def find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks, Ints]:
+Told = Callable[[int], None]
+"""Is told how many slots more are done."""
+
+
+def find_blocks(
+    slots: Slots, used_start: Ints, used_end: Ints, told: Told = lambda _: None
+) -> tuple[Blocks, Ints]:
     """Return the blocks that ran, and the lane of each slot.
 
     Lanes are numbered by launch, SM and their place there. A block's track is that number, for now.
@@ -81,6 +87,45 @@ def find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks,
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
     """
+    found, lanes, tracks = [], np.zeros(len(slots), np.int64), 0
+    for low, high, _ in _by_launches(slots.launch, 1):
+        part = slice(low, high)
+        mine = Slots(*(getattr(slots, name)[part] for name in Slots.__slots__))
+        blocks, lane = _find_blocks(mine, used_start[part], used_end[part])
+        lanes[part] = lane + tracks
+        found.append(
+            replace(
+                blocks,
+                track=blocks.track + tracks,
+                first=blocks.first + low,
+                slots=blocks.slots + low,
+            )
+        )
+        tracks += int(lane.max(initial=-1)) + 1
+        told(high - low)
+    if len(found) == 1:
+        return found[0], lanes
+    columns = (np.concatenate([getattr(one, name) for one in found]) for name in Blocks.__slots__)
+    return Blocks(*columns), lanes
+
+
+_AT_ONCE: Final = 1 << 16
+"""Slots of launches that are placed together. Launches do not know of each other."""
+
+
+def _by_launches(launch: NDArray[Any], launches: int) -> Iterator[tuple[int, int, int]]:
+    """Yield parts of the slots that hold whole launches, and the first launch behind each part."""
+    edges = np.flatnonzero(launch[1:] != launch[:-1]) + 1
+    low = 0
+    if not (launch[edges] < launch[edges - 1]).any():
+        for high in edges.tolist():
+            if high - low >= _AT_ONCE:
+                yield low, high, int(launch[high])
+                low = high
+    yield low, len(launch), launches
+
+
+def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks, Ints]:
     launch, sm, block, warp = (
         column.astype(np.int64) for column in (slots.launch, slots.sm, slots.block, slots.warp)
     )
@@ -197,115 +242,22 @@ def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
     return np.where(end < 0, idle, start), np.where(end < 0, idle, end)
 
 
-def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
-    """Return the lowest lane on which each interval touches no other one of its group.
-
-    ``order`` holds the first and the last place of each interval in some file. One interval may
-    follow another on a lane at the very moment at which that ends, if it does so in the file too.
-    """
-    lanes = np.zeros(len(group), np.int64)
-    by_start = order_by(group, start, order[0])
-    group, start, end = group[by_start], start[by_start], end[by_start]
-    first, last = (places[by_start] for places in order)
-    free = (start[1:] > end[:-1]) | ((start[1:] == end[:-1]) & (first[1:] > last[:-1]))
-    busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
-    low, high = np.searchsorted(group, busy), np.searchsorted(group, busy, "right")
-    found = np.zeros(len(group), np.int64)
-    parts, left = _alike(low, high)
-    until = _words(start, end, first, last) if len(parts) else None
-    if until is None:
-        left = [*parts, *left]
-    else:
-        left += _pack_many(*until, parts, found)
-    for begin, stop in left:
-        part = slice(begin, stop)
-        found[part] = _pack_one(start[part], end[part], first[part], last[part])
-    lanes[by_start] = found
-    return lanes
-
-
-_Parts = list[tuple[int, int]]
-
-_GROUPS: Final = 16
-"""Groups from which on an array of their lanes takes less time than a heap for each of them."""
-_FIRST_LANES, _LANES = 8, 64
-"""Lanes that such an array has for each group. A group that needs more gets a heap."""
-
-
-def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
-    """Return groups, the largest first, of which many go on until the end; and those before."""
-    sizes = high - low
-    order = np.argsort(-sizes, kind="stable")
-    rest = np.cumsum(sizes[order][::-1])[::-1]  # of these and all smaller ones
-    alike = np.flatnonzero(rest >= _GROUPS * sizes[order])
-    cut = int(alike[0]) if len(alike) else len(order)
-    parts = list(zip(low[order].tolist(), high[order].tolist(), strict=True))
-    return parts[cut:], parts[:cut]
-
-
-def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints] | None:
-    """Return when each interval needs its lane, and has left it: a time and a place, as one number.
-
-    None where that takes more than 63 bits.
-    """
-    zero, bits = int(start.min()), int(last.max()).bit_length()
-    if (int(end.max()) - zero).bit_length() + bits > _WORD_BITS:
-        return None
-    return (start - zero) << bits | first, (end - zero) << bits | last
-
-
-_WORD_BITS: Final = 63
-
-
-def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
-    """Put the intervals of groups on lanes, the next one of all groups at a time.
-
-    Returns the groups that have too many lanes for that.
-    """
-    low, high = np.array(parts).T
-    goes_on = np.searchsorted(low - high, -np.arange(int(high[0] - low[0])))
-    until = np.full((len(parts), _FIRST_LANES), -1)  # by lane: when it is free again
-    wide = np.zeros(len(parts), bool)
-    number = np.arange(len(parts))
-    for step, count in enumerate(goes_on.tolist()):
-        rows, groups = low[:count] + step, number[:count]
-        free = until[:count] < begin[rows][:, None]
-        lane = free.argmax(1)
-        full = ~free[groups, lane] & ~wide[:count]
-        if full.any():
-            known = until.shape[1]
-            if known < _LANES:
-                until = np.pad(until, ((0, 0), (0, known)), constant_values=-1)
-                lane[full] = known
-            else:
-                wide[:count] |= full
-        until[groups, lane] = end[rows]
-        lanes[rows] = lane
-    return [parts[one] for one in np.flatnonzero(wide).tolist()]
-
-
-def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
-    lanes = []
-    busy: list[tuple[int, int, int]] = []  # end, last place, lane
-    free: list[int] = []
-    for begin, stop, low, high in zip(
-        start.tolist(), end.tolist(), first.tolist(), last.tolist(), strict=True
-    ):
-        while busy and (busy[0][0], busy[0][1]) < (begin, low):
-            heapq.heappush(free, heapq.heappop(busy)[2])
-        lane = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (stop, high, lane))
-        lanes.append(lane)
-    return lanes
-
-
-def occupancy(slots: Slots, blocks: Blocks, launches: int) -> list[tuple[Steps, Steps]]:
+def occupancy(
+    slots: Slots, blocks: Blocks, launches: int, told: Told = lambda _: None
+) -> list[tuple[Steps, Steps]]:
     """Return how many blocks and how many warps of each launch ran at each moment."""
-    last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    launch = slots.launch.astype(np.int64)
-    of_blocks = _steps(blocks.launch, blocks.start, blocks.end, launches)
-    of_warps = _steps(launch, slots.start_ns, last_moment, launches)
-    return list(zip(of_blocks, of_warps, strict=True))
+    found: list[tuple[Steps, Steps]] = []
+    for low, high, past in _by_launches(slots.launch, launches):
+        first, start = len(found), slots.start_ns[low:high]
+        last_moment = np.maximum(start, slots.end_ns[low:high])
+        whole = high - low == len(slots)
+        some = slice(None) if whole else slice(*np.searchsorted(blocks.launch, [first, past]))
+        of_blocks = (column[some] for column in (blocks.launch - first, blocks.start, blocks.end))
+        launch = slots.launch[low:high].astype(np.int64) - first
+        parts = (*of_blocks,), (launch, start, last_moment)
+        found += zip(*(_steps(*part, past - first) for part in parts), strict=True)
+        told(high - low)
+    return found
 
 
 def _steps(group: Ints, start: Ints, end: Ints, groups: int) -> list[Steps]:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.exporters.timeline.blocks import pack
+from ikp.core.lanes import pack
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 4)), min_size=0, max_size=20

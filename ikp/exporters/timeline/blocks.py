@@ -252,10 +252,10 @@ def occupancy(
         last_moment = np.maximum(start, slots.end_ns[low:high])
         whole = high - low == len(slots)
         some = slice(None) if whole else slice(*np.searchsorted(blocks.launch, [first, past]))
-        of_blocks = (column[some] for column in (blocks.launch - first, blocks.start, blocks.end))
-        launch = slots.launch[low:high].astype(np.int64) - first
-        parts = (*of_blocks,), (launch, start, last_moment)
-        found += zip(*(_steps(*part, past - first) for part in parts), strict=True)
+        of_block, launch = blocks.launch[some] - first, slots.launch[low:high].astype(np.int64)
+        of_blocks = _steps(of_block, blocks.start[some], blocks.end[some], past - first)
+        of_warps = _steps(launch - first, start, last_moment, past - first)
+        found += zip(of_blocks, of_warps, strict=True)
         told(high - low)
     return found
 

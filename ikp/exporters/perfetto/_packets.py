@@ -6,9 +6,7 @@ integers, floats, booleans and strings keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,9 +33,7 @@ from ikp.exporters.protobuf.varints import (
     WORD,
     Column,
     Numbers,
-    encoded_varint,
     tag,
-    texts,
 )
 
 if TYPE_CHECKING:
@@ -127,17 +123,6 @@ _TAGS: Final = {
     "b": tag(Annotation.BOOL_VALUE, VARINT),
     "U": tag(Annotation.STRING_VALUE_IID, VARINT),
 }
-
-
-def named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
-    """Return a field of text, which is there even where the text is empty."""
-    return tag(field, BYTES), texts([*map(_sized, names)])
-
-
-@lru_cache(1024)
-def _sized(text: str) -> bytes:
-    encoded = text.encode()
-    return encoded_varint(len(encoded)) + encoded
 
 
 def annotate(event: TrackEvent, facts: Facts) -> None:

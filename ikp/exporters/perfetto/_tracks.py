@@ -6,6 +6,7 @@ Evidence is what a trace says of its launches, as arguments of their slices: rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -14,13 +15,11 @@ from numpy.typing import NDArray
 from ikp.core.trace import Launch, Slots, Trace
 from ikp.exporters.columns.small_tables import vars_of
 from ikp.exporters.perfetto._packets import (
-    INTEGER,
     TYPES,
     Clock,
     annotate,
     argument,
     entry,
-    named,
     packet,
 )
 from ikp.exporters.perfetto._schema import (
@@ -38,7 +37,7 @@ from ikp.exporters.perfetto._schema import (
 )
 from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Group, Message
-from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Numbers, tag, texts
+from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Numbers, in_field, tag, texts
 from ikp.exporters.timeline.blocks import Blocks
 from ikp.exporters.timeline.tracks import Counted, Kind, Layout, Track
 
@@ -72,6 +71,7 @@ def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
 def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: bool) -> Message:
     """Return descriptors of tracks that all have such fields, or have not."""
     uuid, name, parents, rank, _, about = zip(*tracks, strict=True)
+    called = named(Descriptor.NAME, name)
     above = (tag(Descriptor.PARENT_UUID, VARINT), Numbers.of(np.array(parents, np.int64)))
     shown = tag(Descriptor.CHILD_ORDERING, VARINT) + bytes([EXPLICIT])
     if counts:
@@ -79,7 +79,7 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
     fields = (
         tag(Descriptor.UUID, VARINT),
         Numbers.of(np.array(uuid, np.int64)),
-        *named(Descriptor.NAME, name),
+        *called,
         *(above if parent else ()),
         shown + tag(Descriptor.SIBLING_ORDER_RANK, VARINT),
         Numbers.of(np.array(rank, np.int64)),
@@ -88,6 +88,16 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
     )
     parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
     return Message(tag(Packet.PACKET, BYTES), parts)
+
+
+def named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
+    """Return a field of text, which is there even where the text is empty."""
+    return tag(field, BYTES), texts([*map(_sized, names)])
+
+
+@lru_cache(1024)
+def _sized(text: str) -> bytes:
+    return in_field(b"", text.encode())
 
 
 def launch_slices(
@@ -106,12 +116,12 @@ def launch_slices(
         )
         label = named(Event.NAME, [one.label for one in part])
         facts = texts([evidence.of(of_launch(one)) for one in part])
-        number = argument(Arg.LAUNCH, Numbers.of(np.arange(low, low + len(part))))
         lossy = np.flatnonzero([one.dropped > 0 for one in part])
         lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
         first = 4 * np.arange(len(part))
         first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
         closed = first + 1 + np.bincount(lossy, minlength=len(part))
+        number = Numbers.of(np.arange(low, low + len(part)))
         yield clock.join(
             (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
             (
@@ -119,7 +129,13 @@ def launch_slices(
                 first[lossy] + 1,
             ),
             (_slice(end, EventType.SLICE_END, own), closed),
-            (_slice(start, EventType.SLICE_BEGIN, overview, number, name=label), closed + 1),
+            (
+                _slice(
+                    *(start, EventType.SLICE_BEGIN, overview, argument(Arg.LAUNCH, number)),
+                    name=label,
+                ),
+                closed + 1,
+            ),
             (_slice(end, EventType.SLICE_END, overview), closed + 2),
         )
 
@@ -186,9 +202,8 @@ def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray
 
 
 def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
-    names, facts = _names(trace, blocks), _warps(trace.slots, blocks)
-    name = Message(tag(Event.NAME, BYTES), (texts(names),))
-    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
+    name = Message(tag(Event.NAME, BYTES), (texts(_names(trace, blocks)),))
+    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), _warps(trace.slots, blocks))
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
     places = 2 * np.arange(len(blocks.block))
     closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
@@ -221,21 +236,21 @@ def _names(trace: Trace, blocks: Blocks) -> list[bytes]:
     ]
 
 
-def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
-    """Return what is told of each slot: name, values, and their tag; what is usual left out."""
+def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
+    """Return what is told of each slot, as entries; what is usual left out."""
     rows = blocks.slots
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
     unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
-    return [
-        (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
-        (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
-        (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
-        (Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start), INTEGER),
-        (Arg.KEPT, Numbers.of(kept), INTEGER),
-        (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
-        (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
-    ]
+    return (
+        entry(Arg.WARP, Numbers.of(slots.warp[rows])),
+        entry(Arg.ROLE, Numbers.of(role).where(role != 0)),
+        entry(Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start)),
+        entry(Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start)),
+        entry(Arg.KEPT, Numbers.of(kept)),
+        entry(Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept)),
+        entry(Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
+    )
 
 
 def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:

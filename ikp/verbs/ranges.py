@@ -230,10 +230,10 @@ class range:
         self._place: Place | None = None
 
     def __enter__(self) -> None:
-        self._dsl.check_source("range", ())
         # What is never recorded is not opened either, and told all the same where it is wrong.
         place = self._place = find_place(self._dsl, self._where, self._index, "range")
         opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
+        self._dsl.check_source("range", ())
         self._opened = None if place is None else opened
 
     def __exit__(

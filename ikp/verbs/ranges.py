@@ -1,4 +1,4 @@
-"""Ranges, and what verbs do on the way to them: find their language, resolve their arguments.
+"""``ikp.init`` and ``ikp.range``, and how any verb finds its language and resolves its arguments.
 
 Which language's code calls a verb? Each that the program has imported is asked in turn: ``import
 ikp`` does in a kernel of any language, so a verb has to find its own by how it is called. What the
@@ -8,10 +8,11 @@ imported is loaded to ask.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ikp import registry
 from ikp.core.abi import OverflowMode
@@ -197,6 +198,33 @@ def same_region(opened: Region, closed: Region) -> bool:
 def shown(dsl: Dsl, region: Any) -> str:
     """Return a region as messages show it."""
     return repr(dsl.plain(region))
+
+
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+
+
+def builtin(verb: _Verb) -> _Verb:
+    """Mark a verb as one that Triton calls while it compiles."""
+    verb.__triton_builtin__ = True  # type: ignore[attr-defined]
+    return verb
+
+
+@builtin
+def init(prof: Any, _semantic: Any = None) -> Any:
+    """Start recording in this kernel: call once, at its top.
+
+    Args:
+        prof: what ``prof.buffer(label)`` returned; None compiles every verb to nothing.
+
+    Returns:
+        The context that the functional verbs take and return.
+
+    Raises:
+        KernelError: called twice, outside a kernel, or with something else.
+    """
+    dsl = tracing(_semantic, "init")
+    dsl.init(prof)
+    return dsl.context(())
 
 
 class range:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.columns.small_tables import described
-from ikp.exporters.perfetto._packets import Clock, annotate
+from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -34,7 +34,7 @@ from ikp.exporters.perfetto._schema import (
     EventType,
     Facts,
 )
-from ikp.exporters.perfetto._tracks import descriptors, launch_slices
+from ikp.exporters.perfetto._tracks import annotate, descriptors, launch_slices
 from ikp.exporters.protobuf.varints import VARINT_BITS
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
@@ -138,7 +138,7 @@ def setup(
 ) -> NDArray[np.uint8]:
     """Return the packets before all others."""
     begin = _serialized([_sequence_start(trace, ids, args, sums), _clocks(clock, ids)])
-    summary = _serialized([_summary(trace, layout, clock, sums)])
+    summary = _serialized([_summary(trace, layout, sums)])
     # The reader knows our files by the first five.
     first_five = [begin, *descriptors(layout.tracks[:2]), summary]
     rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock)]
@@ -191,9 +191,9 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     return packet
 
 
-def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
+def _summary(trace: Trace, layout: Layout, sums: Sums | None) -> TracePacket:
     packet, facts = _packet(), _of_trace(trace, sums)
-    packet.timestamp = clock.step(clock.now)
+    packet.timestamp = 0  # no later than the first of all
     packet.track_event.type = EventType.INSTANT
     packet.track_event.track_uuid = layout.summary
     packet.track_event.name = SUMMARY

@@ -1,13 +1,16 @@
 """A trace's tracks as packets: what they are called, and the launches, blocks and counters on them.
 
 Evidence is what a trace says of its launches, as arguments of their slices: readable in the viewer.
+Facts become arguments: Python values as Perfetto's debug annotations. Dicts and lists nest,
+integers, floats, booleans and strings keep their type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,6 @@ from ikp.exporters.columns.small_tables import vars_of
 from ikp.exporters.perfetto._packets import (
     TYPES,
     Clock,
-    annotate,
     argument,
     entry,
     packet,
@@ -41,11 +43,13 @@ from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Numbers, in_fi
 from ikp.exporters.timeline.blocks import Blocks
 from ikp.exporters.timeline.tracks import Counted, Kind, Layout, Track
 
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
+
 Ints = NDArray[np.int64]
 
 _AT_ONCE: Final = 4096
-"""Tracks, or blocks, encoded together: enough to hide the cost of each numpy call, few enough for
-the cache."""
+"""Tracks encoded together: enough to hide the cost of each numpy call, few enough for the cache."""
 _LAUNCHES_AT_ONCE: Final = 512
 _IN_SEQUENCE: Final = b"".join(
     tag(field, VARINT) + bytes([value])
@@ -192,16 +196,35 @@ def annotated(name: str, value: Any) -> bytes:
     return bytes(event.SerializeToString())
 
 
-def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> Iterator[NDArray[np.uint8]]:
-    """Yield the packets of the slices that show where each block ran, lane by lane.
+def annotate(event: TrackEvent, facts: Facts) -> None:
+    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
+    for name, value in facts.items():
+        if value is not None and value not in ({}, [], ()):
+            _set(event.debug_annotations.add(name=name), value)
+
+
+def _set(annotation: DebugAnnotation, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _set(annotation.dict_entries.add(name=name), item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _set(annotation.array_values.add(), item)
+    elif isinstance(value, str):
+        annotation.string_value = value
+    elif isinstance(value, bool):
+        annotation.bool_value = value
+    elif isinstance(value, Integral):
+        annotation.int_value = int(value)
+    else:
+        annotation.double_value = float(value)
+
+
+def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
+    """Return the packets of the slices that show where some blocks ran, lane by lane.
 
     They also carry what is known of each warp.
     """
-    for low in range(0, len(blocks.block), _AT_ONCE):
-        yield _encode(trace, blocks.part(low, low + _AT_ONCE), clock)
-
-
-def _encode(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
     name = Message(tag(Event.NAME, BYTES), (texts(_names(trace, blocks)),))
     warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), _warps(trace.slots, blocks))
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))

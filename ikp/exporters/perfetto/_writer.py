@@ -48,6 +48,7 @@ EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
 ROWS_AT_ONCE: Final = 1 << 15
 """Slots, or totals, in one chunk of columns."""
+BLOCKS_AT_ONCE: Final = 1 << 12
 _WORTH_THREADS: Final = 3
 """Batches from which on threads take less time than it takes to start them."""
 
@@ -68,14 +69,14 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
         out.chunk("trace", partial(_whole, trace, len(batches)))
         before_events = chain(
             [setup(trace, layout, clock, ids, args, sums)],
-            block_slices(trace, layout.blocks, clock),
+            map(partial(block_slices, trace, clock=clock), layout.blocks.parts(BLOCKS_AT_ONCE)),
             counter_steps(layout.counters, clock),
             () if sums is None else sum_slices(trace, sums, layout, clock, ids),
         )
         for packets in before_events:
             out.packets(partial(np.asarray, packets))
         for kind, table, rows in _parts(trace):
-            out.chunk(kind, partial(_rows, table, rows))
+            out.chunk(kind, partial(pack_rows, table, rows))
         for batch in track(batches, len(batches), f"writing {name}"):
             if batch.new:
                 out.packets(partial(_announced, batch.new))
@@ -109,10 +110,6 @@ def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
         least = 1 if kind == "slots" else 0  # one, even of none, seals what is in front of it
         for low in range(0, max(len(table), least), ROWS_AT_ONCE):
             yield kind, table, slice(low, min(low + ROWS_AT_ONCE, len(table)))
-
-
-def _rows(table: Slots | Totals, rows: slice) -> Rows:
-    return {"rows": rows.stop - rows.start, "first": rows.start}, pack_rows(table, rows)
 
 
 _WINDOW_BITS: Final = 12
@@ -221,9 +218,7 @@ class Output:
 
         def job() -> tuple[Bytes, bytes]:
             content = make()
-            if not len(content):
-                return content, b""
-            return content, in_field(_PACKET, in_field(_PACKETS, deflated(content, _WINDOW_BITS)))
+            return content, deflated(content, _WINDOW_BITS) if len(content) else b""
 
         self._jobs.run(job, self._put)
 
@@ -233,7 +228,9 @@ class Output:
 
     def _put(self, made: tuple[Bytes, bytes]) -> None:
         content, packed = made
-        self._file.write(packed)
+        if packed:
+            packed = in_field(_PACKET, in_field(_PACKETS, packed))
+            self._file.write(packed)
         size, crc, inflated = self._seal
         self._seal = [size + len(packed), checksum(packed, crc), checksum(content, inflated)]
 

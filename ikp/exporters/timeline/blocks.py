@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -36,16 +37,18 @@ class Blocks:
     first: Ints
     slots: Ints
 
-    def part(self, low: int, high: int) -> Blocks:
-        """Return the blocks from ``low`` up to ``high``, or to the last."""
-        bounds = np.append(self.first, len(self.slots))[low : high + 1]
+    def parts(self, most: int) -> Iterator[Blocks]:
+        """Yield all blocks, so many at once."""
+        every = np.append(self.first, len(self.slots))
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
-        return replace(
-            self,
-            **{name: getattr(self, name)[low:high] for name in names},
-            first=bounds[:-1] - bounds[0],
-            slots=self.slots[bounds[0] : bounds[-1]],
-        )
+        for low in range(0, len(self.block), most):
+            bounds = every[low : low + most + 1]
+            yield replace(
+                self,
+                **{name: getattr(self, name)[low : low + most] for name in names},
+                first=bounds[:-1] - bounds[0],
+                slots=self.slots[bounds[0] : bounds[-1]],
+            )
 
 
 def slot_bounds(trace: Trace) -> Ints:

@@ -2,9 +2,10 @@
 
     python benchmarks/decoding.py [--runs 5] [--against CHECKOUT] [--large]
 
-One launch of a million ranges; thousands of launches of 24 each, also written to a file; a
-thousand small launches in default buffers, read back; with ``--large``, 50 million ranges. Another
-checkout of ikp is measured in turn with this one, so that a drift of the machine hits both.
+One launch of a million ranges; thousands of launches of 24 each, and one of half a million warps of
+few ranges each, also written to a file; a thousand small launches in default buffers, read back;
+with ``--large``, 50 million ranges. Another checkout of ikp is measured in turn with this one, so
+that a drift of the machine hits both.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from host_norms import norm_segment
 from host_segment import gemm_segment
 
 from ikp.core import abi
@@ -139,6 +141,21 @@ def many(count: int) -> dict[str, float]:
     return found
 
 
+def norms(ranges: int) -> dict[str, float]:
+    """Decode and write a launch of 524,288 warps that have so many ranges each, and a whole one."""
+    from ikp.exporters.perfetto import PerfettoExporter
+
+    source = norm_segment(131_072, ranges)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.pftrace"
+        PerfettoExporter().write(decode([norm_segment(4096, 1)]), path)  # so that all is imported
+        decoding, trace = seconds(lambda: decode([source]))
+        assert len(trace.events) == (ranges + 1) * 524_288
+        writing, _ = seconds(lambda: PerfettoExporter().write(trace, path, force=True))
+        size = path.stat().st_size / len(trace.events)
+    return {"decode": decoding, "write": writing, "bytes per range": size}
+
+
 def read_back_default() -> dict[str, float]:
     """Read 1,000 small launches back from buffers of 32 MiB, as from a device."""
     import torch
@@ -195,6 +212,7 @@ def large() -> dict[str, float]:
 CASES: dict[str, Callable[[], dict[str, float]]] = {
     "1.06 M ranges": million,
     **{f"{name} launches of 24": (lambda n=n: many(n)) for name, n in MANY.items()},  # type: ignore[misc]
+    **{f"524,288 warps of {n + 1}": (lambda n=n: norms(n)) for n in (0, 5)},  # type: ignore[misc]
     "1,000 launches, default buffers": read_back_default,
     "50 M ranges": large,
 }

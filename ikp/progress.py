@@ -17,6 +17,8 @@ _Chunk = TypeVar("_Chunk")
 
 _DELAY_S = 1.0
 """Work shorter than this shows no bar."""
+_AGAIN_S = 0.1
+"""A bar is drawn anew after so long at the earliest."""
 
 
 def track(
@@ -41,15 +43,15 @@ def progress(
     if not (force or _is_terminal()):
         yield lambda _: None
         return
-    started = time.monotonic()
+    due = time.monotonic() + _DELAY_S
     bar: Progress | None = None
 
     def told(done: float) -> None:
-        nonlocal bar
-        if bar is None and time.monotonic() - started > _DELAY_S:
-            bar = _show(description, total, force)
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done)
+        nonlocal bar, due
+        if (now := time.monotonic()) > due:
+            due = now + _AGAIN_S
+            bar = bar or _show(description, total, force)
+            bar.update(bar.task_ids[0], completed=done, refresh=True)
 
     try:
         yield told
@@ -68,7 +70,8 @@ def _show(description: str, total: int, force: bool) -> Progress:
     from rich.progress import Progress
 
     console = Console(stderr=True, force_terminal=force or None)
-    bar = Progress(console=console, transient=True)
+    # It is drawn as it is told: a program that is ending can't start a thread that does (3.12).
+    bar = Progress(console=console, transient=True, auto_refresh=False)
     bar.add_task(escape(printable(description)), total=total)  # names in it are no markup
     bar.start()
     return bar

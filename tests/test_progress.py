@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -63,6 +64,13 @@ def test_nothing_is_shown_where_stderr_is_no_terminal_unless_forced(monkeypatch)
 
 def test_no_stderr_at_all_is_no_terminal(monkeypatch):
     assert run(monkeypatch, None, 0.6) == [0, 1, 2, 3, 4]
+
+
+def test_no_thread_draws_it(monkeypatch):  # none can be started while Python ends
+    monkeypatch.setattr(threading.Thread, "start", None)
+    err = Terminal()
+    assert run(monkeypatch, err, 0.6) == [0, 1, 2, 3, 4]
+    assert "writing" in err.getvalue()
 
 
 def test_an_exception_in_the_work_removes_the_bar(monkeypatch):

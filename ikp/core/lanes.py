@@ -9,16 +9,22 @@ recorded when it ends), by these rules, for an event that was recorded before an
 - else *inside* it if it started no earlier,
 - else the two *overlap*.
 
+Intervals that stand for themselves, as blocks do, have no order of recording: :func:`pack` puts
+each on the lowest lane that is free.
+
 Plain arithmetic on arrays: nothing here knows traces or file formats.
 """
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ikp.core.ordering import order_by
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -173,4 +179,106 @@ def _stack(opens: Ints, closes: Ints, max_depth: int) -> Ints:
             stacks.append(stack)
         stack.append(end)
         lanes[i] = lane
+    return lanes
+
+
+def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
+    """Return the lowest lane on which each interval touches no other one of its group.
+
+    ``order`` holds the first and the last place of each interval in some file. One interval may
+    follow another on a lane at the very moment at which that ends, if it does so in the file too.
+    """
+    lanes = np.zeros(len(group), np.int64)
+    by_start = order_by(group, start, order[0])
+    group, start, end = group[by_start], start[by_start], end[by_start]
+    first, last = (places[by_start] for places in order)
+    free = (start[1:] > end[:-1]) | ((start[1:] == end[:-1]) & (first[1:] > last[:-1]))
+    busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
+    low, high = np.searchsorted(group, busy), np.searchsorted(group, busy, "right")
+    found = np.zeros(len(group), np.int64)
+    parts, left = _alike(low, high)
+    until = _words(start, end, first, last) if len(parts) else None
+    if until is None:
+        left = [*parts, *left]
+    else:
+        left += _pack_many(*until, parts, found)
+    for begin, stop in left:
+        part = slice(begin, stop)
+        found[part] = _pack_one(start[part], end[part], first[part], last[part])
+    lanes[by_start] = found
+    return lanes
+
+
+_Parts = list[tuple[int, int]]
+
+_GROUPS: Final = 16
+"""Groups from which on an array of their lanes takes less time than a heap for each of them."""
+_FIRST_LANES, _LANES = 8, 64
+"""Lanes that such an array has for each group. A group that needs more gets a heap."""
+
+
+def _alike(low: Ints, high: Ints) -> tuple[_Parts, _Parts]:
+    """Return groups, the largest first, of which many go on until the end; and those before."""
+    sizes = high - low
+    order = np.argsort(-sizes, kind="stable")
+    rest = np.cumsum(sizes[order][::-1])[::-1]  # of these and all smaller ones
+    alike = np.flatnonzero(rest >= _GROUPS * sizes[order])
+    cut = int(alike[0]) if len(alike) else len(order)
+    parts = list(zip(low[order].tolist(), high[order].tolist(), strict=True))
+    return parts[cut:], parts[:cut]
+
+
+def _words(start: Ints, end: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints] | None:
+    """Return when each interval needs its lane, and has left it: a time and a place, as one number.
+
+    None where that takes more than 63 bits.
+    """
+    zero, bits = int(start.min()), int(last.max()).bit_length()
+    if (int(end.max()) - zero).bit_length() + bits > _WORD_BITS:
+        return None
+    return (start - zero) << bits | first, (end - zero) << bits | last
+
+
+_WORD_BITS: Final = 63
+
+
+def _pack_many(begin: Ints, end: Ints, parts: _Parts, lanes: Ints) -> _Parts:
+    """Put the intervals of groups on lanes, the next one of all groups at a time.
+
+    Returns the groups that have too many lanes for that.
+    """
+    low, high = np.array(parts).T
+    goes_on = np.searchsorted(low - high, -np.arange(int(high[0] - low[0])))
+    until = np.full((len(parts), _FIRST_LANES), -1)  # by lane: when it is free again
+    wide = np.zeros(len(parts), bool)
+    number = np.arange(len(parts))
+    for step, count in enumerate(goes_on.tolist()):
+        rows, groups = low[:count] + step, number[:count]
+        free = until[:count] < begin[rows][:, None]
+        lane = free.argmax(1)
+        full = ~free[groups, lane] & ~wide[:count]
+        if full.any():
+            known = until.shape[1]
+            if known < _LANES:
+                until = np.pad(until, ((0, 0), (0, known)), constant_values=-1)
+                lane[full] = known
+            else:
+                wide[:count] |= full
+        until[groups, lane] = end[rows]
+        lanes[rows] = lane
+    return [parts[one] for one in np.flatnonzero(wide).tolist()]
+
+
+def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
+    lanes = []
+    busy: list[tuple[int, int, int]] = []  # end, last place, lane
+    free: list[int] = []
+    for begin, stop, low, high in zip(
+        start.tolist(), end.tolist(), first.tolist(), last.tolist(), strict=True
+    ):
+        while busy and (busy[0][0], busy[0][1]) < (begin, low):
+            heapq.heappush(free, heapq.heappop(busy)[2])
+        lane = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (stop, high, lane))
+        lanes.append(lane)
     return lanes

@@ -176,12 +176,13 @@ def _slot_columns(used: Used, timeline: Timeline, work: _Work) -> Columns:
     for i, each in enumerate(layouts.values()):
         warps[i, : len(each.warps)] = each.warps
         shape[:, i] = len(each.warps), each.chosen.first_block, each.chosen.block_step
-    count, first, step = shape[:, which]
+    one = len(layouts) == 1
+    count, first, step = shape[:, 0] if one else shape[:, which]
     block, warp = np.divmod(used.ids, np.maximum(count, 1))
     return {
         "launch": used.launch,
         "block": first + block * step,
-        "warp": warps[which, warp],
+        "warp": warps[0][warp] if one else warps[which, warp],
         "sm": used.heads["sm"],
         "start_ns": timeline.start,
         "end_ns": work.end,

@@ -68,7 +68,7 @@ class _Windows:
 
 
 def bend(
-    sms: Sms, row: Ints, ticks: Floats, residual: Floats, rate: Floats
+    sms: Sms, row: Ints, ticks: Floats, residual: Floats, rate: Floats, order: Ints
 ) -> tuple[Bends, Floats, Ints]:
     """Bend straight lines through anchors.
 
@@ -78,19 +78,19 @@ def bend(
         ticks: of each anchor, since its SM's zero.
         residual: how far each lies from its line, in ns.
         rate: of each launch, in ns per tick.
+        order: of the anchors, by SM and then by ticks.
 
     Returns:
         The bends, and of each launch the relative spread of its rate, and how many windows it has.
     """
-    launch, launches = sms.launch[row], sms.launches
-    least, most = extremes(launch, ticks, launches)
+    launches = sms.launches
+    least, most = extremes(sms.launch[row], ticks, launches)
     stride = 4.0 * (np.maximum(-least, most) + 1.0)
     window = np.maximum(_WINDOW_NS / rate, (most - least) / _MAX_KNOTS)
     side = stride[sms.launch] * sms.sm
-    at = ticks + side[row]
-    order = np.lexsort((at, launch))
-    at, launch = at[order], launch[order]
-    group, windows = _windows(at, launch, window, sms.sm[row][order], launches)
+    row = row[order]
+    at, launch = ticks[order] + side[row], sms.launch[row]  # ascending within a launch
+    group, windows = _windows(at, launch, window, sms.sm[row], launches)
     found = _knots(at, launch, group, residual[order], rate)
     gaps = np.diff(found.knot)
     within = np.diff(found.launch) == 0  # not from one SM to the next

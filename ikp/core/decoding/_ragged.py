@@ -9,23 +9,40 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.ordering import order_by
 from ikp.core.trace import Column
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+_MANY = 32
+"""Numbers in a group, on average, from which on sorting each group by itself takes less time."""
+
+
 class Sorted:
     """Numbers in order within their groups, which are numbered from 0."""
 
-    def __init__(self, group: Ints, values: Column, groups: int, order: Ints | None = None) -> None:
-        if groups == 1:
-            self.values = np.sort(values)
-        else:
-            self.values = values[np.lexsort((values, group)) if order is None else order]
-        self.count = np.bincount(group, minlength=groups)
+    def __init__(self, values: Column, count: Ints) -> None:
+        self.values, self.count = values, count
         self.first = np.cumsum(self.count) - self.count
         self._there = self.count > 0
+
+    @classmethod
+    def of(cls, group: Ints, values: Column, groups: int, grouped: Ints | None = None) -> Sorted:
+        """Sort numbers; ``grouped``, if known, is an order in which groups stand together."""
+        if groups == 1:
+            return cls(np.sort(values), np.array([len(values)]))
+        found = cls(values, np.bincount(group, minlength=groups))
+        if len(values) < _MANY * groups:
+            found.values = values[np.lexsort((values, group))]
+            return found
+        if grouped is None and (group[1:] < group[:-1]).any():
+            grouped = order_by(group)
+        found.values = values.copy() if grouped is None else values[grouped]
+        for low, size in zip(found.first.tolist(), found.count.tolist(), strict=True):
+            found.values[low : low + size].sort()
+        return found
 
     def pick(self, rank: Ints) -> Column:
         """Return the number of that rank in each group; 0 of those that are empty."""
@@ -51,16 +68,29 @@ class Sorted:
         return np.arange(len(self.values)) - np.repeat(self.first, self.count)
 
 
-def medians(group: Ints, values: Floats, groups: int) -> Floats:
-    """Return the median of ``values`` per group; 0 of an empty one."""
-    return Sorted(group, values, groups).medians()
+def medians(group: Ints, values: Floats, groups: int, grouped: Ints | None = None) -> Floats:
+    """Return the median of ``values`` per group; 0 of an empty one. See :meth:`Sorted.of`."""
+    if groups == 1 and len(values):
+        middle = [(len(values) - 1) // 2, len(values) // 2]
+        low, high = np.partition(values, middle)[middle]
+        return np.asarray([(low + high) / 2], np.float64)
+    return Sorted.of(group, values, groups, grouped).medians()
+
+
+def shared(values: Column, group: Ints) -> Column:
+    """Return the value of each one's group; where there is one group, its value."""
+    out: Column = values if len(values) == 1 else values[group]
+    return out
 
 
 def extremes(group: Ints, values: Floats, groups: int) -> tuple[Floats, Floats]:
     """Return the least and the largest of ``values`` per group; 0 of an empty one."""
     least, most = np.full(groups, np.inf), np.full(groups, -np.inf)
-    np.minimum.at(least, group, values)
-    np.maximum.at(most, group, values)
+    if groups == 1:
+        least[0], most[0] = values.min(initial=np.inf), values.max(initial=-np.inf)
+    else:
+        np.minimum.at(least, group, values)
+        np.maximum.at(most, group, values)
     there = least <= most
     return np.where(there, least, 0.0), np.where(there, most, 0.0)
 

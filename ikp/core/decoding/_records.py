@@ -124,7 +124,8 @@ def read_chunks(used: Used, reached: Ints) -> Iterator[Chunk]:
         reached: by slot: records attempted; with given indices, one more than the largest.
     """
     kept = np.minimum(reached, used.capacity)
-    number = (np.cumsum(kept) - kept) // CHUNK_RECORDS
+    cost = kept + 1  # a slot without records takes its time, too, and may have its whole life
+    number = (np.cumsum(cost) - cost) // CHUNK_RECORDS
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
     for start, end in pairwise(edges):
         if start < end:
@@ -193,9 +194,8 @@ def _sound(records: Rows, kinds: NDArray[np.uint32], summed: bool) -> Bools:
 def _with_whole(chunk: Chunk, used: Used) -> Chunk:
     """Add the range from each warp's init to its finish, which ends last."""
     slots, kept = chunk.slots, chunk.kept
-    heads = used.heads[slots]
     unit = "ns" if used.unit is ClockKind.GLOBALTIMER else "clock"
-    start, end = heads[f"init_{unit}"], heads[f"finish_{unit}"]
+    start, end = used.heads[f"init_{unit}"][slots], used.heads[f"finish_{unit}"][slots]
     region = np.array([layout.whole for layout in used.layouts], np.uint32)[used.launch[slots]]
     rows = np.flatnonzero(used.finished[slots] & (start <= end) & (region > 0))
     made = np.zeros(len(rows), used.clock.record)

@@ -65,7 +65,7 @@ class Timeline:
         self.finished = used.finished & ~self.backwards
         self.axes: Axes | None = None
         if unit is ClockKind.CYCLES:
-            self.axes = self._fit_axes(init_ns, finish_ns)
+            self.axes, placed = self._fit_axes(init_ns, finish_ns)
             self.fits = self.axes.fits
             if used.clock.bits > abi.WORD_BITS:
                 self.fits = [replace(fit, bits=used.clock.bits) for fit in self.fits]
@@ -74,11 +74,13 @@ class Timeline:
             anchors = np.diff(used.bounds).tolist()
             kind, bits = unit.name.lower(), used.clock.bits
             self.fits = [ClockFit(kind, 1.0, "exact", anchors=n, bits=bits) for n in anchors]
-        self.start = self._slots_to_ns(init)
-        ended = self._slots_to_ns(np.where(self.finished, finish, init))
-        self.end = np.maximum(ended, self.start)
+            placed = np.concatenate([init_ns, (finish + self._zero)[self.finished]])
+        np.maximum(placed, 0, out=placed)
+        self.start, self.end = placed[:slots], placed[:slots].copy()
+        ended = np.maximum(placed[slots:], self.start[self.finished])
+        self.end[self.finished] = ended
 
-    def _fit_axes(self, init_ns: Ints, finish_ns: Ints) -> Axes:
+    def _fit_axes(self, init_ns: Ints, finish_ns: Ints) -> tuple[Axes, Ints]:
         used, done = self.used, np.flatnonzero(self.finished)
         sms, self._row = Sms.of(used.launch, used.heads["sm"].astype(np.int64), len(used.layouts))
         anchors = Anchors(
@@ -149,10 +151,6 @@ class Timeline:
         late = end > self.finish_ticks[slots][some] + SLACK
         outside |= self.finished[slots][some] & late
         self.outside[slots][some[outside]] = True
-
-    def _slots_to_ns(self, ticks: Ints) -> Ints:
-        placed = ticks + self._zero if self.axes is None else self.axes.to_ns(self._row, ticks)
-        return np.maximum(placed, 0, out=placed)
 
     def rates(self) -> Floats:
         """Return ns per tick of each slot, from its init to its finish."""

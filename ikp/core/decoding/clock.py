@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.decoding._bends import Bends, bend
-from ikp.core.decoding._ragged import Floats, Ints, Sorted, extremes, medians
+from ikp.core.decoding._ragged import Floats, Ints, Sorted, extremes, medians, shared
+from ikp.core.ordering import order_by
 from ikp.core.trace import ClockFit
 
 _MAX_NS = 2.0**62
@@ -49,6 +50,14 @@ class Sms:
     @classmethod
     def of(cls, launch: Ints, sm: Ints, launches: int) -> tuple[Sms, Ints]:
         """Return them, and in which row each of the given pairs is."""
+        width = int(sm.max(initial=0)) + 1
+        if launches * width <= _TABLE:  # much faster than to sort them
+            key = launch * width + sm if launches > 1 else sm
+            there = np.zeros(launches * width, bool)
+            there[key] = True
+            place = np.cumsum(there) - 1
+            known = np.flatnonzero(there)
+            return cls(known // width, known % width, launches), place[key]
         key, row = np.unique(launch << _SM_BITS | sm, return_inverse=True)
         return cls(key >> _SM_BITS, key & ((1 << _SM_BITS) - 1), launches), row.reshape(-1)
 
@@ -57,6 +66,8 @@ class Sms:
 
 
 _SM_BITS = 20
+_TABLE = 1 << 20
+"""SMs of all launches for which a table is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +105,6 @@ class Axes:
             self.bends,
         )
 
-    def to_ns(self, row: Ints, ticks: Ints) -> Ints:
-        """Place ticks of SMs on the axis, rounded to ns; keeps the order within an SM."""
-        return self.lines(row).to_ns(ticks - self.tick_zero[row])
-
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -111,8 +118,11 @@ class Lines:
     bends: Bends
 
     def to_ns(self, elapsed: Ints) -> Ints:
-        """Place ticks since ``tick_zero`` on the axis."""
-        placed = self.place(elapsed.astype(np.float64))
+        """Place ticks since ``tick_zero``, rounded to ns; keeps the order within an SM."""
+        return self.rounded(self.place(elapsed.astype(np.float64)))
+
+    def rounded(self, placed: Floats) -> Ints:
+        """Return Unix times of what :meth:`place` returned, which is used up."""
         np.rint(np.clip(placed, -_MAX_NS, _MAX_NS, out=placed), out=placed)
         out = placed.astype(np.int64)
         out += self.ns_zero
@@ -154,8 +164,8 @@ class _Points:
         )
 
 
-def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
-    """Fit the axis of each launch.
+def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> tuple[Axes, Ints]:
+    """Fit the axis of each launch; also return where on it the anchors' ticks are.
 
     Args:
         anchors: of all launches.
@@ -164,29 +174,43 @@ def fit_axes(anchors: Anchors, sms: Sms, nominal_hz: Floats) -> Axes:
             anchors far enough apart.
     """
     launch = sms.launch[anchors.row]
-    in_time = Sorted(launch, anchors.ns, sms.launches)
-    order = np.lexsort((anchors.ticks, anchors.row))
-    by_sm = Sorted(anchors.row, anchors.ticks, len(sms), order)
+    in_time = Sorted.of(launch, anchors.ns, sms.launches)
+    order = _in_order(anchors, len(sms))
+    by_sm = Sorted(anchors.ticks[order], np.bincount(anchors.row, minlength=len(sms)))
     # Medians, which a wild anchor can't move. Near them, float64 is exact to far below 1 ns.
     ns_zero = in_time.pick(in_time.count // 2).astype(np.int64)
     tick_zero = by_sm.pick((by_sm.count - 1) // 2).astype(np.int64)
-    points = _Points(
+    points = every = _Points(
         anchors.row,
         launch,
-        (anchors.ns - ns_zero[launch]).astype(np.float64),
+        (anchors.ns - shared(ns_zero, launch)).astype(np.float64),
         (anchors.ticks - tick_zero[anchors.row]).astype(np.float64),
         sms,
     )
     lines = _fit_lines(points, by_sm, order, _timer_steps(in_time), nominal_hz)
-    residual = points.ns - lines.rate[launch] * points.ticks - lines.offset[anchors.row]
+    residual = points.ns - shared(lines.rate, launch) * points.ticks - lines.offset[anchors.row]
     sound = _sound(points, residual)
-    points = points.only(sound)
-    bends, spread, windows = bend(sms, points.row, points.ticks, residual[sound], lines.rate)
+    if not sound.all():
+        points, residual = points.only(sound), residual[sound]
+        order = (np.cumsum(sound) - 1)[order[sound[order]]]
+    bends, spread, windows = bend(sms, points.row, points.ticks, residual, lines.rate, order)
     torn = np.bincount(launch[~sound], minlength=sms.launches)
     axes = Axes(sms, [], ns_zero, lines.rate, tick_zero, lines.offset, bends, torn)
-    error = points.ns - axes.lines(points.row).place(points.ticks)
+    on_axis = axes.lines(every.row)
+    placed = on_axis.place(every.ticks)
+    error = points.ns - (placed if points is every else placed[sound])
     axes.fits.extend(_fits(lines, points.launch, error, windows, spread))
-    return axes
+    return axes, on_axis.rounded(placed)
+
+
+def _in_order(anchors: Anchors, rows: int) -> Ints:
+    """Return the order of anchors by SM, then by ticks: since the first of each, which are few."""
+    first = np.full(rows, _FAR)
+    np.minimum.at(first, anchors.row, anchors.ticks)
+    return order_by(anchors.row, anchors.ticks - first[anchors.row])
+
+
+_FAR = np.iinfo(np.int64).max
 
 
 def _fits(
@@ -197,7 +221,8 @@ def _fits(
     count = np.bincount(launch, minlength=launches)
     some = np.maximum(count, 1)
     mean = np.bincount(launch, error, launches) / some
-    deviation = np.sqrt(np.bincount(launch, (error - mean[launch]) ** 2, launches) / some)
+    apart = error - shared(mean, launch)
+    deviation = np.sqrt(np.bincount(launch, apart**2, launches) / some)
     least, most = extremes(launch, error, launches)
     # What is fitted: where each window of anchors lies, and the rate within windows. Of as many
     # anchors, each lies on the fit, however wrong it is.
@@ -223,21 +248,23 @@ def _fits(
 def _timer_steps(in_time: Sorted) -> Floats:
     """Return the step in which each launch's timer moves, as far as its values show it."""
     there = in_time.count > 0
-    steps, seen = np.full(len(there), _STEP_NS), there.astype(np.int64)
+    steps, seen = np.zeros(len(there), np.int64), there.astype(np.int64)
     if there.any():
         gaps = np.diff(in_time.values, prepend=in_time.values[:1]).astype(np.int64)
         gaps[in_time.first[there]] = 0
-        steps[there] = np.gcd.reduceat(gaps, in_time.first[there])
-        seen[there] += np.add.reduceat(gaps > 0, in_time.first[there], dtype=np.int64)
-    steps[seen < 2] = _STEP_NS
-    return np.where(seen > 3, steps, np.minimum(steps, _STEP_NS))
+        moved = np.flatnonzero(gaps)
+        launch = np.searchsorted(in_time.first + in_time.count, moved, "right")
+        np.gcd.at(steps, launch, gaps[moved])
+        seen += np.bincount(launch, minlength=len(seen))
+    step = np.where(seen < 2, _STEP_NS, steps)
+    return np.where(seen > 3, step, np.minimum(step, _STEP_NS))
 
 
 def _sound(points: _Points, residual: Floats) -> NDArray[np.bool_]:
     """Tell which anchors lie where a clock that changes its rate can have put them."""
-    most = Sorted(points.launch, np.abs(points.ns), points.sms.launches).percentiles(0.95)
+    most = Sorted.of(points.launch, np.abs(points.ns), points.sms.launches).percentiles(0.95)
     span = 1000.0 + most
-    return np.asarray(np.abs(residual) <= _TORN_SPANS * span[points.launch])
+    return np.asarray(np.abs(residual) <= _TORN_SPANS * shared(span, points.launch))
 
 
 def _fit_lines(
@@ -248,13 +275,14 @@ def _fit_lines(
     with np.errstate(divide="ignore"):
         nominal = 1e9 / nominal_hz
     rate = np.where(slope > 0, slope, nominal)
-    distance = points.ns - rate[points.launch] * points.ticks
-    distance = np.abs(distance - medians(points.row, distance, len(points.sms))[points.row])
+    distance = points.ns - shared(rate, points.launch) * points.ticks
+    distance -= medians(points.row, distance, len(points.sms), order)[points.row]
+    np.abs(distance, out=distance)
     far = _OUTLIER_MADS * medians(points.launch, distance, points.sms.launches)
-    near = points.only(distance <= np.maximum(far, 1.0)[points.launch])
+    near = points.only(distance <= shared(np.maximum(far, 1.0), points.launch))
     rate, fitted = _rates(near, step, nominal)
-    distance = points.ns - rate[points.launch] * points.ticks
-    return _Straight(rate, fitted, medians(points.row, distance, len(points.sms)))
+    distance = points.ns - shared(rate, points.launch) * points.ticks
+    return _Straight(rate, fitted, medians(points.row, distance, len(points.sms), order))
 
 
 def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
@@ -262,14 +290,16 @@ def _median_slopes(points: _Points, by_sm: Sorted, order: Ints) -> Floats:
 
     Least squares would follow a single wild anchor anywhere.
     """
-    ns, ticks = points.ns[order], points.ticks[order]
-    count = np.repeat(by_sm.count, by_sm.count)
-    left = np.flatnonzero(by_sm.ranks() < count // 2)
-    right = left + (count[left] + 1) // 2
-    run = ticks[right] - ticks[left]
-    apart = run > 0
-    slopes = (ns[right] - ns[left])[apart] / run[apart]
-    launch = points.launch[order][left][apart]
+    half = by_sm.count // 2
+    left = np.arange(int(half.sum())) + np.repeat(by_sm.first - (np.cumsum(half) - half), half)
+    right = left + np.repeat(by_sm.count - half, half)
+    left, right = order[left], order[right]
+    run = points.ticks[right] - points.ticks[left]
+    rise = points.ns[right] - points.ns[left]
+    launch, apart = points.launch[left], run > 0
+    if not apart.all():
+        run, rise, launch = run[apart], rise[apart], launch[apart]
+    slopes = rise / run
     return np.maximum(0.0, medians(launch, slopes, points.sms.launches))
 
 

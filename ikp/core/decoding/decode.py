@@ -205,6 +205,11 @@ class Codes:
             key |= tables.astype(np.uint64) << np.uint64(_ID_BITS)
         if not len(key):
             return np.zeros(0, np.int32)
+        if len(key) > 1 and (key == key[0]).all():
+            return np.repeat(self._of(key[:1]), len(key))
+        return self._of(key)
+
+    def _of(self, key: NDArray[np.uint64]) -> NDArray[np.int32]:
         code: NDArray[np.int32] = self._slots[self._hash(key)]
         if len(self.seen) and (self.seen[code] == key).all():
             return code

@@ -25,6 +25,10 @@ def are_rows(header: np.void, blocks: int) -> bool:
     return plain and together > 0 and blocks * warps % together == 0
 
 
+_AT_ONCE = 1 << 12
+"""Headers made together: both kinds of them fit into a core's cache."""
+
+
 def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
     """Return the headers of a launch's slots, which stand side by side from the start of ``data``.
 
@@ -33,24 +37,48 @@ def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
     """
     rows = np.ascontiguousarray(data[: slots * abi.DENSE_HEADER_BYTES]).view(abi.DENSE_HEADER)
     heads = np.zeros(slots, abi.SLOT_HEADER)
-    came = rows.view(np.uint8).reshape(slots, abi.DENSE_HEADER_BYTES).any(1)
+    running = 0
+    for low in range(0, slots, _AT_ONCE):
+        part = slice(low, low + _AT_ONCE)
+        running += _expand(rows[part], heads[part], grid_id)
+    if running:
+        _place_running(rows, heads, grid_id)
+    return heads
+
+
+def _expand(rows: Rows, heads: Rows, grid_id: int) -> int:
+    """Fill in some headers; return how many warps came and did not finish."""
+    words = rows.view(np.uint64).reshape(len(rows), -1)
+    came = (words[:, 0] | words[:, 1] | words[:, 2] | words[:, 3]) != 0
     finished = rows["finish_ns"] != 0
     for name in ("finish_ns", "finish_clock", "attempted", "sm"):
         heads[name] = rows[name]
     ours = rows["grid_id"] == grid_id & 0xFFFF
     heads["grid_id"] = np.where(came, np.where(ours, grid_id, ~np.uint32(grid_id)), 0)
     heads["state"] = np.where(finished, SlotState.FINISHED, SlotState.RUNNING) * came
-    # What an earlier launch left, or what is no time at all, says nothing of this launch's clocks.
-    good = ours & (rows["finish_ns"] < _NO_TIME) & (rows["finish_clock"] < _NO_TIME)
-    for name, group in (("ns", np.zeros(slots, np.int64)), ("clock", rows["sm"].astype(np.int64))):
-        low, last = rows[f"init_{name}"], rows[f"finish_{name}"]
-        known = np.where(finished, last, _latest(group, low * good, last * good))
-        since = known.astype(np.uint32) - low  # modulo 2**32
-        began = known - since
-        later = ~finished & (since >= _HALF)  # began behind the latest that is known
-        began += np.where(later | (began > known), np.uint64(_TURN), np.uint64(0))
+    for name in ("ns", "clock"):
+        low, known = rows[f"init_{name}"], rows[f"finish_{name}"]
+        began = known - (known.astype(np.uint32) - low)  # modulo 2**32
+        began[began > known] += np.uint64(_TURN)
         heads[f"init_{name}"] = np.where(came, began, 0)
-    return heads
+    return int(np.count_nonzero(came & ~finished))
+
+
+def _place_running(rows: Rows, heads: Rows, grid_id: int) -> None:
+    """Place the warps that came and did not finish beside others."""
+    running = np.flatnonzero(heads["state"] == SlotState.RUNNING)
+    # What an earlier launch left, or what is no time at all, says nothing of this launch's clocks.
+    good = rows["grid_id"] == grid_id & 0xFFFF
+    good &= (rows["finish_ns"] < _NO_TIME) & (rows["finish_clock"] < _NO_TIME)
+    sm = rows["sm"].astype(np.int64)
+    for name, group in (("ns", np.zeros_like(sm)), ("clock", sm)):
+        low, last = rows[f"init_{name}"], rows[f"finish_{name}"]
+        known = _latest(group, low * good, last * good)[running]
+        since = known.astype(np.uint32) - low[running]  # modulo 2**32
+        began = known - since
+        later = since >= _HALF  # began behind the latest that is known
+        began += np.where(later | (began > known), np.uint64(_TURN), np.uint64(0))
+        heads[f"init_{name}"][running] = began
 
 
 def _latest(

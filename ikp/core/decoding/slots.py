@@ -6,7 +6,7 @@ lies in a device's memory, only an excerpt of it is copied to the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
+from ikp.core.decoding._ragged import shared
 from ikp.core.decoding.dense import expanded
+from ikp.core.trace import Column
 
 if TYPE_CHECKING:
     from ikp.core.decoding.launch_header import Layout, Source
@@ -52,7 +54,7 @@ class Used:
     unit: ClockKind  # of the clock
     ring: bool  # a full slot keeps its latest records
     summed: bool  # the records are totals
-    heads: Rows
+    heads: Mapping[str, Column]
     launch: Ints  # by slot, index into the first three
     ids: Ints  # by slot, its number in its segment
     bounds: Ints  # by launch, its first slot; one more at the end
@@ -103,16 +105,17 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
     both = list(zip(sources, layouts, strict=True))
     every = [_slot_heads(source, layout) for source, layout in both]
     raw = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
-    heads: Rows = raw.view(abi.SLOT_HEADER).reshape(-1)
+    heads = _columns(raw.view(abi.SLOT_HEADER).reshape(-1))
     counts = np.array([each.slots for each in layouts])
     launch = np.repeat(np.arange(len(layouts)), counts)
     fresh = np.array([each.fresh for each in layouts], bool)
-    ours = is_used(heads, np.array([each.grid_id for each in sources], np.uint32)[launch])
-    empty = heads["state"] == SlotState.UNUSED
-    blank = np.flatnonzero(empty & fresh[launch])  # then a slot whose warp never came is all zero
-    empty[blank[raw[blank].any(1)]] = False
-    chosen = np.flatnonzero(ours)
-    used, found = launch[chosen], heads[chosen]
+    ours = is_used(heads, shared(np.array([each.grid_id for each in sources], np.uint32), launch))
+    chosen, empty = np.flatnonzero(ours), heads["state"] == SlotState.UNUSED
+    if len(chosen) < len(ours):
+        blank = np.flatnonzero(empty & fresh[launch])  # a slot whose warp never came is all zero
+        empty[blank[raw[blank].any(1)]] = False
+        heads = {name: column[chosen] for name, column in heads.items()}
+    used = launch[chosen] if len(chosen) < len(ours) else launch
     first = np.cumsum(counts) - counts
     return Used(
         sources=sources,
@@ -122,17 +125,31 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
         unit=layouts[0].unit,
         ring=layouts[0].overflow is OverflowMode.WRAP,
         summed=layouts[0].summed,
-        heads=found,
+        heads=heads,
         launch=used,
         ids=chosen - first[used],
         bounds=np.searchsorted(used, np.arange(len(layouts) + 1)),
-        finished=np.asarray(found["state"] == SlotState.FINISHED),
+        finished=np.asarray(heads["state"] == SlotState.FINISHED),
         capacity=np.array([each.capacity for each in layouts])[used],
         fresh=fresh[used],
         tail=np.array([_has_tail(source.data, layout) for source, layout in both], bool),
         corrupt=np.bincount(launch[~empty & ~ours], minlength=len(layouts)),
         absent=np.bincount(launch[empty], minlength=len(layouts)),
     )
+
+
+def _columns(heads: Rows) -> dict[str, Column]:
+    """Return the fields of headers, each of which is read from memory once."""
+    columns = {name: np.empty(len(heads), heads.dtype[name]) for name in _FIELDS}
+    for low in range(0, len(heads), _AT_ONCE):
+        part = slice(low, low + _AT_ONCE)
+        for name, column in columns.items():
+            column[part] = heads[name][part]
+    return columns
+
+
+_FIELDS = tuple(name for name in abi.SLOT_HEADER.names or () if name != "reserved")
+_AT_ONCE = 1 << 12
 
 
 def _slot_heads(source: Source, layout: Layout) -> Bytes:
@@ -157,7 +174,7 @@ def header_rows(heads: Bytes, layout: Layout, grid_id: int) -> Bytes:
     return made.view(np.uint8).reshape(layout.slots, abi.SLOT_HEADER_BYTES)
 
 
-def is_used(heads: Rows, grid_id: NDArray[np.uint32] | int) -> Bools:
+def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | int) -> Bools:
     """Tell which slots a launch initialised, with numbers that columns can hold."""
     state = heads["state"]
     good = (state == SlotState.RUNNING) | (state == SlotState.FINISHED)

@@ -7,8 +7,9 @@ integers, floats, booleans and strings keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import starmap
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from ikp.core.trace import Launch, Slots, Trace
 from ikp.exporters.columns.small_tables import vars_of
 from ikp.exporters.perfetto._packets import (
+    INTEGER,
     TYPES,
     Clock,
     argument,
@@ -39,7 +41,16 @@ from ikp.exporters.perfetto._schema import (
 )
 from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Group, Message
-from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Numbers, in_field, tag, texts
+from ikp.exporters.protobuf.varints import (
+    BYTES,
+    VARINT,
+    Column,
+    Numbers,
+    decimals,
+    in_field,
+    tag,
+    texts,
+)
 from ikp.exporters.timeline.blocks import Blocks
 from ikp.exporters.timeline.tracks import Counted, Kind, Layout, Track
 
@@ -220,13 +231,23 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
         annotation.double_value = float(value)
 
 
-def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8]:
-    """Return the packets of the slices that show where some blocks ran, lane by lane.
+def block_slices(
+    trace: Trace, blocks: Blocks, clock: Clock, told: Callable[[int], None]
+) -> Iterator[Callable[[], NDArray[np.uint8]]]:
+    """Yield what makes the packets of the slices that show where each block ran, lane by lane.
 
-    They also carry what is known of each warp.
+    They also carry what is known of each warp. ``told`` is told how many slots more are done.
     """
-    name = Message(tag(Event.NAME, BYTES), (texts(_names(trace, blocks)),))
-    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), _warps(trace.slots, blocks))
+    for low in range(0, len(blocks.block), _AT_ONCE):
+        part = blocks.part(low, low + _AT_ONCE)
+        yield partial(_encode, trace, part, clock.now)
+        clock.now = int(part.end[-1])
+        told(len(part.slots))
+
+
+def _encode(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
+    name, facts = _names(trace, blocks), _warps(trace.slots, blocks)
+    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), facts)
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
     places = 2 * np.arange(len(blocks.block))
     closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
@@ -245,18 +266,17 @@ def block_slices(trace: Trace, blocks: Blocks, clock: Clock) -> NDArray[np.uint8
         *track,
         name,
     )
-    return clock.join((opening, places), (closing, places + 1))
+    return join((opening, places), (closing, places + 1), before=before)
 
 
-def _names(trace: Trace, blocks: Blocks) -> list[bytes]:
+def _names(trace: Trace, blocks: Blocks) -> Message:
     grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
     grid = np.maximum(grids[blocks.launch], 1)
     block = blocks.block
     x, y, z = block % grid[:, 0], block // grid[:, 0] % grid[:, 1], block // grid[:, :2].prod(1)
-    return [
-        b"block (%d,%d,%d)" % index
-        for index in zip(x.tolist(), y.tolist(), z.tolist(), strict=True)
-    ]
+    rows, planes = (decimals(index) if index.any() else b"0" for index in (y, z))
+    parts = (b"block (", decimals(x), b",", rows, b",", planes, b")")
+    return Message(tag(Event.NAME, BYTES), parts)
 
 
 def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
@@ -265,15 +285,17 @@ def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
     unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
-    return (
-        entry(Arg.WARP, Numbers.of(slots.warp[rows])),
-        entry(Arg.ROLE, Numbers.of(role).where(role != 0)),
-        entry(Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start)),
-        entry(Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start)),
-        entry(Arg.KEPT, Numbers.of(kept)),
-        entry(Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept)),
-        entry(Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
-    )
+    facts: list[tuple[Arg, Numbers, bytes]] = [
+        (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
+        (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
+        (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
+        (Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start), INTEGER),
+        (Arg.KEPT, Numbers.of(kept), INTEGER),
+        (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
+        (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
+    ]
+    given = (fact for fact in facts if fact[1].given is None or fact[1].given.any())
+    return tuple(starmap(entry, given))
 
 
 def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:

@@ -35,10 +35,11 @@ from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
 from ikp.exporters.protobuf.varints import BYTES, in_field, tag
-from ikp.exporters.timeline.batches import Batches
+from ikp.exporters.timeline.batches import Batches, by_end, by_track, cuts
+from ikp.exporters.timeline.blocks import slot_bounds
 from ikp.exporters.timeline.sums import Sums
 from ikp.exporters.timeline.tracks import Track, lay_out
-from ikp.progress import track
+from ikp.progress import progress
 
 Bytes = NDArray[np.uint8]
 Rows = tuple[dict[str, Any], Sequence[Packed]]
@@ -48,49 +49,67 @@ EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
 ROWS_AT_ONCE: Final = 1 << 15
 """Slots, or totals, in one chunk of columns."""
-BLOCKS_AT_ONCE: Final = 1 << 12
 _WORTH_THREADS: Final = 3
 """Batches from which on threads take less time than it takes to start them."""
 
 
 def write(trace: Trace, file: BinaryIO, name: str) -> None:
     """Write a trace as packets and columns, showing progress if it takes long."""
+    with progress(3 * len(trace.slots) + len(trace.events), f"writing {name}") as told:
+        _write(trace, file, _Done(told))
+
+
+class _Done:
+    """Adds up what is done: each slot is placed, counted and written, each event written."""
+
+    def __init__(self, told: Callable[[float], None]) -> None:
+        self._told, self._done = told, 0
+
+    def __call__(self, more: int) -> None:
+        """Tell of some slots, or events, that are done."""
+        self._done += more
+        self._told(self._done)
+
+
+def _write(trace: Trace, file: BinaryIO, told: _Done) -> None:
     args, ids = OwnArgs.of(trace), FirstIds.of(trace)
-    layout = lay_out(trace, ids.track)
+    layout = lay_out(trace, ids.track, told)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
-    encoder, batches = Encoder(trace, ids, args), Batches(trace, layout, EVENTS_AT_ONCE)
+    encoder = Encoder(trace, ids, args)
+    batches = Batches(trace, layout, EVENTS_AT_ONCE, by_track(trace, layout))
+    chunks, done = cuts(slot_bounds(trace), EVENTS_AT_ONCE), 0
     threads = 0
     if len(batches) >= _WORTH_THREADS:
         joining.prepare()
         threads = spare_threads()
     with ordered(threads) as jobs:
         out = Output(file, jobs)
-        out.chunk("trace", partial(_whole, trace, len(batches)))
-        before_events = chain(
-            [setup(trace, layout, clock, ids, args, sums)],
-            map(partial(block_slices, trace, clock=clock), layout.blocks.parts(BLOCKS_AT_ONCE)),
-            counter_steps(layout.counters, clock),
-            () if sums is None else sum_slices(trace, sums, layout, clock, ids),
-        )
-        for packets in before_events:
+        out.chunk("trace", partial(_whole, trace, len(chunks)))
+        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, args, sums)))
+        for make in block_slices(trace, layout.blocks, clock, told):
+            out.packets(make)
+        summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)
+        for packets in chain(counter_steps(layout.counters, clock), summed):
             out.packets(partial(np.asarray, packets))
         for kind, table, rows in _parts(trace):
             out.chunk(kind, partial(pack_rows, table, rows))
-        for batch in track(batches, len(batches), f"writing {name}"):
+        for number, batch in enumerate(batches, 1):
             if batch.new:
                 out.packets(partial(_announced, batch.new))
             out.packets(partial(encoder.encode, batch, clock.now))
             clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
-            own = take_args(trace.args, batch.rows) if trace.args else {}
-            out.chunk("events", partial(pack_events, batch.events, own, trace.slots.launch))
+            while done * len(batches) < number * len(chunks):
+                out.chunk("events", partial(_events, trace, *chunks[done]))
+                done += 1
+            told(len(batch.rows))
 
 
 def _announced(tracks: Sequence[Track]) -> Bytes:
     return np.concatenate([*descriptors(tracks)])
 
 
-def _whole(trace: Trace, batches: int) -> Rows:
+def _whole(trace: Trace, chunks: int) -> Rows:
     """Return what is not in tables, and how much must be in them."""
     about = {
         "format": FORMAT,
@@ -98,7 +117,7 @@ def _whole(trace: Trace, batches: int) -> Rows:
         "slots": len(trace.slots),
         "events": len(trace.events),
         "totals": len(trace.totals),
-        "chunks": sum(1 for _ in _parts(trace)) + batches,
+        "chunks": sum(1 for _ in _parts(trace)) + chunks,
     }
     return about, [pack_json("facts", facts_of(trace))]
 
@@ -125,6 +144,12 @@ _WAITING: Final = 2
 def spare_threads() -> int:
     """Return how many threads may work beside this one: none on a single core."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1)
+
+
+def _events(trace: Trace, low: int, high: int) -> Rows:
+    events, rows = by_end(trace.events, low, high)
+    args = take_args(trace.args, rows) if trace.args else {}
+    return pack_events(events, args, trace.slots.launch)
 
 
 class Ordered:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.lanes import pack
+from ikp.core.ordering import order_by, sort_by
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
 
@@ -37,23 +38,26 @@ class Blocks:
     first: Ints
     slots: Ints
 
-    def parts(self, most: int) -> Iterator[Blocks]:
-        """Yield all blocks, so many at once."""
-        every = np.append(self.first, len(self.slots))
+    def part(self, low: int, high: int) -> Blocks:
+        """Return the blocks from ``low`` up to ``high``, or to the last."""
+        bounds = self.first[low : high + 1]
+        if high >= len(self.first):
+            bounds = np.append(bounds, len(self.slots))
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
-        for low in range(0, len(self.block), most):
-            bounds = every[low : low + most + 1]
-            yield replace(
-                self,
-                **{name: getattr(self, name)[low : low + most] for name in names},
-                first=bounds[:-1] - bounds[0],
-                slots=self.slots[bounds[0] : bounds[-1]],
-            )
+        return replace(
+            self,
+            **{name: getattr(self, name)[low:high] for name in names},
+            first=bounds[:-1] - bounds[0],
+            slots=self.slots[bounds[0] : bounds[-1]],
+        )
 
 
 def slot_bounds(trace: Trace) -> Ints:
     """Return where each slot's events begin; those of slot i end where those of i + 1 begin."""
-    return np.searchsorted(trace.events.slot, np.arange(len(trace.slots) + 1))
+    slot, slots = trace.events.slot, len(trace.slots)
+    if len(slot) < slots:
+        return np.searchsorted(slot, np.arange(slots + 1))
+    return np.append(0, np.cumsum(np.bincount(slot, minlength=slots)))
 
 
 def in_use(trace: Trace) -> tuple[Ints, Ints]:
@@ -63,12 +67,18 @@ def in_use(trace: Trace) -> tuple[Ints, Ints]:
     filled = np.flatnonzero(bounds[1:] > bounds[:-1])
     if len(filled):
         first = bounds[filled]
-        start[filled] = np.minimum(start[filled], np.minimum.reduceat(events.start_ns, first))
-        end[filled] = np.maximum(end[filled], np.maximum.reduceat(events.end_ns, first))
+        start[filled] = np.minimum(start[filled], _reduce(np.minimum, events.start_ns, first))
+        end[filled] = np.maximum(end[filled], _reduce(np.maximum, events.end_ns, first))
     return start, end
 
 
-def find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks, Ints]:
+Told = Callable[[int], None]
+"""Is told how many slots more are done."""
+
+
+def find_blocks(
+    slots: Slots, used_start: Ints, used_end: Ints, told: Told = lambda _: None
+) -> tuple[Blocks, Ints]:
     """Return the blocks that ran, and the lane of each slot.
 
     Lanes are numbered by launch, SM and their place there. A block's track is that number, for now.
@@ -77,13 +87,53 @@ def find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks,
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
     """
+    found, lanes, tracks = [], np.zeros(len(slots), np.int64), 0
+    for low, high, _ in _by_launches(slots.launch, 1):
+        part = slice(low, high)
+        mine = Slots(*(getattr(slots, name)[part] for name in Slots.__slots__))
+        blocks, lane = _find_blocks(mine, used_start[part], used_end[part])
+        lanes[part] = lane + tracks
+        found.append(
+            replace(
+                blocks,
+                track=blocks.track + tracks,
+                first=blocks.first + low,
+                slots=blocks.slots + low,
+            )
+        )
+        tracks += int(lane.max(initial=-1)) + 1
+        told(high - low)
+    if len(found) == 1:
+        return found[0], lanes
+    columns = (np.concatenate([getattr(one, name) for one in found]) for name in Blocks.__slots__)
+    return Blocks(*columns), lanes
+
+
+_AT_ONCE: Final = 1 << 16
+"""Slots of launches that are placed together. Launches do not know of each other."""
+
+
+def _by_launches(launch: NDArray[Any], launches: int) -> Iterator[tuple[int, int, int]]:
+    """Yield parts of the slots that hold whole launches, and the first launch behind each part."""
+    edges = np.flatnonzero(launch[1:] != launch[:-1]) + 1
+    low = 0
+    if not (launch[edges] < launch[edges - 1]).any():
+        for high in edges.tolist():
+            if high - low >= _AT_ONCE:
+                yield low, high, int(launch[high])
+                low = high
+    yield low, len(launch), launches
+
+
+def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks, Ints]:
     launch, sm, block, warp = (
         column.astype(np.int64) for column in (slots.launch, slots.sm, slots.block, slots.warp)
     )
     number, _ = distinct(launch, sm, block)
-    order = np.lexsort((warp, number))
-    first = np.flatnonzero(np.diff(number[order], prepend=-1))
-    _refuse_twins(number[order], warp[order], block[order])
+    order = order_by(number, warp)
+    in_order = number[order]
+    first = np.flatnonzero(np.diff(in_order, prepend=-1))
+    _refuse_twins(in_order, warp[order], block[order])
     one = order[first]  # any slot of each block
     last_moment = np.maximum(slots.start_ns, slots.end_ns)
     lane = pack(
@@ -111,7 +161,7 @@ def _in_order(blocks: Blocks, track: Ints) -> Blocks:
     """Sort blocks by lane, those of a lane as their slots stand; give each its track."""
     begin = blocks.first
     sizes = np.diff(begin, append=len(blocks.slots))
-    order = np.lexsort((_reduce(np.minimum, blocks.slots, begin), track))
+    order = order_by(track, _reduce(np.minimum, blocks.slots, begin))
     sizes = sizes[order]
     first = np.cumsum(sizes) - sizes
     slots = np.arange(len(blocks.slots)) + np.repeat(begin[order] - first, sizes)
@@ -129,8 +179,20 @@ def _in_order(blocks: Blocks, track: Ints) -> Blocks:
 
 
 def _reduce(function: np.ufunc, values: Ints, first: Ints) -> Ints:
-    result: Ints = function.reduceat(values, first) if len(first) else values[:0]
-    return result
+    """Return what a function makes of each group; many of equal size are taken column by column."""
+    if not len(first):
+        return values[:0]
+    size, left = divmod(len(values), len(first))
+    if size > _SMALL or left or not np.array_equal(first, np.arange(0, len(values), size)):
+        result: Ints = function.reduceat(values, first)
+        return result
+    out = values[::size].copy()
+    for place in range(1, size):
+        function(out, values[place::size], out=out)
+    return out
+
+
+_SMALL: Final = 32
 
 
 def _refuse_twins(number: Ints, warp: Ints, block: Ints) -> None:
@@ -147,14 +209,29 @@ def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
 
     Returns the number of each row, and for each number the first row that has it.
     """
-    order = np.lexsort(keys[::-1])
-    new = np.zeros(len(order), bool)
-    new[:1] = True
-    for key in keys:
-        new[1:] |= np.diff(key[order]) != 0
+    begins = _changes(keys)
+    runs = np.flatnonzero(begins)  # rows in a row that are alike are sorted as one
+    if 2 * len(runs) > len(begins):
+        return _distinct(keys)
+    numbers, one = _distinct([key[runs] for key in keys])
+    return np.repeat(numbers, np.diff(runs, append=len(begins))), runs[one]
+
+
+def _distinct(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[Ints, Ints]:
+    order = order_by(*keys)
+    new = _changes([key[order] for key in keys])
     numbers = np.empty(len(order), np.int64)
     numbers[order] = np.cumsum(new) - 1
     return numbers, order[new]
+
+
+def _changes(keys: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
+    """Tell which rows differ from the one before them."""
+    new = np.zeros(len(keys[0]), bool)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return new
 
 
 def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
@@ -165,62 +242,44 @@ def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:
     return np.where(end < 0, idle, start), np.where(end < 0, idle, end)
 
 
-def pack(group: Ints, start: Ints, end: Ints, order: tuple[Ints, Ints]) -> Ints:
-    """Return the lowest lane on which each interval touches no other one of its group.
-
-    ``order`` holds the first and the last place of each interval in some file. One interval may
-    follow another on a lane at the very moment at which that ends, if it does so in the file too.
-    """
-    lanes = np.zeros(len(group), np.int64)
-    by_start = np.lexsort((order[0], start, group))
-    group, start, end = group[by_start], start[by_start], end[by_start]
-    first, last = (places[by_start] for places in order)
-    free = (start[1:] > end[:-1]) | ((start[1:] == end[:-1]) & (first[1:] > last[:-1]))
-    busy = np.unique(group[1:][~free & (group[1:] == group[:-1])])
-    for begin, stop in zip(
-        np.searchsorted(group, busy), np.searchsorted(group, busy, "right"), strict=True
-    ):
-        part = slice(begin, stop)
-        lanes[by_start[part]] = _pack_one(start[part], end[part], first[part], last[part])
-    return lanes
-
-
-def _pack_one(start: Ints, end: Ints, first: Ints, last: Ints) -> list[int]:
-    lanes = []
-    busy: list[tuple[int, int, int]] = []  # end, last place, lane
-    free: list[int] = []
-    for begin, stop, low, high in zip(
-        start.tolist(), end.tolist(), first.tolist(), last.tolist(), strict=True
-    ):
-        while busy and (busy[0][0], busy[0][1]) < (begin, low):
-            heapq.heappush(free, heapq.heappop(busy)[2])
-        lane = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (stop, high, lane))
-        lanes.append(lane)
-    return lanes
-
-
-def occupancy(slots: Slots, blocks: Blocks, launches: int) -> list[tuple[Steps, Steps]]:
+def occupancy(
+    slots: Slots, blocks: Blocks, launches: int, told: Told = lambda _: None
+) -> list[tuple[Steps, Steps]]:
     """Return how many blocks and how many warps of each launch ran at each moment."""
-    last_moment = np.maximum(slots.start_ns, slots.end_ns)
-    launch = slots.launch.astype(np.int64)
-    of_blocks = _steps(blocks.launch, blocks.start, blocks.end, launches)
-    of_warps = _steps(launch, slots.start_ns, last_moment, launches)
-    return list(zip(of_blocks, of_warps, strict=True))
+    found: list[tuple[Steps, Steps]] = []
+    for low, high, past in _by_launches(slots.launch, launches):
+        first, start = len(found), slots.start_ns[low:high]
+        last_moment = np.maximum(start, slots.end_ns[low:high])
+        whole = high - low == len(slots)
+        some = slice(None) if whole else slice(*np.searchsorted(blocks.launch, [first, past]))
+        of_block, launch = blocks.launch[some] - first, slots.launch[low:high].astype(np.int64)
+        of_blocks = _steps(of_block, blocks.start[some], blocks.end[some], past - first)
+        of_warps = _steps(launch - first, start, last_moment, past - first)
+        found += zip(of_blocks, of_warps, strict=True)
+        told(high - low)
+    return found
+
+
+_FAR: Final = np.iinfo(np.int64).max
+_DENSE: Final = 4
+"""Moments for each interval up to which all moments are counted."""
 
 
 def _steps(group: Ints, start: Ints, end: Ints, groups: int) -> list[Steps]:
     """Return when the number of intervals of each group that are open changes, and to what."""
-    group, times = np.concatenate([group, group]), np.concatenate([start, end])
-    change = np.repeat([1, -1], len(start))
-    order = np.lexsort((times, group))
-    group, times = group[order], times[order]
-    first = np.flatnonzero(
-        np.diff(group, prepend=-1).astype(bool) | np.diff(times, prepend=-1).astype(bool)
-    )
-    change = np.add.reduceat(change[order], first) if len(first) else change
-    changed = change != 0
-    group, times = group[first][changed], times[first][changed]
-    values = np.cumsum(change[changed])  # all of a group end: the next one begins at 0
+    zero = int(start.min(initial=_FAR))
+    span = int(end.max(initial=zero)) - zero
+    if groups == 1 and span < _DENSE * len(start):  # many at each moment: no order is needed
+        opened, closed = (np.bincount(times - zero, minlength=span + 1) for times in (start, end))
+        values = np.cumsum(opened - closed)
+        changed = np.flatnonzero(opened != closed)
+        return [(changed + zero, values[changed])]
+    closes = np.repeat([0, 1], len(start))
+    group, times, closes = sort_by(np.tile(group, 2), np.concatenate([start, end]), closes)
+    last = np.append((group[1:] != group[:-1]) | (times[1:] != times[:-1]), True)[: len(group)]
+    last = np.flatnonzero(last)
+    values = np.cumsum(1 - 2 * closes)[last]  # all of a group end: the next one begins at 0
+    changed = np.diff(values, prepend=0) != 0
+    group, times, values = group[last][changed], times[last][changed], values[changed]
     bounds = np.searchsorted(group, np.arange(groups + 1)).tolist()
     return [(times[low:high], values[low:high]) for low, high in pairwise(bounds)]

@@ -20,6 +20,7 @@ that is told, and each has something to show while it is collapsed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.lanes import pack
 from ikp.core.trace import Launch, Trace
 from ikp.exporters.timeline.blocks import (
     Blocks,
@@ -36,7 +38,6 @@ from ikp.exporters.timeline.blocks import (
     find_blocks,
     in_use,
     occupancy,
-    pack,
 )
 
 Ints = NDArray[np.int64]
@@ -97,21 +98,24 @@ class Layout:
     next_uuid: int  # the first track id that is still free
 
 
-def lay_out(trace: Trace, first_uuid: int = 1) -> Layout:
+def lay_out(
+    trace: Trace, first_uuid: int = 1, told: Callable[[int], None] = lambda _: None
+) -> Layout:
     """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
-    A slot's track is in use as long as its warp ran, and as long as it recorded.
+    A slot's track is in use as long as its warp ran, and as long as it recorded. ``told`` is told
+    how many slots more are done, twice of each.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
     """
     used_start, used_end = in_use(trace)
     span = (int(used_start.min()), int(used_end.max())) if len(used_start) else None
-    blocks, lane_of_slot = find_blocks(trace.slots, used_start, used_end)
+    blocks, lane_of_slot = find_blocks(trace.slots, used_start, used_end, told)
     warp = trace.slots.warp.astype(np.int64)
     warp_of_slot, warps = distinct(lane_of_slot, warp)
     when = extents(blocks, len(trace.launches), span[0] if span else 0)
-    running = occupancy(trace.slots, blocks, len(trace.launches))
+    running = occupancy(trace.slots, blocks, len(trace.launches), told)
 
     tops, launches = _launch_tracks(trace.launches, when, first_uuid)
     lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each

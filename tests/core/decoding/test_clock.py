@@ -39,7 +39,7 @@ class Axis:
     def to_ns(self, sm: Ints, ticks: Ints) -> Ints:
         mine = np.flatnonzero(self._axes.sms.launch == self._launch)
         row = mine[np.searchsorted(self._axes.sms.sm[mine], sm)]
-        return self._axes.to_ns(row, ticks)
+        return self._axes.lines(row).to_ns(ticks - self._axes.tick_zero[row])
 
 
 def fit_together(launches: Sequence[Anchors], nominal_hz: float) -> list[Axis]:
@@ -49,7 +49,7 @@ def fit_together(launches: Sequence[Anchors], nominal_hz: float) -> list[Axis]:
     )
     sms, row = Sms.of(number, sm, len(launches))
     anchors = clock.Anchors(row, ns, ticks)
-    axes = fit_axes(anchors, sms, np.full(len(launches), nominal_hz))
+    axes, _ = fit_axes(anchors, sms, np.full(len(launches), nominal_hz))
     return [Axis(axes, i) for i in range(len(launches))]
 
 

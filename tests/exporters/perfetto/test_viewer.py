@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ikp.core.abi import PayloadType
 from ikp.core.args import arg_column
 from ikp.core.trace import ClockFit, Trace
 from ikp.exporters.perfetto import PerfettoExporter
+from ikp.exporters.timeline import batches
 from tests.exporters.perfetto.examples import launch, nothing, warp, warps
 from tests.strategies import traces
 from tests.trace_processor import check_trace, columns, open_trace
@@ -43,9 +46,10 @@ def tracks(path: Path) -> list[tuple[str, int]]:
     max_examples=settings.default.max_examples // 2,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(trace=traces())
-def test_it_finds_exactly_what_was_recorded(trace: Trace, path: Path) -> None:
-    write_and_check(trace, path)
+@given(trace=traces(), few=st.sampled_from([0, 16]))
+def test_it_finds_exactly_what_was_recorded(trace: Trace, few: int, path: Path) -> None:
+    with patch.object(batches, "_FEW_EVENTS", few):  # slots by their tracks, and as they stand
+        write_and_check(trace, path)
 
 
 def test_ranges_that_nest_share_a_track(path: Path) -> None:

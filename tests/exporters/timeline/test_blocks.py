@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ikp.exporters.timeline.blocks import pack
+from ikp.core import lanes
+from ikp.core.lanes import pack
 
 INTERVALS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 4)), min_size=0, max_size=20
@@ -39,6 +41,20 @@ def test_no_more_lanes_than_intervals_at_a_time(rows: list[tuple[int, int, int]]
         mine = group == one
         most = max(int(np.sum((start[mine] <= t) & (end[mine] >= t))) for t in range(20))
         assert lane[mine].max() < most
+
+
+@given(INTERVALS, st.sampled_from([1, 3, 64]), st.sampled_from([0, 1 << 50]))
+def test_many_groups_at_a_time_get_the_lanes_that_each_gets_alone(
+    rows: list[tuple[int, int, int]], most: int, far: int
+) -> None:
+    rows = [(one, start + far * (one == 1), length) for one, start, length in rows]
+    *_, one_by_one = packed(rows)
+    with (
+        patch.multiple(lanes, _GROUPS=1, _FIRST_LANES=1, _LANES=most),
+        patch.multiple(lanes, _WORD_BITS=20 if far else 63),
+    ):
+        *_, together = packed(rows)
+    assert together.tolist() == one_by_one.tolist()
 
 
 def test_the_lowest_free_lane_is_taken() -> None:

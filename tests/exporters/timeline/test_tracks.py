@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given
 
-from ikp.exporters.timeline.tracks import lay_out
+from ikp.core.trace import Trace
+from ikp.exporters.timeline import blocks
+from ikp.exporters.timeline.tracks import Layout, lay_out
 from tests.exporters.perfetto.examples import warps
+from tests.strategies import traces
+
+
+def plain(layout: Layout) -> object:
+    columns = [getattr(layout.blocks, name).tolist() for name in blocks.Blocks.__slots__]
+    counters = [(one.track, *(part.tolist() for part in one.steps)) for one in layout.counters]
+    others = layout.tracks, layout.launches, layout.span, layout.next_uuid
+    return columns, counters, others, layout.slot_track.tolist()
+
+
+@given(traces())
+def test_launches_are_placed_alone_as_together(trace: Trace) -> None:
+    with patch.multiple(blocks, _AT_ONCE=1, _DENSE=1 << 40):
+        alone = lay_out(trace)
+    with patch.multiple(blocks, _DENSE=0):
+        together = lay_out(trace)
+    assert plain(alone) == plain(together)
+
+
+def test_it_tells_of_each_slot_twice() -> None:
+    told: list[int] = []
+    trace = warps([[(1, 2)], [(11, 12)]], blocks=[(0, 0, 10), (0, 10, 20)])
+    lay_out(trace, told=told.append)
+    assert sum(told) == 2 * len(trace.slots)
 
 
 @pytest.mark.parametrize(

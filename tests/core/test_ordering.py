@@ -1,0 +1,49 @@
+"""Rows in order of several columns: as ``lexsort`` has them, whatever the numbers are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ikp.core import ordering
+from ikp.core.ordering import order_by, sort_by
+
+pytestmark = pytest.mark.any_pins
+
+FEW = st.integers(-3, 3)
+WIDE = st.sampled_from([-(1 << 63), -1, 0, 1, (1 << 40), (1 << 63) - 1])
+
+
+@st.composite
+def columns(draw: st.DrawFn) -> list[NDArray[np.int64]]:
+    number = draw(st.sampled_from([FEW, WIDE, FEW | WIDE]))
+    rows = draw(st.lists(st.tuples(number, FEW, number), min_size=1, max_size=30))
+    return [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def words_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "_FEW", 1)
+
+
+@given(columns())
+def test_it_is_the_order_of_lexsort(columns: list[NDArray[np.int64]]) -> None:
+    order = np.lexsort(columns[::-1])
+    assert np.array_equal(order_by(*columns), order)
+    found = sort_by(*columns)
+    assert [one.tolist() for one in found] == [column[order].tolist() for column in columns]
+
+
+def test_no_rows_have_an_order() -> None:
+    none = np.zeros(0, np.int32)
+    assert order_by(none, none).tolist() == []
+    assert [one.tolist() for one in sort_by(none, none)] == [[], []]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, np.int16])
+def test_columns_are_of_any_type(dtype: type[np.integer]) -> None:
+    column = np.array([np.iinfo(dtype).max, 0, 7, 7], dtype)
+    assert order_by(column).tolist() == [1, 2, 3, 0]

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.ordering import order_by
+from ikp.core.sorting import order_by
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.ordering import order_by
+from ikp.core.sorting import order_by
 from ikp.core.trace import Column
 
 Ints = NDArray[np.int64]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ikp.core.decoding._bends import Bends, bend
 from ikp.core.decoding._ragged import Floats, Ints, Sorted, extremes, medians, shared
-from ikp.core.ordering import order_by
+from ikp.core.sorting import order_by
 from ikp.core.trace import ClockFit
 
 _MAX_NS = 2.0**62

@@ -99,7 +99,8 @@ def _write(trace: Trace, file: BinaryIO, told: _Done) -> None:
                 out.packets(partial(_announced, batch.new))
             out.packets(partial(encoder.encode, batch, clock.now))
             clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
-            while done * len(batches) < number * len(chunks):
+            # The last chunk is behind the last batch: it seals what is in front of it.
+            while (done + 1) * len(batches) <= number * len(chunks):
                 out.chunk("events", partial(_events, trace, *chunks[done]))
                 done += 1
             told(len(batch.rows))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.lanes import pack
-from ikp.core.ordering import order_by, sort_by
+from ikp.core.sorting import order_by, sort_by
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
 

@@ -147,6 +147,19 @@ def test_parts_are_those_of_the_whole(trace: Trace, tmp_path: Path) -> None:
     assert low == len(trace.events)
 
 
+def test_packets_in_more_parts_than_columns_are_sealed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_writer, "EVENTS_AT_ONCE", 3)
+    one, two = [(1, 2)], [(11, 12), (13, 14)]
+    on_sms = [(0, 0, 10), (1, 10, 20), (0, 20, 30), (1, 30, 40)]  # by track: 1, 1, 2, 2 ranges
+    later = [[(start + 20, end + 20) for start, end in ranges] for ranges in (one, two)]
+    trace = warps([one, two, *later], blocks=on_sms)
+    PerfettoExporter().write(trace, path := tmp_path / "trace.pftrace")
+    read = PerfettoExporter().read(path)
+    assert read.events.start_ns.tolist() == trace.events.start_ns.tolist()
+
+
 def test_a_window_is_cut_out_by_heads_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled = []
     fill = reader.ColumnFile.table

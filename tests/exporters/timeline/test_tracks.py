@@ -25,7 +25,7 @@ def plain(layout: Layout) -> object:
 
 @given(traces())
 def test_launches_are_placed_alone_as_together(trace: Trace) -> None:
-    with patch.multiple(blocks, _AT_ONCE=1, _DENSE=1 << 40):
+    with patch.multiple(blocks, _AT_ONCE=1, _DENSE=1 << 12):
         alone = lay_out(trace)
     with patch.multiple(blocks, _DENSE=0):
         together = lay_out(trace)

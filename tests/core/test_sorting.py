@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ikp.core import ordering
-from ikp.core.ordering import order_by, sort_by
+from ikp.core import sorting
+from ikp.core.sorting import order_by, sort_by
 
 pytestmark = pytest.mark.any_pins
 
@@ -26,7 +26,7 @@ def columns(draw: st.DrawFn) -> list[NDArray[np.int64]]:
 
 @pytest.fixture(autouse=True)
 def words_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "_FEW", 1)
+    monkeypatch.setattr(sorting, "_FEW", 1)
 
 
 @given(columns())

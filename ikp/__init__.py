@@ -42,14 +42,13 @@ if TYPE_CHECKING:
         end,
         end_async,
         finish,
-        init,
         instant,
         no_token,
         role,
         start,
         start_async,
     )
-    from ikp.verbs.ranges import range
+    from ikp.verbs.ranges import init, range
 
 _HOMES = {
     "ikp.analysis.diff.compare": "diff",
@@ -58,9 +57,9 @@ _HOMES = {
     "ikp.core.overhead": "Figure Overhead",
     "ikp.verbs.intrinsics": (
         # the verbs of a kernel
-        "end end_async finish init instant no_token role start start_async"
+        "end end_async finish instant no_token role start start_async"
     ),
-    "ikp.verbs.ranges": "range",
+    "ikp.verbs.ranges": "init range",
     "ikp.profiling.capture": "capture",
     "ikp.profiling.gather": "gather",
     "ikp.profiling.instrument": "instrument",

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from operator import index
 
 from ikp.core.abi import HASHED_REGION, MAX_USER_REGION
 from ikp.errors import RegionError, UsageError
 
 
+@lru_cache(1024)
 def region_id(name: str) -> int:
     """Return the id of a named region: 26 bits of BLAKE2b of its UTF-8, and the "hashed" bit."""
     digest = hashlib.blake2b(name.encode(), digest_size=4).digest()

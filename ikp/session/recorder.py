@@ -79,26 +79,27 @@ class Recording:
             arena = self._arenas.setdefault(device, Arena(device))
             harvest = self._harvests.setdefault(device, Harvest(device))
             harvest.step()
-            segment = Segment(
-                label=asked.label,
-                data=arena.take(nbytes),
-                spec=spec,
-                backend=settled.name,
-                device_name=name,
-                clock_rate_hz=rate,
-                regions=asked.regions,
-                selection=chosen,
-                enabled=asked.enabled,
-                rank=asked.rank,
-            )
-            if spec.select:
-                _write_selection(segment.data, chosen)
-            handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
-            self._taken.append(Taken(segment, weakref.ref(handed), handed.ikp_notice))
-            harvest.add(self._taken[-1])
+        segment = Segment(
+            label=asked.label,
+            data=arena.take(nbytes),
+            spec=spec,
+            backend=settled.name,
+            device_name=name,
+            clock_rate_hz=rate,
+            regions=asked.regions,
+            selection=chosen,
+            enabled=asked.enabled,
+            rank=asked.rank,
+        )
+        if spec.select:
+            _write_selection(segment.data, chosen)
+        handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
         prof = settled.backend.argument(replace(segment, data=handed))
-        if prof is None:  # the language has said why
-            self.forget(handed)
+        if prof is not None:  # else the language has said why
+            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice)
+            with self._lock:
+                self._taken.append(taken)
+                harvest.add(taken)
         return prof
 
     def forget(self, handed: Tensor) -> None:

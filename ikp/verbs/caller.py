@@ -12,13 +12,14 @@ from pathlib import Path
 from types import FrameType
 
 _HERE = Path(__file__).parents[1]
-_OURS = tuple(str(_HERE / room) + os.sep for room in ("backends", "verbs"))
+OURS = tuple(str(_HERE / room) + os.sep for room in ("backends", "verbs"))
+"""What the files of verbs and adapters begin with."""
 
 
 def calling() -> FrameType | None:
     """Return the innermost frame that is no verb's and no adapter's."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     return frame
 

@@ -186,9 +186,10 @@ def intern(name: object, shown: str = "") -> tuple[int, str]:
     """
     text = checked_name(name)
     number = region_id(text)
-    with _lock:
-        merge([_names, {number: shown or text}])
-        _names[number] = shown or text
+    if _names.get(number) != (shown or text):
+        with _lock:
+            merge([_names, {number: shown or text}])
+            _names[number] = shown or text
     return number, text
 
 

@@ -1,4 +1,4 @@
-"""The verbs: what kernels of every DSL call as ``ikp.range``, ``ikp.start``, ...
+"""The functional verbs: what kernels of every DSL call as ``ikp.start``, ``ikp.end``, ...
 
 One function per verb, for all languages; what differs is in each language's ``Dsl``, which
 ``tracing`` finds.
@@ -6,12 +6,12 @@ One function per verb, for all languages; what differs is in each language's ``D
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from ikp.errors import KernelError
 from ikp.verbs.off import Off
 from ikp.verbs.ranges import (
+    builtin,
     close_range,
     find_place,
     find_region,
@@ -25,33 +25,8 @@ from ikp.verbs.ranges import (
     tracing,
 )
 
-_Verb = TypeVar("_Verb", bound=Callable[..., Any])
 
-
-def _builtin(verb: _Verb) -> _Verb:
-    verb.__triton_builtin__ = True  # type: ignore[attr-defined]
-    return verb
-
-
-@_builtin
-def init(prof: Any, _semantic: Any = None) -> Any:
-    """Start recording in this kernel: call once, at its top.
-
-    Args:
-        prof: what ``prof.buffer(label)`` returned; None compiles every verb to nothing.
-
-    Returns:
-        The context that the functional verbs take and return.
-
-    Raises:
-        KernelError: called twice, outside a kernel, or with something else.
-    """
-    dsl = tracing(_semantic, "init")
-    dsl.init(prof)
-    return dsl.context(())
-
-
-@_builtin
+@builtin
 def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
     """Open a range; ranges opened this way close in reverse order.
 
@@ -72,7 +47,7 @@ def start(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = No
     return dsl.context((*ranges, open_range(dsl, region, payload, "start")))
 
 
-@_builtin
+@builtin
 def end(
     ctx: Any,
     region: Any = None,
@@ -116,7 +91,7 @@ def end(
     return dsl.context(ranges[:-1])
 
 
-@_builtin
+@builtin
 def instant(
     ctx: Any, *args: Any, where: Any = None, index: Any = None, _semantic: Any = None
 ) -> Any:
@@ -152,7 +127,7 @@ def instant(
     return ctx
 
 
-@_builtin
+@builtin
 def start_async(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
     """Open a range that may overlap others and close in a later iteration.
 
@@ -170,7 +145,7 @@ def start_async(ctx: Any, region: Any = None, payload: Any = None, _semantic: An
     return make_token(tracing(_semantic, "start_async"), ctx, region, payload, "start_async")
 
 
-@_builtin
+@builtin
 def no_token(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any = None) -> Any:
     """Return the token of no range: a variable's first value, before a loop that opens ranges.
 
@@ -195,7 +170,7 @@ def no_token(ctx: Any, region: Any = None, payload: Any = None, _semantic: Any =
     return make_token(tracing(_semantic, "no_token"), ctx, region, payload, "no_token")
 
 
-@_builtin
+@builtin
 def end_async(
     ctx: Any,
     token: Any = None,
@@ -234,7 +209,7 @@ def end_async(
     return ctx
 
 
-@_builtin
+@builtin
 def role(name: Any, _semantic: Any = None) -> None:
     """Name what this warp does, such as ``"producer"``: its track and its numbers carry the name.
 
@@ -255,7 +230,7 @@ def role(name: Any, _semantic: Any = None) -> None:
         dsl.store_role(region)
 
 
-@_builtin
+@builtin
 def finish(ctx: Any = None, _semantic: Any = None) -> Any:
     """Write exact counts and a second clock anchor; call last.
 

@@ -1,4 +1,4 @@
-"""Ranges, and what verbs do on the way to them: find their language, resolve their arguments.
+"""``ikp.init`` and ``ikp.range``, and how any verb finds its language and resolves its arguments.
 
 Which language's code calls a verb? Each that the program has imported is asked in turn: ``import
 ikp`` does in a kernel of any language, so a verb has to find its own by how it is called. What the
@@ -8,10 +8,11 @@ imported is loaded to ask.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ikp import registry
 from ikp.core.abi import OverflowMode
@@ -199,6 +200,33 @@ def shown(dsl: Dsl, region: Any) -> str:
     return repr(dsl.plain(region))
 
 
+_Verb = TypeVar("_Verb", bound=Callable[..., Any])
+
+
+def builtin(verb: _Verb) -> _Verb:
+    """Mark a verb as one that Triton calls while it compiles."""
+    verb.__triton_builtin__ = True  # type: ignore[attr-defined]
+    return verb
+
+
+@builtin
+def init(prof: Any, _semantic: Any = None) -> Any:
+    """Start recording in this kernel: call once, at its top.
+
+    Args:
+        prof: what ``prof.buffer(label)`` returned; None compiles every verb to nothing.
+
+    Returns:
+        The context that the functional verbs take and return.
+
+    Raises:
+        KernelError: called twice, outside a kernel, or with something else.
+    """
+    dsl = tracing(_semantic, "init")
+    dsl.init(prof)
+    return dsl.context(())
+
+
 class range:
     """A range as a context manager: ``with ikp.range("load", k): ...``.
 
@@ -230,10 +258,10 @@ class range:
         self._place: Place | None = None
 
     def __enter__(self) -> None:
-        self._dsl.check_source("range", ())
         # What is never recorded is not opened either, and told all the same where it is wrong.
         place = self._place = find_place(self._dsl, self._where, self._index, "range")
         opened = open_range(self._dsl, self._region, self._payload, "range", never=place is None)
+        self._dsl.check_source("range", ())
         self._opened = None if place is None else opened
 
     def __exit__(

@@ -57,10 +57,11 @@ def running() -> Dsl | None:
 
         return Off(tuple)
     from ikp.backends.triton import _structure as structure
-    from ikp.backends.triton._interpreted import INTERPRETED
+    from ikp.backends.triton._interpreted import Interpreted
 
     # What the interpreter knows of the program it runs, it keeps when that has ended.
-    return INTERPRETED if structure.running() else None
+    here = structure.standing()
+    return None if here is None else Interpreted(here)
 
 
 class TritonBackend:

@@ -85,9 +85,7 @@ def _refused(what: str, reason: str, remedy: str) -> KernelError:
 
 def install() -> None:
     """Install all three; around what others have set since, too. A second call changes nothing."""
-    foreign.on_load(_loading)
-    foreign.around_stages(_StagesHook)
-    foreign.around_trials(_bare)
+    foreign.install(_loading, _StagesHook, _bare)
 
 
 def _bare(trial: Callable[..., object]) -> Callable[..., object]:

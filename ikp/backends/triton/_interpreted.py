@@ -10,14 +10,15 @@ from __future__ import annotations
 import ctypes
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import triton.language as tl
 
-from ikp.backends.triton import _structure as structure
 from ikp.backends.triton import foreign
+from ikp.backends.triton._structure import Standing, running
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
 from ikp.core.segment import EVERYTHING, Selection, Spec
@@ -50,19 +51,41 @@ class Context(tuple[OpenRange, ...]):
     __slots__ = ()
 
 
-class _Interpreted:
-    """The ``Dsl`` of the program that the interpreter runs now."""
+class Start(int):
+    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
 
-    _running: Program | None = None
-    _told: frozenset[str] = frozenset()  # what was told of this launch
+    Python drops a kernel's variables when it returns, and a token's when another takes its place.
+    A kernel that raised has more to tell than that its ranges are open.
+    """
+
+    at = Standing()
+    dropped: Callable[[], None] | None = None
+
+    def __del__(self) -> None:
+        if self.dropped is not None:
+            self.dropped()
+
+
+class _Now:
+    """What the interpreter runs: one program at a time."""
+
+    program: Program | None = None
+    told: frozenset[str] = frozenset()  # what was told of its launch
+
+
+class Interpreted:
+    """The ``Dsl`` of a verb in the program that the interpreter runs now, which stands ``here``."""
+
+    def __init__(self, here: Standing) -> None:
+        self._here = here
 
     def init(self, prof: DslValue) -> None:
         """Open the slot of this program."""
-        if self._running is not None and self._running.identity is _interpreter.grid_idx:
+        if _Now.program is not None and _Now.program.identity is _interpreter.grid_idx:
             raise init_twice()
-        self._running = Program(prof)
-        if not any(self._running.identity):  # the first of a launch
-            self._told = frozenset()
+        _Now.program = Program(prof)
+        if not any(_Now.program.identity):  # the first of a launch
+            _Now.told = frozenset()
 
     def recording(self, verb: str) -> bool:
         """Return whether this program records."""
@@ -75,7 +98,7 @@ class _Interpreted:
     def region(self, value: DslValue, verb: str) -> Region:
         """Accept anything that is a string or an integer."""
         value = self.plain(value)
-        if isinstance(value, str) and structure.formats_run_time_value():
+        if isinstance(value, str) and self._here.formats:
             raise formatted_at_run_time(verb, value)
         at_run_time = isinstance(value, np.integer)  # where a compiled kernel has a tensor
         known = constant_region(int(value) if at_run_time else value)
@@ -116,18 +139,16 @@ class _Interpreted:
 
     def check_source(self, verb: str, ranges: tuple[OpenRange, ...]) -> None:
         """Refuse what Triton refuses, though Python can do it."""
-        if verb == "range":
-            if structure.returns_from_with():
-                raise KernelError(
-                    "a compiled kernel can't return out of `with ikp.range(...)`: Triton says "
-                    "'Cannot have `return` statements inside `with` statements'. Write "
-                    "ctx = ikp.start(ctx, name), and ctx = ikp.end(ctx, name) before the return."
-                )
-            return
-        here = structure.standing()
+        here = self._here
+        if verb == "range" and here.returns:
+            raise KernelError(
+                "a compiled kernel can't return out of `with ikp.range(...)`: Triton says "
+                "'Cannot have `return` statements inside `with` statements'. Write "
+                "ctx = ikp.start(ctx, name), and ctx = ikp.end(ctx, name) before the return."
+            )
         for each in ranges[-1:] if verb == "end" else ranges:
             start = each.start
-            if start.at.level != here.level if verb == "end" else start.opened_again(here):
+            if start.at.level != here.level if verb == "end" else here.again(start.at):
                 raise KernelError(
                     f"ikp.{verb} at {here.place} gets {describe_context(ranges)}: "
                     f"{each.region!r} was opened at {start.at.place}, in another iteration or "
@@ -137,9 +158,9 @@ class _Interpreted:
     def open(self, region: object, payload: object, given: Payload) -> OpenRange:  # noqa: ARG002
         """Read the clock."""
         region = self.plain(region)
-        start = structure.Start(time.perf_counter_ns())
-        start.at = structure.standing()
-        start.dropped = partial(self._tell, _interpreter.grid_idx, repr(region), start.at.place)
+        start = Start(time.perf_counter_ns())
+        start.at = self._here
+        start.dropped = partial(_tell, _interpreter.grid_idx, repr(region), start.at.place)
         return OpenRange(region, start, self.plain(payload))
 
     def token(self, region: object, payload: object, given: Payload, *, opened: bool) -> OpenRange:
@@ -200,23 +221,20 @@ class _Interpreted:
         tag = abi.tag(kind, payload.type, region.number or 0)
         program.store(tag, (start, end), payload.value, place.index)
 
-    def _tell(self, program: DslValue, region: str, place: str) -> None:
-        if program is not _interpreter.grid_idx or not structure.running():
-            return  # it raised, and what it left behind is dropped later
-        text = never_closed(region, place)
-        if text not in self._told:  # by another program of the launch
-            self._told |= {text}
-            warnings.warn(text, IkpWarning, stacklevel=2)
-
     def _program(self, verb: str) -> Program:
-        program = self._running
+        program = _Now.program
         if program is None or program.identity is not _interpreter.grid_idx:
             raise no_init(verb)
         return program
 
 
-INTERPRETED = _Interpreted()
-"""One for the process: the interpreter runs one program at a time."""
+def _tell(program: DslValue, region: str, place: str) -> None:
+    if program is not _interpreter.grid_idx or not running():
+        return  # it raised, and what it left behind is dropped later
+    text = never_closed(region, place)
+    if text not in _Now.told:  # by another program of the launch
+        _Now.told |= {text}
+        warnings.warn(text, IkpWarning, stacklevel=2)
 
 
 def _number(value: DslValue, verb: str) -> DslValue:
@@ -254,9 +272,8 @@ class Program:
         self.memory = np.ctypeslib.as_array(raw)
         chosen = Selection.of(self._launch()[0]) if spec.select else EVERYTHING
         block = index[0] + grid[0] * (index[1] + grid[1] * index[2])
-        blocks, rank = chosen.count_blocks(grid[0] * grid[1] * grid[2]), chosen.rank(block)
-        if not len(chosen.chosen_warps(1)):
-            rank = None
+        blocks = chosen.count_blocks(grid[0] * grid[1] * grid[2])
+        rank = chosen.rank(block) if len(chosen.chosen_warps(1)) else None
         slot_bytes = size // max(1, blocks) & -abi.ALIGNMENT
         # The host's clock, as wide as the one that was asked for.
         clock = ClockKind.HOST64 if spec.clock.bits > abi.WORD_BITS else ClockKind.HOST

@@ -12,8 +12,9 @@ others are settled when the kernel is compiled. What can't be found in a source 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -22,7 +23,7 @@ import triton
 import triton.language as tl
 
 from ikp.backends.triton import foreign
-from ikp.verbs.caller import around, calling, formatted
+from ikp.verbs.caller import OURS, around, formatted
 
 Level = tuple[tuple[str, int, int], ...]
 """Run-time blocks around a statement, outermost first: file, line, and which part of the block."""
@@ -34,42 +35,31 @@ _LOOPS = (ast.For, ast.While)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a verb stands."""
+    """Where a verb stands. It holds no frame: a kernel's variables are dropped when it returns."""
 
     level: Level = ()
     place: str = ""  # file:line
     calls: tuple[tuple[str, int], ...] = ()  # that of the verb, and of the functions around it
+    returns: bool = field(default=False, compare=False)  # the ``with`` around it has a ``return``
+    formats: bool = field(default=False, compare=False)  # its f-string has what no compiler knows
+
+    def again(self, before: Standing) -> bool:
+        """Return whether a later round of a loop comes to a place ``before``."""
+        return self == before and _loops(self.level) and not _copied()
 
 
-def standing() -> Standing:
-    """Return where the verb stands that is running."""
+def standing() -> Standing | None:
+    """Return where the verb stands that is running; None where no kernel runs in this thread."""
+    frames = _frames()
+    if not frames:
+        return None
     level: Level = ()
-    calls = []
-    for frame in _frames():
-        file = frame.f_code.co_filename
-        calls.append((file, frame.f_lineno))
-        if not file.startswith(_TRITON):
+    for frame in frames:
+        if not frame.f_code.co_filename.startswith(_TRITON):
             level = (*_blocks(frame), *level)
-    return Standing(level, "{}:{}".format(*calls[0]) if calls else "", tuple(calls))
-
-
-class Start(int):
-    """A start word: where it was read, and whom to tell when it is dropped unrecorded.
-
-    Python drops a kernel's variables when it returns, and a token's when another takes its place.
-    A kernel that raised has more to tell than that its ranges are open.
-    """
-
-    at = Standing()
-    dropped: Callable[[], None] | None = None
-
-    def opened_again(self, here: Standing) -> bool:
-        """Return whether a later round of a loop, in which the range is open, opens it there."""
-        return here == self.at and loops(here.level) and not copied()
-
-    def __del__(self) -> None:
-        if self.dropped is not None:
-            self.dropped()
+    calls = tuple((frame.f_code.co_filename, frame.f_lineno) for frame in frames)
+    formats = any(_varies(value, frames[0]) for value in formatted(*calls[0]))
+    return Standing(level, "{}:{}".format(*calls[0]), calls, _with_return(*calls[0]), formats)
 
 
 def running() -> bool:
@@ -77,13 +67,13 @@ def running() -> bool:
     return bool(_frames())
 
 
-def loops(at: Level) -> bool:
+def _loops(at: Level) -> bool:
     """Return whether a loop is among the blocks of a level."""
     heads = (around(file, line) for file, line, _ in at)
     return any(isinstance(blocks[-1][0], _LOOPS) for blocks in heads if blocks)
 
 
-def copied() -> bool:
+def _copied() -> bool:
     """Return whether the compiler makes several of the verb that is running: one for each round."""
     blocks = (
         (block, frame)
@@ -95,29 +85,15 @@ def copied() -> bool:
     return any(isinstance(block, ast.For) and not _at_run_time(block, at) for block, at in blocks)
 
 
-def returns_from_with() -> bool:
-    """Return whether the ``with`` that is being entered has a ``return`` in it."""
-    frame = calling()
-    return frame is not None and _with_return(frame.f_code.co_filename, frame.f_lineno)
-
-
-def formats_run_time_value() -> bool:
-    """Return whether the verb that is running is given an f-string of what no compiler knows."""
-    frame = calling()
-    if frame is None:
-        return False
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return any(_varies(value, frame) for value in formatted(file, line))
-
-
 def _frames() -> list[FrameType]:
     """Return the frames from the verb's up to the launch; none where nothing is launched."""
     frames: list[FrameType] = []
-    frame = calling()
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        frames.append(frame)
-        if isinstance(frame.f_locals.get("self"), _LAUNCHING):
-            return frames
+        if not frame.f_code.co_filename.startswith(OURS):
+            frames.append(frame)
+            if isinstance(frame.f_locals.get("self"), _LAUNCHING):
+                return frames
         frame = frame.f_back
     return []
 

@@ -93,27 +93,32 @@ TRITON = Foreign(
 )
 
 
-def on_load(function: Callable[..., None]) -> None:
-    """Have a function called before each kernel is loaded; a second call changes nothing."""
+_Called = Callable[..., object]
+
+
+def install(
+    loading: _Called,
+    stages: Callable[[_Called | None], _Called],
+    trials: Callable[[_Called], _Called],
+) -> None:
+    """Put ikp's own on Triton, around what is set there; a second call changes nothing.
+
+    Args:
+        loading: is called before each kernel is loaded.
+        stages: returns what goes around a hook on the compiler's stages, where there is one.
+        trials: returns what goes around what an autotuner runs a configuration by.
+    """
     if TRITON.has(LOADED):
-        _LOADED.find()(function)
-
-
-def around_stages(hook: Callable[[Callable[..., object] | None], Callable[..., object]]) -> None:
-    """Put ikp's hook on the compiler's stages around the one that is set, unless that is ikp's."""
+        _LOADED.find()(loading)
     if TRITON.has(STAGES):
         runtime = Private(_KNOBS, "runtime").find()
         previous = runtime.add_stages_inspection_hook
         if not hasattr(previous, "is_ikp"):
-            runtime.add_stages_inspection_hook = hook(previous)
-
-
-def around_trials(bare: Callable[[Callable[..., object]], Callable[..., object]]) -> None:
-    """Put ikp's own around what an autotuner runs a configuration by, unless that is ikp's."""
+            runtime.add_stages_inspection_hook = stages(previous)
     if TRITON.has(AUTOTUNING):
         trial = _TRIAL.find()
         if not hasattr(trial, "is_ikp"):
-            Private("triton.runtime.autotuner", "Autotuner").find()._bench = bare(trial)
+            Private("triton.runtime.autotuner", "Autotuner").find()._bench = trials(trial)
 
 
 def interprets() -> bool:

@@ -24,10 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.exporters.protobuf.damage import DamagedError
-from ikp.exporters.protobuf.deflating import RAW, deflated
 
 Integers = NDArray[np.integer[Any]]
 
+RAW: Final = -15
+"""Window bits of bytes without zlib's header and checksum."""
+_FAST: Final = 1
+"""Levels above are slower, and gain little where rows are so much alike."""
 JSON: Final = "json"
 _TYPES: Final = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")
 """What numbers are packed as: signed or not, and how many bytes."""
@@ -163,6 +166,17 @@ def unpack_json(piece: Piece, content: bytes) -> Any:
         return json.loads(_inflated(piece, content, piece.rows))
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the column {piece.name!r} holds no texts") from error
+
+
+def deflated(content: bytes | NDArray[np.uint8], window_bits: int = RAW) -> bytes:
+    """Return bytes deflated; with zlib's header and checksum where ``window_bits`` is positive.
+
+    As a stream: what isal's functions for one piece return differs from thread to thread (1.9.1).
+    """
+    from isal import isal_zlib
+
+    stream = isal_zlib.compressobj(_FAST, isal_zlib.DEFLATED, window_bits)
+    return bytes(stream.compress(content) + stream.flush())
 
 
 def checksum(content: bytes | memoryview | NDArray[np.uint8], before: int = 0) -> int:

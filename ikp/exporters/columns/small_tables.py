@@ -202,15 +202,15 @@ _BESIDE: Final = {"end_ns": "start_ns", "attempted": "kept"}
 """Columns that are kept as what they are above another one."""
 
 
-def pack_rows(table: Slots | Totals, rows: slice) -> list[Packed]:
-    """Pack some rows of a table."""
+def pack_rows(table: Slots | Totals, rows: slice) -> tuple[dict[str, Any], list[Packed]]:
+    """Pack some rows of a table; return what their chunk's head tells of them, and columns."""
     packed = []
     for each in fields(table):
         values = getattr(table, each.name)[rows]
         if each.name in _BESIDE:
             values = values - getattr(table, _BESIDE[each.name])[rows]
         packed.append(pack(each.name, values))
-    return packed
+    return {"rows": rows.stop - rows.start, "first": rows.start}, packed
 
 
 def unpack_rows(kind: type[_Table], chunks: list[Chunk]) -> _Table:

@@ -44,9 +44,9 @@ class Encoder:
     def __init__(self, trace: Trace, ids: FirstIds, args: OwnArgs) -> None:
         self._trace = trace
         self._args = args
-        self._arrows = Arrows.of(trace)
         self._ids = ids
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
+        self._arrows = Arrows.of(trace)
 
     def encode(self, batch: Batch, before: int) -> NDArray[np.uint8]:
         """Return the packets of a batch; ``before`` is when the packet in front of them is."""

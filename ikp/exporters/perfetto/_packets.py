@@ -1,16 +1,10 @@
-"""What packets consist of: events with their arguments, many at a time, one after another in time.
-
-Facts become arguments, too: Python values as Perfetto's debug annotations. Dicts and lists nest,
-integers, floats, booleans and strings keep their type.
-"""
+"""What packets consist of: events with their arguments, many at a time, one after another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +17,6 @@ from ikp.exporters.perfetto._schema import (
     Arg,
     Event,
     EventType,
-    Facts,
     Packet,
 )
 from ikp.exporters.protobuf.joining import join
@@ -35,13 +28,8 @@ from ikp.exporters.protobuf.varints import (
     WORD,
     Column,
     Numbers,
-    encoded_varint,
     tag,
-    texts,
 )
-
-if TYPE_CHECKING:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 Ints = NDArray[np.int64]
 
@@ -61,18 +49,14 @@ class Clock:
 
     now: int
 
-    def step(self, time: int) -> int:
-        """Return how much later than the last packet it is, as protobuf has it, and be there."""
-        step, self.now = time - self.now, time
-        return step % (1 << 64)
-
     def join(self, *streams: Stream) -> NDArray[np.uint8]:
         """Lay packets end to end, and be at the last one; each stream's places ascend."""
         out = join(*streams, before=self.now)
         lasts = [
-            (int(places[-1]), int(times[-1]))
+            (int(places[-1]), int(part.values[-1]))
             for shape, places in streams
-            if (times := shape.times()) is not None and len(times)
+            for part in shape.parts
+            if isinstance(part, Times) and len(part.values)
         ]
         self.now = max(lasts)[1] if lasts else self.now
         return out
@@ -104,9 +88,8 @@ def argument(
     return Message(field, (tag(Annotation.NAME_IID, VARINT), iid, value_tag, value))
 
 
-def entry(name: Arg, value: Column | Numbers, value_tag: bytes = INTEGER) -> Message:
-    """Return an entry of an argument that is a dict."""
-    return argument(name, value, value_tag, tag(Annotation.DICT_ENTRIES, BYTES))
+entry: Final = partial(argument, field=tag(Annotation.DICT_ENTRIES, BYTES))
+"""Returns an entry of an argument that is a dict."""
 
 
 def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
@@ -127,38 +110,3 @@ _TAGS: Final = {
     "b": tag(Annotation.BOOL_VALUE, VARINT),
     "U": tag(Annotation.STRING_VALUE_IID, VARINT),
 }
-
-
-def named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
-    """Return a field of text, which is there even where the text is empty."""
-    return tag(field, BYTES), texts([*map(_sized, names)])
-
-
-@lru_cache(1024)
-def _sized(text: str) -> bytes:
-    encoded = text.encode()
-    return encoded_varint(len(encoded)) + encoded
-
-
-def annotate(event: TrackEvent, facts: Facts) -> None:
-    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
-    for name, value in facts.items():
-        if value is not None and value not in ({}, [], ()):
-            _set(event.debug_annotations.add(name=name), value)
-
-
-def _set(annotation: DebugAnnotation, value: Any) -> None:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _set(annotation.dict_entries.add(name=name), item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _set(annotation.array_values.add(), item)
-    elif isinstance(value, str):
-        annotation.string_value = value
-    elif isinstance(value, bool):
-        annotation.bool_value = value
-    elif isinstance(value, Integral):
-        annotation.int_value = int(value)
-    else:
-        annotation.double_value = float(value)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Slots, Trace
 from ikp.exporters.columns.small_tables import described
-from ikp.exporters.perfetto._packets import Clock, annotate
+from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -33,15 +33,9 @@ from ikp.exporters.perfetto._schema import (
     Arg,
     EventType,
     Facts,
-    Packet,
 )
-from ikp.exporters.perfetto._tracks import descriptors, launch_slices
-from ikp.exporters.protobuf.varints import (
-    VARINT,
-    VARINT_BITS,
-    tag,
-    varint_size,
-)
+from ikp.exporters.perfetto._tracks import annotate, descriptors, launch_slices
+from ikp.exporters.protobuf.varints import VARINT_BITS
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 
@@ -97,12 +91,13 @@ def same_size(span: int) -> int:
     Ids and times that start there keep packets alike, which makes them faster to encode.
     """
     size = 1
-    while varint_size(_least(size) + max(1, span) - 1) != size:
+    while _least(size) + max(1, span) > _least(size + 1):
         size += 1
     return _least(size)
 
 
 def _least(size: int) -> int:
+    """Return the least number that takes so many bytes; the greatest is in front of the next."""
     return 1 << VARINT_BITS * (size - 1) if size > 1 else 1
 
 
@@ -142,21 +137,12 @@ def setup(
     sums: Sums | None,
 ) -> NDArray[np.uint8]:
     """Return the packets before all others."""
-    first_five = [  # the reader knows our files by them
-        _serialized([_sequence_start(trace, ids, args, sums), _clocks(clock, ids)]),
-        *descriptors(layout.tracks[:2]),
-        _serialized([_summary(trace, layout, clock, sums)]),
-    ]
+    begin = _serialized([_sequence_start(trace, ids, args, sums), _clocks(clock, ids)])
+    summary = _serialized([_summary(trace, layout, sums)])
+    # The reader knows our files by the first five.
+    first_five = [begin, *descriptors(layout.tracks[:2]), summary]
     rest = [*descriptors(layout.tracks[2:]), *launch_slices(trace.launches, layout, clock)]
     return np.concatenate([*first_five, *rest])
-
-
-_TRACKS_AT_ONCE: Final = 4096
-_LAUNCHES_AT_ONCE: Final = 512
-_IN_SEQUENCE: Final = b"".join(
-    tag(field, VARINT) + bytes([value])
-    for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
-)
 
 
 def _serialized(packets: list[TracePacket]) -> NDArray[np.uint8]:
@@ -205,13 +191,13 @@ def _clocks(clock: Clock, ids: FirstIds) -> TracePacket:
     return packet
 
 
-def _summary(trace: Trace, layout: Layout, clock: Clock, sums: Sums | None) -> TracePacket:
-    packet = _packet()
-    packet.timestamp = clock.step(clock.now)
+def _summary(trace: Trace, layout: Layout, sums: Sums | None) -> TracePacket:
+    packet, facts = _packet(), _of_trace(trace, sums)
+    packet.timestamp = 0  # no later than the first of all
     packet.track_event.type = EventType.INSTANT
     packet.track_event.track_uuid = layout.summary
     packet.track_event.name = SUMMARY
-    annotate(packet.track_event, _of_trace(trace, sums))
+    annotate(packet.track_event, facts)
     return packet
 
 

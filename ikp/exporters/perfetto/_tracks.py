@@ -1,13 +1,17 @@
 """A trace's tracks as packets: what they are called, and the launches, blocks and counters on them.
 
 Evidence is what a trace says of its launches, as arguments of their slices: readable in the viewer.
+Facts become arguments: Python values as Perfetto's debug annotations. Dicts and lists nest,
+integers, floats, booleans and strings keep their type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, Final
+from functools import lru_cache, partial
+from itertools import starmap
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +22,8 @@ from ikp.exporters.perfetto._packets import (
     INTEGER,
     TYPES,
     Clock,
-    annotate,
     argument,
     entry,
-    named,
     packet,
 )
 from ikp.exporters.perfetto._schema import (
@@ -39,15 +41,26 @@ from ikp.exporters.perfetto._schema import (
 )
 from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Group, Message
-from ikp.exporters.protobuf.varints import BYTES, VARINT, Column, Numbers, decimals, tag, texts
+from ikp.exporters.protobuf.varints import (
+    BYTES,
+    VARINT,
+    Column,
+    Numbers,
+    decimals,
+    in_field,
+    tag,
+    texts,
+)
 from ikp.exporters.timeline.blocks import Blocks
 from ikp.exporters.timeline.tracks import Counted, Kind, Layout, Track
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TrackEvent
 
 Ints = NDArray[np.int64]
 
 _AT_ONCE: Final = 4096
-"""Tracks, or blocks, encoded together: enough to hide the cost of each numpy call, few enough for
-the cache."""
+"""Tracks encoded together: enough to hide the cost of each numpy call, few enough for the cache."""
 _LAUNCHES_AT_ONCE: Final = 512
 _IN_SEQUENCE: Final = b"".join(
     tag(field, VARINT) + bytes([value])
@@ -73,6 +86,7 @@ def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
 def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: bool) -> Message:
     """Return descriptors of tracks that all have such fields, or have not."""
     uuid, name, parents, rank, _, about = zip(*tracks, strict=True)
+    called = named(Descriptor.NAME, name)
     above = (tag(Descriptor.PARENT_UUID, VARINT), Numbers.of(np.array(parents, np.int64)))
     shown = tag(Descriptor.CHILD_ORDERING, VARINT) + bytes([EXPLICIT])
     if counts:
@@ -80,7 +94,7 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
     fields = (
         tag(Descriptor.UUID, VARINT),
         Numbers.of(np.array(uuid, np.int64)),
-        *named(Descriptor.NAME, name),
+        *called,
         *(above if parent else ()),
         shown + tag(Descriptor.SIBLING_ORDER_RANK, VARINT),
         Numbers.of(np.array(rank, np.int64)),
@@ -89,6 +103,16 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
     )
     parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
     return Message(tag(Packet.PACKET, BYTES), parts)
+
+
+def named(field: int, names: Sequence[str]) -> tuple[bytes, Column]:
+    """Return a field of text, which is there even where the text is empty."""
+    return tag(field, BYTES), texts([*map(_sized, names)])
+
+
+@lru_cache(1024)
+def _sized(text: str) -> bytes:
+    return in_field(b"", text.encode())
 
 
 def launch_slices(
@@ -107,12 +131,12 @@ def launch_slices(
         )
         label = named(Event.NAME, [one.label for one in part])
         facts = texts([evidence.of(of_launch(one)) for one in part])
-        number = argument(Arg.LAUNCH, Numbers.of(np.arange(low, low + len(part))))
         lossy = np.flatnonzero([one.dropped > 0 for one in part])
         lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
         first = 4 * np.arange(len(part))
         first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
         closed = first + 1 + np.bincount(lossy, minlength=len(part))
+        number = Numbers.of(np.arange(low, low + len(part)))
         yield clock.join(
             (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
             (
@@ -120,7 +144,13 @@ def launch_slices(
                 first[lossy] + 1,
             ),
             (_slice(end, EventType.SLICE_END, own), closed),
-            (_slice(start, EventType.SLICE_BEGIN, overview, number, name=label), closed + 1),
+            (
+                _slice(
+                    *(start, EventType.SLICE_BEGIN, overview, argument(Arg.LAUNCH, number)),
+                    name=label,
+                ),
+                closed + 1,
+            ),
             (_slice(end, EventType.SLICE_END, overview), closed + 2),
         )
 
@@ -177,6 +207,30 @@ def annotated(name: str, value: Any) -> bytes:
     return bytes(event.SerializeToString())
 
 
+def annotate(event: TrackEvent, facts: Facts) -> None:
+    """Give an event one argument for each fact; None and empty lists and dicts are left out."""
+    for name, value in facts.items():
+        if value is not None and value not in ({}, [], ()):
+            _set(event.debug_annotations.add(name=name), value)
+
+
+def _set(annotation: DebugAnnotation, value: Any) -> None:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _set(annotation.dict_entries.add(name=name), item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _set(annotation.array_values.add(), item)
+    elif isinstance(value, str):
+        annotation.string_value = value
+    elif isinstance(value, bool):
+        annotation.bool_value = value
+    elif isinstance(value, Integral):
+        annotation.int_value = int(value)
+    else:
+        annotation.double_value = float(value)
+
+
 def block_slices(
     trace: Trace, blocks: Blocks, clock: Clock, told: Callable[[int], None]
 ) -> Iterator[Callable[[], NDArray[np.uint8]]]:
@@ -193,7 +247,7 @@ def block_slices(
 
 def _encode(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
     name, facts = _names(trace, blocks), _warps(trace.slots, blocks)
-    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), tuple(entry(*fact) for fact in facts))
+    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), facts)
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
     places = 2 * np.arange(len(blocks.block))
     closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
@@ -225,13 +279,13 @@ def _names(trace: Trace, blocks: Blocks) -> Message:
     return Message(tag(Event.NAME, BYTES), parts)
 
 
-def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
-    """Return what is told of each slot: name, values, and their tag; what is usual left out."""
+def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
+    """Return what is told of each slot, as entries; what is usual left out."""
     rows = blocks.slots
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
     unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
-    facts = [
+    facts: list[tuple[Arg, Numbers, bytes]] = [
         (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
         (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
         (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
@@ -240,7 +294,8 @@ def _warps(slots: Slots, blocks: Blocks) -> list[tuple[Arg, Numbers, bytes]]:
         (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
         (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
     ]
-    return [fact for fact in facts if fact[1].given is None or fact[1].given.any()]
+    given = (fact for fact in facts if fact[1].given is None or fact[1].given.any())
+    return tuple(starmap(entry, given))
 
 
 def counter_steps(counters: Sequence[Counted], clock: Clock) -> Iterator[NDArray[np.uint8]]:

@@ -1,31 +1,49 @@
-"""A trace as a file: what is written in which order."""
+"""A trace as a file: what is written in which order, and made in threads.
+
+Packets are for viewers, and beside them stand the trace's own columns, in a packet's field that
+Perfetto does not know, and so skips. Each chunk of them seals the packets in front of it: how many
+bytes those are, and two checksums, of these bytes and of what they inflate to. So no reader takes
+columns for what a viewer shows if they are not.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
-from typing import BinaryIO, Final
+from itertools import chain
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, BinaryIO, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
-from ikp.exporters.columns.chunk import pack_json
+from ikp.exporters.columns.chunk import Packed, build, checksum, deflated, pack_json
 from ikp.exporters.columns.event_chunks import pack_events
 from ikp.exporters.columns.small_tables import facts_of, pack_rows
 from ikp.exporters.perfetto._events import Encoder
-from ikp.exporters.perfetto._output import Content, Output, Rows, ordered, spare_threads
 from ikp.exporters.perfetto._packets import Clock
-from ikp.exporters.perfetto._schema import FORMAT
+from ikp.exporters.perfetto._schema import COLUMNS, FORMAT, Packet
 from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, setup
 from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
+from ikp.exporters.protobuf.varints import BYTES, in_field, tag
 from ikp.exporters.timeline.batches import Batches, by_end, by_track, cuts
 from ikp.exporters.timeline.blocks import slot_bounds
 from ikp.exporters.timeline.sums import Sums
-from ikp.exporters.timeline.tracks import Layout, Track, lay_out
+from ikp.exporters.timeline.tracks import Track, lay_out
 from ikp.progress import progress
+
+Bytes = NDArray[np.uint8]
+Rows = tuple[dict[str, Any], Sequence[Packed]]
+"""What a chunk's head tells of its rows, and their columns."""
 
 EVENTS_AT_ONCE: Final = 1 << 15
 """Events encoded together, if slots allow it: their packets fit into a core's cache."""
@@ -54,23 +72,28 @@ class _Done:
 
 
 def _write(trace: Trace, file: BinaryIO, told: _Done) -> None:
-    ids = FirstIds.of(trace)
+    args, ids = OwnArgs.of(trace), FirstIds.of(trace)
     layout = lay_out(trace, ids.track, told)
-    clock, args = Clock(layout.span[0] if layout.span else 0), OwnArgs.of(trace)
+    clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
+    encoder = Encoder(trace, ids, args)
     batches = Batches(trace, layout, EVENTS_AT_ONCE, by_track(trace, layout))
-    chunks = cuts(slot_bounds(trace), EVENTS_AT_ONCE)
+    chunks, done = cuts(slot_bounds(trace), EVENTS_AT_ONCE), 0
     threads = 0
     if len(batches) >= _WORTH_THREADS:
         joining.prepare()
         threads = spare_threads()
     with ordered(threads) as jobs:
         out = Output(file, jobs)
-        out.chunk("trace", lambda: _whole(trace, len(chunks)))
-        for make in _before_events(trace, layout, clock, ids, args, sums, told):
+        out.chunk("trace", partial(_whole, trace, len(chunks)))
+        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, args, sums)))
+        for make in block_slices(trace, layout.blocks, clock, told):
             out.packets(make)
-        _tables(trace, out)
-        encoder, done = Encoder(trace, ids, args), 0
+        summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)
+        for packets in chain(counter_steps(layout.counters, clock), summed):
+            out.packets(partial(np.asarray, packets))
+        for kind, table, rows in _parts(trace):
+            out.chunk(kind, partial(pack_rows, table, rows))
         for number, batch in enumerate(batches, 1):
             if batch.new:
                 out.packets(partial(_announced, batch.new))
@@ -78,35 +101,13 @@ def _write(trace: Trace, file: BinaryIO, told: _Done) -> None:
             clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
             # The last chunk is behind the last batch: it seals what is in front of it.
             while (done + 1) * len(batches) <= number * len(chunks):
-                _events(trace, *chunks[done], out)
+                out.chunk("events", partial(_events, trace, *chunks[done]))
                 done += 1
             told(len(batch.rows))
 
 
-def _before_events(
-    trace: Trace,
-    layout: Layout,
-    clock: Clock,
-    ids: FirstIds,
-    args: OwnArgs,
-    sums: Sums | None,
-    told: _Done,
-) -> Iterator[Callable[[], Content]]:
-    yield partial(_as_it_is, setup(trace, layout, clock, ids, args, sums))
-    yield from block_slices(trace, layout.blocks, clock, told)
-    for packets in counter_steps(layout.counters, clock):
-        yield partial(_as_it_is, packets)
-    if sums is not None:
-        for packets in sum_slices(trace, sums, layout, clock, ids):
-            yield partial(_as_it_is, packets)
-
-
-def _announced(tracks: Sequence[Track]) -> Content:
+def _announced(tracks: Sequence[Track]) -> Bytes:
     return np.concatenate([*descriptors(tracks)])
-
-
-def _as_it_is(content: Content) -> Content:
-    return content
 
 
 def _whole(trace: Trace, chunks: int) -> Rows:
@@ -131,19 +132,141 @@ def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
             yield kind, table, slice(low, min(low + ROWS_AT_ONCE, len(table)))
 
 
-def _tables(trace: Trace, out: Output) -> None:
-    for kind, table, rows in _parts(trace):
-        out.chunk(kind, partial(_rows, table, rows))
+_WINDOW_BITS: Final = 12
+"""What repeats does so within a few packets; short distances take fewer bits."""
+Job = Callable[[], Any]
+Use = Callable[[Any], None]
+
+_MOST_THREADS: Final = 4
+_WAITING: Final = 2
+"""Jobs beyond those in the threads. What they hold stays in memory until its turn comes."""
 
 
-def _rows(table: Slots | Totals, rows: slice) -> Rows:
-    return {"rows": rows.stop - rows.start, "first": rows.start}, pack_rows(table, rows)
+def spare_threads() -> int:
+    """Return how many threads may work beside this one: none on a single core."""
+    return min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1)
 
 
-def _events(trace: Trace, low: int, high: int, out: Output) -> None:
-    def make() -> Rows:
-        events, rows = by_end(trace.events, low, high)
-        args = take_args(trace.args, rows) if trace.args else {}
-        return pack_events(events, args, trace.slots.launch)
+def _events(trace: Trace, low: int, high: int) -> Rows:
+    events, rows = by_end(trace.events, low, high)
+    args = take_args(trace.args, rows) if trace.args else {}
+    return pack_events(events, args, trace.slots.launch)
 
-    out.chunk("events", make)
+
+class Ordered:
+    """Runs jobs, and hands what they return to functions, one after another, in this thread.
+
+    Deflating releases Python's lock, so it gains from threads. Without any, jobs run at once.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._most = threads
+        self._threads: list[Thread] = []
+        self._todo: SimpleQueue[tuple[Job, Future[Any]] | None] = SimpleQueue()
+        self._running: deque[tuple[Future[Any], Use]] = deque()
+
+    def run(self, job: Job, use: Use) -> None:
+        """Let ``job`` run, and ``use`` what it returns when its turn has come.
+
+        Raises whatever an earlier job or its use did.
+        """
+        if not self._has_threads():
+            self.finish()
+            use(job())
+            return
+        future: Future[Any] = Future()
+        self._todo.put((job, future))
+        self._running.append((future, use))
+        while len(self._running) > len(self._threads) + _WAITING:
+            self._use_next()
+
+    def finish(self) -> None:
+        """Wait for all jobs, and use what they return."""
+        while self._running:
+            self._use_next()
+
+    def close(self) -> None:
+        """End the threads; what was not used is lost."""
+        for future, _ in self._running:
+            future.cancel()
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _use_next(self) -> None:
+        future, use = self._running.popleft()
+        use(future.result())
+
+    def _has_threads(self) -> bool:
+        """Start a thread if more may run; a process that is ending starts none any more."""
+        if len(self._threads) < self._most:
+            thread = Thread(target=self._work, name="ikp-writer", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                self._most = len(self._threads)
+            else:
+                self._threads.append(thread)
+        return bool(self._threads)
+
+    def _work(self) -> None:
+        while (item := self._todo.get()) is not None:
+            job, future = item
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # noqa: BLE001 - raised where it is asked for
+                    future.set_exception(error)
+
+
+@contextmanager
+def ordered(threads: int) -> Iterator[Ordered]:
+    """Run jobs until the block ends; if it ends well, all of them are done and used."""
+    jobs = Ordered(threads)
+    try:
+        yield jobs
+        jobs.finish()
+    finally:
+        jobs.close()
+
+
+class Output:
+    """Writes packets and chunks in the order in which they come."""
+
+    def __init__(self, file: BinaryIO, jobs: Ordered) -> None:
+        self._file = file
+        self._jobs = jobs
+        self._seal = [0, 0, 0]  # size and checksums of the packets behind the last chunk
+
+    def packets(self, make: Callable[[], Bytes]) -> None:
+        """Write what ``make`` returns, packets, as one that holds them all, deflated."""
+
+        def job() -> tuple[Bytes, bytes]:
+            content = make()
+            return content, deflated(content, _WINDOW_BITS) if len(content) else b""
+
+        self._jobs.run(job, self._put)
+
+    def chunk(self, kind: str, make: Callable[[], Rows]) -> None:
+        """Write a chunk of columns."""
+        self._jobs.run(make, partial(self._put_chunk, kind))
+
+    def _put(self, made: tuple[Bytes, bytes]) -> None:
+        content, packed = made
+        if packed:
+            packed = in_field(_PACKET, in_field(_PACKETS, packed))
+            self._file.write(packed)
+        size, crc, inflated = self._seal
+        self._seal = [size + len(packed), checksum(packed, crc), checksum(content, inflated)]
+
+    def _put_chunk(self, kind: str, made: Rows) -> None:
+        about, parts = made
+        chunk = build(kind, {**about, "packets": self._seal}, parts)
+        self._file.write(in_field(_PACKET, in_field(_COLUMNS, chunk)))
+        self._seal = [0, 0, 0]
+
+
+_PACKET: Final = tag(Packet.PACKET, BYTES)
+_PACKETS: Final = tag(Packet.COMPRESSED_PACKETS, BYTES)
+_COLUMNS: Final = tag(COLUMNS, BYTES)

@@ -91,15 +91,15 @@ class _Program:
         self._found: list[tuple[int, int, bytes, int, int, int]] = []
         self._ends = 0  # messages that end in front of the last part found
         self._each = self._rest = 0
+        self._times = 0  # where they are; messages that have none never look
         self._message(shape, 1)
         self._add(_END)
         self._parts = np.array([_row(*one) for one in self._found], _PART)
         self.rows = len(places)
-        times = shape.times()
         self.stream = (
             self._parts.ctypes.data,
             self._address(places, np.int64),
-            0 if times is None else self._address(times, np.int64),
+            self._times,
             self.rows,
         )
 
@@ -154,6 +154,7 @@ class _Program:
         else:
             self._each += _MOST_VARINT
             if isinstance(part, Times):
+                self._times = self._address(part.values, np.int64)
                 self._add(_TIME)
                 return
             given = 0 if part.given is None else self._address(part.given, np.bool_)

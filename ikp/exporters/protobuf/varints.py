@@ -120,6 +120,11 @@ def tag(field: int, wire_type: int) -> bytes:
     return encoded_varint(field << 3 | wire_type)
 
 
+def in_field(announced: bytes, content: bytes) -> bytes:
+    """Return bytes as a field that its tag announces: their number stands in front of them."""
+    return announced + encoded_varint(len(content)) + content
+
+
 def as_words(values: Integers) -> Words:
     """Return integers as 64-bit words, negative ones in two's complement, as protobuf does."""
     if values.dtype == np.uint64:

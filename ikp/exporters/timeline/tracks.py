@@ -129,16 +129,17 @@ def lay_out(
         _family(warp_uuid, lane_uuid + lane_of_slot[warps], "warp", warp[warps]),
         _roles(trace, warp_of_slot, len(warps)),
     )
+    counters = [
+        Counted(*counter)
+        for one, (of_blocks, of_warps) in zip(launches, running, strict=True)
+        for counter in ((one.blocks, BLOCKS, of_blocks), (one.warps, WARPS, of_warps))
+    ]
     return Layout(
         tracks=(*tops, *_launch_rows(trace.launches, launches), *lane_rows, *warp_rows),
         summary=tops[1].uuid,
         launches=launches,
         blocks=replace(blocks, track=lane_uuid + blocks.track),
-        counters=[
-            Counted(*counter)
-            for one, (of_blocks, of_warps) in zip(launches, running, strict=True)
-            for counter in ((one.blocks, BLOCKS, of_blocks), (one.warps, WARPS, of_warps))
-        ],
+        counters=counters,
         span=span,
         slot_track=warp_uuid + warp_of_slot,
         next_uuid=warp_uuid + len(warps),

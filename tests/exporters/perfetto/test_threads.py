@@ -15,7 +15,7 @@ import pytest
 
 from ikp.errors import ExportError
 from ikp.exporters.perfetto import PerfettoExporter, _writer
-from ikp.exporters.perfetto._output import Ordered, ordered
+from ikp.exporters.perfetto._writer import Ordered, ordered
 from tests.exporters.perfetto.examples import assert_same, warps
 
 TRACE = warps([[(i, i + 1) for i in range(9)]] * 40)

@@ -15,8 +15,8 @@ import threading
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.verbs.dsl import DslValue
-from ikp.verbs.intrinsics import init, role
-from ikp.verbs.ranges import range
+from ikp.verbs.intrinsics import role
+from ikp.verbs.ranges import init, range
 
 __all__ = [
     "closed",

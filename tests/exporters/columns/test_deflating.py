@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ikp.exporters.protobuf.deflating import RAW, deflated
+from ikp.exporters.columns.chunk import RAW, deflated
 
 pytestmark = pytest.mark.any_pins
 

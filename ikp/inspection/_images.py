@@ -60,7 +60,7 @@ def _of_trace(trace: Trace) -> Iterator[Image]:
     if not kept:
         raise InspectError(
             "this trace names no machine code: its kernels were compiled with their records "
-            "(level='source' or 'scheduled', or ikp.init in them) and lie in Triton's cache. "
+            "(ikp.init in them) and lie in Triton's cache. "
             "ikp inspect without a path looks there."
         )
     for name, path in kept.items():

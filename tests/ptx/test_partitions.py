@@ -18,9 +18,9 @@ from ikp.machine.reading import read
 from ikp.ptx.marking import MarkedPtx, mark
 
 pytest.importorskip("triton")
-from tests.backends.gluon import kernels  # noqa: E402
-from tests.backends.gluon.compiling import compile_gluon, tile_type  # noqa: E402
-from tests.kernels import unedited_gluon  # noqa: E402
+from tests.backends.gluon import kernels
+from tests.backends.gluon.compiling import compile_gluon, tile_type
+from tests.kernels import unedited_gluon
 
 pytestmark = pytest.mark.compiled
 

@@ -74,12 +74,6 @@ def is_operation(call: ast.Call, names: Names) -> bool:
     return of_language is not None and (name in OPERATIONS or name.startswith(_PREFIXES))
 
 
-def is_specialization(call: ast.Call, names: Names) -> bool:
-    """Return whether a call starts warp-specialised partitions."""
-    known = names.object_of(call.func)
-    return getattr(known, "__name__", "") == "warp_specialize"
-
-
 def is_helper(value: object) -> TypeGuard[Kernel]:
     """Return whether an object is a jitted function of the user, not of a compiler's library."""
     return is_jitted(value) and not _module(value).startswith(_LIBRARIES)

@@ -59,22 +59,17 @@ def closed(*values: DslValue, _semantic: Untyped = None) -> DslValue:
 def whole(name: object, _semantic: Untyped = None) -> None:
     """Open the range of the kernel. Compiled, it ends by itself, where the kernel does."""
     if _semantic is None:  # interpreted
-        _enter(name)
+        opening = range(name)
+        opening.__enter__()
+        _open.functions[_text(name)] = opening
         return
     from ikp.backends.triton import compiling
+    from ikp.backends.triton.amd.adapter import CompiledAmd
 
     dsl = compiling(_semantic)
     _open.functions.pop(_text(name), None)
-    if dsl.recording("range") and dsl.spec().totals:
-        _enter(name, _semantic)
-    elif dsl.recording("range"):
+    if isinstance(dsl, CompiledAmd) and dsl.recording("range"):
         dsl.store_whole(dsl.region(name, "range"))
-
-
-def _enter(name: object, _semantic: Untyped = None) -> None:
-    opening = range(name, _semantic=_semantic)
-    opening.__enter__()
-    _open.functions[_text(name)] = opening
 
 
 def leave(name: object, _semantic: Untyped = None) -> None:

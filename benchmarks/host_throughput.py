@@ -29,7 +29,7 @@ from ikp.core.lanes import arrange
 from ikp.core.trace import Trace
 from ikp.edit import connect
 from ikp.exporters.perfetto import PerfettoExporter
-from ikp.trace import as_trace
+from ikp.trace import load
 
 MILLION = (1024, 64)
 """Blocks and iterations of a 4096 x 4096 x 4096 GEMM in tiles of 128 x 128 x 64."""
@@ -95,7 +95,9 @@ def measure_ours(path: Path, runs: int) -> None:
 
 def measure_others(folder: Path, runs: int) -> None:
     """Print a row for each of the other formats, written from the trace."""
-    trace = as_trace(decode([gemm_segment(*MILLION)]))
+    source = folder / "source.pftrace"
+    PerfettoExporter().write(decode([gemm_segment(*MILLION)]), source)
+    trace = load(source)
     for name in ("x.json", "x.json.gz", "x.hatchet", "x.csv", "x.parquet"):
         path, seconds = folder / name, []
         for _ in range(runs):

@@ -1,49 +1,38 @@
-"""A kernel with records in its machine code, loaded, and told where to record.
-
-What it is told lies in its module's constant memory, which is written in the order of a stream
-before a launch. So each stream has a module of its own: launches that overlap never share one.
-"""
+"""A launch that is to be recorded in a kernel's machine code: what is asked for, and made of it."""
 
 from __future__ import annotations
 
 import math
 import os
 import threading
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
 from ikp.backends.refusing import SpecError, in_words
 from ikp.core.abi import (
-    ALIGNMENT,
     DENSE_HEADER_BYTES,
-    LAUNCH_HEADER_BYTES,
     MIN_SEGMENT_BYTES,
     ClockKind,
     Language,
     OverflowMode,
     segment_bytes,
 )
-from ikp.core.segment import Spec
-from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
+from ikp.core.segment import EVERYTHING, Selection, Spec, select
+from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.chips import untested_asked
 from ikp.machine.kept_code import KEPT, keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict
-from ikp.machine.sequences import CELL
 from ikp.ptx.marking import mark
 from ikp.session import current
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
-
-_TOLD = 3
-"""How many notes on a kernel are told in full."""
 
 
 class Counts(Protocol):
@@ -64,6 +53,7 @@ class Launch:
     plan: Plan
     language: Language
     buffer: Callable[[tuple[int, int, int], int, int | None], Any]
+    selection: Selection = EVERYTHING  # which warps and blocks record
     otherwise: Plan | None = None  # what it is to be recorded as where ``plan`` can't be
     reached: bool = False  # it was made
     patch: Patch | None = None  # what was launched
@@ -134,7 +124,6 @@ def _check(text: str) -> None:
         for text, asked in (
             (f"clock='{spec.clock.name.lower()}'", spec.clock is not ClockKind.CYCLES),
             ("overflow='wrap'", spec.overflow is not OverflowMode.STOP),
-            ("a choice of warps or blocks", spec.select),
             ("mode='totals'", spec.totals),
         )
         if asked
@@ -145,17 +134,29 @@ def _check(text: str) -> None:
         )
 
 
-def shape(grid: tuple[int, int, int], warps: int, most: int | None) -> dict[str, Any]:
+def chosen(buffer: Mapping[str, Any]) -> Selection:
+    """Return which warps and blocks record, by the options of ``prof.buffer``.
+
+    Raises:
+        UsageError: an option can't be used.
+    """
+    return select(buffer.get("warps"), buffer.get("blocks"), buffer.get("granularity", "warp"))
+
+
+def shape(
+    grid: tuple[int, int, int], warps: int, most: int | None, selection: Selection = EVERYTHING
+) -> dict[str, Any]:
     """Return the options of ``prof.buffer`` for a launch.
 
     Args:
         grid: blocks.
         warps: of a block.
         most: records that a warp makes; None where that is not known.
+        selection: which warps and blocks record.
     """
     if most is None:
         return {"grid": grid, "num_warps": warps}
-    slots = math.prod(grid) * warps
+    slots = selection.count_slots(math.prod(grid), warps)
     size = segment_bytes(slots, max(most, 2), header_bytes=DENSE_HEADER_BYTES)
     return {"size": max(size, MIN_SEGMENT_BYTES)}
 
@@ -180,98 +181,6 @@ def take_buffer(
     counts.taken += int(prof.data.numel())
     session.facts[f"marks in {label}"] = str(plan)
     return prof
-
-
-@dataclass(slots=True)
-class Module:
-    """A patched kernel that the driver has loaded."""
-
-    patch: Patch
-    module: int
-    function: int
-    cell: int  # address in the device's memory
-    checked: bool = False  # its results were compared with the plain kernel's
-
-    @classmethod
-    def load(cls, patch: Patch, name: str) -> Module:
-        """Load a patched kernel in the current context.
-
-        Raises:
-            PatchError: the driver refuses it.
-        """
-        module, function = cuda.load(patch.cubin, name)
-        return cls(patch, module, function, cuda.address_of(module, CELL))
-
-    def point(self, prof: Any, grid: tuple[int, int, int], warps: int, stream: int) -> None:
-        """Tell the kernel where to record, in the order of the stream.
-
-        Raises:
-            PatchError: the driver refuses.
-        """
-        slots = math.prod(grid) * warps
-        size = int(prof.data.numel()) - LAUNCH_HEADER_BYTES
-        each = size // max(slots, 1) & -ALIGNMENT
-        enabled = prof.slots_bytes > 0
-        recording = slots if enabled and self.patch.fits(each) else 0
-        told = self.patch.size_for_cell(each)
-        cuda.write(self.cell, (prof.address, told | recording << 32), stream)
-        if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
-            # What the address was asked for tells is torch's own stream: it need not be this one.
-            notice.launched(stream, captured=cuda.capturing(stream))
-
-
-@dataclass(slots=True)
-class Modules:
-    """The patched kernels of this process; what could not be patched is not tried again."""
-
-    _patches: dict[tuple[object, ...], Patch | IkpError] = field(default_factory=dict)
-    _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def get(
-        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
-    ) -> Module:
-        """Return a kernel's patched form for launches on one stream.
-
-        Args:
-            key: what identifies the plain kernel and its marks.
-            name: as the compiler wrote it.
-            stream: the driver's handle.
-            make: what patches it, asked once.
-
-        Raises:
-            PatchError: it can't be patched, or loaded.
-            KernelError: what was chosen has no code in it.
-        """
-        with self._lock:
-            if key not in self._patches:
-                self._patches[key] = self._made(name, make)
-            patch = self._patches[key]
-            if isinstance(patch, IkpError):
-                raise patch
-            place = *key, cuda.context(), stream
-            if place not in self._loaded:
-                self._loaded[place] = Module.load(patch, name)
-            return self._loaded[place]
-
-    def patched(self, plain: object) -> Patch | None:
-        """Return the latest patched form of a kernel, by what its keys begin with."""
-        with self._lock:
-            made = [each for key, each in self._patches.items() if key[0] == plain]
-        return next((each for each in made[::-1] if isinstance(each, Patch)), None)
-
-    @staticmethod
-    def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:
-        try:
-            patch = make()
-        except (PatchError, KernelError) as error:
-            return error
-        if patch.notes:
-            _tell(name, patch.notes)
-        return patch
-
-
-modules = Modules()
 
 
 def made(
@@ -305,9 +214,10 @@ def made(
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
     common: Any = {"detail": plan.detail, "language": launch.language, "block": block}
+    common |= {"shared": shared, "select": launch.selection != EVERYTHING}
     with in_words(name, shown):
         if assemble is not None:
-            marked = mark(ptx, code, name, assemble, **common, shared=shared)
+            marked = mark(ptx, code, name, assemble, **common)
             patched, ptx = marked.patch, marked.text
         else:
             patched = patch(
@@ -318,7 +228,6 @@ def made(
                 lines=plan.lines,
                 functions=plan.functions,
                 max_overhead=plan.max_overhead,
-                shared=shared,
                 untested=untested_asked(),
             )
     for each in patched.names:
@@ -340,9 +249,3 @@ def tell(session: Session, label: str, launch: Launch) -> None:
         session.facts[f"{KEPT}{label}"] = launch.patch.kept
     if launch.patch is not None and launch.patch.told:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
-
-
-def _tell(name: str, notes: tuple[str, ...]) -> None:
-    """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
-    more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
-    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)

@@ -104,6 +104,18 @@ class Selection:
         behind = max(0, blocks - self.first_block)
         return min(-(-behind // self.block_step), self.block_count)
 
+    def count_slots(self, blocks: int, warps: int, least: int = 0) -> int:
+        """Return how many warps record of a launch.
+
+        Args:
+            blocks: of the launch.
+            warps: of a block.
+            least: how many blocks, and warps of each, are counted at least. By 1 kernels divide
+                memory where nobody records.
+        """
+        mask = self.warps & (1 << warps) - 1
+        return max(self.count_blocks(blocks), least) * max(mask.bit_count(), least)
+
     def rank(self, block: int) -> int | None:
         """Return the number of a block among those that record; None if it does not."""
         rank, rest = divmod(block - self.first_block, self.block_step)

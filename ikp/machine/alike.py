@@ -4,6 +4,9 @@ Where ways part for good, a compiler leaves no trace of whether threads part, to
 through the code what depends on a thread's own number, on memory that is read at several places, or
 on what was written while threads were apart. All else is the same for whoever comes together. What
 is not known counts as different.
+
+Where a warp's threads stand in one row of their block, their numbers in it differ in the lowest
+five bits alone: what is made of the others, the warp's own number, is the same again.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from functools import cached_property
 from ikp.machine.effects import Effects, effects
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import with_calls
-from ikp.machine.resources import P, R, bit
+from ikp.machine.resources import BITS, P, R, bit
 from ikp.machine.sass import Instruction
 
 _OWN = R.all | P.all
@@ -27,12 +30,17 @@ _COMPUTED = re.compile(
     r"MOV|MUFU|P2R|PLOP3|POPC|PRMT|R2P|SEL|SGXT|SHF|V(ABSDIFF|IADD|IADDMNMX|IMNMX|IMNMX3)"
 )
 """What it makes depends on its operands alone."""
-_LOADS = frozenset(("LD", "LDC", "LDG", "LDS"))
-"""One address gives all threads the same."""
+_LOADS = re.compile(r"(LDC?|LDG|LDS|SYNCS\.PHASECHK)(\..*)?")
+"""One address gives all threads the same. So does a barrier that is tested: compilers note no
+parting behind that."""
 _OF_A_WARP = frozenset(("R2UR", "REDUX", "VOTE"))
 """What it makes is a warp's, whatever its operands are."""
 _OF_A_BLOCK = re.compile(r"SRZ|SR_(N?CTAID\.[XYZ]|CgaCtaId|CgaSize|SMEMSZ|VIRTUALSMID)")
-_JUMPS = ("BRA", "EXIT")
+_OF_A_ROW = ("SR_TID.Y", "SR_TID.Z")
+_JUMPS = ("BRA", "BRX", "EXIT")
+_OF_A_THREAD = re.compile(r"\b[RP]\d+\b")
+_LANES = 32
+_BELOW = re.compile(r"ISETP\.(GE|LT)\.(U32\.)?AND")
 
 
 @dataclass(frozen=True)
@@ -42,23 +50,27 @@ class Alike:
     Args:
         flow: the kernel.
         apart: its blocks in which threads of a warp may be apart.
+        rows: whether the threads of each warp stand in one row of their block.
     """
 
     flow: Flow
     apart: AbstractSet[int]
+    rows: bool = False
 
     def decides(self, jump: int) -> bool:
         """Return whether all threads that come to a jump, or an EXIT, together go the same way."""
         instruction = self.flow.code.instructions[jump]
-        ways = self.flow.graph.jumps.leaving.get(jump, [])
-        guards = {guard.lstrip("!") for _, guard in [*ways, (0, instruction.guard)]}
-        if instruction.op not in _JUMPS or "?" in guards:  # two conditions, or a register's value
+        if instruction.op not in _JUMPS:
             return False
-        own = sum(1 << bit(each) for each in guards if each.startswith("P") and each != "PT")
-        return not own & self._before(jump)
+        names = {instruction.guard, *instruction.operands}
+        own = {found[0] for each in names if (found := _OF_A_THREAD.search(each))}
+        reads = sum(1 << bit(each) for each in own)
+        if instruction.op == "BRX":  # it goes to what a pair of registers says
+            reads |= reads << 1
+        return not reads & self._before(jump)
 
     def _before(self, at: int) -> int:
-        """Return what may differ before an instruction."""
+        """Return what may differ before an instruction; from ``BITS`` on, more than as lanes do."""
         number = self.flow.graph.block(at)
         return self._through(number, self._entering[number], at)
 
@@ -88,16 +100,62 @@ class Alike:
         for at in range(self.flow.graph.blocks[number].first, end):
             effect, each = self._effects[at], code[at]
             if each.op == "CALL":
-                now = _OWN
-            elif apart or not _is_alike(each, effect.reads & now, now):
-                now |= effect.writes & _OWN
+                now = _OWN | _OWN << BITS
+            elif apart or _depends(each.guard, now):
+                now |= effect.writes & _OWN | (effect.writes & _OWN) << BITS
             else:
-                now &= ~effect.kills
+                here = self._made(each, effect.reads & now, now)
+                now &= ~(effect.kills | effect.kills << BITS)
+                now |= (effect.writes & _OWN) * here
         return now
+
+    def _made(self, instruction: Instruction, differing: int, now: int) -> int:
+        """Return 0 if an instruction gives all threads the same; how far it differs, else."""
+        special = instruction.operands[-1:] if instruction.op == "S2R" else ()
+        if self.rows and special == ("SR_TID.X",):
+            return 1
+        if self.rows and special and special[0] in _OF_A_ROW:
+            return 0
+        near = not differing & now >> BITS
+        if near and differing and _is_of_a_warp(instruction):
+            return 0
+        if near and differing and instruction.op in ("MOV", "IMAD") and _is_copy(instruction):
+            return 1
+        return 0 if _is_alike(instruction, differing, now) else 1 | 1 << BITS
+
+
+def _depends(guard: str, now: int) -> bool:
+    """Whether threads may differ in whether they run what has a guard."""
+    name = guard.lstrip("!")
+    return name.startswith("P") and name != "PT" and bool(now >> bit(name) & 1)
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    """Whether a thread's register is only copied."""
+    if instruction.op == "MOV":
+        return True
+    return instruction.opcode.startswith("IMAD.MOV") and instruction.operands[1:3] == ("RZ", "RZ")
+
+
+def _is_of_a_warp(instruction: Instruction) -> bool:
+    """Whether what is made of a number is the same for all that differ in its lowest five bits."""
+    opcode, operands = instruction.opcode, instruction.operands
+    if opcode.startswith("SHF.R.") and ".HI" in opcode and len(operands) == 4:
+        return operands[1] == "RZ" and _constant(operands[2]) >= _LANES.bit_length() - 1
+    if opcode == "LOP3.LUT" and operands[-2:-1] == ("0xc0",):  # and
+        return operands[-3] == "RZ" and _constant(operands[2]) % _LANES == 0
+    if _BELOW.fullmatch(opcode) and operands[-1] == "PT":
+        return _constant(operands[3]) % _LANES == 0
+    return False
+
+
+def _constant(operand: str) -> int:
+    """Return a number in the code; 1, which is in no row's favour, for all else."""
+    return int(operand, 16) if operand.startswith("0x") else 1
 
 
 def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
-    """Whether an instruction gives all threads the same.
+    """Whether an instruction gives all threads that run it the same.
 
     Args:
         instruction: it.
@@ -105,16 +163,14 @@ def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
         now: all that they may have different.
     """
     op, operands = instruction.op, instruction.operands
-    guard = instruction.guard.lstrip("!")
-    if guard.startswith("P") and guard != "PT" and now >> bit(guard) & 1:
-        return False
     if op in _OF_A_WARP:
         return True
     if op in ("S2R", "CS2R"):
         return any(map(_OF_A_BLOCK.fullmatch, operands))
     if instruction.opcode.startswith("SHFL.IDX") and len(operands) > 4:
         return operands[4] == "0x1f" and _is_one(operands[3], now)
-    return bool(op in _LOADS or _COMPUTED.fullmatch(op)) and not differing
+    known = _LOADS.fullmatch(instruction.opcode) or _COMPUTED.fullmatch(op)
+    return bool(known) and not differing
 
 
 def _is_one(lane: str, now: int) -> bool:

@@ -133,7 +133,9 @@ def _elected_by_vote(step: Step, free: Sequence[int]) -> list[Step]:
 
 
 def _loaded_at_once(step: Step, _: Sequence[int]) -> list[Step]:
-    """Return moves from constants: there, each instruction can name one."""
+    """Return moves from constants: there, each instruction can name one, where it is known."""
+    if step.reads:
+        return [step]
     into, offset = step.low >> 16 & 0xFF, _offset(step)
     made = []
     for word in range(len(step.writes)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Final
@@ -207,8 +207,8 @@ def copy_within(target: int, source: int, nbytes: int, stream: int) -> None:
     _checked(code, "copy within the device")
 
 
-def write(target: int, words: tuple[int, int], stream: int) -> None:
-    """Write two words of 64 bits to the device's memory, in the order of a stream.
+def write(target: int, words: Sequence[int], stream: int) -> None:
+    """Write words of 64 bits to the device's memory, in the order of a stream.
 
     The values go with the call: a CUDA graph that is captured writes them at each replay.
 

@@ -58,6 +58,12 @@ def load_constant(into: int, bank: int, offset: int, *, pair: bool = False) -> S
     return Step(low, 0xA00 if pair else 0x800, writes=_r(into, 1 + pair), time=NEVER)
 
 
+def load_byte(into: int, bank: int, offset: int, index: int) -> Step:
+    """Read a byte of a constant bank, as many bytes behind an offset as a register says."""
+    low = 0x7B82 | into << 16 | index << 24 | _constant(bank, offset)
+    return Step(low, 0, reads=_r(index), writes=_r(into), time=NEVER)
+
+
 def immediate(into: int, value: int) -> Step:
     """Set a register."""
     return Step(0x7424 | into << 16 | RZ << 24 | (value & _WORD) << 32, 0x078E00FF, writes=_r(into))
@@ -118,6 +124,12 @@ def shift_right(into: int, source: int, bits: int) -> Step:
     return Step(low, 0x00011600 | source, reads=_r(source), writes=_r(into))
 
 
+def rotate_right(into: int, source: int, bits: int) -> Step:
+    """Rotate to the right, by as many bits as a register says."""
+    low = 0x7219 | into << 16 | source << 24 | bits << 32
+    return Step(low, 0x1E00 | source, reads=_r(source) | _r(bits), writes=_r(into))
+
+
 def elect(into: int) -> Step:
     """Set a predicate in one of the threads that come here together, and clear it in the others."""
     return Step(0x782F | URZ << 16, 0x03800000 | into << 17, writes=_p(into))
@@ -149,11 +161,11 @@ def below_constant(into: int, source: int, value: int) -> Step:
     )
 
 
-def below_other(into: int, source: int, other: int) -> Step:
-    """Set a predicate: whether a register is below another."""
-    low = 0x720C | source << 24 | other << 32
-    reads = _r(source) | _r(other)
-    return Step(low, 0x03F01070 | into << 17, reads=reads, writes=_p(into), time=_PREDICATE_TIME)
+def below_other(into: int, source: int, other: int, *, where: int = PT) -> Step:
+    """Set a predicate: whether a register is below another, and a predicate holds, too."""
+    low, high = 0x720C | source << 24 | other << 32, 0x00701070 | where << 23 | into << 17
+    reads = _r(source) | _r(other) | _p(where)
+    return Step(low, high, reads=reads, writes=_p(into), time=_PREDICATE_TIME)
 
 
 def differs(into: int, source: int, value: int) -> Step:

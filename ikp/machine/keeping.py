@@ -34,11 +34,14 @@ class Frame:
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
     places: Places = Places()
+    selection: int | None = None  # where there stands which warps record; None: all do
 
     @property
     def row_bits(self) -> int:
         """How many warps' records stand in a row, as a power of two; rows divide a block."""
-        return 0 if self.warps is None else min((self.warps & -self.warps).bit_length() - 1, _MOST)
+        if self.warps is None or self.selection is not None:
+            return 0
+        return min((self.warps & -self.warps).bit_length() - 1, _MOST)
 
     @property
     def all(self) -> frozenset[int]:

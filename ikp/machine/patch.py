@@ -28,6 +28,7 @@ from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
 from ikp.machine.reading import read
 from ikp.machine.room import RESERVED, Room
+from ikp.machine.selecting import SELECTION_BYTES
 from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import NoRoomError, Weaver
@@ -54,6 +55,7 @@ class Patch:
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
     kept: str = ""  # the file that it is in; "" where nobody keeps it
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
+    select: bool = False  # behind the cell stands which warps record
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
@@ -80,6 +82,7 @@ def patch(
     max_overhead: float | None = None,
     shared: int = 0,
     untested: bool = False,
+    select: bool = False,
 ) -> Patch:
     """Put records into a kernel.
 
@@ -94,39 +97,54 @@ def patch(
         functions: names of functions, whose lines are chosen, too.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips, and in loops, where that was never run.
+        untested: whether to do so for chips where that was never run.
+        select: whether sessions choose, launch by launch, which warps and blocks record.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
         KernelError: nothing that was chosen has code in it.
         InspectError: there is no disassembler, or it refuses the file.
     """
-    file = Cubin.read(cubin)
-    kernel = file.kernel(name)
+    kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
-    places = Places(code.flow, ptx, tuple(lines), tuple(functions), several=untested)
+    places = Places(code.flow, ptx, tuple(lines), tuple(functions), rows=_in_rows(size))
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
-    wanted, expected = places.at(DETAILS[detail]), list[str]()
-    if max_overhead is not None:
-        pace = Pace.of(places, occupancy.resident(tried[0], warps or 1, shared, chip))
-        wanted, *expected = Budget(places, pace, max_overhead).keep(wanted)
-    setting = _Setting(add_constant(file, CELL, CELL_BYTES), size, language, chip)
+    resident = occupancy.resident(tried[0], warps or 1, shared, chip)
+    wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
+    cell = add_constant(file, CELL, CELL_BYTES + SELECTION_BYTES * select)
+    setting = _Setting(cell, size, language, chip, places.regions.divergent, select)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
     moved = insert(file, name, added, edges := weaver.on_edges())
-    ours = _ours(moved, len(file.kernel(name).words) if edges else moved.count)
-    cost = occupancy.cost(name, warps, before, count, chip)
+    cost = (*chip.notes, *occupancy.cost(name, warps, before, count, chip))
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
-        notes=(*chip.notes, *cost, *unplaced, *weaver.notes),
+        notes=(*cost, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
-        ours=tuple(ours),
+        ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
+        select=select,
     )
+
+
+def _in_rows(size: Sequence[int]) -> bool:
+    """Whether the threads of each warp are known to stand in one row of their block."""
+    return bool(size) and size[0] % occupancy.LANES == 0
+
+
+def _wanted(
+    places: Places, level: Level, most: float | None, resident: int
+) -> tuple[list[Place], list[str]]:
+    """Return what is to be recorded, and what that is expected to cost if that is bounded."""
+    wanted = places.at(level)
+    if most is None:
+        return wanted, []
+    kept, *expected = Budget(places, Pace.of(places, resident), most).keep(wanted)
+    return kept, expected
 
 
 def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
@@ -181,6 +199,8 @@ class _Setting:
     size: list[int]  # threads of a block; [] where that is not known
     language: Language
     chip: Chip
+    apart: set[int]  # its blocks in which threads of a warp may be apart
+    select: bool
 
 
 def _woven(
@@ -196,7 +216,10 @@ def _woven(
             f"{name} uses all its uniform registers but {len(room.unused_uniform)}; records need "
             "seven that it never names, or one and some of each thread's own."
         )
+    if setting.select:
+        kept = replace(kept, selection=setting.cell + CELL_BYTES)
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
+    full &= setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
     weaver = Weaver(room, kept, places, full, setting.chip)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)

@@ -71,20 +71,20 @@ class Places:
         ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
         lines: chosen lines of its source, which have places of their own at every level.
         functions: names of functions whose lines are chosen, too.
-        several: whether loops that are left at several places are some, too.
+        rows: whether the threads of each warp are known to stand in one row of their block.
     """
 
     flow: Flow
     ptx: str = ""
     lines: Sequence[Lines] = ()
     functions: Sequence[str] = ()
-    several: bool = False
+    rows: bool = False
     regions: Regions = field(init=False)
     origins: AboutLines = field(init=False)
 
     def __post_init__(self) -> None:
         """Share what is known of the control flow, and of lines."""
-        object.__setattr__(self, "regions", Regions(self.flow))
+        object.__setattr__(self, "regions", Regions(self.flow, self.rows))
         object.__setattr__(self, "origins", AboutLines(self.flow, self.ptx, self.regions))
 
     def at(self, level: Level) -> list[Place]:
@@ -142,7 +142,7 @@ class Places:
             return
         if turn := iteration(self.flow, header, self.regions):
             yield Place("iteration", Level.LOOPS, "iteration", turn[0], turn[1:], (), lines)
-        elif self.several and isinstance(turned := self._ways_out.turn(header), Open):
+        elif isinstance(turned := self._ways_out.turn(header), Open):
             yield _open("iteration", "iteration", turned, lines)
 
     @cached_property
@@ -152,26 +152,22 @@ class Places:
     @cached_property
     def _opened(self) -> dict[int, Open | str]:
         """Each loop that has not one end: with all of them, or why that can't be marked."""
-        found = {
+        return {
             header: self._ways_out.loop(header)
             for header in self.flow.bodies
             if not waiting(self.flow, header)
             if not (ends := loop_ends(self.flow, header)) or self.regions.why_not(*ends)
         }
-        if self.several:
-            return found
-        return {
-            header: _UNTRIED if isinstance(each, Open) else each for header, each in found.items()
-        }
 
     @cached_property
     def left_out(self) -> list[str]:
         """Loops that are no places, in words."""
-        return [
+        told = [
             f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
             for header, why in self._opened.items()
-            if isinstance(why, str) and not loop_ends(self.flow, header)
+            if isinstance(why, str)
         ]
+        return list(dict.fromkeys(told))
 
     @cached_property
     def choices(self) -> list[Choice]:
@@ -240,10 +236,6 @@ class Places:
         return Place(kind, level, name, start, (end,), tuple(members), _first(chains), note=note)
 
 
-_UNTRIED = (
-    "it is left at several places, and records there were never run on a GPU by ikp's makers; "
-    "IKP_UNTESTED_CHIPS=1 puts them there"
-)
 _FAR = 1 << 40
 """Behind all code."""
 

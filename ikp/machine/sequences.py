@@ -5,6 +5,8 @@ before a launch. All zero, they say that nothing is recorded::
 
     | address of the segment u64 | bytes of a slot u32 | slots u32 |
 
+Where a session chooses warps or blocks, ``selecting`` says what stands behind it.
+
 What a warp keeps is in uniform registers alone: where its header and its records are, how many of
 these it has made, both clocks at the entry, and who it is. Whichever of its threads come to a
 record elect one of them to store it. Until a warp leaves, only its records are stored: its header
@@ -29,6 +31,7 @@ from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
 from ikp.machine.keeping import Frame, Ground, Scratch
 from ikp.machine.ordering import reordered
+from ikp.machine.selecting import linear_of, selected
 
 CELL: Final = "ikp_buffer"
 """The symbol of the cell."""
@@ -88,7 +91,7 @@ def locate(
         f.multiply(y, z, rows, y),
         f.multiply(x, y, columns, x),
         f.shift_right(slot, slot, 5),
-        f.multiply(slot, x, warps, slot),
+        *_slot(frame, ground, slot, (warps, x), (y, columns)),
         f.add(rows, cell, abi.LAUNCH_HEADER_BYTES),
         f.immediate(y, abi.DENSE_HEADER_BYTES),
         f.multiply(z, slot, y, rows),
@@ -109,13 +112,24 @@ def locate(
         *[f.to_uniform(each, columns) for each in frame.entered[2:]],
     ]
     header = _launch_header(frame, ground, warps, whole, language)
-    other = [f.differs(ok, slot, 0), f.skip(len(header)).when(ok), *header]
+    linear = slot if frame.selection is None else linear_of(ground)
+    other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
         other += [f.copy(cell, z), *_elected(frame, ok)]
         other += [f.copy(clocks + 1, clocks + 2), f.immediate(clocks + 2, 0)]
         other += [f.copy(clocks + 3, columns), _put(frame, cell, 0, clocks).when(ok)]
         other += [NOP.after(1 << ground.scoreboard)]
     return [*reordered(steps), *other]
+
+
+def _slot(
+    frame: Frame, ground: Ground, warp: int, place: tuple[int, int], free: tuple[int, int]
+) -> list[Step]:
+    """Make the number of a warp's slot of that of the warp in its block."""
+    if frame.selection is not None:
+        return selected(ground, frame.selection, warp, place, free)
+    warps, block = place
+    return [forms.multiply(warp, block, warps, warp)]
 
 
 def _first_record(
@@ -286,9 +300,13 @@ def _launch_header(
     def put(name: str, value: int, words: int = 4) -> Step:
         return _put(frame, ground.cell, here[name], value, words).when(ok)
 
+    # Where some are chosen, the launch's first warp need not be one of them.
+    some = frame.selection is not None
+    told = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
+    options = abi.Option.DENSE | abi.Option.SELECTED * some
     which, size, how, once, last = rows
     body = [
-        *_elected(frame, ok),
+        *(told if some else _elected(frame, ok)),
         *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
         *constants(which + 2, p.grid, 2),
         put("magic", which),
@@ -298,7 +316,7 @@ def _launch_header(
         *[f.immediate(how + 2, ClockKind.CYCLES), f.immediate(how + 3, OverflowMode.STOP)],
         put("warps_per_block", how),
         *[*constants(once, p.grid_id, 1), f.immediate(once + 1, 1)],
-        *[f.immediate(once + 2, language), f.immediate(once + 3, abi.Option.DENSE)],
+        *[f.immediate(once + 2, language), f.immediate(once + 3, options)],
         put("grid_id", once, 1),
         f.count_up(ground.cell, here["launches"], once + 1, frame.descriptor).when(ok),
         put("language", once + 2, 2),

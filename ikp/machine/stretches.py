@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ikp.machine import parting
+from ikp.machine.alike import Alike
 from ikp.machine.dominance import Dominance, dominance
 from ikp.machine.flow import Flow
 from ikp.machine.graph import depth_first
@@ -34,9 +36,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Regions:
-    """Stretches of one kernel."""
+    """Stretches of one kernel.
+
+    Args:
+        flow: it.
+        rows: whether the threads of each warp are known to stand in one row of their block.
+    """
 
     flow: Flow
+    rows: bool = False
 
     def why_not(self, start: Point, end: Point) -> str:
         """Return why two points hold no stretch between them; "" if they do."""
@@ -161,26 +169,9 @@ class Regions:
 
     @cached_property
     def divergent(self) -> set[int]:
-        """Blocks between where threads may part (BSSY) and where they have met again (BSYNC)."""
-        graph, code = self.flow.graph, self.flow.code
-        notable = [(at, i) for at, i in enumerate(code.instructions) if i.opcode.startswith("BS")]
-        syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
-        found: set[int] = set()
-        for at, instruction in notable:
-            if instruction.op == "BSSY":
-                name = instruction.operands[:1]
-                met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
-                last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
-                found |= self._until(graph.block(at), met, last)
-        return found
-
-    def _until(self, start: int, met: set[int], last: set[int]) -> set[int]:
-        """Return the blocks after one, up to ``met`` and with ``last``."""
-        seen: set[int] = set()
-        work = list(self.flow.graph.after[start])
-        while work:
-            block = work.pop()
-            if block not in seen and block not in met:
-                seen.add(block)
-                work += () if block in last else self.flow.graph.after[block]
-        return seen
+        """Blocks in which threads of one warp may be apart."""
+        noted = parting.between(self.flow)
+        alike = Alike(self.flow, noted, self.rows)
+        return noted | parting.for_good(
+            self.flow, noted, self._leaving(None), lambda jump: not alike.decides(jump)
+        )

@@ -117,4 +117,4 @@ class WaysOut:
 
     @cached_property
     def _alike(self) -> Alike:
-        return Alike(self.flow, self.regions.divergent)
+        return Alike(self.flow, self.regions.divergent, self.regions.rows)

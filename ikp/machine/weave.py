@@ -72,7 +72,7 @@ class Weaver:
         room: what is free where.
         frame: what is kept for records throughout.
         places: what is recorded, from ``Places``.
-        full: whether every warp is known to have all its threads.
+        full: whether every warp is known to leave with all its threads, if it can at one place.
         chip: what the kernel is for.
     """
 

@@ -35,6 +35,7 @@ def mark(
     language: Language = Language.OTHER,
     block: tuple[int, int, int] | None = None,
     shared: int = 0,
+    select: bool = False,
 ) -> MarkedPtx:
     """Put records into a kernel's PTX, and have it assembled.
 
@@ -47,6 +48,7 @@ def mark(
         language: what it was written in.
         block: threads of the blocks that it is launched with, where the kernel does not say.
         shared: bytes of shared memory that a block is launched with, where that is known.
+        select: whether sessions choose, launch by launch, which warps and blocks record.
 
     Raises:
         PatchError: the PTX is not known well enough, or has no room for records.
@@ -55,7 +57,7 @@ def mark(
         raise PatchError(f"{name} was loaded without its PTX: there is nothing to mark.")
     body = Body.read(ptx, name)
     spots = Spots(body)
-    shape = Shape(body.block or block)
+    shape = Shape(body.block or block, select)
     before = Footprint.of(plain, name, shape.warps, shared)
     level = DETAILS[detail]
     wanted = [place for place in spots.at(level) if place.end is not None]
@@ -73,6 +75,7 @@ def mark(
             *(spots.left_out if level else ()),
         ),
         cell_counts_records=True,
+        select=select,
     )
     return MarkedPtx(patch, made.text)
 

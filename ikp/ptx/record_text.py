@@ -5,6 +5,8 @@ before a launch. All zero, they say that nothing is recorded::
 
     | address of the segment u64 | records of a slot u32 | slots u32 |
 
+What stands behind it where a session chooses warps or blocks is as in machine code.
+
 Two registers live from the entry to the last record: how many records the warp has made, and the
 low half of where its first one is. All else is in the cell, whose constants machine code names as
 operands. Lanes that never record begin to count at 2**31, which is more than any slot has room for:
@@ -22,10 +24,11 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
+from ikp.core.segment import MAX_WARPS
 from ikp.machine.occupancy import LANES, warps_of
+from ikp.machine.selecting import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
 from ikp.machine.sequences import CELL, CELL_BYTES, range_tag
 
-DECLARATION: Final = f".visible .const .align 16 .b8 {CELL}[{CELL_BYTES}];\n"
 _SILENT: Final = 1 << 31
 """How many records lanes have made, as they count, that make none."""
 _MOST_IN_A_ROW: Final = 8
@@ -38,6 +41,7 @@ class Shape:
     """What is known of a kernel's blocks before it is launched."""
 
     threads: tuple[int, int, int] | None
+    select: bool = False  # sessions choose which warps and blocks record
 
     @property
     def warps(self) -> int:
@@ -48,12 +52,20 @@ class Shape:
     @property
     def together(self) -> int:
         """How many warps' records stand in a row: a power of two that divides a block."""
+        if self.select:
+            return 1
         return min(self.warps & -self.warps, _MOST_IN_A_ROW) or 1
 
     @property
     def one_way(self) -> bool:
         """Whether threads are counted by x alone."""
         return self.threads is not None and self.threads[1:] == (1, 1)
+
+
+def declaration(shape: Shape) -> str:
+    """Return the declaration of the cell, and of what stands behind it where some are chosen."""
+    size = CELL_BYTES + SELECTION_BYTES * shape.select
+    return f".visible .const .align 16 .b8 {CELL}[{size}];\n"
 
 
 def registers(starts: int) -> str:
@@ -161,11 +173,27 @@ mov.u32 lane, %tid.x; mad.lo.u32 thread, thread, bx, lane;
 mul.lo.u32 warps, bx, by; mad.lo.u32 warps, warps, bz, {LANES - 1}; shr.u32 warps, warps, 5;
 """
     )
-    return f"""{thread}mov.u32 block, %ctaid.z; mov.u32 lane, %nctaid.y; mov.u32 slot, %ctaid.y;
+    found = f"""{thread}mov.u32 block, %ctaid.z; mov.u32 lane, %nctaid.y; mov.u32 slot, %ctaid.y;
 mad.lo.u32 block, block, lane, slot;
 mov.u32 lane, %nctaid.x; mov.u32 slot, %ctaid.x; mad.lo.u32 block, block, lane, slot;
 shr.u32 slot, thread, 5; mad.lo.u32 slot, block, warps, slot; and.b32 lane, thread, {LANES - 1};
 """
+    return found + _SELECTED if shape.select else found
+
+
+_SELECTED = f"""{{
+.reg .pred mine; .reg .b32 number, inverse, shift, blocks, row, rows; .reg .b64 at, cell;
+ld.const.v4.b32 {{number, inverse, shift, blocks}}, [{CELL}+{CELL_BYTES + OFFSET}];
+ld.const.b32 rows, [{CELL}+{CELL_BYTES + ROWS}];
+shr.u32 row, thread, 5; cvt.u64.u32 at, row; mov.u64 cell, {CELL}; add.u64 at, at, cell;
+ld.const.u8 row, [at+{CELL_BYTES + ROW_OF_WARP}];
+mad.lo.u32 number, block, inverse, number; shf.r.wrap.b32 number, number, number, shift;
+setp.lt.u32 mine, row, {MAX_WARPS}; setp.lt.and.u32 mine, number, blocks, mine;
+mov.b32 block, slot;
+mad.lo.u32 slot, number, rows, row; selp.b32 slot, slot, {NO_SLOT}, mine;
+}}
+"""
+"""Makes a warp's number one among those that record, if it does; ``block`` holds that among all."""
 
 
 def _launch_header(shape: Shape, whole: int, language: Language) -> str:
@@ -174,8 +202,15 @@ def _launch_header(shape: Shape, whole: int, language: Language) -> str:
     threads = shape.threads if shape.one_way else None
     x, y, z = threads or ("bx", "by", "bz")
     fixed = f"{int(ClockKind.CYCLES)}, {int(OverflowMode.STOP)}"
-    return f"""setp.eq.and.u32 first, slot, 0, ok;
-mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
+    options = Option.DENSE | Option.SELECTED * shape.select
+    # Where some are chosen, the launch's first warp need not be one of them.
+    first = (
+        """or.b32 u, block, lane; setp.eq.u32 first, u, 0; setp.ne.and.u32 first, room, 0, first;
+"""
+        if shape.select
+        else "setp.eq.and.u32 first, slot, 0, ok;\n"
+    )
+    return f"""{first}mov.u32 gx, %nctaid.x; mov.u32 gy, %nctaid.y; mov.u32 gz, %nctaid.z;
 mov.b64 a, {{low, high}}; mad.lo.u32 u, room, {abi.RECORD_BYTES}, {abi.DENSE_HEADER_BYTES};
 @first st.global.v4.b32 [a+{at["magic"]}], {{{abi.MAGIC}, {abi.ABI_VERSION}, gx, gy}};
 @first st.global.v4.b32 [a+{at["grid_z"]}], {{gz, {x}, {y}, {z}}};
@@ -183,6 +218,6 @@ mov.b64 a, {{low, high}}; mad.lo.u32 u, room, {abi.RECORD_BYTES}, {abi.DENSE_HEA
 @first st.global.b32 [a+{at["grid_id"]}], t;
 @first ld.global.b32 t, [a+{at["launches"]}]; add.u32 t, t, 1;
 @first st.global.b32 [a+{at["launches"]}], t;
-@first st.global.v2.b32 [a+{at["language"]}], {{{int(language)}, {int(Option.DENSE)}}};
+@first st.global.v2.b32 [a+{at["language"]}], {{{int(language)}, {int(options)}}};
 @first st.global.v2.b32 [a+{at["whole"]}], {{{whole}, {shape.together}}};
 """

@@ -12,7 +12,7 @@ from ikp.machine.places import Place, marks
 from ikp.machine.stretches import Point
 from ikp.ptx.body import Body
 from ikp.ptx.branching import ENDS
-from ikp.ptx.record_text import DECLARATION, Shape, ends, entry, leave, registers, starts
+from ikp.ptx.record_text import Shape, declaration, ends, entry, leave, registers, starts
 from ikp.ptx.statements import Kind
 
 OWN_LINE = 0xFFFFFF
@@ -85,7 +85,7 @@ class Weaving:
         """Yield the text: ours with a line of its own, after which the kernel's is told again."""
         first = next(at for at, part in enumerate(self.body.parts) if part.kind is Kind.HEAD)
         for at, part in enumerate(self.body.parts):
-            yield DECLARATION if at == first else ""
+            yield declaration(self.shape) if at == first else ""
             yield from self._tagged(at, self._before.get(at, ()))
             yield part.text
             yield from self._tagged(at, self._after.get(at, ()))

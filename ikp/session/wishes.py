@@ -205,8 +205,7 @@ def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
             f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
             f"{MAX_WARPS}."
         )
-    blocks = selection.count_blocks(math.prod(index(size) for size in sizes))
-    return blocks * len(selection.chosen_warps(index(num_warps)))
+    return selection.count_slots(math.prod(index(size) for size in sizes), index(num_warps))
 
 
 def _is_count(value: Any) -> bool:

@@ -7,12 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ikp.backends.patched import Launch, Module, made
+from ikp.backends.loaded import Module
+from ikp.backends.patched import Launch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
+from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
+from ikp.machine.selecting import selection_words
 from ikp.machine.sequences import CELL
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
@@ -81,3 +84,36 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
     module.point(SimpleNamespace(data=sized, address=64, slots_bytes=1), (3, 1, 1), 2, 0)
     module.point(SimpleNamespace(data=sized, address=64, slots_bytes=0), (3, 1, 1), 2, 0)
     assert written == [(64, told | slots << 32), (64, told)]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "slots", "divided"),
+    [
+        (Selection(0b10, 1, 2), 2, 2),
+        (EVERYTHING, 10, 10),
+        (Selection(0b100), 0, 5),
+        (Selection(first_block=5), 0, 2),
+    ],
+)
+def test_memory_is_divided_among_the_chosen(
+    chosen: Selection, slots: int, divided: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody is chosen, as the decoder divides it: the launch is told all the same."""
+    written: list[tuple[int, ...]] = []
+    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
+    module = Module(Patch(b"", ("k",), 2, (8, 8), select=True), 1, 2, 3)
+    sized = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
+    for on in (1, 0):
+        prof = SimpleNamespace(data=sized, address=64, slots_bytes=on)
+        module.point(prof, (5, 1, 1), 2, 0, chosen)
+    words = selection_words(chosen, 2)
+    assert written == [(64, 960 // divided | slots << 32, *words), (64, 0, *words)]
+
+
+def test_a_choice_sizes_the_buffer_of_a_kernel_that_says_how_much_it_records() -> None:
+    every, some = (shape((9, 1, 1), 4, 6, chosen({"warps": each})) for each in (None, [1, 3]))
+    header = LAUNCH_HEADER_BYTES
+    assert every["size"] - header == 2 * (some["size"] - header)
+    assert shape((9, 1, 1), 4, None, chosen({"granularity": 2})) == {
+        "grid": (9, 1, 1), "num_warps": 4
+    }  # fmt: skip

@@ -20,7 +20,11 @@ PLANTED = ROOT / "tests" / "kernels" / "planted"
 INTERPRETED = ("tail", "slow_block", "imbalance", "uncoalesced", "launches", "occupancy")
 FAULTY = pytest.mark.parametrize("faulty", [True, False], ids=["faulty", "repaired"])
 GLUON: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "slow_producer": ("paged_sums", {"rows": (64, 128), "table": "*i32"}, {"PAGES": 64}),
+    "slow_producer": (
+        "paged",
+        {"rows": (64, 128), "words": (256, 128), "table": "*i32"},
+        {"PAGES": 64},
+    ),
     "slow_consumer": ("norms", {"rows": (64, 128), "power": "fp32"}, {"STEPS": 64}),
     "serial_wgmma": ("normalisers", {"queries": (128, 128), "keys": (64, 128)}, {"STEPS": 64}),
     "epilogue": (

@@ -100,6 +100,40 @@ def test_a_session_that_asks_for_more_is_refused_in_words() -> None:
         product(marked)
 
 
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.parametrize(
+    ("options", "blocks", "warps"),
+    [
+        ({"warps": [1, 6]}, range(TILES), (1, 6)),
+        ({"blocks": range(1, TILES, 3)}, range(1, TILES, 3), range(WARPS)),
+        ({"blocks": range(2, 7), "granularity": 4}, range(2, 7), (0, 4)),
+    ],
+)
+def test_chosen_warps_and_blocks_alone_record(
+    options: dict[str, object], blocks: range, warps: tuple[int, ...]
+) -> None:
+    plain = product(unedited.matmul)
+    marked = ikp.instrument(unedited.matmul, detail="ops", level="machine", **options)
+    every = ikp.instrument(unedited.matmul, detail="ops", level="machine")
+    with ikp.profile() as prof:
+        assert all(torch.equal(plain, product(each)) for each in (marked, every, marked))
+    trace = prof.trace
+    slots, events = trace.slots, trace.events
+    assert slots.finished.all() and [each.dropped for each in trace.launches] == [0, 0, 0]
+    chosen = [(block, warp) for block in blocks for warp in warps]
+    found = [
+        list(zip(slots.block[rows], slots.warp[rows], strict=True))
+        for rows in (slots.launch == number for number in range(3))
+    ]
+    assert found[0] == found[2] == chosen and len(found[1]) == TILES * WARPS
+    made: dict[int, Counter[tuple[int, int, str]]] = {number: Counter() for number in range(3)}
+    for slot, region in zip(events.slot, events.region, strict=True):
+        who = int(slots.block[slot]), int(slots.warp[slot])
+        made[int(slots.launch[slot])][(*who, trace.regions[region].name)] += 1
+    mine = {each: count for each, count in made[1].items() if each[:2] in chosen}
+    assert made[0] == made[2] == mine
+
+
 def line(text: str) -> int:
     """Return the first line of the test kernels with a text."""
     lines = Path(unedited.__file__).read_text().splitlines()
@@ -130,6 +164,32 @@ def test_the_launched_code_can_be_inspected() -> None:
     assert sum(copy.named is not None for r in kernel.ranges for copy in r.copies) > 5
     recorded = {prof.trace.regions[i].name for i in prof.trace.events.region}
     assert recorded - {"matmul"} <= {r.name for r in kernel.ranges}
+
+
+@triton.jit
+def counted(x, out, N: tl.constexpr):
+    """Each thread tries again until its number was added: 16 bits are exchanged with 32."""
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.atomic_add(out + tl.load(x + at), tl.full((N,), 1.0, tl.float16))
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.parametrize("detail", ["loops", "ops"])
+def test_threads_that_leave_apart_leave_one_header(detail: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randint(0, 64, (256 * 256,), device="cuda", dtype=torch.int32)
+    outs = [torch.zeros(64, device="cuda", dtype=torch.float16) for _ in range(2)]
+    counted[(256,)](x, outs[0], 256, num_warps=4)
+    marked = ikp.instrument(counted, detail=detail, level="machine")
+    with ikp.profile() as prof:
+        marked[(256,)](x, outs[1], 256, num_warps=4)
+    assert torch.equal(*outs) and outs[0].sum() == 256 * 256
+    trace = prof.trace
+    names = Counter(trace.regions[i].name.partition(" @")[0] for i in trace.events.region)
+    assert names["counted"] == 256 * 4
+    assert "loop" not in names, "its threads leave one by one"
+    (launch,) = trace.launches
+    assert launch.dropped == 0 and not launch.notes and trace.slots.finished.all()
 
 
 @pytest.mark.filterwarnings("ignore:.*is not recorded.*")

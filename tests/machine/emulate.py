@@ -191,8 +191,24 @@ def _constant(w: Warp, word: int, active: np.ndarray) -> None:
 
 def _load_constant(w: Warp, word: int, active: np.ndarray) -> None:
     bank, offset = bits(word, 54, 5), bits(word, 40, 14) * 4
+    if not bits(word, 72, 4):  # a byte
+        _load_byte(w, word, active, bank, offset)
+        return
     for number in range({0x8: 1, 0xA: 2}[bits(word, 72, 4)]):
         w.set(word, np.uint64(w.machine.constants[bank, offset + 4 * number]), active, number)
+
+
+def _load_byte(w: Warp, word: int, active: np.ndarray, bank: int, offset: int) -> None:
+    at = offset + w.reg(word, 24).astype(int)
+    words = [w.machine.constants[bank, int(each) & ~3] for each in at]
+    w.reading["R", bits(word, 24, 8)] = bits(word, 110, 3)
+    w.set(word, [each >> 8 * (int(n) & 3) & 255 for each, n in zip(words, at, strict=True)], active)
+
+
+def _rotate(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 64, 8) == bits(word, 24, 8), "what is shifted in is another register"
+    value, count = w.reg(word, 24), w.reg(word, 32) & np.uint64(31)
+    w.set(word, value >> count | value << np.uint64(32) - count, active)
 
 
 def _elect(w: Warp, word: int, active: np.ndarray) -> None:
@@ -317,6 +333,7 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x819: lambda w, word, active: w.set(
         word, w.reg(word, 64) >> np.uint64(bits(word, 32, 5)), active
     ),
+    0x219: _rotate,
     0xC0C: _below,
     0x80C: _compared,
     0x803: _save,

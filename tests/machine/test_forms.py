@@ -31,6 +31,9 @@ FORMS: dict[str, Callable[..., Step]] = {
     rf"(?:ULDC|LDCU) {U}, {BANK}": lambda a, b, c: f.constant(a, b, c or 0),
     rf"(?:ULDC|LDCU)\.64 {U}, {BANK}": lambda a, b, c: f.constant(a, b, c or 0, pair=True),
     rf"(?:LDC|MOV) {R}, {BANK}": lambda a, b, c: f.load_constant(a, b, c or 0),
+    rf"LDC\.U8 {R}, c\[{HEX}\]\[{R}(?:\+{HEX})?\]": lambda a, b, at, c: f.load_byte(
+        a, b, c or 0, at
+    ),
     rf"LDC\.64 {R}, {BANK}": lambda a, b, c: f.load_constant(a, b, c or 0, pair=True),
     rf"UMOV {U}, URZ": lambda a: f.copy_uniform(a, f.URZ),
     rf"UIADD3 {U}, {U}, {HEX}, URZ": f.add_uniform,
@@ -53,6 +56,12 @@ FORMS: dict[str, Callable[..., Step]] = {
     rf"R2UR {U}, {R}": f.to_uniform,
     rf"(?:VIADD|IADD3|IADD) {R}, {R}, {HEX}(?:, RZ)?": f.add,
     rf"SHF\.R\.U32\.HI {R}, RZ, {HEX}, {R}": lambda a, bits, b: f.shift_right(a, b, bits),
+    rf"SHF\.R\.W\.U32 {R}, {R}, {R}, {R}": lambda a, low, bits, high: _changed(
+        f.rotate_right(a, low, bits), low ^ high
+    ),
+    rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {R}, P(\d)": lambda a, b, c, d: f.below_other(
+        a, b, c, where=d
+    ),
     # It likes to write these two with another comparison, or with a register of the thread's.
     rf"ISETP\.GE\.U32\.AND P(\d), PT, {R}, {U}, PT": lambda a, b, c: _changed(
         f.below(a, b, c), 7 << 12
@@ -204,6 +213,22 @@ UNIFORM = """
 """
 
 
+SELECTED = """
+.visible .const .align 16 .b8 cell[72];
+.visible .entry k(.param .u64 p, .param .u32 n)
+{
+ .reg .u64 a, b; .reg .u32 s<4>, t, x, y, z; .reg .pred q;
+ ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.wide.u32 b, t, 4; add.u64 b, b, a;
+ shr.u32 t, t, 5; mov.u32 x, cell; add.u32 x, x, t; ld.const.u8 y, [x+36];
+ ld.global.v4.u32 {s0, s1, s2, s3}, [b];
+ mad.lo.u32 s0, s0, s1, y; shf.r.wrap.b32 z, s0, s0, s1;
+ setp.gt.u32 q, y, 32; setp.lt.and.u32 q, z, s2, q;
+ @q st.global.u32 [b+4], s3; st.global.u32 [b+8], z;
+ ret;
+}
+"""
+
+
 EARLIER = """
 .visible .entry k(.param .u64 p, .param .u32 n)
 {
@@ -237,7 +262,15 @@ _EXPANDED = ("ELECT", r"LDC\.64")
 def _module(target: str) -> list[tuple[str, int]]:
     """Assemble all kernels at once: the disassembler takes its time to start."""
     later = _number(target) >= 90
-    kernels = [KERNEL, LOOPS, CLOCKS, UNIFORM, SAVED, *([ELECTED, BULK] if later else [EARLIER])]
+    kernels = [
+        KERNEL,
+        LOOPS,
+        CLOCKS,
+        UNIFORM,
+        SAVED,
+        SELECTED,
+        *([ELECTED, BULK] if later else [EARLIER]),
+    ]
     numbered = [
         each.replace(" k(", f" k{at}(").replace("cell", f"cell{at}")
         for at, each in enumerate(kernels)

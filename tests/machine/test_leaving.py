@@ -37,6 +37,36 @@ STAYS:
 """Threads leave where all predicates are needed by those who stay."""
 
 
+PARTING = """
+.visible .entry k(.param .u64 x, .param .u32 n) .reqntid 128
+{{
+ .reg .u64 a; .reg .u32 i, t; .reg .pred P;
+ ld.param.u64 a, [x]; {decides}
+L:
+ .pragma "nounroll";
+ st.volatile.global.u32 [a], i; add.u32 i, i, 1; setp.lt.u32 P, i, t; @P bra L;
+ ret;
+}}
+"""
+
+
+@pytest.mark.compiled
+@pytest.mark.any_pins
+@pytest.mark.parametrize(
+    ("decides", "apart"),
+    [("mov.u32 t, %tid.x; mov.u32 i, 0;", True), ("ld.param.u32 t, [n]; mov.u32 i, 0;", False)],
+)
+def test_whoever_leaves_last_stores_the_whole_header(decides: str, apart: bool) -> None:
+    """Two threads have half of it each where all leave together: else, one may be long gone."""
+    made = patch(cubin(PARTING.format(decides=decides), "sm_90a"), "k", detail="loops")
+    code = code_of(made.cubin, "k").flow.code.instructions
+    first, end = made.ours[-1]
+    last = [each for each in code if first <= each.address < end]
+    assert any("SR_LANEID" in each.operands for each in last) == (not apart)
+    assert ("apart" in " ".join(made.notes)) == apart
+    assert ("loop" in made.names) == (not apart)
+
+
 @pytest.mark.any_pins
 def test_who_leaves_needs_the_guard_alone() -> None:
     made = replace(

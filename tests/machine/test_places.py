@@ -263,10 +263,33 @@ def test_a_loop_that_threads_leave_apart_is_told(
     decides = (f"S2R R3, SR_{special}", "ISETP.NE.AND P0, PT, R3, R2, PT", leaves)
     lines = ["NOP", ".L_x_1:", "IADD3 R2, R2, 0x1, RZ", *decides, "@P1 BRA `(.L_x_1)", "EXIT"]
     flow = Flow(sass(*lines, ".L_x_2:", "STG.E [R4], R2", "EXIT"))
-    found = Places(flow, several=True)
+    found = Places(flow)
     assert found.left_out == ([f"loop is not recorded: {why}."] if why else [])
     assert ("loop" in [place.kind for place in found.all]) == (why is None)
-    plainly = leaves == "NOP"
-    unasked = Places(flow)
-    assert ("loop" in [place.kind for place in unasked.all]) == plainly
-    assert plainly or (why or "never run on a GPU") in unasked.left_out[0]
+
+
+ROLES = ("@P0 BRA `(.L_x_1)", "STG.E [R4], R2", "EXIT", ".L_x_1:", "LDG.E R5, [R4]", "EXIT")
+LAST_LOOP = (".L_x_1:", "ATOMG.E.CAS.STRONG.GPU PT, R5, [R4], R6, R7", "@P0 BRA `(.L_x_1)", "EXIT")
+AGAIN = (*LAST_LOOP[:-1], "STG.E [R4], R2", "EXIT")
+
+
+@pytest.mark.parametrize(
+    ("decides", "lines", "rows", "apart"),
+    [
+        ("ISETP.NE.AND P0, PT, R2, RZ, PT", LAST_LOOP, True, "EXIT"),
+        ("ISETP.NE.AND P0, PT, R2, RZ, PT", AGAIN, True, ""),  # they would be told to meet there
+        ("ISETP.NE.AND P0, PT, RZ, UR4, PT", LAST_LOOP, True, ""),
+        ("ISETP.NE.AND P0, PT, R2, RZ, PT", ROLES, True, "EXIT EXIT LDG STG"),
+        ("ISETP.GE.U32.AND P0, PT, R2, 0x80, PT", ROLES, True, ""),
+        ("ISETP.GE.U32.AND P0, PT, R2, 0x80, PT", ROLES, False, "EXIT EXIT LDG STG"),
+        ("ISETP.GE.U32.AND P0, PT, R2, 0x84, PT", ROLES, True, "EXIT EXIT LDG STG"),
+    ],
+)  # fmt: skip
+def test_threads_part_for_good_where_nothing_is_left_to_be_done_together(
+    decides: str, lines: tuple[str, ...], rows: bool, apart: str
+) -> None:
+    flow = Flow(sass("S2R R2, SR_TID.X", decides, *lines))
+    blocks = [flow.graph.blocks[number] for number in Regions(flow, rows).divergent]
+    code = flow.code.instructions
+    found = sorted(code[at].op for block in blocks for at in range(block.first, block.end))
+    assert found == apart.split()

@@ -18,12 +18,14 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
+from ikp.core.segment import EVERYTHING, WORDS_AT
 from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
 from ikp.machine.keeping import Frame, Ground, Scratch
 from ikp.machine.patch import patch
+from ikp.machine.selecting import selection_words
 from tests.machine.assembled import cubin
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
@@ -41,20 +43,38 @@ GROUND = Ground(2, 4, (0, *range(30, 41)), (8, 12, 16), predicate=2, scoreboard=
 QUADS = (24, 28)
 
 
-def launch(frame: Frame, grid, block, size, turns, *, enabled=True, whole=None, chip=HOPPER):
+def launch(
+    frame: Frame,
+    grid,
+    block,
+    size,
+    turns,
+    *,
+    enabled=True,
+    whole=None,
+    chip=HOPPER,
+    chosen=EVERYTHING,
+):
     """Run a kernel of nothing but records, or a whole one's words; return the segment's bytes."""
     warps = -(-math.prod(block) // LANES)
-    slots = math.prod(grid) * warps
-    slot_bytes = (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
+    slots = chosen.count_slots(math.prod(grid), warps)
+    slot_bytes = size - abi.LAUNCH_HEADER_BYTES
+    slot_bytes = slot_bytes // chosen.count_slots(math.prod(grid), warps, 1) & -abi.ALIGNMENT
     places = frame.places
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
     constants = {(bank, chip.places.get(at, at)): word for (bank, at), word in constants.items()}
     constants |= {(0, chip.places.get(places.descriptor, places.descriptor) + 4): 0}
-    cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0)
+    cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0]
+    if frame.selection is not None:
+        cell[2] *= enabled
+        words = selection_words(chosen, warps)
+        cell += [each >> half & 0xFFFFFFFF for each in words for half in (0, 32)]
     constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
     machine = Machine(constants, bytearray(size), BASE, chip=chip)
+    if chosen != EVERYTHING:
+        machine.put(BASE + WORDS_AT, chosen.words().tolist())
     constants |= {(0, 0x28): 0}  # the stack
     code = [assemble(chip.fitted(steps), SCRATCH.scoreboard) for steps in kernel(frame)]
     before, begin, inside, finish, after = code

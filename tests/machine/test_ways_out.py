@@ -167,7 +167,7 @@ def test_they_alternate_and_nest_on_every_path(ptx: str) -> None:
     import random
 
     (code,) = read(cubin(ptx, "sm_90a"))
-    found = Places(code.flow, several=True).all
+    found = Places(code.flow).all
     assert {place.kind for place in found if place.within} == {"loop", "iteration"}
     alternates(code.flow, found)
     walk(code.flow, found, random.Random(ptx))
@@ -219,10 +219,10 @@ def test_what_can_not_be_marked_says_why(lines: tuple[str, ...], why: str) -> No
     assert opened(*TOP, *lines, *rest) == why
 
 
-def alike(*lines: str) -> bool:
+def alike(*lines: str, rows: bool = False) -> bool:
     """Whether threads go the same way at the last EXIT but one."""
     flow = Flow(sass(*lines, "@P0 EXIT", "EXIT"))
-    return Alike(flow, Regions(flow).divergent).decides(len(lines_of(lines)))
+    return Alike(flow, Regions(flow).divergent, rows).decides(len(lines_of(lines)))
 
 
 def lines_of(lines: tuple[str, ...]) -> list[str]:
@@ -255,3 +255,30 @@ def lines_of(lines: tuple[str, ...]) -> list[str]:
 )  # fmt: skip
 def test_what_threads_have_alike(lines: tuple[str, ...], same: bool) -> None:
     assert alike(*lines) is same
+
+
+@pytest.mark.parametrize(
+    ("made", "same"),
+    [
+        ("SHF.R.U32.HI R3, RZ, 0x7, R2", True),
+        ("SHF.R.U32.HI R3, RZ, 0x5, R2", True),
+        ("SHF.R.U32.HI R3, RZ, 0x4, R2", False),
+        ("SHF.R.U32.HI R3, R2, 0x7, R2", False),
+        ("LOP3.LUT R3, R2, 0x60, RZ, 0xc0, !PT", True),
+        ("LOP3.LUT R3, R2, 0x7f, RZ, 0xc0, !PT", False),
+        ("LOP3.LUT R3, R2, 0x60, RZ, 0xfc, !PT", False),  # or
+        ("LOP3.LUT R3, R2, 0x60, R2, 0xc0, !PT", False),
+        ("IADD3 R3, R2, 0x20, RZ", False),
+    ],
+)
+def test_a_warps_own_number_is_alike_where_its_threads_stand_in_a_row(
+    made: str, same: bool
+) -> None:
+    tests = (made, "ISETP.NE.AND P0, PT, R3, 0x1, PT")
+    copied = ("S2R R4, SR_TID.X", "IMAD.MOV.U32 R2, RZ, RZ, R4")
+    assert alike("S2R R2, SR_TID.X", *tests, rows=True) is same
+    assert alike(*copied, *tests, rows=True) is same
+    assert not alike("S2R R2, SR_TID.X", *tests)
+    assert not alike("S2R R2, SR_LANEID", *tests, rows=True)
+    parted = ("IADD3 R5, R5, 0x1, RZ", "LOP3.LUT R2, R2, 0x1f, RZ, 0xc0, !PT")
+    assert not alike("S2R R2, SR_TID.X", *parted, *tests, rows=True)

@@ -10,11 +10,13 @@ from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import region_id
+from ikp.core.segment import EVERYTHING, Selection
 from ikp.machine.chips import HOPPER
 from ikp.machine.cubin import Cubin
 from ikp.machine.instruction import BYTES
 from ikp.machine.keeping import Places
 from ikp.machine.patch import Patch
+from ikp.machine.selecting import selection_words
 from tests.machine.emulate import LANES, Machine, Warp
 
 BASE = 0x7F42_1000_0000
@@ -35,7 +37,11 @@ def words_of(made: Patch, name: str) -> list[int]:
 
 
 def run(
-    made: Patch, name: str, warps: int, parameters: Sequence[int]
+    made: Patch,
+    name: str,
+    warps: int,
+    parameters: Sequence[int],
+    chosen: Selection = EVERYTHING,
 ) -> tuple[list[list[str]], bytes]:
     """Run one block; return each warp's ranges by name, innermost ends first, and its results.
 
@@ -44,6 +50,7 @@ def run(
         name: the kernel's.
         warps: of the block.
         parameters: the others, 32 bits each.
+        chosen: which warps and blocks record, where the kernel heeds that.
     """
     size = abi.LAUNCH_HEADER_BYTES + warps * (abi.DENSE_HEADER_BYTES + _RECORDS * abi.RECORD_BYTES)
     assert size <= RESULTS
@@ -55,8 +62,10 @@ def run(
     constants |= {(0, places.descriptor): 0x1234, (0, places.descriptor + 4): 0}
     given = (into & 0xFFFFFFFF, into >> 32, *parameters)
     constants |= {(0, chip.parameters + 4 * i): each for i, each in enumerate(given)}
-    slot = (size - abi.LAUNCH_HEADER_BYTES) // warps & -abi.ALIGNMENT
-    cell = (BASE & 0xFFFFFFFF, BASE >> 32, slot, warps)
+    slot = (size - abi.LAUNCH_HEADER_BYTES) // chosen.count_slots(1, warps, 1) & -abi.ALIGNMENT
+    cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot, chosen.count_slots(1, warps)]
+    behind = selection_words(chosen, warps) if made.select else ()
+    cell += [each >> half & 0xFFFFFFFF for each in behind for half in (0, 32)]
     constants |= {(3, 4 * i): each for i, each in enumerate(cell)}
     machine = Machine(constants, bytearray(RESULTS + 256), BASE, chip=chip)
     words = words_of(made, name)
@@ -69,7 +78,8 @@ def run(
         Warp(machine, special, elected=warp, own=own).run(words)
     data = np.frombuffer(bytes(machine.memory[:size]), np.uint8)
     regions = {region_id(each): each for each in made.names}
-    trace = decode([Source(data=data, label="k", clock_rate_hz=5e8, regions=regions)])
+    source = Source("k", data, clock_rate_hz=5e8, regions=regions, selection=chosen)
+    trace = decode([source])
     assert trace.slots.finished.all() and trace.launches[0].dropped == 0
     return _by_warp(trace, warps), bytes(machine.memory[RESULTS:])
 
@@ -78,6 +88,10 @@ def _by_warp(trace, warps: int) -> list[list[str]]:
     events = trace.events
     order = sorted(range(len(events)), key=lambda at: (events.end_ns[at], -events.start_ns[at]))
     return [
-        [trace.regions[events.region[at]].name for at in order if events.slot[at] == warp]
+        [
+            trace.regions[events.region[at]].name
+            for at in order
+            if trace.slots.warp[events.slot[at]] == warp
+        ]
         for warp in range(warps)
     ]

@@ -309,6 +309,7 @@ _MAKERS: dict[str, Callable[[Instruction, Program], Step]] = {
     "not": _arithmetic(lambda bits, a: ~a),
     "shl": _arithmetic(_shl),
     "shr": _arithmetic(_shr),
+    "shf": _arithmetic(lambda bits, low, high, by: (high << 32 | low) >> (by & 31)),
     "bfind": _arithmetic(_bfind),
     "popc": _arithmetic(lambda bits, a: a.bit_count()),
     "setp": _make_setp,

@@ -11,10 +11,13 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
+from ikp.core.segment import EVERYTHING, Selection
 from ikp.core.trace import Trace
 from ikp.machine.places import Level
+from ikp.machine.selecting import selection_words
+from ikp.machine.sequences import CELL as CONSTANTS
 from ikp.ptx.body import Body
-from ikp.ptx.record_text import DECLARATION, Shape
+from ikp.ptx.record_text import Shape, declaration
 from ikp.ptx.spots import Spots
 from ikp.ptx.weaving import Weaving
 from tests.machines.ptx_machine import WARP, Dim, Machine
@@ -43,10 +46,12 @@ def kernel(body: str, threads: Dim | None = (WARP, 1, 1), name: str = "k") -> st
     )
 
 
-def marked(text: str, level: Level = Level.OPS, threads: Dim | None = None) -> str:
+def marked(
+    text: str, level: Level = Level.OPS, threads: Dim | None = None, *, select: bool = False
+) -> str:
     """Return a module with records at every place of a level."""
     body = Body.read(text, "k")
-    shape = Shape(body.block or threads)
+    shape = Shape(body.block or threads, select)
     return Weaving(body, shape, Language.TRITON).text(Spots(body).at(level))
 
 
@@ -64,7 +69,14 @@ class Ran:
 
 
 def run(
-    text: str, turns: int, grid: Dim, block: Dim, records: int, *, slots: int | None = None
+    text: str,
+    turns: int,
+    grid: Dim,
+    block: Dim,
+    records: int,
+    *,
+    slots: int | None = None,
+    chosen: Selection | None = None,
 ) -> Ran:
     """Run a marked kernel where each warp has room for so many records.
 
@@ -75,18 +87,22 @@ def run(
         block: threads of one.
         records: of a slot.
         slots: what the cell says there are; None for what the launch needs.
+        chosen: which warps and blocks record, where the kernel heeds that.
     """
-    warps = prod(grid) * -(-prod(block) // WARP)
-    size = abi.segment_bytes(warps, records, header_bytes=abi.DENSE_HEADER_BYTES)
+    warps, selection = -(-prod(block) // WARP), chosen or EVERYTHING
+    needed = selection.count_slots(prod(grid), warps, 1)
+    size = abi.segment_bytes(needed, records, header_bytes=abi.DENSE_HEADER_BYTES)
     machine = Machine()
     data = machine.memory.map(SEGMENT, size)
     machine.memory.map(DATA, 64)
-    cell = machine.memory.map(CELL, 16)
-    words = (SEGMENT, records | (warps if slots is None else slots) << 32)
+    slots = selection.count_slots(prod(grid), warps) if slots is None else slots
+    words = [SEGMENT, records | slots << 32, *(selection_words(chosen, warps) if chosen else ())]
+    cell = machine.memory.map(CELL, 8 * len(words))
     for at, word in enumerate(words):
         cell[8 * at : 8 * at + 8] = list(word.to_bytes(8, "little"))
     machine.launch(_runnable(text), [DATA, turns], grid, block)
-    return Ran(data, decode([Source("k", data)]))
+    source = Source("k", data, selected=chosen is not None, selection=chosen)
+    return Ran(data, decode([source]))
 
 
 def _runnable(text: str) -> str:
@@ -94,6 +110,8 @@ def _runnable(text: str) -> str:
     register is read that nobody wrote, as a record's payload is on purpose.
     """
     made = re.sub(r"%ikp_start(\d+)", r"%r9\1", text)  # a name that the compiler's registers have
-    made = made.replace(DECLARATION, "").replace("ld.const", "ld.global")
-    made = made.replace("now, nothing}", "now, 0}").replace("[ikp_buffer", "[%rd99")
+    for select in (False, True):
+        made = made.replace(declaration(Shape(None, select)), "")
+    made = made.replace("ld.const", "ld.global").replace(f", {CONSTANTS};", ", %rd99;")
+    made = made.replace("now, nothing}", "now, 0}").replace(f"[{CONSTANTS}", "[%rd99")
     return made.replace(".reg .b32 ikp_cur", f"mov.b64 %rd99, {CELL:#x};\n.reg .b32 ikp_cur")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.core.abi import Language, Option
 from ikp.core.regions import region_id
+from ikp.core.segment import ALL, Selection
 from ikp.machine.places import Level
 from ikp.ptx.record_text import Shape
 from tests.machines.ptx_machine import WARP, Dim
@@ -82,6 +83,37 @@ def test_no_warp_writes_where_the_cell_has_no_slot_for_it() -> None:
     """As where a launch has more blocks than the host was told."""
     ran = run(marked(kernel(TURNS)), 2, (4, 1, 1), (WARP, 1, 1), 8, slots=1)
     assert not ran.data[abi.LAUNCH_HEADER_BYTES + abi.DENSE_HEADER_BYTES + 8 * 16 :].any()
+
+
+@given(
+    GRIDS,
+    BLOCKS,
+    st.builds(
+        Selection,
+        warps=st.integers(1, 3),
+        first_block=st.integers(0, 4),
+        block_step=st.integers(1, 3),
+        block_count=st.integers(1, 3) | st.just(ALL),
+    ),
+    st.booleans(),
+)
+def test_those_that_are_chosen_record_and_no_others(
+    grid: Dim, block: Dim, chosen: Selection, known: bool
+) -> None:
+    text = marked(kernel(TURNS, block if known else None), select=True)
+    ran = run(text, 2, grid, block, 8, chosen=chosen)
+    warps = chosen.chosen_warps(-(-prod(block) // WARP)).tolist()
+    blocks = [n for n in range(prod(grid)) if chosen.rank(n) is not None]
+    slots, (launch,) = ran.trace.slots, ran.trace.launches
+    both = [(n, warp) for n in blocks for warp in warps]
+    assert list(zip(slots.block.tolist(), slots.warp.tolist(), strict=True)) == both
+    assert slots.finished.all() and (launch.kept, launch.dropped) == (6 * len(both), 0)
+
+
+def test_a_kernel_that_could_choose_is_turned_off_by_a_cell_of_zeros() -> None:
+    text = marked(kernel(TURNS), select=True)
+    ran = run(text, 2, (2, 1, 1), (WARP, 1, 1), 0, slots=0, chosen=Selection(1))
+    assert not ran.data.any()
 
 
 LEAVING = """\

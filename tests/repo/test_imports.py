@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.tree import modules
+from tests.repo.tree import ROOT, files, modules
 
 pytestmark = pytest.mark.any_pins
 
@@ -199,6 +199,31 @@ def test_the_core_knows_numpy_alone() -> None:
         if room(module) == "core"
         for name in every_import(tree)
         if name.partition(".")[0] not in {*sys.stdlib_module_names, "numpy", "ikp"}
+    ]
+    assert wrong == []
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """Return what a module has at its top."""
+    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    made = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
+    names |= {each.name for each in ast.walk(tree) if isinstance(each, made)}
+    imports = (each for each in ast.walk(tree) if isinstance(each, (ast.Import, ast.ImportFrom)))
+    return names | {alias.asname or alias.name for each in imports for alias in each.names}
+
+
+def test_what_no_test_runs_imports_what_is_there() -> None:
+    """Benchmarks need a GPU, or minutes: a name that moved would be missed by whoever runs one."""
+    known = parsed()
+    wrong = [
+        f"{path}: {each.module}.{alias.name}"
+        for path in files()
+        if path.parts[0] in ("benchmarks", "examples", "tools") and path.suffix == ".py"
+        for each in ast.walk(ast.parse((ROOT / path).read_text()))
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("ikp.")
+        for alias in each.names
+        if f"{each.module}.{alias.name}" not in known
+        and alias.name not in defined(known.get(str(each.module), ast.Module([], [])))
     ]
     assert wrong == []
 

@@ -77,10 +77,27 @@ class Connection:
         found[launch.block_of[launch.slot[self.waits]]] = launch.slot[self.waits]
         return found
 
+    def flight(self, launch: Prepared) -> tuple[int, int]:
+        """Return how long what waits are for takes, from its begin to where waits are over.
+
+        The median, of the longer half of the waits: the others came when it was done. And the
+        shortest of all.
+        """
+        took = launch.closes[self.waits] - launch.opens[self.sources]
+        waited = launch.took[self.waits]
+        long = took[waited >= np.median(waited)]
+        return (int(np.median(long)), int(took.min())) if len(took) else (0, 0)
+
     def late_share(self, launch: Prepared) -> float:
         """Return the share of the waits' time before what they wait for was done or on its way."""
         whole = int(launch.took[self.waits].sum())
         return float(self.late.sum()) / whole if whole else 0.0
+
+    def on_its_way(self, launch: Prepared) -> bool:
+        """Whether most of the waits' time is for what had begun before them, and soon was done."""
+        took = launch.took[self.waits]
+        begun = launch.opens[self.sources] <= launch.opens[self.waits]
+        return self.late_share(launch) < 0.5 and 2 * int(took[begun].sum()) >= int(took.sum())
 
 
 @once

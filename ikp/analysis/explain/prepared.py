@@ -179,15 +179,18 @@ class Prepared:
     @cached_property
     def next_opens(self) -> Ints:
         """When its warp's next range opens after each range is over; the warp's end for none."""
-        order = np.lexsort((self.opens, self.slot))
-        span = max(self.duration, 1) + 1
-        key = self.slot[order] * span + np.clip(self.opens[order], 0, span - 1)
-        wanted = self.slot * span + np.clip(self.closes, 0, span - 1)
-        at = np.searchsorted(key, wanted)
+        key = self.on_one_axis(self.slot, self.opens)
+        order = np.argsort(key, kind="stable")
+        at = np.searchsorted(key[order], self.on_one_axis(self.slot, self.closes))
         found = order[np.minimum(at, len(order) - 1)]
         hit = (at < len(order)) & (self.slot[found] == self.slot)
         result: Ints = np.where(hit, self.opens[found], self.end[self.slot])
         return result
+
+    def on_one_axis(self, slot: Ints, time: Ints) -> Ints:
+        """Return moments of warps on one axis, a warp behind the other: what one sort orders."""
+        span = max(self.duration, 1) + 1
+        return slot * span + np.clip(time, 0, span - 1)
 
     def regions(self, wanted: Iterable[Activity]) -> NDArray[np.intp]:
         """Return the regions that are one of some activities, and occur."""

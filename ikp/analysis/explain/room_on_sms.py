@@ -24,6 +24,8 @@ class Room:
     possible: int | None  # by the device alone
     limited_by: str | None  # "registers" | "shared memory" | "warps" | "the grid"
     registers: int | None
+    waves: int | None = None  # of blocks that an SM has one after another, as they were
+    fewest: int | None = None  # the same, with as many at once as the device has room for
 
 
 def room_of(launch: Prepared) -> Room:
@@ -39,10 +41,11 @@ def room_of(launch: Prepared) -> Room:
     by_grid = -(-int(np.prod(launch.launch.grid)) // peak.sms)
     blocks = held if held is not None else min(by_registers or by_warps, by_warps, by_grid)
     known = held is not None or by_registers is not None
-    limit = None
-    if known:
-        limit = _limit(blocks, by_warps, by_registers, by_grid)
-    return Room(blocks * each if known else None, by_warps * each, limit, registers)
+    if not known:
+        return Room(None, by_warps * each, None, registers)
+    limit = _limit(blocks, by_warps, by_registers, by_grid)
+    waves, fewest = (-(-by_grid // max(at_once, 1)) for at_once in (blocks, by_warps))
+    return Room(blocks * each, by_warps * each, limit, registers, waves, fewest)
 
 
 def _held(launch: Prepared) -> int | None:

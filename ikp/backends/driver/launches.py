@@ -14,12 +14,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from ikp.backends import patched
+from ikp.backends import loaded, patched
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._names import readable
 from ikp.core.abi import Language
+from ikp.core.segment import EVERYTHING
 from ikp.errors import IkpError, PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
@@ -166,13 +167,14 @@ class Launches:
         if session is None:
             return None
         label, plan = kernel.__name__, replace(self.launcher.plan, level="machine")
+        selection = patched.chosen(self.launcher.buffer)
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            options = {**patched.shape(grid, warps, most), **self.launcher.buffer}
+            options = {**patched.shape(grid, warps, most, selection), **self.launcher.buffer}
             options["backend"] = "driver"
             return patched.take_buffer(self.launcher, session, label, plan, options)
 
-        made = patched.Launch(plan, _language(kernel), buffer)
+        made = patched.Launch(plan, _language(kernel), buffer, selection)
         if plan.check:
             made.verdict = Verdict("not checked: its arguments are not known", ran=False)
         made.tell = partial(patched.tell, session, label, made)
@@ -186,9 +188,9 @@ class Launches:
             )
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        key = kernel.id, str(meant.plan), block, cuda.context()
+        key = kernel.id, str(meant.plan), block, cuda.context(), meant.selection != EVERYTHING
         with patched.apart(stream):
-            made = patched.modules.get(
+            made = loaded.modules.get(
                 key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch)
             )
         if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
@@ -207,7 +209,7 @@ class Launches:
         meant.patch = made.patch
         if meant.tell is not None:
             meant.tell()
-        made.point(prof, grid, warps, stream)
+        made.point(prof, grid, warps, stream, meant.selection)
         return made.function
 
     def _patch(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> Patch:
@@ -223,7 +225,7 @@ class Launches:
             block=(launch.block[0], launch.block[1], launch.block[2]),
         )
 
-    def _copy_constants(self, kernel: _Kernel, made: patched.Module, stream: int) -> None:
+    def _copy_constants(self, kernel: _Kernel, made: loaded.Module, stream: int) -> None:
         """Give the patched kernel the constants that the program has written."""
         for name, size in self._constants[kernel.id]:
             if (source := kernel.find(name)) is not None:

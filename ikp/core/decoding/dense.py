@@ -13,16 +13,16 @@ _HALF = 1 << 31
 _NO_TIME = 1 << 62
 
 
-def are_rows(header: np.void, blocks: int) -> bool:
+def are_rows(header: np.void, slots: int) -> bool:
     """Tell whether a launch header, if of a dense segment, tells of rows that there can be."""
     options = int(header["options"])
     if not options & Option.DENSE:
         return True
-    together, warps = int(header["together"]), int(header["warps_per_block"])
+    together = int(header["together"])
     plain = int(header["clock"]) < ClockKind.CYCLES64
     plain &= int(header["overflow"]) == OverflowMode.STOP
-    plain &= not options & (Option.SELECTED | Option.TOTALS)
-    return plain and together > 0 and blocks * warps % together == 0
+    plain &= not options & Option.TOTALS
+    return plain and together > 0 and slots % together == 0
 
 
 def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:

@@ -298,7 +298,10 @@ def _contradictions(header: np.void, asked: _Asked) -> list[str]:
         (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
         (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
         (int(header["whole"]) > abi.REGION_MASK, f"region {int(header['whole']):#x}"),
-        (not are_rows(header, blocks), f"records of {int(header['together'])} warps in a row"),
+        (
+            possible and not are_rows(header, taken.count_slots(blocks, min(warps, MAX_WARPS))),
+            f"records of {int(header['together'])} warps in a row",
+        ),
     ]
     return [text for found, text in problems if found]
 
@@ -315,8 +318,7 @@ def _can_sum(header: np.void) -> bool:
 
 def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
     """Return what a kernel makes of a segment of ``size`` bytes."""
-    chosen = taken.count_blocks(blocks), len(taken.chosen_warps(min(warps, MAX_WARPS)))
-    slots = max(1, chosen[0]) * max(1, chosen[1])
+    slots = taken.count_slots(blocks, min(warps, MAX_WARPS), least=1)
     return (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
 
 

@@ -9,7 +9,7 @@ import pytest
 from ikp.analysis.explain.activity import Activity, of_region
 from ikp.analysis.explain.verdict import Verdict
 from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
-from tests.analysis.explain.launches import Scene, Warp
+from tests.analysis.explain.launches import Range, Scene, Warp
 
 pytestmark = pytest.mark.any_pins
 
@@ -84,6 +84,20 @@ def test_accesses_that_take_far_longer_than_shared_memory_needs_conflict() -> No
     assert explained(turns(5000), busy).findings == ()  # arithmetic takes that long
 
 
+def test_time_beside_accesses_that_conflict_counts_as_theirs() -> None:
+    ranges = list[Range]()
+    for i in range(50):  # a queue shows before the range, and behind it
+        ranges.append(("exchange", 6000 * i + 400, 6000 * i + 5400))
+        ranges.append(("mix", 6000 * i + 5600, 6000 * i + 6000))
+    scene = Scene()
+    for block in range(4):
+        scene.add(*(Warp(block, w, block, 0, 50 * 6000, ranges) for w in range(8)))
+    exchange = RangeFacts("compute", 0, 0, 64, 70)
+    (found,) = explained(scene, CodeFacts("sm_90a", 64, ranges={"exchange": exchange})).findings
+    told = 5600 - 400 / 50  # what is before a warp's first range is nobody's
+    assert found.at_stake_share == pytest.approx(told / 6000 * (1 - 512 / 10_000))
+
+
 def test_narrow_loads_and_who_waits_for_them() -> None:
     scene = Scene()
     each = [r for i in range(20) for r in (("read", 1000 * i, 1000 * i + 200),
@@ -111,7 +125,8 @@ def test_registers_that_leave_room_for_few_warps() -> None:
     verdict = explained(scene, facts, device="NVIDIA H200")
     found = verdict.findings[0]
     assert found.id == "low-occupancy" and "registers" in found.title
-    assert found.at_stake_share == pytest.approx(1 - 8 / 64)
+    assert found.at_stake_share == pytest.approx(1 - 1 / 3)  # all six blocks of an SM at once
+    assert "1 wave of blocks in place of 3" in found.what_if
     hardware = verdict.hardware
     assert hardware is not None and hardware.limited_by == "registers"
     assert (hardware.warps_at_once, hardware.warps_possible, hardware.registers) == (8, 64, 200)

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ikp.analysis.explain.verdict import Finding, Verdict
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Range, Scene, Warp
 
 pytestmark = pytest.mark.any_pins
 
 
 def pipeline(
-    produce: int, flight: int, consume: int, stages: int, steps: int = 100, payloads: bool = True
+    produce: int,
+    flight: int,
+    consume: int,
+    stages: int,
+    steps: int = 100,
+    payloads: bool = True,
+    look_up: int = 0,
+    apart: int = 0,
+    facts: CodeFacts | None = None,
 ) -> Verdict:
-    """Run a ring: a producer that takes so long for each copy, which is in flight for so long."""
+    """Run a ring: a producer that takes so long for each copy, which is in flight for so long.
+
+    Before a copy it does something else for ``look_up``. Memory brings two copies no less than
+    ``apart`` one after the other, but for every seventh, which comes with the one before it.
+    """
     free, ready = [0] * steps, [0] * steps
     producer, consumer = list[Range](), list[Range]()
     now, used = 0, 0
     for k in range(steps):
         mark = (k,) if payloads else ()
         room = free[k - stages] if k >= stages else 0
+        if look_up:
+            producer.append(("find", now, now + look_up, *mark))
+            now += look_up
         producer.append(("empty", now, max(now, room) + 1, *mark))
         begin = max(now, room) + 1
         producer.append(("copy", begin, begin + produce, *mark))
         now = begin + produce
-        ready[k] = now + flight
+        ready[k] = max(now + flight, ready[k - 1] + apart * (k % 7 > 0) if k else 0)
         consumer.append(("full", used, max(used, ready[k]) + 1, *mark))
         used = max(used, ready[k]) + 1
         consumer.append(("add", used, used + consume, *mark))
@@ -36,12 +54,19 @@ def pipeline(
             Warp(block, 0, block, 0, used, consumer, "adds"),
             Warp(block, 1, block, 0, used, producer, "loads"),
         )
-    return scene.trace().explain()
+    known = {f"{FACTS}kernel": facts.text()} if facts else {}
+    return replace(scene.trace(), provenance=known).explain()
 
 
 def first(verdict: Verdict) -> Finding:
     assert verdict.findings, str(verdict)
     return verdict.findings[0]
+
+
+def busy(issue: int) -> Finding:
+    """Return what is found of a slow consumer whose instructions take so many of 2,000 cycles."""
+    code = CodeFacts("sm_90a", 64, ranges={"add": RangeFacts("compute", 0, 0, 0, issue)})
+    return first(pipeline(produce=300, flight=100, consume=1000, stages=4, facts=code))
 
 
 def duration(**how: int) -> int:
@@ -65,6 +90,31 @@ def test_a_consumer_that_is_always_busy_is_late() -> None:
     assert found.id == "late-consumer" and "empty" in found.where.regions
     gain = 1 - duration(**{**slow, "consume": 100}) / duration(**slow)
     assert found.at_stake_share == pytest.approx(gain, abs=0.05)
+
+
+def test_a_consumer_that_its_instructions_keep_busy_is_not_told_to_have_more_warps() -> None:
+    full, waits = busy(1900), busy(500)
+    assert (full.id, full.sure) == ("late-consumer", "possible") and "95 %" in full.because
+    assert "fewer instructions" in full.do
+    assert (waits.id, waits.sure) == ("late-consumer", "likely") and "more warps" in waits.do
+    assert full.at_stake_share == waits.at_stake_share
+
+
+def test_a_busy_producer_is_late_however_long_its_copies_fly() -> None:
+    slow = {"produce": 100, "flight": 400, "consume": 400, "stages": 4, "look_up": 900}
+    found = first(pipeline(**slow))  # most of each wait is for a copy in flight, begun in it
+    assert found.id == "late-producer" and "most of it in find" in found.title
+    gain = 1 - duration(**{**slow, "look_up": 1}) / duration(**slow)
+    assert found.at_stake_share == pytest.approx(gain, abs=0.05)
+
+
+def test_copies_that_queue_for_memory_need_no_more_stages() -> None:
+    slow = {"produce": 50, "flight": 800, "consume": 200, "stages": 6, "apart": 700}
+    (found,) = pipeline(**slow).findings
+    assert found.id == "queued-copies" and found.sure == "possible"
+    assert duration(**{**slow, "stages": 12}) == pytest.approx(duration(**slow), rel=0.02)
+    gain = 1 - duration(**{**slow, "apart": 0}) / duration(**slow)
+    assert found.at_stake_share >= gain
 
 
 def test_copies_that_stages_cannot_hide_are_too_few_stages() -> None:

@@ -1,6 +1,7 @@
 """Kernels with one known fault, recorded on an H200: it is found first, and not in repaired twins.
 
-The traces are those that ``benchmarks/planted.py`` makes; gains.json says what the repair gained.
+The traces are those that ``benchmarks/planted.py`` makes; gains.json says what the repair gained,
+of the kernels without records.
 """
 
 import json
@@ -18,6 +19,8 @@ GAINS = json.loads((PLANTED / "gains.json").read_text())
 FOUND = {
     "tail": "tail",
     "slow_block": "slow-block",
+    "slow_producer": "late-producer",
+    "slow_consumer": "late-consumer",
     "imbalance": "imbalance",
     "launches": "launch-gaps",
     "occupancy": "low-occupancy",
@@ -25,9 +28,22 @@ FOUND = {
     "stages": "few-stages",
     "epilogue": "epilogue",
     "serial_wgmma": "serial-mma",
+    "uncoalesced": "narrow-loads",
+    "conflicts": "bank-conflicts",
 }
-UNKNOWN = ("slow_producer", "slow_consumer", "uncoalesced", "conflicts")
-"""Their traces lack what would tell: the warps that load, or what ranges are in machine code."""
+LIMITS = {
+    "occupancy": "slow-memory",  # it follows links: latency is all there is
+    "slow_consumer": "queued-copies",  # eight copies at once queue for memory
+    "stages": "epilogue",  # both groups of warps store at once, while no product is under way
+    "slow_producer": "late-consumer",  # exponentials fill the schedulers
+}
+"""What the verdict says of repaired kernels: not their fault; mending it was not tried."""
+FAR = {
+    "slow_consumer": "without its work it is memory that limits, whose rate the trace doesn't say",
+    "stages": "one more stage than two could double the rate; cores and memory don't go with it",
+    "serial_wgmma": "the twin's warps are held while they issue products: it overlaps little",
+}
+"""Of whose gain the bound is no tenth near, and what is likely to be why."""
 
 
 def findings(name: str, twin: str) -> list[dict[str, Any]]:
@@ -38,16 +54,25 @@ def findings(name: str, twin: str) -> list[dict[str, Any]]:
 
 
 def test_all_planted_kernels_are_here() -> None:
-    assert {*FOUND, *UNKNOWN} == set(GAINS)
+    assert set(FOUND) == set(GAINS)
 
 
 @pytest.mark.parametrize("name", FOUND)
 def test_the_planted_cause_is_the_first_finding(name: str) -> None:
     assert findings(name, "faulty")[0]["id"] == FOUND[name]
-    assert FOUND[name] not in [each["id"] for each in findings(name, "repaired")]
 
 
-@pytest.mark.parametrize("name", UNKNOWN)
-def test_what_a_trace_cannot_tell_is_not_guessed(name: str) -> None:
-    others = {*FOUND.values(), "late-producer", "late-consumer", "bank-conflicts"}
-    assert not others & {each["id"] for each in findings(name, "faulty")}
+@pytest.mark.parametrize("name", FOUND)
+def test_a_repaired_kernel_has_no_cause_but_what_limits_it(name: str) -> None:
+    told = [each["id"] for each in findings(name, "repaired")]
+    assert FOUND[name] not in told
+    assert set(told) <= {LIMITS.get(name)}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_the_bound_is_near_what_the_repair_gained(name: str) -> None:
+    times = GAINS[name]
+    gain = 1 - times["repaired_us"] / times["faulty_us"]
+    bound = findings(name, "faulty")[0]["at_stake_share"]
+    assert bound > 0.9 * gain  # it is what can be won at most
+    assert (bound <= 1.1 * gain) == (name not in FAR)

@@ -67,6 +67,21 @@ def test_an_epilogue_that_nothing_overlaps() -> None:
     assert found.at_stake_share == pytest.approx(11 / 36, abs=0.01)  # all but the last
 
 
+def test_what_is_in_no_range_beside_an_epilogue_is_hidden_with_it() -> None:
+    ranges = list[Range]()
+    for tile in range(12):
+        begin = 1200 * tile
+        ranges += [("mma", begin + 100 * k, begin + 100 * k + 100, 8 * tile + k) for k in range(8)]
+        ranges.append(("store", begin + 830, begin + 1130, tile))
+    scene = Scene()
+    for block in range(4):
+        scene.add(Warp(block, 0, block, 0, 12 * 1200, ranges))
+    found = scene.trace().explain().findings[0]
+    assert found.id == "epilogue"
+    assert found.number.value == pytest.approx(11 * 300 / (12 * 1200))  # all but the last
+    assert found.at_stake_share == pytest.approx(11 * 400 / (12 * 1200))
+
+
 def test_an_epilogue_beside_another_groups_products_is_none() -> None:
     assert [f.id for f in tiles(2).findings if f.at_stake_share > 0.05] == []
 

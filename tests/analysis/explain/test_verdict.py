@@ -195,5 +195,5 @@ IDS = (
     "tail", "late-start", "block-switch", "few-blocks", "slow-sm", "imbalance", "slow-block",
     "late-producer", "late-consumer", "few-stages", "barrier-skew", "serial-mma", "epilogue",
     "late-copy", "exposed-load", "bank-conflicts", "narrow-loads", "slow-memory", "low-occupancy",
-    "launch-gaps", "unseen-wait",
+    "launch-gaps", "unseen-wait", "queued-copies",
 )  # fmt: skip

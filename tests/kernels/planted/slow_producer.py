@@ -1,10 +1,12 @@
-"""Adds up a function of paged rows: the producer finds each page through several levels of a
-table, or in one that was flattened before.
+"""Multiplies paged rows by a matrix: the producer finds each page through several levels of a
+table, or in one that was flattened before. What the consumer does, tensor cores do: repaired, it is
+at their rate, and has no fault of its own.
 """
 
 import torch
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import hopper
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 import ikp
@@ -12,15 +14,19 @@ from tests.kernels.planted.case import SMS, Case, Take
 from tests.kernels.planted.ring import barriers, load_tile, tiles
 
 LANGUAGE, EXPECTED = "Gluon", "slow producer"
-BM, BN, STAGES, PAGES, LEVELS, GROUPS = 64, 128, 4, 64, 8, 8
+BM, BK, BN, STAGES, PAGES, LEVELS, GROUPS = 64, 128, 256, 4, 64, 8, 8
 
 
 @gluon.jit
-def loads(rows, table, row, x, full, empty, PAGES: gl.constexpr, LEVELS: gl.constexpr):
-    """Keep the ring full: one warp, a tile per page."""
+def loads(
+    rows, words, table, row, x, w, ready, full, empty, PAGES: gl.constexpr, LEVELS: gl.constexpr
+):
+    """Load the matrix once, and keep the ring full: one warp, a tile per page."""
     ikp.role("loads")
-    BN: gl.constexpr = rows.block_type.shape[1]
+    BK: gl.constexpr = rows.block_type.shape[1]
     STAGES: gl.constexpr = x.shape[0]
+    mbarrier.expect(ready.index(0), words.block_type.nbytes)
+    load_tile(words, [0, 0], ready.index(0), w)
     for step in range(PAGES):
         at = step % STAGES
         with ikp.range("look up", step):
@@ -31,47 +37,51 @@ def loads(rows, table, row, x, full, empty, PAGES: gl.constexpr, LEVELS: gl.cons
             mbarrier.wait(empty.index(at), ((step // STAGES) & 1) ^ 1)
         with ikp.range("copy", step):
             mbarrier.expect(full.index(at), rows.block_type.nbytes)
-            load_tile(rows, [row, page * BN], full.index(at), x.index(at))
+            load_tile(rows, [row, page * BK], full.index(at), x.index(at))
 
 
 @gluon.jit
-def adds(out, x, full, empty, PAGES: gl.constexpr):
-    """Add up what arrives, then write the sum of each row."""
-    ikp.role("adds")
+def products(out, x, w, ready, full, empty, PAGES: gl.constexpr):
+    """Multiply what arrives and add it up, then write the sum of each row."""
+    ikp.role("products")
     STAGES: gl.constexpr = x.shape[0]
     BM: gl.constexpr = x.shape[1]
-    BN: gl.constexpr = x.shape[2]
-    layout: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [4, 1], [1, 0])
-    total = gl.zeros((BM, BN), gl.float32, layout)
+    BN: gl.constexpr = w.shape[0]
+    mma: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [gl.num_warps(), 1], [16, BN, 16])
+    acc = gl.zeros((BM, BN), gl.float32, mma)
+    mbarrier.wait(ready.index(0), 0)
     for step in range(PAGES):
         at = step % STAGES
         with ikp.range("full", step):
             mbarrier.wait(full.index(at), (step // STAGES) & 1)
-        with ikp.range("add", step):
-            values = x.index(at).load(layout).to(gl.float32)
-            total += gl.exp2(-gl.exp2(values))
+        with ikp.range("multiply", step):
+            acc = hopper.warpgroup_mma(x.index(at), w.permute((1, 0)), acc, is_async=True)
+            acc = hopper.warpgroup_mma_wait(0, deps=(acc,))
         mbarrier.arrive(empty.index(at), count=1)
     with ikp.range("store"):
-        at = gl.program_id(0) * BM + gl.arange(0, BM, layout=gl.SliceLayout(1, layout))
-        gl.store(out + at, gl.sum(total, 1))
+        at = gl.program_id(0) * BM + gl.arange(0, BM, layout=gl.SliceLayout(1, mma))
+        gl.store(out + at, gl.sum(acc, 1))
 
 
 @gluon.jit
-def paged_sums(
-    rows, table, out, prof, STAGES: gl.constexpr, PAGES: gl.constexpr, LEVELS: gl.constexpr
+def paged(
+    rows, words, table, out, prof, STAGES: gl.constexpr, PAGES: gl.constexpr, LEVELS: gl.constexpr
 ):
     """Write a sum for each row of this block's tile of rows. Grid: any."""
     ikp.init(prof)
     BM: gl.constexpr = rows.block_type.shape[0]
-    BN: gl.constexpr = rows.block_type.shape[1]
-    x = gl.allocate_shared_memory(gl.float16, [STAGES, BM, BN], rows.layout)
+    BK: gl.constexpr = rows.block_type.shape[1]
+    BN: gl.constexpr = words.block_type.shape[0]
+    x = gl.allocate_shared_memory(gl.float16, [STAGES, BM, BK], rows.layout)
+    w = gl.allocate_shared_memory(gl.float16, [BN, BK], words.layout)
+    ready = barriers(1)
     full = barriers(STAGES)
     empty = barriers(STAGES)
     row = gl.program_id(0) % 8 * BM
     gl.warp_specialize(
         [
-            (adds, (out, x, full, empty, PAGES)),
-            (loads, (rows, table, row, x, full, empty, PAGES, LEVELS)),
+            (products, (out, x, w, ready, full, empty, PAGES)),
+            (loads, (rows, words, table, row, x, w, ready, full, empty, PAGES, LEVELS)),
         ],
         [1],
         [40],
@@ -80,8 +90,9 @@ def paged_sums(
 
 def prepare(faulty: bool) -> Case:
     torch.manual_seed(0)
-    x = torch.rand(GROUPS * BM, PAGES * BN, device="cuda").half()
-    rows = tiles(x, [BM, BN])
+    x = torch.rand(GROUPS * BM, PAGES * BK, device="cuda").half()
+    w = torch.rand(BN, BK, device="cuda").half()
+    rows, words = tiles(x, [BM, BK]), tiles(w, [BN, BK])
     links = torch.randperm(PAGES, device="cuda")
     flat = torch.arange(PAGES, device="cuda")
     for _ in range(LEVELS):
@@ -89,10 +100,11 @@ def prepare(faulty: bool) -> Case:
     table, levels = (links, LEVELS) if faulty else (flat, 1)
     table = table.int()
     out = torch.empty(SMS * BM, device="cuda")
-    sums = torch.exp2(-torch.exp2(x.double())).sum(1).view(GROUPS, BM)
+    pages = x.double().view(GROUPS * BM, PAGES, BK).sum(1)
+    sums = (pages @ w.double().sum(0)).view(GROUPS, BM)
     expected = sums[torch.arange(SMS, device="cuda") % GROUPS].view(-1)
 
     def run(take: Take) -> None:
-        paged_sums[(SMS,)](rows, table, out, take(), STAGES, PAGES, levels, num_warps=4)
+        paged[(SMS,)](rows, words, table, out, take(), STAGES, PAGES, levels, num_warps=4)
 
     return Case(run, out, expected, {"warps": [0, 4, 5, 6, 7], "blocks": range(0, SMS, 16)})

@@ -7,15 +7,20 @@ what needs the one before it: serialised), or of the next tile (an epilogue that
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.beside import with_beside
 from ikp.analysis.explain.prepared import Ints, Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.stakes import enough, finding
 from ikp.analysis.explain.verdict import Finding, Number, Where
+
+Rows = NDArray[np.intp]
 
 _HIDEABLE: Final = (Activity.COMPUTE, Activity.STORE, Activity.UNKNOWN, Activity.LOAD)
 """What products can hide; waits have findings of their own."""
@@ -41,11 +46,12 @@ def idle_products(launch: Prepared) -> Iterator[Finding]:
         count = int((made.multiplies[launch.slot] & (launch.region == region)).sum())
         (each if count >= _EACH * made.count else apart).append(region)
     for name, regions in (("serial-mma", each), ("epilogue", apart)):
-        idle = exposed[regions].sum() - (_last(launch, made, regions) if regions is apart else 0)
-        share = float(idle) / max(life, 1.0)
-        if regions and enough(launch, min(share, busy) * launch.duration, _INEXACT):
+        rows = _counted(launch, made, regions, but_last=regions is apart)
+        share = _idle(launch, made, rows, launch.opens[rows], launch.closes[rows]) / max(life, 1.0)
+        if len(rows) and enough(launch, min(share, busy) * launch.duration, _INEXACT):
             regions.sort(key=lambda region: -exposed[region])
-            yield _found(launch, made, name, regions, share, busy)
+            beside = _idle(launch, made, rows, *with_beside(launch, rows)) / max(life, 1.0)
+            yield _found(launch, made, name, regions, _Shares(share, max(beside, share), busy))
 
 
 def _exposed(launch: Prepared, made: Products) -> Ints:
@@ -55,17 +61,21 @@ def _exposed(launch: Prepared, made: Products) -> Ints:
     inner = [r for r in hideable.tolist() if launch.own_by_region[r] >= _INNER * totals[r]]
     rows = launch.of_region(inner)
     rows = rows[made.multiplies[launch.slot[rows]]]
-    sm = made.sm[launch.slot[rows]]
-    covered = made.covered.inside(sm, launch.opens[rows], launch.closes[rows])
+    covered = _covered(launch, made, rows, launch.opens[rows], launch.closes[rows])
     return launch.sum_by(launch.region[rows], launch.took[rows] - covered, len(launch.names))
 
 
-def _last(launch: Prepared, made: Products, regions: list[int]) -> int:
-    """Return the time of each warp's last range in some regions, where it has several of them.
+def _counted(launch: Prepared, made: Products, regions: list[int], but_last: bool) -> Rows:
+    """Return the ranges of some regions of warps that multiply.
 
-    Behind it no product of the block follows that could hide it.
+    Args:
+        launch: the launch.
+        made: its products.
+        regions: which.
+        but_last: leave out each warp's last one of a region of which it has several: behind it no
+            product of the block follows that could hide it.
     """
-    total = 0
+    found = [np.zeros(0, np.intp)]
     for region in regions:
         rows = launch.of_region([region])
         rows = rows[made.multiplies[launch.slot[rows]]]
@@ -73,15 +83,30 @@ def _last(launch: Prepared, made: Products, regions: list[int]) -> int:
         slot = launch.slot[rows]
         last = np.diff(slot, append=-1) != 0
         last[np.diff(slot, prepend=-1) != 0] = False
-        own = rows[last]
-        sm = made.sm[launch.slot[own]]
-        inside = made.covered.inside(sm, launch.opens[own], launch.closes[own])
-        total += int((launch.took[own] - inside).sum())
-    return total
+        found.append(rows[~last] if but_last else rows)
+    return np.concatenate(found)
+
+
+def _idle(launch: Prepared, made: Products, rows: Rows, opens: Ints, closes: Ints) -> int:
+    """Return how long no product was under way, of the time from ``opens`` to ``closes``."""
+    return int((closes - opens - _covered(launch, made, rows, opens, closes)).sum())
+
+
+def _covered(launch: Prepared, made: Products, rows: Rows, opens: Ints, closes: Ints) -> Ints:
+    return made.covered.inside(made.sm[launch.slot[rows]], opens, closes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """Of the time of warps that multiply."""
+
+    idle: float  # in ranges that products could hide, with none under way
+    beside: float  # the same, with the time beside these ranges
+    busy: float  # of the SM's: with a product under way
 
 
 def _found(
-    launch: Prepared, made: Products, name: str, regions: list[int], share: float, busy: float
+    launch: Prepared, made: Products, name: str, regions: list[int], shares: _Shares
 ) -> Finding:
     names = [launch.names[region] for region in regions]
     rows = launch.of_region(regions[:1])
@@ -99,15 +124,17 @@ def _found(
             if serial
             else f"tensor cores are idle during {told}, between tiles or at the end"
         )
-        + f": {100 * share:.0f} % of the warps' time, with a product under way in "
-        f"{100 * busy:.0f} %",
-        number=Number(f"{names[0]} with no product under way, of the warps' time", share, "share"),
-        at_stake=min(share, busy) * launch.duration,
-        without=f"with {told} and the products side by side",
+        + f": {100 * shares.idle:.0f} % of the warps' time, with a product under way in "
+        f"{100 * shares.busy:.0f} %",
+        number=Number(
+            f"{names[0]} with no product under way, of the warps' time", shares.idle, "share"
+        ),
+        at_stake=min(shares.beside, shares.busy) * launch.duration,
+        without=f"with {told}, and the time in no range beside, hidden by products",
         sure="measured" if by_code else "likely",
         because="a product lasts from its range's start to the end of the wait for it, on any warp "
-        "of the SM that recorded"
-        + ("." if by_code else "; what the ranges are is read from their names."),
+        "of the SM that recorded; what warps do right beside these ranges, in none, counts as "
+        "theirs" + ("." if by_code else "; what the ranges are is read from their names."),
         where=Where(
             regions=tuple(names[:4]),
             roles=tuple(who) if groups.by == "role" else (),

@@ -15,6 +15,7 @@ import numpy as np
 
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.connections import Connection, Rows, connect_wait
+from ikp.analysis.explain.issue import issue_share
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.shares import GroupShares, group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
@@ -32,6 +33,17 @@ _SPREAD: Final = 0.25
 """Share of a group's time up to which its waits for copies are the spread of memory's latency: a
 persistent GEMM on an H200, with as many stages as shared memory has room for, waited for 16 to 20 %
 in two runs."""
+
+
+_QUEUED: Final = 2.0
+"""Times the quickest copy that others take where they queue for memory: so long is a queue's wait
+at about two thirds of its rate."""
+_FAR: Final = 2000
+"""Nanoseconds below which copies are not taken to queue. In four kernels on an H200 the quickest
+tiles of 16 to 48 KB took 0.3 to 1.4 us, and a ring of two, which more stages made faster, took 1.3:
+twice its quickest, so that alone tells too little."""
+_ISSUES: Final = 0.8
+"""Share of a range's time that its own instructions take, from which on nothing else slows it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +117,8 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
     busy = float(shares.busy[wait.late])
     if wait.late == wait.group or busy < _BUSY or shares.products[wait.late] >= _MULTIPLIES:
         return None
-    if wait.connection is not None and wait.connection.late_share(launch) < 0.5:
-        return None  # what it had to do was done, and is on its way
+    if wait.connection is not None and wait.connection.on_its_way(launch):
+        return None
     saved = min(wait.share, 1 - shares.limit(wait.late))
     at_stake = saved * _block_time(launch)
     if not enough(launch, at_stake):
@@ -115,7 +127,9 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
     names = launch.groups.names
     busiest = [r for r in np.argsort(-shares.own[wait.late]).tolist() if _works(launch, r)][:1]
     doing = f", most of it in {launch.names[busiest[0]]}" if busiest else ""
-    waits = launch.of_region([wait.region])
+    issues = (issue_share(launch, busiest[0]) or 0.0) if busiest else 0.0
+    full = issues >= _ISSUES
+    counted = "measured" if wait.connection is not None else "likely"
     return finding(
         launch,
         "late-producer" if producer else "late-consumer",
@@ -125,39 +139,58 @@ def _late(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
         number=Number(f"{launch.names[wait.region]}, of its warps' time", wait.share, "share"),
         at_stake=at_stake,
         without=f"if {names[wait.late]} were never late",
-        sure="measured" if wait.connection is not None else "likely",
-        because=_why(launch, wait),
-        where=Where(
-            regions=(launch.names[wait.region], *(launch.names[r] for r in busiest)),
-            roles=(names[wait.group], names[wait.late]),
-            warps=launch.warps(waits),
-            window_ns=launch.window(waits),
-            count=len(waits),
+        sure="possible" if full else counted,
+        because=_why(launch, wait)
+        + (
+            f" The instructions of {launch.names[busiest[0]]} alone take {100 * issues:.0f} % of "
+            "its time: what fewer of them would take is not known."
+            if full
+            else ""
         ),
-        do=f"make {names[wait.late]} faster"
-        + (", issue its copies earlier, or share its work between more warps" if producer else "")
-        + ("" if producer else ", or give it more warps"),
+        where=_where(launch, wait, busiest),
+        do=_faster(names[wait.late], producer, full),
     )
+
+
+def _faster(late: str, producer: bool, full: bool) -> str:
+    if full:
+        return (
+            f"let {late} do with fewer instructions; more warps help only where schedulers of the "
+            "SM are idle"
+        )
+    more = ", issue its copies earlier, or share its work between more warps"
+    return f"make {late} faster" + (more if producer else ", or give it more warps")
 
 
 def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | None:
     """Tell of a wait for copies while who issues them waits, too, or has issued them long ago."""
     if not _copies(launch, shares, wait.late) or _copies(launch, shares, wait.group):
         return None
-    waiting = 1 - float(shares.busy[wait.late])
     joined = wait.connection
     if joined is None and not np.isnan(launch.payload[launch.of_region([wait.region])]).all():
         return None  # it is for something that no other group's ranges are about
-    issued = joined is not None and joined.late_share(launch) < 0.5
+    issued = joined is not None and joined.on_its_way(launch)
     if shares.busy[wait.late] >= _BUSY and not issued:
         return None
     waits = launch.of_region([wait.region])
     stages = joined.in_flight(launch) if joined is not None else 0
     recurs = wait.share * _steady(launch, waits)
     idle = 1 - float(shares.busy[shares.recorded].max())
-    saved = min(recurs, idle, 1 / (stages + 1) if stages > 0 else 1.0)
-    at_stake = saved * _block_time(launch)
-    if recurs < _SPREAD or not enough(launch, at_stake):
+    if recurs < _SPREAD:
+        return None
+    median, quickest = joined.flight(launch) if joined is not None else (0, 0)
+    if median >= max(_QUEUED * quickest, _FAR):
+        at_stake = min(wait.share, idle) * _block_time(launch)
+        return _queued_copies(launch, wait, at_stake, median / 1000, quickest / 1000)
+    at_stake = min(recurs, idle, 1 / (stages + 1) if stages > 0 else 1.0) * _block_time(launch)
+    waiting = 1 - float(shares.busy[wait.late])
+    return _few_stages(launch, wait, at_stake, stages, waiting)
+
+
+def _few_stages(
+    launch: Prepared, wait: _Wait, at_stake: float, stages: int, waiting: float
+) -> Finding | None:
+    if not enough(launch, at_stake):
         return None
     names = launch.groups.names
     return finding(
@@ -174,15 +207,45 @@ def _both_wait(launch: Prepared, shares: GroupShares, wait: _Wait) -> Finding | 
         sure="likely",
         because=_why(launch, wait)
         + " Where memory is at its bandwidth, more stages win nothing: the bytes are what counts.",
-        where=Where(
-            regions=(launch.names[wait.region],),
-            roles=(names[wait.group], names[wait.late]),
-            warps=launch.warps(waits),
-            window_ns=launch.window(waits),
-            count=len(waits),
-        ),
+        where=_where(launch, wait),
         do="one more stage, if shared memory has room; else smaller stages, or copies issued "
         "earlier",
+    )
+
+
+def _queued_copies(
+    launch: Prepared, wait: _Wait, at_stake: float, median: float, quickest: float
+) -> Finding | None:
+    """Tell of copies that queue for memory: one more of them in the queue comes no sooner."""
+    if not enough(launch, at_stake):
+        return None
+    names = launch.groups.names
+    return finding(
+        launch,
+        "queued-copies",
+        title=f"{names[wait.group]} waits {100 * wait.share:.0f} % of its time in "
+        f"{launch.names[wait.region]} for copies that take {median:.2f} us, the quickest "
+        f"{quickest:.2f}: they queue for memory",
+        number=Number("copies over the quickest one", median / max(quickest, 1e-3), "ratio"),
+        at_stake=at_stake,
+        without=f"without the wait in {launch.names[wait.region]}",
+        sure="possible",
+        because=_why(launch, wait) + " More copies at once would queue, too; what memory could do "
+        "at most, and whether the same bytes come twice, the trace doesn't say.",
+        where=_where(launch, wait),
+        do="move fewer bytes: narrower types, larger tiles that are loaded less often, or an order "
+        "of blocks in which neighbours find them in the cache",
+    )
+
+
+def _where(launch: Prepared, wait: _Wait, busiest: list[int] | None = None) -> Where:
+    names, waits = launch.groups.names, launch.of_region([wait.region])
+    return Where(
+        regions=tuple(launch.names[region] for region in (wait.region, *(busiest or ()))),
+        roles=(names[wait.group], names[wait.late]),
+        warps=launch.warps(waits),
+        window_ns=launch.window(waits),
+        count=len(waits),
     )
 
 

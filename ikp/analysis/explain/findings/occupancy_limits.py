@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from ikp.analysis.evidence import plural
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.room_on_sms import room_of
@@ -23,10 +24,12 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     room = room_of(launch)
     if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
         return
+    if room.waves is None or room.fewest is None:
+        return
     regions = launch.regions(_MEMORY)
     share = float(launch.own_by_region[regions].sum()) / max(launch.warp_time, 1)
     full = room.warps / room.possible
-    at_stake = share * (1 - full) * launch.duration
+    at_stake = share * (1 - room.fewest / room.waves) * launch.duration
     if full > _FEW or share < _WAITS or not enough(launch, at_stake):
         return
     rows = launch.of_region(regions)
@@ -38,7 +41,8 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
         f"{room.limited_by}{why}, and they spend {100 * share:.0f} % of their time in memory",
         number=Number("warps on an SM over those it has room for", full, "ratio"),
         at_stake=at_stake,
-        without=f"with {room.possible} warps, and memory as fast for each",
+        without=f"with room for {room.possible} warps, {plural(room.fewest, 'wave')} of blocks in "
+        f"place of {room.waves}, and memory as fast for each",
         sure="likely",
         because="more warps hide latency as long as memory has bandwidth left, and where fewer "
         "registers don't spill.",

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 
 from ikp.analysis.explain.activity import Activity
+from ikp.analysis.explain.beside import with_beside
+from ikp.analysis.explain.issue import cycles_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.stakes import enough, finding
@@ -45,14 +47,6 @@ def _share(launch: Prepared, region: int) -> float:
     return float(launch.own_by_region[region]) / max(launch.warp_time, 1)
 
 
-def _cycles(launch: Prepared, region: int) -> float | None:
-    """Return how many cycles a region's ranges took, the median; None where they are unknown."""
-    clock = launch.launch.clock
-    if clock.kind != "cycles" or not clock.ns_per_tick:
-        return None
-    return float(np.median(launch.took[launch.of_region([region])])) / clock.ns_per_tick
-
-
 def _needed(launch: Prepared, known: RangeFacts) -> float:
     """Return the cycles that an SM needs for one execution by all of its warps, without faults."""
     warps = room_of(launch).warps or launch.launch.warps_per_block
@@ -61,10 +55,10 @@ def _needed(launch: Prepared, known: RangeFacts) -> float:
 
 def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Finding]:
     """Compare a range with what its SM needs for it, warp by warp."""
-    took, least = _cycles(launch, region), _needed(launch, known)
+    took, least = cycles_of(launch, region), _needed(launch, known)
     if took is None or known.issue is None or took < _TIMES * least:
         return
-    share = _share(launch, region) + _behind(launch, region)
+    share = _with_beside(launch, region)
     at_stake = share * (1 - least / took) * launch.duration
     if not enough(launch, at_stake):
         return
@@ -86,14 +80,16 @@ def _conflicts(launch: Prepared, region: int, known: RangeFacts) -> Iterator[Fin
     )
 
 
-def _behind(launch: Prepared, region: int) -> float:
-    """Return the share of time behind a region's ranges in which none is open.
+def _with_beside(launch: Prepared, region: int) -> float:
+    """Return the share of time in a region's ranges, and beside them, where none is open.
 
-    There a warp still waits for what the range has asked for.
+    There a warp waits for what the range has asked for, or for accesses that queue before its own.
     """
-    rows = launch.of_region([region])
-    gaps = np.maximum(launch.next_opens[rows] - launch.closes[rows], 0)
-    return float(gaps.sum()) / max(launch.warp_time, 1)
+    opens, closes = with_beside(launch, launch.of_region([region]))
+    inside = int(launch.took[launch.of_region([region])].sum())
+    return _share(launch, region) + float((closes - opens).sum() - inside) / max(
+        launch.warp_time, 1
+    )
 
 
 def _narrow(launch: Prepared, region: int, width: int) -> Iterator[Finding]:
@@ -150,7 +146,7 @@ def _awaiting(launch: Prepared, region: int) -> list[int]:
 def _beyond_issue(launch: Prepared, region: int) -> float:
     """Return the share of a region's time that its own instructions don't explain."""
     known = launch.facts.ranges[launch.names[region]] if launch.facts else None
-    took = _cycles(launch, region)
+    took = cycles_of(launch, region)
     if known is None or known.issue is None or not took:
         return 0.0
     return _share(launch, region) * max(1 - _needed(launch, known) / took, 0.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ikp.backends.patched import Launch, shape, take_buffer, tell
+from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF
@@ -192,14 +192,15 @@ class Launcher:
 
         label = kernel.__name__
         taken: list[Any] = []
+        selection = chosen(self.buffer)
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            options = {**shape(grid, warps, most), **self.buffer}
+            options = {**shape(grid, warps, most, selection), **self.buffer}
             prof = take_buffer(self, session, label, launch.plan, options)
             taken.extend([] if prof is None else [prof])
             return prof
 
-        launch = Launch(plan, Language.TRITON, buffer)
+        launch = Launch(plan, Language.TRITON, buffer, selection)
         if plan.level == BEST:
             launch.plan = replace(plan, level="machine")
             launch.otherwise = replace(plan, level="ptx")

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ikp.backends.patched import Launch, Module, apart, made, modules, take, wanted
+from ikp.backends.loaded import Module, modules
+from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
+from ikp.core.segment import EVERYTHING
 from ikp.errors import InspectError, PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
@@ -74,7 +76,7 @@ def _run(
     cuda.like(module.function, function)
 
     def recorded() -> object:
-        module.point(prof, grid, module.patch.warps, stream)
+        module.point(prof, grid, module.patch.warps, stream, launch.selection)
         return plain(x, y, z, stream, module.function, *rest)
 
     if launch.plan.check and not module.checked and not cuda.capturing(stream):
@@ -97,7 +99,7 @@ def _module(compiled: Untyped, launch: Launch, function: int, stream: int) -> Mo
     """Return a kernel with records in its machine code; or, where that can't be, in its PTX."""
 
     def get(why: str = "") -> Module:
-        key = function, str(launch.plan)
+        key = function, str(launch.plan), launch.selection != EVERYTHING
         return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why))
 
     if launch.otherwise is None:

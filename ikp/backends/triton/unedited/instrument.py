@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,10 @@ def mark(
     wraps = getattr(kernel, "fn", None) is not None and hasattr(kernel, "run")
     if not wraps and not operations.is_jitted(kernel) and not isinstance(kernel, _Recorded):
         return None
-    launcher = Launcher(plan, session, launches, dict(buffer))
+    options = dict(buffer)
+    if isinstance(warps := options.get("warps"), Iterator):  # each launch reads them
+        options["warps"] = [*warps]
+    launcher = Launcher(plan, session, launches, options)
     return _with_inner(kernel, functools.partial(_recorded, launcher))
 
 

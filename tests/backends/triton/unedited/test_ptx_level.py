@@ -12,11 +12,14 @@ from triton import knobs
 
 import ikp
 from ikp.backends import patched
+from ikp.backends.loaded import Modules
 from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited._launching import Launcher
+from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
 from ikp.machine import cuda
 from ikp.machine.cubin import Cubin
+from ikp.machine.selecting import selection_words
 from ikp.machine.sequences import CELL
 from ikp.unedited.plan import plan
 from tests.backends.triton.test_foreign import Gpu, arguments
@@ -24,6 +27,7 @@ from tests.backends.triton.test_foreign import Gpu, arguments
 pytestmark = pytest.mark.compiled
 
 PLAIN, MARKED = 1, 2
+WARPS = 4
 
 
 @triton.jit
@@ -50,7 +54,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(triton.runtime.driver, "_active", Here())
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    monkeypatch.setattr(machine_code, "modules", patched.Modules())
+    monkeypatch.setattr(machine_code, "modules", Modules())
     monkeypatch.setattr(cuda, "load", load)
     for name, value in (("capturing", False), ("context", 0), ("address_of", 64)):
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
@@ -71,6 +75,31 @@ def test_the_marked_kernel_is_launched_and_it_is_told(launched: list[Any]) -> No
     assert trace.provenance["machine code of counted"].endswith("counted.cubin")
     counted[(2,)](*arguments())
     assert launched[-1] == PLAIN
+
+
+@pytest.mark.parametrize("level", ["machine", "ptx"])
+@pytest.mark.filterwarnings("ignore:.*its marks are in its PTX", "ignore:nothing was recorded")
+def test_all_choices_have_one_patched_kernel_beside_that_without(
+    level: str, launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[int, ...]] = []
+    monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
+    choices: list[dict[str, Any]] = [
+        {},
+        {"warps": iter([1])},
+        {"blocks": range(1, 9, 4)},
+        {"warps": None},
+    ]
+    with ikp.profile():
+        for each in choices:
+            ikp.instrument(counted, level=level, **each)[(6,)](*arguments())
+    cubins = [each for each in launched if isinstance(each, bytes)]
+    assert [each for each in launched if each not in cubins] == [MARKED] * 4
+    assert len({*cubins}) == len(cubins) == 2
+    every, some, few, again = (words[1] >> 32 for words in written)
+    assert (every, some, few, again) == (6 * WARPS, 6, 2 * WARPS, 6 * WARPS)
+    assert [len(words) for words in written] == [2, 9, 9, 2]
+    assert written[1][2:] == selection_words(Selection(2), WARPS)
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:

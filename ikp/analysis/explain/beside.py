@@ -1,0 +1,48 @@
+"""Ranges with the time beside them: up to where their warp's ranges before and behind stand.
+
+There a warp still waits for what a range has asked for, or can't issue what it begins with: what
+slows a range often shows next to it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.analysis.explain.prepared import Ints, Prepared
+
+
+def with_beside(launch: Prepared, rows: NDArray[np.intp]) -> tuple[Ints, Ints]:
+    """Return when some ranges begin and end, with the time beside them.
+
+    That is from the end of the last range before to the next range's start. The time between two of
+    ``rows`` is the first one's; a warp's time before its first range is nobody's.
+    """
+    wanted = np.zeros(len(launch.row), bool)
+    wanted[rows] = True
+    before = _before(launch, rows)
+    free = (before >= 0) & ~wanted[before]
+    over = np.maximum(launch.closes[before], _began(launch)[rows])
+    opens = np.where(free, np.minimum(over, launch.opens[rows]), launch.opens[rows])
+    return opens, np.maximum(launch.next_opens[rows], launch.closes[rows])
+
+
+def _before(launch: Prepared, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return which range of its warp ended last before each of some begins; -1 for none."""
+    key = launch.on_one_axis(launch.slot, launch.closes)
+    order = np.argsort(key, kind="stable")
+    wanted = launch.on_one_axis(launch.slot[rows], launch.opens[rows])
+    at = np.searchsorted(key[order], wanted, "right") - 1
+    found = order[np.maximum(at, 0)]
+    hit = (at >= 0) & (launch.slot[found] == launch.slot[rows])
+    result: NDArray[np.intp] = np.where(hit, found, -1)
+    return result
+
+
+def _began(launch: Prepared) -> Ints:
+    """Return when the range that began last before each one did so; 0 for a warp's first."""
+    order = np.argsort(launch.on_one_axis(launch.slot, launch.opens), kind="stable")
+    found = np.zeros(len(order), np.int64)
+    slot = launch.slot[order]
+    found[order[1:]] = np.where(slot[1:] == slot[:-1], launch.opens[order[:-1]], 0)
+    return found

@@ -1,0 +1,28 @@
+"""How long a range took in cycles, and how many of them its instructions alone keep a scheduler.
+
+The machine code says the latter: a range that takes no longer than its instructions waits for
+nothing, and other warps can't make it faster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ikp.analysis.explain.prepared import Prepared
+
+
+def cycles_of(launch: Prepared, region: int) -> float | None:
+    """Return how many cycles a region's ranges took, the median; None where they are unknown."""
+    clock = launch.launch.clock
+    if clock.kind != "cycles" or not clock.ns_per_tick:
+        return None
+    return float(np.median(launch.took[launch.of_region([region])])) / clock.ns_per_tick
+
+
+def issue_share(launch: Prepared, region: int) -> float | None:
+    """Return the share of a range's time that issuing its instructions takes; None if unknown."""
+    known = launch.facts.ranges.get(launch.names[region]) if launch.facts else None
+    took = cycles_of(launch, region)
+    if known is None or known.issue is None or not took:
+        return None
+    return min(known.issue / took, 1.0)

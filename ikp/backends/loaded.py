@@ -1,0 +1,132 @@
+"""Kernels with records in their machine code, loaded, and told where to record.
+
+What one is told lies in its module's constant memory, which is written in the order of a stream
+before a launch. So each stream has a module of its own: launches that overlap never share one.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES
+from ikp.core.segment import EVERYTHING, Selection
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
+from ikp.machine import cuda
+from ikp.machine.patch import Patch
+from ikp.machine.selecting import selection_words
+from ikp.machine.sequences import CELL
+
+_TOLD = 3
+"""How many notes on a kernel are told in full."""
+
+
+@dataclass(slots=True)
+class Module:
+    """A patched kernel that the driver has loaded."""
+
+    patch: Patch
+    module: int
+    function: int
+    cell: int  # address in the device's memory
+    checked: bool = False  # its results were compared with the plain kernel's
+
+    @classmethod
+    def load(cls, patch: Patch, name: str) -> Module:
+        """Load a patched kernel in the current context.
+
+        Raises:
+            PatchError: the driver refuses it.
+        """
+        module, function = cuda.load(patch.cubin, name)
+        return cls(patch, module, function, cuda.address_of(module, CELL))
+
+    def point(
+        self,
+        prof: Any,
+        grid: tuple[int, int, int],
+        warps: int,
+        stream: int,
+        selection: Selection = EVERYTHING,
+    ) -> None:
+        """Tell the kernel where to record, in the order of the stream.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        blocks = math.prod(grid)
+        size = int(prof.data.numel()) - LAUNCH_HEADER_BYTES
+        each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
+        records = prof.slots_bytes > 0 and self.patch.fits(each)
+        recording = selection.count_slots(blocks, warps) if records else 0
+        told, behind = self.patch.size_for_cell(each), tuple[int, ...]()
+        if self.patch.select:  # a launch is told where it has a size, though nobody is chosen
+            told, behind = told * records, selection_words(selection, warps)
+        cuda.write(self.cell, (prof.address, told | recording << 32, *behind), stream)
+        if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
+            # What the address was asked for tells is torch's own stream: it need not be this one.
+            notice.launched(stream, captured=cuda.capturing(stream))
+
+
+@dataclass(slots=True)
+class Modules:
+    """The patched kernels of this process; what could not be patched is not tried again."""
+
+    _patches: dict[tuple[object, ...], Patch | IkpError] = field(default_factory=dict)
+    _loaded: dict[tuple[object, ...], Module] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def get(
+        self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
+    ) -> Module:
+        """Return a kernel's patched form for launches on one stream.
+
+        Args:
+            key: what identifies the plain kernel and its marks.
+            name: as the compiler wrote it.
+            stream: the driver's handle.
+            make: what patches it, asked once.
+
+        Raises:
+            PatchError: it can't be patched, or loaded.
+            KernelError: what was chosen has no code in it.
+        """
+        with self._lock:
+            if key not in self._patches:
+                self._patches[key] = self._made(name, make)
+            patch = self._patches[key]
+            if isinstance(patch, IkpError):
+                raise patch
+            place = *key, cuda.context(), stream
+            if place not in self._loaded:
+                self._loaded[place] = Module.load(patch, name)
+            return self._loaded[place]
+
+    def patched(self, plain: object) -> Patch | None:
+        """Return the latest patched form of a kernel, by what its keys begin with."""
+        with self._lock:
+            made = [each for key, each in self._patches.items() if key[0] == plain]
+        return next((each for each in made[::-1] if isinstance(each, Patch)), None)
+
+    @staticmethod
+    def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:
+        try:
+            patch = make()
+        except (PatchError, KernelError) as error:
+            return error
+        if patch.notes:
+            _tell(name, patch.notes)
+        return patch
+
+
+modules = Modules()
+
+
+def _tell(name: str, notes: tuple[str, ...]) -> None:
+    """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
+    more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
+    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)

@@ -1,0 +1,210 @@
+"""Choices of warps and blocks: who records, and where."""
+
+import math
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ikp
+from ikp.core import abi
+from ikp.core.decoding.decode import decode
+from ikp.core.decoding.launch_header import Source
+from ikp.core.segment import ALL, EVERYTHING, Selection, select
+from ikp.machine import own_frame
+from ikp.machine.chips import CHIPS, HOPPER
+from ikp.machine.keeping import Frame
+from ikp.machine.own_frame import FIRST
+from ikp.machine.patch import patch
+from ikp.machine.selecting import SELECTION_BYTES, selection_words
+from ikp.machine.sequences import CELL_BYTES
+from tests.kernels.choices import conditional
+from tests.machine.assembled import cubin
+from tests.machine.compiled import code
+from tests.machine.emulate import LANES
+from tests.machine.hazards import hazards
+from tests.machine.test_patch import code_of
+from tests.machine.test_sequences import FRAME, NAMES, NOTHING, launch
+from tests.machine.test_ways_out import NEVER, SEVERAL
+from tests.machine.whole import run, words_of
+
+pytestmark = pytest.mark.any_pins
+
+SELECTING = replace(FRAME, selection=FRAME.cell + CELL_BYTES)
+WORD = 1 << 32
+
+
+def recorded(chosen, grid, block, *, known=True, turns=1, entered=FRAME.entered, **options):
+    """Return the trace of a launch with this choice."""
+    warps = -(-math.prod(block) // LANES)
+    frame = replace(SELECTING, warps=warps if known else None, entered=entered)
+    slots = chosen.count_slots(math.prod(grid), warps, 1)
+    size = abi.segment_bytes(slots, 4, header_bytes=abi.DENSE_HEADER_BYTES)
+    data, *_ = launch(frame, grid, block, size, turns, chosen=chosen, **options)
+    source = Source(*("k", data), clock_rate_hz=5e8, regions=NAMES, selected=True, selection=chosen)
+    return decode([source])
+
+
+def assert_chosen(trace, chosen, grid, warps, turns=1):
+    """Each chosen warp, and no other, left all its records."""
+    blocks = [n for n in range(math.prod(grid)) if chosen.rank(n) is not None]
+    both = [(n, warp) for n in blocks for warp in chosen.chosen_warps(warps).tolist()]
+    slots = trace.slots
+    assert list(zip(slots.block.tolist(), slots.warp.tolist(), strict=True)) == both
+    assert slots.finished.all() and (slots.attempted == turns + 2).all()
+    names = Counter(
+        (slot, trace.regions[region].name)
+        for slot, region in zip(trace.events.slot.tolist(), trace.events.region, strict=True)
+    )
+    each = {"inner": turns, "outer": 1, "whole": 1}
+    assert names == {(slot, name): n for slot in range(len(both)) for name, n in each.items()}
+    (told,) = trace.launches
+    assert (told.grid, told.dropped) == (grid, 0)
+
+
+masks = st.integers(1, 31) | st.just(ALL)
+grids = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 2))
+blocks = st.tuples(st.integers(0, 30), st.integers(1, 9), st.integers(1, 9) | st.just(ALL))
+
+
+@given(mask=masks, grid=grids, chosen=blocks, warps=st.integers(1, 5), known=st.booleans())
+def test_those_that_are_chosen_record_and_no_others(mask, grid, chosen, warps, known):
+    selection = Selection(mask, *chosen)
+    block = (warps * LANES, 1, 1)
+    trace = recorded(selection, grid, block, known=known)
+    assert_chosen(trace, selection, grid, warps)
+
+
+def test_it_does_so_where_a_part_of_what_is_kept_is_in_threads_registers(monkeypatch):
+    own, fitted = (59, 60, 61, 62), type(HOPPER).fitted
+    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=16, own=own)
+    monkeypatch.setattr(
+        type(HOPPER), "fitted", lambda self, steps: fitted(self, own_frame.fitted(steps, own))
+    )
+    monkeypatch.setattr(
+        sys.modules[__name__], "SELECTING", replace(kept, selection=kept.cell + CELL_BYTES)
+    )
+    chosen = Selection(0b101, 1, 2)
+    assert_chosen(recorded(chosen, (3, 2, 1), (96, 1, 1), entered=()), chosen, (3, 2, 1), 3)
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("entered", [FRAME.entered, ()])
+def test_on_every_chip(chip, known, entered):
+    chosen = Selection(0b101, 1, 2)
+    trace = recorded(chosen, (3, 2, 1), (96, 1, 1), known=known, entered=entered, chip=chip)
+    assert_chosen(trace, chosen, (3, 2, 1), 3)
+
+
+def test_threads_are_counted_in_all_their_dimensions():
+    chosen = Selection(0b110, 0, 3)
+    assert_chosen(recorded(chosen, (2, 2, 2), (24, 2, 2), known=False), chosen, (2, 2, 2), 3)
+
+
+def test_a_kernel_that_could_choose_records_all_of_a_session_that_does_not():
+    trace = recorded(EVERYTHING, (3, 1, 1), (64, 1, 1))
+    assert_chosen(trace, EVERYTHING, (3, 1, 1), 2)
+
+
+@pytest.mark.parametrize("chosen", [Selection(0b1000), Selection(first_block=9)])
+def test_a_launch_with_none_of_the_chosen_says_what_it_was(chosen):
+    trace = recorded(chosen, (2, 1, 1), (64, 1, 1))
+    assert_chosen(trace, chosen, (2, 1, 1), 2)
+
+
+@pytest.mark.interp
+@pytest.mark.filterwarnings("ignore:.*chosen to record exist")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"blocks": range(1, 9, 4)},
+        {"blocks": range(2, 5)},
+        {"blocks": range(20, 30)},
+        {"warps": [3]},
+        {"warps": [0, 3], "blocks": range(0, 1 << 30, 3)},
+        {"granularity": 4},
+    ],
+)
+def test_triton_s_interpreter_chooses_the_same(options):
+    import torch
+
+    with ikp.profile() as prof:
+        buffer = prof.buffer("k", **options)
+        conditional[(9,)](torch.zeros(9, dtype=torch.int32), 1, buffer)
+    every = {"warps": None, "blocks": None, "granularity": "warp"}
+    made = recorded(select(**{**every, **options}), (9, 1, 1), (LANES, 1, 1))
+    for name in ("block", "warp", "finished"):
+        assert getattr(made.slots, name).tolist() == getattr(prof.trace.slots, name).tolist()
+    (one,), (other,) = made.launches, prof.trace.launches
+    assert [each for each in one.notes if "chosen" in each] == list(other.notes)
+
+
+def test_recording_that_is_off_touches_nothing():
+    size = abi.segment_bytes(4, 4)
+    data, *_ = launch(SELECTING, (2, 1, 1), (64, 1, 1), size, 1, enabled=False)
+    assert not data.any()
+
+
+@given(
+    first=st.integers(0, WORD - 1),
+    step=st.integers(1, 64) | st.integers(1, (1 << 31) - 1),
+    count=st.integers(1, WORD - 1),
+    data=st.data(),
+)
+def test_every_nth_block_is_found_without_a_division(first, step, count, data):
+    """Among them those just beside a chosen one, and those that leave 32 bits."""
+    chosen = Selection(1, first, step, count)
+    words = selection_words(chosen, 4)
+    assert 8 * len(words) == SELECTION_BYTES
+    (offset, inverse), (shift, most) = ((word % WORD, word // WORD) for word in words[:2])
+    near = data.draw(st.integers(0, min(count, (WORD - 1 - first) // step)))
+    beside = first + near * step + data.draw(st.integers(-2, 2))
+    for block in (beside % WORD, data.draw(st.integers(0, WORD - 1))):
+        made = (block * inverse + offset) % WORD
+        rank = (made >> shift | made << 32 - shift) % WORD
+        assert (rank if rank < most else None) == chosen.rank(block)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("mask", [0b001, 0b110, 0b101, ALL])
+def test_a_whole_kernel_records_its_chosen_warps(mask):
+    code, turns = cubin(SEVERAL.replace("reqntid 64", "reqntid 96"), "sm_90a"), [3, NEVER, NEVER, 9]
+    every, some = (patch(code, "k", untested=True, select=select) for select in (False, True))
+    ranges, results = run(every, "k", 3, turns)
+    chosen, same = run(some, "k", 3, turns, Selection(mask))
+    assert chosen == [each if mask >> warp & 1 else [] for warp, each in enumerate(ranges)]
+    assert all("iteration" in " ".join(each) for each in ranges) and same == results
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("chosen", [Selection(0b1010, 1), Selection(ALL, 2, 3, 2)])
+def test_a_whole_kernel_records_its_chosen_blocks(chosen):
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=True)
+    name, grid, block = "k", (3, 3, 1), (32, 4, 1)
+    size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
+    words, frame = words_of(made, name), replace(SELECTING, cell=0, selection=CELL_BYTES)
+    data, *_ = launch(frame, grid, block, size, 0, whole=words, chosen=chosen)
+    trace = decode([Source("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
+    blocks = [n for n in range(9) if chosen.rank(n) is not None]
+    both = [(n, warp) for n in blocks for warp in chosen.chosen_warps(4).tolist()]
+    assert list(zip(trace.slots.block, trace.slots.warp, strict=True)) == both
+    assert trace.slots.finished.all() and len(trace.events) == len(both)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["rms_norm", "matmul TMA", "gathered sm_120", "matmul sm_80"])
+def test_a_choice_takes_no_more_registers(name):
+    """And nothing is written that something in flight still needs."""
+    compiled = code(name).compiled
+    plain, label = compiled.asm["cubin"], compiled.name
+    every, some = (
+        patch(plain, label, detail="ops", ptx=compiled.asm["ptx"], untested=True, select=select)
+        for select in (False, True)
+    )
+    assert (every.registers, every.names) == (some.registers, some.names)
+    found = [len(hazards(code_of(each, label))) for each in (plain, some.cubin)]
+    assert found[0] == found[1]

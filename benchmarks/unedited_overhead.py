@@ -3,7 +3,7 @@
     python benchmarks/unedited_overhead.py [--rounds N]
 
 Each figure is the median over rounds of (marked kernel) / (plain kernel just before it). Prints a
-Markdown table, and how long the first launch of each took to compile. Needs an NVIDIA GPU.
+Markdown table, and how long the first launch of each took. Needs an NVIDIA GPU.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     gemm = Gemm()
     ratios, plain = pairs(gemm, gemm.plain, rounds)
     rows, told = [Row("plain against itself", ratios, plain, "")], []
-    for level in ("source", "scheduled"):
+    for level in ("machine", "ptx"):
         for detail in ("kernel", "loops", "ops"):
             made, first = row(gemm, rounds, detail, level)
             rows.append(made)

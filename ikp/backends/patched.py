@@ -54,6 +54,7 @@ class Launch:
     language: Language
     buffer: Callable[[tuple[int, int, int], int, int | None], Any]
     selection: Selection = EVERYTHING  # which warps and blocks record
+    otherwise: Plan | None = None  # what it is to be recorded as where ``plan`` can't be
     reached: bool = False  # it was made
     patch: Patch | None = None  # what was launched
     verdict: Verdict | None = None  # how its results compare with the plain kernel's
@@ -129,8 +130,7 @@ def _check(text: str) -> None:
     ]
     if wrong:
         raise SpecError(
-            f"records in machine code have no {', '.join(wrong)}: open the session without, or "
-            "mark the kernel with level='source'."
+            f"records in machine code have no {', '.join(wrong)}: open the session without."
         )
 
 

@@ -28,7 +28,7 @@ from ikp.session.options import CLOCKS
     "--detail",
     type=click.Choice(["kernel", "loops", "waits", "ops"]),
     help="What to mark: kernels; also loops and iterations; also what the machine code waits for "
-    "(level machine); also each load, store, dot, wait, barrier and call of a helper.  [default: "
+    "(NVIDIA GPUs); also each load, store, dot, wait, barrier and call of a helper.  [default: "
     "loops, or kernel with --lines and --function]",
 )
 @click.option(
@@ -39,29 +39,28 @@ from ikp.session.options import CLOCKS
     "functions",
     metavar="NAME",
     multiple=True,
-    help="Also mark the code of this function (level machine). Can be repeated.",
+    help="Also mark the code of this function (in machine code). Can be repeated.",
 )
 @click.option(
     "--level",
-    type=click.Choice(["source", "scheduled", "machine", "ptx"]),
-    help="Put marks where the author wrote an operation, where the compiler moved it, into the "
-    "finished machine code, where they change nothing else, or into the PTX that it is made of, "
-    "for any NVIDIA chip (compiled, never run on a GPU).  [default: machine on H100 and H200; "
-    "source elsewhere, and for what can't be marked there]",
+    type=click.Choice(["source", "machine", "ptx"]),
+    help="Put marks into the finished machine code, where they change nothing else; into the PTX "
+    "that it is made of, assembled again; or, in Triton's interpreter and on AMD GPUs, into the "
+    "source.  [default: machine, or else ptx, on NVIDIA GPUs; source elsewhere]",
 )
 @click.option(
     "--max-overhead",
     type=float,
     metavar="RATIO",
-    help="Leave out marks that would make a kernel take longer, by an estimate: 1.05 (level "
-    "machine).",
+    help="Leave out marks that would make a kernel take longer, by an estimate: 1.05 (in machine "
+    "code).",
 )
 @click.option(
     "--check",
     "check_results",
     is_flag=True,
     help="Compare each kernel's results with and without records, bit for bit: its first recorded "
-    "launch runs three times (level machine).",
+    "launch runs three times (NVIDIA GPUs).",
 )
 @click.option(
     "--mode",

@@ -13,7 +13,7 @@ from ikp.errors import InspectError, UsageError
 from ikp.machine.kept_code import KEPT, MACHINE_MARK
 from ikp.machine.tools import assemble
 from ikp.plugins import Image
-from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
+from ikp.targets.ptx import STORE_MARK
 
 
 def images(kernel: Any) -> Iterator[Image]:
@@ -60,7 +60,7 @@ def _of_trace(trace: Trace) -> Iterator[Image]:
     if not kept:
         raise InspectError(
             "this trace names no machine code: its kernels were compiled with their records "
-            "(level='source' or 'scheduled', or ikp.init in them) and lie in Triton's cache. "
+            "(ikp.init in them) and lie in Triton's cache. "
             "ikp inspect without a path looks there."
         )
     for name, path in kept.items():
@@ -94,7 +94,7 @@ def _of_folder(folder: Path) -> Iterator[Image]:
     seen: set[tuple[str, str]] = set()
     for path in sorted(folder.rglob("*.ptx"), key=_time, reverse=True):
         text = _text(path)
-        if any(mark in text for mark in (STORE_MARK, WHOLE_MARK, MACHINE_MARK)):
+        if any(mark in text for mark in (STORE_MARK, MACHINE_MARK)):
             key = path.stem, _target(text)
             if key not in seen:
                 seen.add(key)

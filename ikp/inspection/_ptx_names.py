@@ -10,10 +10,10 @@ from typing import Any
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
 from ikp.core.regions import fallback_name, merge, region_id
 from ikp.machine.kept_code import MACHINE_MARK
-from ikp.targets.ptx import STORE_MARK, WHOLE_MARK
+from ikp.targets.ptx import STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
 
-_MARK = re.compile(rf"^\s*(?:{STORE_MARK}|{WHOLE_MARK}) (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
+_MARK = re.compile(rf"^\s*{STORE_MARK} (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
 _TAG = re.compile(r"v[24]\.b32 \[[\w+]+\], \{(0x[0-9a-f]+),")
 _TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
 _MACHINE = re.compile(rf"^{MACHINE_MARK} (.*)$", re.MULTILINE)

@@ -11,7 +11,7 @@ from ikp import registry
 from ikp.errors import UsageError
 from ikp.profiling.profile import profile
 from ikp.session.current import current
-from ikp.unedited.plan import Plan, plan, span
+from ikp.unedited.plan import BY_HAND, Plan, plan, span
 
 
 def instrument(
@@ -39,19 +39,19 @@ def instrument(
 
     Args:
         kernel: a ``@triton.jit`` or ``@gluon.jit`` function; its autotuner tries without marks.
-        detail: "kernel" (and warp-specialised partitions), "loops" (also each iteration), "waits"
-            (level="machine", "ptx": also what it waits for), "ops" (also each load, store, dot,
-            copy, barrier, call of a helper). None: "loops"; "kernel" where lines or functions are
-            chosen.
-        lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them;
-            with level="machine", each thing that their code does where it stands together.
-        functions: also mark the code of these functions, as lines are; with level="machine".
+        detail: "kernel", "loops" (also each iteration), "waits" (not in the source: also what it
+            waits for), "ops" (also each load, store, dot, copy, barrier, call of a helper). None:
+            "loops"; "kernel" where lines or functions are chosen.
+        lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them; in
+            machine code, each thing that their code does where it stands together; not in PTX.
+        functions: also mark the code of these functions, as lines are; in machine code alone.
         level: where marks go: "machine": the finished machine code, where they change nothing else;
-            "source"; "scheduled", after the compiler's scheduling; "ptx", the kernel's PTX, for any
-            NVIDIA chip (compiled, never run on a GPU). None: machine, or else source.
-        max_overhead: with level="machine", the ratio to the plain kernel's time to stay within, by
+            "ptx": the kernel's PTX, which is assembled again, for any NVIDIA chip; "source": what
+            is interpreted, or compiled for an AMD GPU. None: on NVIDIA GPUs machine, or else ptx,
+            or else the kernel runs plain, and a warning says why; otherwise source.
+        max_overhead: in machine code, the ratio to the plain kernel's time to stay within, by
             an estimate: marks beyond it are left out, the finest first, and told.
-        check: with level="machine" or "ptx", compare what the kernel writes with and without
+        check: in machine code and PTX, compare what the kernel writes with and without
             records, bit for bit, at its first recorded launch, which runs three times: not for
             kernels that wait for other launches, or write memory which no argument points to.
         ttgir: a file of TritonGPU IR with records placed by hand (``ikp.start "name"``, ``ikp.end
@@ -64,13 +64,14 @@ def instrument(
     Raises:
         UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
         KernelError: it calls ``ikp.init`` itself, or has no source. At a launch: the chosen lines
-            hold none of its statements.
-        PatchError: at a launch, level="machine": the machine code or chip is not known well enough.
+            hold none of its statements, or the level is not for what runs it.
+        PatchError: at a launch with level="machine" or "ptx": the machine code, the PTX or the chip
+            is not known well enough.
         CheckError: at a launch, check=True: the kernel computes something else with records.
     """
     marks = plan(detail, lines, level, functions, max_overhead, check=check)
     if ttgir is not None:
-        marks = Plan(level="scheduled", ttgir=str(ttgir))
+        marks = Plan(level=BY_HAND, ttgir=str(ttgir))
     chosen = span(launches)
     session = (lambda: prof) if prof is not None else current
     return _marked(kernel, marks, launches=chosen, session=session, buffer=buffer)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ikp.errors import PatchError
 from ikp.machine.sass import Code, Instruction
@@ -17,7 +18,19 @@ from ikp.ptx.statements import Kind, Statement, joined, statements
 _ENTRY = re.compile(r"(?:\.(?:visible|weak|extern)\s+)*\.entry\s+([\w$%]+)")
 _BLOCK = re.compile(r"\.reqntid\s+(\d+)\s*(?:,\s*(\d+)\s*)?(?:,\s*(\d+)\s*)?")
 _TARGET = re.compile(r"\.target\s+(\w+)")
+_TABLE = re.compile(r"([\w$%]+) ?: ?\.branchtargets (.+?) ?;")
 JUMP = "bra"
+TABLE_JUMP = "brx"
+
+_Named = TypeVar("_Named")
+
+
+@dataclass(slots=True)
+class _Names:
+    """What names stand for, each in its scope."""
+
+    labels: dict[tuple[int, str], int] = field(default_factory=dict)  # the instruction that follows
+    tables: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)  # their labels
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,8 @@ class Body:
     """A kernel in its module.
 
     ``code`` has its instructions, in the order of the text; the target of a jump is a number there,
-    as all labels are. ``at`` says which statement each instruction is.
+    as all labels are, and those of a jump by a table stand where its name stood. ``at`` says which
+    statement each instruction is.
     """
 
     parts: Sequence[Statement]  # of the whole module
@@ -61,9 +75,13 @@ class Body:
         return ".maxnreg" in self.parts[self.head].code
 
     def location(self, at: int) -> Statement | None:
-        """Return the ``.loc`` that holds for a statement, if any does."""
+        """Return the ``.loc`` that holds for a statement, if any does.
+
+        Of one that names no line, it is the last one that does: the assembler goes on with that.
+        """
         before = (self.parts[each] for each in range(at, self.head, -1))
-        return next((each for each in before if each.kind is Kind.LOCATION), None)
+        told = (each for each in before if each.kind is Kind.LOCATION)
+        return next((each for each in told if each.code.split()[2] != "0"), None)
 
     def with_head(self, directive: str) -> Body:
         """Return the same kernel with one more directive."""
@@ -105,7 +123,7 @@ def _read(
     at: list[int] = []
     parsed: list[Parsed] = []
     inside: list[tuple[int, ...]] = []  # the scopes around each instruction, outer ones first
-    labels: dict[tuple[int, str], int] = {}  # (scope, name) -> the instruction that follows
+    names = _Names()
     scopes: list[int] = []
     for number in range(head + 1, end):
         part = parts[number]
@@ -114,16 +132,18 @@ def _read(
         elif part.kind is Kind.CLOSE:
             scopes.pop()
         elif part.kind is Kind.LABEL:
-            labels[scopes[-1], part.code.rstrip(": ")] = len(at)
+            names.labels[scopes[-1], part.code.rstrip(": ")] = len(at)
+        elif part.kind is Kind.DIRECTIVE and (table := _TABLE.fullmatch(part.code)):
+            names.tables[scopes[-1], table[1]] = tuple(table[2].replace(" ", "").split(","))
         elif part.kind is Kind.INSTRUCTION:
             at.append(number)
             parsed.append(_parsed(part, name))
             inside.append(tuple(scopes))
     made = [
-        Instruction(index, *_words(each, around, labels, len(at), name), lines.of(number))
+        Instruction(index, *_words(each, around, names, len(at), name), lines.of(number))
         for index, (each, around, number) in enumerate(zip(parsed, inside, at, strict=True))
     ]
-    known = {str(to): to for to in labels.values()}
+    known = {str(to): to for to in names.labels.values()}
     return tuple(at), Code(name, _target(parts), tuple(made), known)
 
 
@@ -136,27 +156,38 @@ def _parsed(part: Statement, name: str) -> Parsed:
     made = parse(part.code)
     if made is None:
         raise PatchError(f"{name} has a statement that is not known: {part.code[:80]!r}.")
-    if made.name == "brx":
-        raise PatchError(f"{name} jumps by a table (brx), whose ways are not known here.")
     if any("ikp_" in each for each in made.operands):
         raise PatchError(f"{name} calls ikp.init itself: it records without being marked.")
     return made
 
 
 def _words(
-    made: Parsed,
-    around: tuple[int, ...],
-    labels: dict[tuple[int, str], int],
-    count: int,
-    name: str,
+    made: Parsed, around: tuple[int, ...], names: _Names, count: int, name: str
 ) -> tuple[str, str, str]:
-    """Return guard, opcode and operands; a jump's is where it leads."""
+    """Return guard, opcode and operands; a jump's are where it leads."""
     guard = ("!" if made.negated else "") + made.guard
-    if made.name != JUMP:
-        return guard, made.op, ", ".join(made.operands)
-    label = made.operands[0]
-    found = (labels[scope, label] for scope in reversed(around) if (scope, label) in labels)
-    to = next(found, None)
+    operands = list(made.operands)
+    if made.name in (JUMP, TABLE_JUMP):
+        *index, label = operands
+        table = _found(names.tables, label, around) if index else (label,)
+        if table is None:
+            raise PatchError(f"{name} jumps by a table {label}, which is not in it.")
+        operands = [*index, *(_place(to, around, names, count, name) for to in table)]
+    return guard, made.op, ", ".join(operands)
+
+
+def _place(label: str, around: tuple[int, ...], names: _Names, count: int, name: str) -> str:
+    """Return the number of the instruction that a label stands before."""
+    to = _found(names.labels, label, around)
     if to is None or to >= count:
         raise PatchError(f"{name} jumps to {label}, which is not in it.")
-    return guard, made.op, str(to)
+    return str(to)
+
+
+def _found(
+    known: Mapping[tuple[int, str], _Named], name: str, around: Sequence[int]
+) -> _Named | None:
+    """Return what a name stands for in the innermost scope that has it."""
+    scopes = (scope for scope in reversed(around) if (scope, name) in known)
+    inner = next(scopes, None)
+    return None if inner is None else known[inner, name]

@@ -8,12 +8,13 @@ from functools import cached_property
 from ikp.machine.flow import Flow
 from ikp.machine.graph import Graph
 from ikp.machine.jumps import Jumps, inverse
+from ikp.machine.sass import Instruction
 from ikp.machine.stretches import Regions
-from ikp.ptx.body import JUMP
+from ikp.ptx.body import JUMP, TABLE_JUMP
 
 ENDS = ("ret", "exit")
 """Operations after which a thread is gone. After a trap it is, too, but nothing is stored."""
-_LEAVING = (JUMP, "trap", *ENDS)
+_LEAVING = (JUMP, TABLE_JUMP, "trap", *ENDS)
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,7 @@ class Branches(Jumps):
         for at, each in enumerate(self.code.instructions):
             if each.op in _LEAVING:
                 falls = [(at + 1, inverse(each.guard))] if each.guard else []
-                taken = [(int(each.rest), each.guard)] if each.op == JUMP else []
-                found[at] = taken + falls
+                found[at] = [*((to, each.guard) for to in _targets(each)), *falls]
         return found
 
     @cached_property
@@ -39,6 +39,15 @@ class Branches(Jumps):
     def ends(self, at: int) -> bool:
         """Whether a thread may end at an instruction."""
         return self.code.instructions[at].op in (*ENDS, "trap")
+
+
+def _targets(instruction: Instruction) -> list[int]:
+    """Return where an instruction leads that does not just go on."""
+    if instruction.op == JUMP:
+        return [int(instruction.rest)]
+    if instruction.op == TABLE_JUMP:
+        return sorted({int(to) for to in instruction.operands[1:]})
+    return []
 
 
 @dataclass(frozen=True)

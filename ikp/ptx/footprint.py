@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ikp.machine import attributes
 from ikp.machine.attributes import Code
-from ikp.machine.chips import CHIPS, HOPPER, Chip
+from ikp.machine.chips import CHIPS, HOPPER, Chip, State
 from ikp.machine.cubin import Cubin
 from ikp.machine.occupancy import most_registers, resident
 
@@ -43,8 +43,7 @@ class Footprint:
         told = attributes.parse(info.data) if info is not None else []
         frames = [each.words for each in told if each.code == Code.FRAME_SIZE]
         stack = next((words[1] for words in frames if words[0] == kernel.symbol), 0)
-        chip = next((each for each in CHIPS if each.name == f"sm_{file.sm}"), HOPPER)
-        return cls(kernel.registers, stack, warps, shared, chip)
+        return cls(kernel.registers, stack, warps, shared, _chip(f"sm_{file.sm}"))
 
     @property
     def blocks(self) -> int:
@@ -73,3 +72,9 @@ class Footprint:
         if self.crowds_beside(plain):
             return f"an SM would have room for {self.blocks} blocks, not {plain.blocks}"
         return ""
+
+
+def _chip(name: str) -> Chip:
+    """Return a chip by its name; one that is not known is taken for as large as sm_90."""
+    unknown = replace(HOPPER, name=name, state=State.COMPILED)
+    return next((each for each in CHIPS if each.name == name), unknown)

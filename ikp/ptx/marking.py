@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ikp.core.abi import Language
 from ikp.errors import PatchError
@@ -16,12 +15,6 @@ from ikp.ptx.record_text import Shape
 from ikp.ptx.spots import Spots
 from ikp.ptx.thinning import Thinning
 from ikp.ptx.weaving import Weaving
-
-NEVER_RUN: Final = (
-    "its marks are in its PTX (level='ptx'), which was compiled, and never run on a GPU by ikp's "
-    "makers: compare results."
-)
-"""What whoever records so is to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +63,29 @@ def mark(
     wanted = [place for place in spots.at(level) if place.end is not None]
     made = Thinning(Weaving(body, shape, language), before, assemble).most(wanted)
     names = dict.fromkeys([name, *(place.name for place in made.places)])
+    registers = before.registers, made.footprint.registers
     patch = Patch(
         *(made.cubin, tuple(names), shape.warps),
-        registers=(before.registers, made.footprint.registers),
+        registers=registers,
         most=_most(spots, made.places),
-        notes=(NEVER_RUN, *filter(None, [made.told]), *(spots.left_out if level else ())),
+        notes=(
+            _another(*registers),
+            *before.chip.notes,
+            *filter(None, [made.told]),
+            *(spots.left_out if level else ()),
+        ),
         cell_counts_records=True,
         select=select,
     )
     return MarkedPtx(patch, made.text)
+
+
+def _another(before: int, after: int) -> str:
+    registers = f"{before} registers a thread" + ("" if after == before else f" -> {after}")
+    return (
+        "its marks are in its PTX, assembled again: another cubin than the plain kernel's "
+        f"({registers})."
+    )
 
 
 def _most(spots: Spots, places: Sequence[Place]) -> int | None:

@@ -124,8 +124,8 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         parts = [f"{name}: {recorded} of {total} launches recorded"]
         parts += [f"{count} {why}" for why, count in plain.items()]
         used = session.facts.get(f"marks in {name}", str(launcher.plan))
-        if launcher.plan.level != BEST and used != str(launcher.plan):
-            parts.append(f"marked at {used}: the compiler refused marks in its source")
+        if launcher.plan.level == BEST and used.startswith("level=ptx"):
+            parts.append("marked in its PTX, assembled again")
         lines.append("; ".join(parts))
         if verdict := session.facts.get(f"check of {name}"):
             lines.append(f"  check: {verdict}.")

@@ -20,7 +20,6 @@ from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
 from ikp.running.startup.sitecustomize import driven, say
-from ikp.session.options import CLOCKS
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -76,12 +75,6 @@ class Options:
             self.session()
         self._check_path()
 
-    @property
-    def place(self) -> str | None:
-        """The level that is asked for: the source, where what is asked can't be elsewhere."""
-        other = self.mode != "timeline" or self.clock != CLOCKS[0]
-        return "source" if self.level is None and other else self.level
-
     def plan(self) -> Plan:
         """Return what is to be marked.
 
@@ -91,7 +84,7 @@ class Options:
         from ikp.unedited.plan import plan
 
         return plan(
-            *(self.detail, self.lines, self.place, self.functions, self.max_overhead),
+            *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
             check=self.check_results,
         )
 
@@ -147,7 +140,7 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
     stepped_in = ExitStack()
     stepped_in.enter_context(launcher.stepping_in())
-    if driven(options.place) and not forked:
+    if driven(options.level) and not forked:
         _beside(launcher, stepped_in)
     frames.hide()
     return Recording(options, launcher, session, stepped_in)

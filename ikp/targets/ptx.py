@@ -9,7 +9,6 @@ helpers need no help from the user. Live registers per thread, from init to the 
     ikp_base  low 32 bits of the address of the slot's first record
     ikp_lim   stop: capacity of the slot; ring: capacity - 1, an index mask;
               0 in lanes that never record
-    ikp_first the clock as ``init`` read it; used where ``whole`` asks for its range
 
 One 32-bit compare elects the recording lane and bounds the store together: in lanes other than 0
 the limit is 0. A segment never crosses a multiple of 4 GiB (the arena sees to it), so an address is
@@ -35,7 +34,6 @@ from ikp.core.segment import Spec
 CLOCK_MARK = "// ikp.clock"
 STORE_MARK = "// ikp.store"
 ROLE_MARK = "// ikp.role"
-WHOLE_MARK = "// ikp.whole"
 END_MARK = "// ikp.end"
 HOST_NAMED = "region named on the host"
 """What a mark says of a region whose name the kernel does not know."""
@@ -107,11 +105,6 @@ def role(number: int, comment: str) -> Asm:
     at = abi.field_offsets(abi.SLOT_HEADER)["role"]
     code = _ROLE.format(comment=comment, at=at, role=number)
     return Asm(f"{code}\nmov.u32 $0, 0;", "=r")
-
-
-def whole(comment: str) -> Asm:
-    """No operands. Asks ``finish`` for the record of a range that began where ``init`` did."""
-    return Asm(f"{WHOLE_MARK} {comment}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
 
 
 def opened(code: str) -> str | None:

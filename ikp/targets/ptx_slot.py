@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, Option, OverflowMode, PayloadType, SlotState
+from ikp.core.abi import Language, Option, OverflowMode, SlotState
 from ikp.core.segment import Spec
-from ikp.targets.ptx import END_MARK, SLOT_ADDRESS, Asm, shift, store
+from ikp.targets.ptx import END_MARK, SLOT_ADDRESS, Asm, shift
 from ikp.targets.ptx_totals import Counter, declarations, records
 
 INIT_MARK = "// ikp.init"
@@ -33,11 +33,10 @@ def init(spec: Spec, language: Language = Language.OTHER, counters: Iterable[Cou
         f"{INIT_MARK} $1 $2",
         f"{SPEC_MARK} {spec}",
         *([SCHEDULE_MARK] if spec.schedule else []),
-        *_declarations(spec),
+        ".reg .u32 ikp_cur, ikp_high, ikp_base, ikp_lim;",
         *declarations(counters),
         "{",
         _PLACE,
-        _word(spec, "ikp_first"),
         _CHOSEN if spec.select else _EVERY,
         _slot(spec),
         _LIMIT[spec.overflow],
@@ -56,15 +55,12 @@ def finish(spec: Spec, counters: Iterable[Counter] = ()) -> Asm:
     return Asm(f"{FINISH_MARK}\n{block}\n{END_MARK}\nmov.u32 $0, 0;", "=r")
 
 
-def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None = None) -> str:
+def finish_block(spec: Spec, counters: Iterable[Counter] = ()) -> str:
     """Return the text of finish, which has neither operands nor a result.
 
     Args:
         spec: how the kernel records.
         counters: the regions whose totals are to be written.
-        whole: a region whose range lasts from init to here. Its record takes the anchors' clocks:
-            reads of its own, at both ends of a kernel, would keep init from being mixed into the
-            prologue, and finish waiting for the kernel's last stores.
     """
     lines = [
         "{",
@@ -75,7 +71,6 @@ def finish_block(spec: Spec, counters: Iterable[Counter] = (), whole: int | None
         "mov.u64 ns, %globaltimer; mov.u64 clk, %clock64;",
         records(spec, counters),
         f"@p st.global.v2.b64 [a+{_SLOT['finish_ns']}], {{ns, clk}};",
-        "" if whole is None else _whole(spec, whole),
         f"@p st.global.b32 [a+{_SLOT['attempted']}], ikp_cur;",
         f"@p st.global.b32 [a+{_SLOT['state']}], {int(SlotState.FINISHED)};",
         "}",
@@ -87,28 +82,6 @@ _LAUNCH = abi.field_offsets(abi.LAUNCH_HEADER)
 _SLOT = abi.field_offsets(abi.SLOT_HEADER)
 _HEADER = abi.SLOT_HEADER_BYTES
 _MANY = 0xFFFFFFFF  # what a product becomes that leaves 32 bits: more than a segment has bytes
-
-
-_ANCHOR = {ClockKind.CYCLES: "clk", ClockKind.GLOBALTIMER: "ns"}
-
-
-def _word(spec: Spec, into: str) -> str:
-    """Return the instruction that takes a record's clock word from the anchor."""
-    move = "mov.u64" if spec.clock.bits > abi.WORD_BITS else "cvt.u32.u64"
-    return f"{move} {into}, {_ANCHOR[spec.clock.unit]};"
-
-
-def _whole(spec: Spec, region: int) -> str:
-    tag = abi.tag(Kind.RANGE, PayloadType.NONE, region)
-    read = f".reg .u{spec.clock.bits} last; {_word(spec, 'last')}"
-    return f"{read}\n{store(spec, tag, 'ikp_first', 'last')}"
-
-
-def _declarations(spec: Spec) -> list[str]:
-    wide = spec.clock.bits > abi.WORD_BITS
-    registers = "ikp_cur, ikp_high, ikp_base, ikp_lim" + ("" if wide else ", ikp_first")
-    first = [".reg .u64 ikp_first;"] if wide else []
-    return [f".reg .u32 {registers};", *first]
 
 
 # Which warp this is: ``warp`` of ``warps`` in ``block``; ``layer`` blocks have one z. The anchor is

@@ -11,11 +11,14 @@ from ikp.errors import UsageError
 
 _DETAILS = ("kernel", "loops", "waits", "ops")
 """Each marks what the ones before it mark, and more."""
-_LEVELS = ("source", "scheduled", "machine", "ptx")
-_AFTERWARDS = ("machine", "ptx")
-"""Levels at which the kernel is compiled as it is, and records go into what was made of it."""
+_LEVELS = ("source", "machine", "ptx")
 BEST = "best"
-"""The level where none is asked for: "machine" for what is compiled and can be; else "source"."""
+"""The level where none is asked for: "machine", or else "ptx", for what is compiled for an NVIDIA
+GPU; "source" for what is interpreted, or compiled for an AMD GPU."""
+BY_HAND = "ttgir"
+"""The level of records that are placed by hand, in the compiler's IR."""
+_AFTERWARDS = ("machine", "ptx", BEST)
+"""Levels at which the kernel is compiled as it is, and records go into what was made of it."""
 
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
@@ -78,7 +81,7 @@ class Plan:
 
     def __str__(self) -> str:
         if self.ttgir:
-            return f"level={self.level} ttgir={self.ttgir}"
+            return f"ttgir={self.ttgir}"
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
         functions = f" functions={','.join(self.functions)}" if self.functions else ""
         budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
@@ -89,6 +92,21 @@ class Plan:
     def afterwards(self) -> bool:
         """Whether the kernel is compiled as it is, and records go into what was made of it."""
         return self.level in _AFTERWARDS
+
+    @property
+    def needs_machine_code(self) -> bool:
+        """Whether something is asked for that only machine code can tell, or do."""
+        return bool(self.detail == "waits" or self.functions or self.check or self.max_overhead)
+
+    @property
+    def lost_in_ptx(self) -> str:
+        """What is asked for that marks in PTX have not, in words; "" for nothing."""
+        asked = (
+            ("chosen lines", self.lines),
+            ("chosen functions", self.functions),
+            ("max_overhead", self.max_overhead),
+        )
+        return ", ".join(text for text, wanted in asked if wanted)
 
     @property
     def loops(self) -> bool:
@@ -116,8 +134,7 @@ def plan(
         detail: "kernel", "loops", "waits" (with level="machine" or "ptx") or "ops"; None is
             "loops", or "kernel" where lines or functions are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
-        level: "source", "scheduled", "machine" or "ptx"; None is "machine" where that can be, else
-            "source", and only "machine" where something else here needs it.
+        level: "source", "machine" or "ptx"; None is the best one for each kernel.
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
@@ -128,9 +145,12 @@ def plan(
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     names = (functions,) if isinstance(functions, str) else tuple(functions or ())
     detail = detail or ("kernel" if texts or names else "loops")
-    if level is None:
-        needed = detail == "waits" or names or check or max_overhead is not None
-        level = "machine" if needed else BEST
+    if level == "scheduled":
+        raise UsageError(
+            "level='scheduled' is no level any more: level='machine' marks the finished machine "
+            "code, where it changes nothing else, and level='ptx' the PTX that it is made of."
+        )
+    level = level or BEST
     levels = (*_LEVELS, BEST)
     for name, value, allowed in (("detail", detail, _DETAILS), ("level", level, levels)):
         if value not in allowed:
@@ -148,8 +168,11 @@ def plan(
         )
     if max_overhead is not None:
         _check_budget(max_overhead, level)
-    if texts:
-        _check_lines(level)
+    if texts and level == "ptx":
+        raise UsageError(
+            "lines are chosen in the source or in the machine code, not with level='ptx': leave "
+            "the level out, or use detail='ops' and find each operation by its line."
+        )
     return Plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
         functions=names,
@@ -158,22 +181,8 @@ def plan(
     )
 
 
-def _check_lines(level: str) -> None:
-    if level == "scheduled":
-        raise UsageError(
-            "lines are chosen in the source: with level='scheduled', where the compiler has mixed "
-            "the lines of a loop, use detail='ops' and find each operation by its line, or "
-            "level='machine'."
-        )
-    if level == "ptx":
-        raise UsageError(
-            "lines are chosen in the source or in the machine code, not with level='ptx': leave "
-            "the level out, or use detail='ops' and find each operation by its line."
-        )
-
-
 def _check_functions(names: Sequence[str], level: str) -> None:
-    if names and level != "machine":
+    if names and level not in ("machine", BEST):
         raise UsageError(
             f"functions are chosen with level='machine', not level={level!r}: there, detail='ops' "
             "marks each call of a helper."
@@ -185,7 +194,7 @@ def _check_functions(names: Sequence[str], level: str) -> None:
 
 
 def _check_budget(most: float, level: str) -> None:
-    if level != "machine":
+    if level not in ("machine", BEST):
         raise UsageError(
             f"max_overhead needs level='machine', not level={level!r}: there, marks cost what the "
             "compiler makes of them, which nobody knows before."

@@ -83,9 +83,6 @@ class Off:
     def store_role(self, region: Region) -> None:
         """Store nothing."""
 
-    def store_whole(self, region: Region) -> None:
-        """Store nothing."""
-
     def finish(self) -> None:
         """Store nothing."""
 

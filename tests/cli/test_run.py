@@ -263,9 +263,7 @@ def test_ranks_write_traces_of_their_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert _of_rank(tmp_path / "x.pftrace") == tmp_path / "x.pftrace"
 
 
-@pytest.mark.parametrize(
-    "level", ["scheduled", pytest.param("machine", marks=pytest.mark.any_pins)]
-)
+@pytest.mark.parametrize("level", ["ptx", pytest.param("machine", marks=pytest.mark.any_pins)])
 def test_the_interpreter_has_no_other_level(tmp_path: Path, level: str) -> None:
     done = start(tmp_path, "run", "--level", level, "prog.py", program=WITHOUT_TORCH)
     assert done.returncode == 0

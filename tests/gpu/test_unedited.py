@@ -10,6 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+import triton.language as tl  # noqa: E402
+
 import ikp  # noqa: E402
 from tests.kernels import unedited  # noqa: E402
 
@@ -18,6 +20,22 @@ pytestmark = pytest.mark.gpu
 SIZES = {"BM": 128, "BN": 128, "BK": 64}
 M, N, K, WARPS = 512, 384, 640, 8
 TILES, STEPS = 12, 10
+
+
+@triton.jit
+def unknown(x, out, n):
+    """Have an instruction that machine code's tables do not know."""
+    for k in range(n):
+        value = tl.load(x + k)
+        different = tl.inline_asm_elementwise(
+            "vabsdiff4.u32.u32.u32 $0, $1, $2, $2;",
+            "=r,r,r",
+            [value, 0],
+            tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+        tl.store(out + k, different)
 
 
 class Matmul:
@@ -47,35 +65,19 @@ def counts(trace: ikp.Trace) -> Counter[str]:
 
 
 @pytest.mark.parametrize("detail", ["kernel", "loops", "ops"])
-def test_source_level(matmul: Matmul, detail: str) -> None:
-    with ikp.profile() as prof:
-        marked = ikp.instrument(unedited.matmul, detail=detail, level="source")
-        assert matmul.launch(marked) < 1e-3
-    assert prof.trace.launches[0].dropped == 0
-    assert prof.trace.slots.finished.all()
-    expected = {"matmul": TILES + 2}
-    if detail != "kernel":
-        expected |= {"for k": TILES, "for k iteration": TILES * STEPS}
-    if detail == "ops":
-        expected |= {"tl.load": 2 * TILES * STEPS, "tl.dot": TILES * STEPS, "tl.store": TILES}
-    assert counts(prof.trace) == {name: WARPS * count for name, count in expected.items()}
-
-
-@pytest.mark.parametrize("detail", ["kernel", "loops", "ops"])
-def test_scheduled_level(matmul: Matmul, detail: str) -> None:
-    marked = ikp.instrument(unedited.matmul, detail=detail, level="scheduled")
-    with ikp.profile() as prof:
+def test_ptx_level(matmul: Matmul, detail: str) -> None:
+    marked = ikp.instrument(unedited.matmul, detail=detail, level="ptx")
+    with pytest.warns(ikp.IkpWarning, match="marks are in its PTX"), ikp.profile() as prof:
         assert matmul.launch(marked) < 1e-3
     found = counts(prof.trace)
     assert prof.trace.launches[0].dropped == 0
+    assert prof.trace.slots.finished.all()
     assert found["matmul"] == WARPS * (TILES + 2)
     if detail != "kernel":
-        assert found["for"] == WARPS * TILES
-        assert found["for iteration"] == WARPS * TILES * STEPS
+        assert found["loop"] == WARPS * TILES
+        assert found["iteration"] == WARPS * TILES * STEPS
     if detail == "ops":
-        copies = found["async_copy_global_to_local"]
-        assert copies == WARPS * TILES * 2 * (STEPS + 2)  # two stages ahead, and masked at the end
-        assert found["warp_group_dot"] == WARPS * TILES * STEPS
+        assert found["wgmma x4"] == WARPS * TILES * STEPS
 
 
 def test_plain_launches_in_between_are_plain(matmul: Matmul) -> None:
@@ -100,38 +102,33 @@ def test_an_autotuned_kernel() -> None:
     assert len(prof.trace.launches) == 1
 
 
-def test_where_no_level_is_asked_for_it_is_the_machine_code_or_else_the_source(
+def test_where_no_level_is_asked_for_it_is_the_machine_code_or_else_the_ptx(
     matmul: Matmul,
 ) -> None:
     marked = ikp.instrument(unedited.matmul)
     with ikp.profile() as prof:
         assert matmul.launch(marked) < 1e-3
     assert prof.trace.provenance["marks in matmul"] == "level=machine detail=loops"
-    other = ikp.instrument(unedited.matmul)
+    values = torch.arange(64, device="cuda", dtype=torch.int32)
+    out = torch.zeros_like(values)
+    reason = "can't be recorded in its machine code: .* its marks are in its PTX, assembled again"
+    with pytest.warns(ikp.IkpWarning, match=reason), ikp.profile() as prof:
+        ikp.instrument(unknown)[(2,)](values, out, 3, num_warps=4)
+    assert torch.equal(out, values.where(values < 3, 0))
+    assert prof.trace.provenance["marks in unknown"] == "level=ptx detail=loops"
+    assert counts(prof.trace) == {"unknown": 8, "loop": 8, "iteration": 24}
+
+
+def test_what_a_session_asks_for_in_vain_leaves_the_kernel_plain(matmul: Matmul) -> None:
+    marked = ikp.instrument(unedited.matmul)
     with (
-        pytest.warns(ikp.IkpWarning, match="source is marked instead"),
+        pytest.warns(ikp.IkpWarning, match="matmul runs plain: .* have no clock='cycles64'"),
         ikp.profile(clock="cycles64") as prof,
     ):
-        assert matmul.launch(other) < 1e-3
-    assert prof.trace.provenance["marks in matmul"] == "level=source detail=loops"
-    assert counts(prof.trace)["for k iteration"] == WARPS * TILES * STEPS
-
-
-def test_a_captured_graph_runs_without_marks(matmul: Matmul) -> None:
-    marked = ikp.instrument(unedited.matmul, level="source")
-    with ikp.profile() as prof:
-        matmul.launch(marked)
-        graph = torch.cuda.CUDAGraph()
-        c = torch.zeros((M, N), device="cuda", dtype=torch.float16)
-        options = {"num_warps": WARPS, "num_stages": 3}
-        unedited.matmul[(TILES,)](matmul.a, matmul.b, c, M, N, K, **SIZES, **options)
-        with (
-            pytest.warns(ikp.IkpWarning, match="captured in a CUDA graph"),
-            torch.cuda.graph(graph),
-        ):
-            marked[(TILES,)](matmul.a, matmul.b, c, M, N, K, **SIZES, **options)
-        graph.replay()
-    assert len(prof.trace.launches) == 1
+        assert matmul.launch(marked) < 1e-3
+    assert len(prof.trace.launches) == 0
+    with ikp.profile(), pytest.raises(ikp.KernelError, match="AMD GPUs"):
+        matmul.launch(ikp.instrument(unedited.matmul, level="source"))
 
 
 PROGRAM = """\

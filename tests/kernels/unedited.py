@@ -122,21 +122,3 @@ def persistent(x_ptr, out_ptr, tiles, steps, BLOCK: tl.constexpr):
         for step in range(steps):
             total += tl.load(x_ptr + (tile * steps + step) * BLOCK + at)
         tl.store(out_ptr + tile * BLOCK + at, total)
-
-
-@triton.jit
-def raised(x, times: tl.constexpr):
-    if times == 0:
-        return x
-    else:  # noqa: RET505 - Triton compiles one branch of the two
-        return raised(x * x, times - 1)
-
-
-@triton.jit
-def recursive(x_ptr):
-    """Call a helper that calls itself, and a line of assembly."""
-    x = raised(tl.load(x_ptr), 3)
-    y = tl.inline_asm_elementwise(
-        "add.f32 $0, $1, 1.0;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
-    )
-    tl.store(x_ptr, y)

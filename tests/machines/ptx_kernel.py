@@ -97,10 +97,6 @@ class Kernel:
         """Add ``role``."""
         self._emit(ptx.role(number, ptx.region_comment(number, "role")))
 
-    def whole(self, number: int) -> None:
-        """Add ``whole``."""
-        self._emit(ptx.whole(ptx.region_comment(number, "kernel")))
-
     def finish(self) -> None:
         """Add ``finish``."""
         self._emit(ptx_slot.finish(self.spec))

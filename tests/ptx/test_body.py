@@ -31,7 +31,8 @@ mbarrier.try_wait.parity.shared::cta.b64 done, [%r1], %r2;
     ("text", "words"),
     [
         (kernel(TURNS).replace(" k(", " other("), "no kernel k; its kernels: other"),
-        (kernel("brx.idx %r1, table;\n"), "jumps by a table"),
+        (kernel("brx.idx %r1, table;\n"), "jumps by a table table, which is not in it"),
+        (kernel("T: .branchtargets A, B;\nA:\nbrx.idx %r1, T;\n"), "jumps to B, which is not in"),
         (kernel("bra nowhere;\n"), "jumps to nowhere, which is not in it"),
         (kernel("mov.u32 ikp_cur, 0;\n"), "calls ikp.init itself"),
         (kernel("mov.u32 %r1, 0;\n").removesuffix("}\n"), "ends in the middle"),
@@ -50,6 +51,29 @@ def test_labels_are_of_the_scope_around_them() -> None:
     jumps = {at: ways[0][0] for at, ways in flow.graph.jumps.leaving.items() if len(ways) > 1}
     assert jumps == {1: 0, 3: 2, 5: 4}
     assert len(flow.bodies) == 3
+
+
+TABLE = """\
+{
+$L_brx: .branchtargets
+    $A,
+    $B, $A;
+@%p1 brx.idx.uni %r1, $L_brx;
+$A:
+add.u32 %r1, %r1, 1;
+$B:
+add.u32 %r1, %r1, 2;
+}
+"""
+
+
+def test_a_table_says_where_a_jump_leads() -> None:
+    """Its name, and those in it, are of their scope."""
+    body = Body.read(kernel(TABLE.replace("uni ", "") + TABLE), "k")
+    jumps = Control(body.code).graph.jumps.leaving
+    assert jumps[0] == [(1, "%p1"), (2, "%p1"), (1, "!%p1")]
+    assert jumps[3] == [(4, "%p1"), (5, "%p1"), (4, "!%p1")]
+    assert body.code.instructions[3].rest == "%r1, 4, 5, 4"
 
 
 @given(st.lists(st.sampled_from(["{", "}", "add.u32 %r1, %r1, 1;", SPIN, TURNS]), max_size=12))

@@ -40,8 +40,9 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
     ("options", "words"),
     [
         ({"detail": "waits", "level": "source"}, "level='machine'"),
-        ({"detail": "waits", "level": "scheduled"}, "level='machine'"),
-        ({"lines": "88", "level": "scheduled"}, "level='machine'"),
+        ({"level": "scheduled"}, "no level any more: level='machine' .* level='ptx'"),
+        ({"level": "sass"}, "'sass' is unknown: use one of source, machine, ptx"),
+        ({"detail": "best"}, "detail='best' is unknown"),
         ({"functions": "softened", "level": "source"}, "level='machine'"),
         ({"max_overhead": 1.05, "level": "source"}, "level='machine'"),
         ({"check": True, "level": "source"}, "level='machine'"),
@@ -64,8 +65,15 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], wo
     "options", [{"detail": "waits"}, {"functions": "f"}, {"check": True}, {"max_overhead": 1.05}]
 )
 def test_what_only_machine_code_can_do_needs_no_level(options: dict[str, Any]) -> None:
-    assert plan(**options, level=None).level == "machine"
-    assert plan(level=None).level == BEST
+    made = plan(**options, level=None)
+    assert made.level == BEST and made.afterwards and made.needs_machine_code
+    assert not plan(level=None).needs_machine_code
+
+
+def test_what_marks_in_ptx_have_not_is_told() -> None:
+    assert plan("waits", level=None, check=True).lost_in_ptx == ""
+    assert plan(lines="3", level=None, max_overhead=1.1).lost_in_ptx == "chosen lines, max_overhead"
+    assert plan(functions="f", level=None).lost_in_ptx == "chosen functions"
 
 
 def test_what_is_chosen_lets_the_rest_be() -> None:

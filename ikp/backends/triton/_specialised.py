@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ikp.backends.triton import foreign
-from ikp.backends.triton.foreign import SCHEDULED, TRITON
+from ikp.backends.triton.foreign import READS_BACK, TRITON
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 
@@ -43,7 +43,7 @@ def explain(
     Raises:
         KernelError: the same kernel without marks compiles.
     """
-    if _SPECIALISED not in text or not TRITON.has(SCHEDULED):
+    if _SPECIALISED not in text or not TRITON.has(READS_BACK):
         return
     lines = text.split("\n")
     inside = _inside(lines)
@@ -65,8 +65,8 @@ def _explained(text: str, guilty: list[str], where: str, error: Exception) -> Ke
         f"without them it can ({said}). The kernel has a loop with warp_specialize=True, which "
         f"Triton divides among warps, and ranges {where} that loop: "
         f"{', '.join(names) or 'without a name'}. Take these ranges out, or warp_specialize=True; "
-        "or take all marks out and have them put in after that step: "
-        "ikp.instrument(kernel, level='scheduled'), ikp run --level scheduled."
+        "or take all marks out and have them put into what the compiler has made: "
+        "ikp.instrument(kernel), ikp run."
     )
 
 

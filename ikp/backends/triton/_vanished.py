@@ -76,8 +76,8 @@ def _text(kernel: str, lost: Mapping[str, list[str]], texts: Mapping[str, str]) 
     )
     reason = (
         "Triton divides the kernel's warp_specialize=True loop among warps, and drops what no "
-        "warp's result needs: take warp_specialize=True out to see these ranges, or have marks put "
-        "in after that step: ikp.instrument(kernel, level='scheduled'), ikp run --level scheduled."
+        "warp's result needs: take warp_specialize=True out to see these ranges; or take all marks "
+        "out and have them put into what the compiler has made: ikp.instrument(kernel), ikp run."
         if "tt.warp_specialize" in texts.get(".ttir", "")
         else "Triton drops code that it finds can't run; if this can, please report it."
     )

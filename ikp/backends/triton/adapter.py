@@ -129,10 +129,6 @@ class Compiled(PtxRecorder):
             payload = self._semantic.to_tensor(payload)
         return OpenRange(self.plain(region), start, payload)
 
-    def store_whole(self, region: Region) -> None:
-        """Have the kernel's finish record a range from init to there."""
-        self._emit(ptx.whole(comment(region)), [])
-
     def context(self, ranges: tuple[OpenRange, ...]) -> Context:
         """Return a value that Triton carries."""
         return context(ranges)

@@ -71,10 +71,10 @@ INTERPRETER = Feature(
 )
 
 _IR = Private("triton._C.libtriton", "ir.parse_mlir_module")
-SCHEDULED = Feature(
+READS_BACK = Feature(
     (_IR,),
-    "Kernels can't be marked after scheduling (level='scheduled'), and why one with marks fails to "
-    "compile is not looked into.",
+    "Records can't be placed by hand in a kernel's IR (ttgir=), and why a kernel with marks fails "
+    "to compile is not looked into.",
     "Everything else works.",
 )
 
@@ -89,7 +89,7 @@ TRITON = Foreign(
     "Triton",
     "triton",
     ("3.6", "3.9"),
-    (STAGES, LOADED, INTERPRET, VERBS, INTERPRETER, SCHEDULED, AUTOTUNING),
+    (STAGES, LOADED, INTERPRET, VERBS, INTERPRETER, READS_BACK, AUTOTUNING),
 )
 
 

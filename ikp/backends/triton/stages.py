@@ -9,7 +9,7 @@ from ikp.backends.triton import _specialised as specialised
 from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.probing import Untyped
 
-SCHEDULED_PASSES: list[Callable[[Untyped, object], Untyped]] = []
+TTGIR_PASSES: list[Callable[[Untyped, object], Untyped]] = []
 """Functions of a TritonGPU module and its metadata that return the module to go on with. They act
 on kernels that ask for it in their own source, and so in their cache key."""
 
@@ -55,7 +55,7 @@ def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
         except Exception as error:
             specialised.explain(before, source, error, lambda s: make_ttgir(s, *args, **kwargs))
             raise
-        for each in SCHEDULED_PASSES:
+        for each in TTGIR_PASSES:
             module = each(module, args[0] if args else None)
         if compilation.marked and "ttg.warp_specialize" in str(module):
             compilation.need("warp-specialised partitions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ikp.backends.triton.foreign import (
     INTERPRET,
     INTERPRETER,
     LOADED,
-    SCHEDULED,
+    READS_BACK,
     STAGES,
     TRITON,
     VERBS,
@@ -26,7 +27,7 @@ from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything, stepping_in
 from ikp.core.segment import Segment
 from ikp.probing import Feature, Foreign, Private
-from ikp.unedited.plan import plan
+from ikp.unedited.plan import BY_HAND, Plan, plan
 from tests.backends.renaming import named, packages, renamed, told_once
 from tests.backends.sass import spec
 from tests.backends.triton.unedited.compiling import FakeDriver
@@ -174,12 +175,13 @@ def test_records_in_ptx(
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize(("package", "feature", "name"), named(TRITON, SCHEDULED))
-def test_marks_after_scheduling(
-    gpu: Gpu, package: Foreign, feature: Feature, name: Private
+@pytest.mark.parametrize(("package", "feature", "name"), named(TRITON, READS_BACK))
+def test_records_by_hand(
+    gpu: Gpu, package: Foreign, feature: Feature, name: Private, tmp_path: Path
 ) -> None:
+    by_hand = Plan(level=BY_HAND, ttgir=str(tmp_path / "k.ttgir"))
     with ikp.profile() as prof:
-        ran = Everything(plan("ops", level="scheduled"), lambda: prof)
+        ran = Everything(by_hand, lambda: prof)
         with renamed(package, name), told_once(package, feature, name), stepping_in(ran):
             assert "ikp." not in launched(unmarked)
     assert gpu.launched == ["unmarked"]
@@ -254,7 +256,7 @@ def test_a_kernel_of_torch_compile(package: Foreign, feature: Feature, name: Pri
 
 
 def test_every_name_is_taken_away_by_a_test() -> None:
-    tested = {STAGES, LOADED, INTERPRET, VERBS, SCHEDULED, INTERPRETER, AUTOTUNING}
+    tested = {STAGES, LOADED, INTERPRET, VERBS, READS_BACK, INTERPRETER, AUTOTUNING}
     tested |= {launches.COMPILED, launches.INTERPRETED, launches.TRIALS, launches.GENERATED}
     tested |= {launches.LAUNCHES, launches.ASSEMBLES}
     pytest.importorskip("cutlass")

@@ -218,7 +218,7 @@ def test_ranges_that_the_compiler_drops_are_told_from_the_cache_too() -> None:
         one.message
     )
     assert "gone in Triton's stage 'ttgir'" in str(one.message)
-    assert "level='scheduled'" in str(one.message)
+    assert "out and have them put into what the compiler has made: ikp.in" in str(one.message)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ set. At the entry every warp of the block gets its slot. And with ``finish`` at 
 are exact and clocks have their second anchor in kernels that return early, in worker warps, and
 where the user never thought of ``ikp.finish``; an explicit one is taken out.
 
-The range of a whole kernel (``ikp.targets.ptx.whole``) is recorded there, too. Totals are declared
-at the entry, and written at the exits: by then all regions are known.
+Totals are declared at the entry, and written at the exits: by then all regions are known.
 
 Only kernels that ``ikp.init`` marked are touched; for functions that they call, see
 ``ikp.backends.triton.passes.callees``.
@@ -29,9 +28,9 @@ from ikp.ptx.statements import (
     mark_of,
     statements,
 )
-from ikp.targets.ptx import END_MARK, WHOLE_MARK
+from ikp.targets.ptx import END_MARK
 from ikp.targets.ptx_slot import FINISH_MARK, INIT_MARK, SPEC_MARK, finish_block
-from ikp.targets.ptx_totals import Counter, declarations, used
+from ikp.targets.ptx_totals import declarations, used
 
 _MARK = re.compile(rf"{INIT_MARK} (\S+) (\S+)")
 _DECLARED = (".reg", ".local", ".shared", ".pragma")
@@ -75,7 +74,6 @@ def _bodies(parts: list[Statement], kind: str) -> list[tuple[int, int]]:
 def _completed(body: list[Statement]) -> str:
     init, rest = _cut(body, INIT_MARK)
     _, rest = _cut(rest, FINISH_MARK)
-    whole, rest = _cut(rest, WHOLE_MARK)
     mark = _MARK.fullmatch(mark_of(init[0]))
     if mark is None or sum(INIT_MARK in mark_of(part) for part in body) != 1:
         raise KernelError(
@@ -83,7 +81,7 @@ def _completed(body: list[Statement]) -> str:
             "the kernel itself."
         )
     counters = used(joined(body))
-    finish = _finish(_spec(init), counters, whole)
+    finish = finish_block(_spec(init), counters)
     head = next(at for at, part in enumerate(rest) if at and not _is_head(part))
     entry = [*_entry(init, mark[1], mark[2], body), *declarations(counters)]
     return "".join([*_lines(joined(rest[:head]), *entry), before_exits(rest[head:], finish)])
@@ -107,15 +105,6 @@ def before_exits(parts: list[Statement], code: str) -> str:
     for number, part in enumerate(parts):
         made += _exit(part, code, number, bool(made) and not made[-1].endswith("\n"))
     return "".join(made)
-
-
-def _finish(spec: Spec, counters: tuple[Counter, ...], whole: list[Statement]) -> str:
-    """Return finish, with the record that a mark asks for; the mark stays, to name the region."""
-    if not whole:
-        return finish_block(spec, counters)
-    mark = mark_of(whole[0])
-    region = int(mark.removeprefix(WHOLE_MARK).split()[0])
-    return f"{mark}\n{finish_block(spec, counters, region)}"
 
 
 def _spec(init: list[Statement]) -> Spec:

@@ -7,7 +7,8 @@ In the file, a line of its own begins or ends a range, or records an instant::
     ikp.end "copies"
 
 The first line of the file says which IR it was made from. A kernel whose source, options or
-argument types have changed since has another IR, and is refused.
+argument types have changed since has another IR, and is refused. A kernel to be recorded so says it
+in a comment that ``expressions.by_hand`` left in its source, and names what stands for the file.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from ikp.backends.triton.unedited._ttgir_lines import Range, instant
 from ikp.core.segment import Spec
 from ikp.errors import KernelError, UsageError
+from ikp.probing import Untyped
 
+MARK = "// ikp.by_hand"
 HEADER = "// ikp: made from the IR "
 _HELP = (
     '// A line ikp.start "name" begins a range, ikp.end "name" ends it; ikp.instant "name" is a '
@@ -28,7 +33,52 @@ _HELP = (
 )
 _RECORD = re.compile(r"(?P<indent>\s*)ikp\.(?P<verb>\w+)\s+(?P<name>\".*\")\s*$")
 
+_MARKED = re.compile(rf'"{MARK} (?P<file>\w+)')
+_SPEC = re.compile(r"// ikp\.spec (ikp [^\\\"]*)")
+
 _files: dict[str, Path] = {}
+
+
+def register() -> None:
+    """Have Triton's compiler take the IR of edited files; a second call changes nothing.
+
+    Raises:
+        KernelError: this Triton can't read its IR back.
+    """
+    from ikp.backends.triton import stages
+    from ikp.backends.triton.foreign import READS_BACK, TRITON
+
+    if not TRITON.has(READS_BACK):
+        raise KernelError(
+            "ttgir= has Triton read its IR back, and this Triton can't. Leave it out: the kernel's "
+            "machine code is marked then."
+        )
+    passes: list[Callable[[Untyped, object], Untyped]] = stages.TTGIR_PASSES
+    if replaced not in passes:
+        passes.append(replaced)
+
+
+def replaced(module: Untyped, metadata: object = None) -> Untyped:  # noqa: ARG001 - a stage's signature
+    """Return the TritonGPU module to go on with: that of the file that its comment names."""
+    text = str(module)
+    asked = _MARKED.search(text)
+    if asked is None or is_unwritten(asked["file"]):
+        return module
+    spec = _SPEC.search(text)
+    if spec is None:
+        raise KernelError("the kernel's IR has ikp's mark but no recording: ikp.init is missing.")
+    from ikp.backends.triton import foreign
+
+    made = edited(without_mark(text), asked["file"], Spec.parse(spec[1].strip()))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "edited.ttgir"
+        path.write_text(made, encoding="utf-8")
+        return foreign.parsed(str(path), module.context)
+
+
+def without_mark(text: str) -> str:
+    """Return IR without the line that names the file."""
+    return "\n".join(line for line in text.split("\n") if MARK not in line)
 
 
 def token(path: Path) -> str:
@@ -93,7 +143,7 @@ def expanded(text: str, spec: Spec, path: str) -> str:
             continue
         name, indent = json.loads(found["name"]), found["indent"]
         if found["verb"] == "start":
-            open_[name] = Range(spec, name, indent, number, None)
+            open_[name] = Range(spec, name, indent, number)
             made.append(open_[name].start)
         elif found["verb"] == "end" and name in open_:
             made += open_[name].end()

@@ -15,20 +15,17 @@ import threading
 from ikp.errors import KernelError
 from ikp.probing import Untyped
 from ikp.verbs.dsl import DslValue
-from ikp.verbs.intrinsics import role
 from ikp.verbs.ranges import init, range
 
 __all__ = [
+    "by_hand",
     "closed",
-    "enter",
     "init",
     "iteration",
     "leave",
     "opened",
     "passed",
     "range",
-    "role",
-    "scheduled",
     "whole",
 ]
 
@@ -61,23 +58,17 @@ def closed(*values: DslValue, _semantic: Untyped = None) -> DslValue:
 def whole(name: object, _semantic: Untyped = None) -> None:
     """Open the range of the kernel. Compiled, it ends by itself, where the kernel does."""
     if _semantic is None:  # interpreted
-        enter(name)
+        opening = range(name)
+        opening.__enter__()
+        _open.functions[_text(name)] = opening
         return
     from ikp.backends.triton import compiling
+    from ikp.backends.triton.amd.adapter import CompiledAmd
 
     dsl = compiling(_semantic)
     _open.functions.pop(_text(name), None)
-    if dsl.recording("range") and dsl.spec().totals:
-        enter(name, _semantic)
-    elif dsl.recording("range"):
+    if isinstance(dsl, CompiledAmd) and dsl.recording("range"):
         dsl.store_whole(dsl.region(name, "range"))
-
-
-def enter(name: object, _semantic: Untyped = None) -> None:
-    """Open the range of a whole function."""
-    opening = range(name, _semantic=_semantic)
-    opening.__enter__()
-    _open.functions[_text(name)] = opening
 
 
 def leave(name: object, _semantic: Untyped = None) -> None:
@@ -95,16 +86,16 @@ def passed(value: DslValue, name: object, _semantic: Untyped = None) -> DslValue
     return value
 
 
-def scheduled(detail: object, _semantic: Untyped = None) -> None:
-    """Ask for marks after scheduling: leave a comment that ``scheduled`` finds."""
+def by_hand(file: object, _semantic: Untyped = None) -> None:
+    """Ask for the IR in a file: leave a comment that ``_by_hand`` finds."""
     import triton.language as tl
 
     if _semantic.builder.options.backend_name == "hip":
         raise KernelError(
-            "level='scheduled' marks what Triton has scheduled for NVIDIA GPUs, and this kernel is "
-            "compiled for an AMD GPU. Use level='source'."
+            "ttgir= places records in kernels for NVIDIA GPUs, and this one is compiled for an AMD "
+            "GPU. Leave it out: the kernel's source is marked then."
         )
-    code = f"// ikp.scheduled {_text(detail)}\nmov.u32 $0, 0;"
+    code = f"// ikp.by_hand {_text(file)}\nmov.u32 $0, 0;"
     tl.inline_asm_elementwise(code, "=r", [], tl.int32, is_pure=False, pack=1, _semantic=_semantic)
 
 
@@ -117,7 +108,7 @@ class iteration(range):  # noqa: N801 - a verb, as `range` is
         super().__init__(name, _narrow(variable, _semantic), _semantic=_semantic)
 
 
-for _verb in (opened, closed, whole, enter, leave, passed, scheduled):
+for _verb in (opened, closed, whole, leave, passed, by_hand):
     setattr(_verb, "__triton_builtin__", True)  # noqa: B010 - functions have no such attribute
 
 

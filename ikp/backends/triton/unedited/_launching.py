@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-import traceback
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
-from ikp.backends.refusing import SpecError
 from ikp.backends.triton.unedited import _by_hand as by_hand
-from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
@@ -31,11 +27,7 @@ from ikp.unedited.plan import BEST, Plan
 
 _CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
-BLOCKED = (
-    "The kernel compiles without ikp's marks in its source: some of Triton's passes refuse a loop "
-    "with marks (warp_specialize=True, pipelining on Blackwell). Mark it with level='scheduled'."
-)
-IN_SOURCE = " Mark it with level='source'."
+_NOTHING = "Triton's interpreter makes nothing"
 NOT_CHOSEN = "not among the chosen launches"
 _TRITON_WARPS = 4
 """Warps of a block where a launch says nothing; Triton's interpreter has one."""
@@ -74,8 +66,6 @@ class Launcher:
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
     taken: int = 0  # bytes of buffers
-    refused: set[str] = field(default_factory=set)  # kernels whose machine code can't be marked
-    _declined: Callable[[], Session | None] = lambda: None  # a session that asks for other records
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
@@ -120,22 +110,17 @@ class Launcher:
         """Return why this launch is not recorded, or None."""
         if _tuning.depth:
             return TUNING
-        if not self.ways(kernel)[0].afterwards and _capturing():
+        if not self.way(kernel).afterwards and _capturing():
             return _CAPTURED
         number = self.seen[full_name(kernel)]
         self.seen[full_name(kernel)] += 1
         return None if number in self.launches else NOT_CHOSEN
 
-    def ways(self, kernel: Kernel) -> tuple[Plan, ...]:
-        """Return what a kernel's marks may be, the best first."""
-        if self.plan.level != BEST:
-            return (self.plan,)
-        source = replace(self.plan, level="source")
-        if not is_compiled(kernel) or full_name(kernel) in self.refused:
-            return (source,)
-        if (session := self._declined()) is not None and session is self.session():
-            return (source,)
-        return replace(self.plan, level="machine"), source
+    def way(self, kernel: Kernel) -> Plan:
+        """Return what a kernel's marks are to be."""
+        if self.plan.level != BEST or not takes_source(kernel):
+            return self.plan
+        return replace(self.plan, level="machine" if self.plan.needs_machine_code else "source")
 
     def record(
         self,
@@ -145,23 +130,17 @@ class Launcher:
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the marked twin with a buffer of ``session``."""
-        best, *others = self.ways(kernel)
+        """Launch a kernel with a buffer of ``session``; plain, where no level will do."""
         try:
-            return self.launch(best, session, kernel, plain, args, kwargs)
+            return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except PatchError as error:
-            if not others:
+            if self.plan.level != BEST:
                 raise
-            if isinstance(error, SpecError):
-                self._declined = weakref.ref(session)
-            else:
-                self.refused.add(full_name(kernel))
-            warn_of_source(str(error))
-            return self.record(session, kernel, plain, args, kwargs)
-        except Exception as error:
-            if best.level == "source" and _refused_for_marks(error, kernel, args, kwargs):
-                error.add_note(BLOCKED)
-            raise
+            reason = f"could not be marked: {error}"
+            if not self.plain[kernel.__name__, reason]:
+                warnings.warn(f"{kernel.__name__} runs plain: {error}", IkpWarning, stacklevel=3)
+            self.tell(kernel, reason)
+            return plain(*args, **kwargs)
 
     def launch(
         self,
@@ -174,6 +153,7 @@ class Launcher:
     ) -> object:
         """Launch the twin that ``plan`` marks, or the kernel itself with records in its code."""
         label = kernel.__name__
+        _check(plan, kernel)
         if plan.afterwards:
             return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
@@ -186,7 +166,7 @@ class Launcher:
             session.discard(prof)
             raise
         if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
-            by_hand.write(Path(plan.ttgir), scheduled.without_mark(made.asm["ttgir"]))
+            by_hand.write(Path(plan.ttgir), by_hand.without_mark(made.asm["ttgir"]))
         self.recorded[label] += 1
         self.taken += int(prof.data.numel())
         session.facts[f"marks in {label}"] = str(plan)
@@ -204,28 +184,26 @@ class Launcher:
         """Launch the kernel as it was compiled, with records in its machine code or its PTX.
 
         Raises:
-            KernelError: the kernel is interpreted, or what was chosen has no code in it.
+            KernelError: what was chosen has no code in it.
             PatchError: what the compiler made of it is not known well enough.
             CheckError: it was to be checked, and computes something else than the plain kernel.
         """
         from ikp.backends.triton.unedited import _machine_code as machine_code
 
         label = kernel.__name__
-        if not is_compiled(kernel):
-            raise KernelError(
-                f"level={plan.level!r} puts records into what a compiler has made, and Triton's "
-                "interpreter makes nothing. Use level='source'."
-            )
         taken: list[Any] = []
         selection = chosen(self.buffer)
 
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
             options = {**shape(grid, warps, most, selection), **self.buffer}
-            prof = take_buffer(self, session, label, plan, options)
+            prof = take_buffer(self, session, label, launch.plan, options)
             taken.extend([] if prof is None else [prof])
             return prof
 
         launch = Launch(plan, Language.TRITON, buffer, selection)
+        if plan.level == BEST:
+            launch.plan = replace(plan, level="machine")
+            launch.otherwise = replace(plan, level="ptx")
         with machine_code.recorded(launch):
             made = plain(*args, **kwargs)
         if not launch.reached:
@@ -247,14 +225,33 @@ def is_compiled(kernel: Kernel) -> bool:
     return hasattr(kernel, "cache_key")
 
 
-def warn_of_source(reason: str) -> None:
-    """Say that a kernel is marked in its source, and why."""
-    warnings.warn(
-        f"{reason.removesuffix(IN_SOURCE)} Its source is marked instead, which can change what "
-        "the compiler makes of it.",
-        IkpWarning,
-        stacklevel=2,
-    )
+def takes_source(kernel: Kernel) -> bool:
+    """Whether a kernel is marked in its source: interpreted, or compiled for an AMD GPU."""
+    if not is_compiled(kernel):
+        return True
+    from torch import version
+
+    return bool(version.hip)
+
+
+def _check(plan: Plan, kernel: Kernel) -> None:
+    """Refuse a level that is not for a kernel.
+
+    Raises:
+        KernelError: it is not.
+    """
+    if plan.level == "source" and not takes_source(kernel):
+        raise KernelError(
+            "level='source' is for Triton's interpreter and AMD GPUs. On NVIDIA GPUs, records go "
+            "into the finished machine code (level='machine'), where they change nothing else, or "
+            "into the PTX that it is made of (level='ptx'): leave the level out for the better one."
+        )
+    if plan.afterwards and takes_source(kernel):
+        amd = "this kernel is compiled for an AMD GPU"
+        raise KernelError(
+            f"level={plan.level!r} puts records into what a compiler has made for NVIDIA GPUs, and "
+            f"{amd if is_compiled(kernel) else _NOTHING}. Use level='source'."
+        )
 
 
 class Warm:
@@ -326,22 +323,6 @@ def _twin(kernel: Kernel, plan: Plan) -> Twin:
             f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please report "
             "it, with the version of Triton. Recording it by hand, with ikp.init, may work."
         ) from error
-
-
-def _refused_for_marks(
-    error: Exception, kernel: Kernel, args: tuple[object, ...], kwargs: dict[str, object]
-) -> bool:
-    """Return whether the compiler refused a marked kernel, and takes it without marks."""
-    import triton
-
-    code = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if triton.compile.__code__ not in code or isinstance(error, IkpError):
-        return False  # ikp's own, or of the launch, or the interpreter's: the kernel itself ran
-    try:
-        kernel.run(*args, **{**kwargs, "warmup": True})
-    except Exception:  # noqa: BLE001 - so it is refused as it is
-        return False
-    return True
 
 
 def _capturing() -> bool:

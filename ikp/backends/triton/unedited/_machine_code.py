@@ -11,18 +11,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from ikp.backends.loaded import modules
+from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
-from ikp.backends.triton.unedited._launching import IN_SOURCE
 from ikp.core.segment import EVERYTHING
-from ikp.errors import PatchError
+from ikp.errors import InspectError, PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
-from ikp.probing import Untyped
+from ikp.probing import Feature, Untyped
 
 
 @contextmanager
@@ -32,10 +32,9 @@ def recorded(launch: Launch) -> Iterator[None]:
     Raises:
         PatchError: Triton launches otherwise than ikp knows.
     """
-    needed = [foreign.LAUNCHES, *([foreign.ASSEMBLES] if launch.plan.level == "ptx" else [])]
-    for feature in needed:
-        if not foreign.TRITON.has(feature):
-            raise PatchError(feature.lost)
+    _need(foreign.LAUNCHES)
+    if launch.plan.level == "ptx":
+        _need(foreign.ASSEMBLES)
     install()
     wanted.launch = launch
     try:
@@ -67,10 +66,9 @@ def _run(
     *rest: object,
 ) -> object:
     """Launch the patched function in the place of the plain one."""
-    key = function, str(launch.plan), launch.selection != EVERYTHING
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        module = modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch))
+        module = _module(compiled, launch, function, stream)
         prof = launch.buffer(grid, module.patch.warps, module.patch.most)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
@@ -92,6 +90,34 @@ def _run(
     return recorded()
 
 
+def _need(feature: Feature) -> None:
+    if not foreign.TRITON.has(feature):
+        raise PatchError(feature.lost)
+
+
+def _module(compiled: Untyped, launch: Launch, function: int, stream: int) -> Module:
+    """Return a kernel with records in its machine code; or, where that can't be, in its PTX."""
+
+    def get(why: str = "") -> Module:
+        key = function, str(launch.plan), launch.selection != EVERYTHING
+        return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why))
+
+    if launch.otherwise is None:
+        return get()
+    try:
+        return get()
+    except (PatchError, InspectError) as error:
+        refused = str(error)
+        launch.plan, launch.otherwise = launch.otherwise, None
+    if lost := launch.plan.lost_in_ptx:
+        raise PatchError(f"{refused} Marks in its PTX have no {lost}.")
+    try:
+        _need(foreign.ASSEMBLES)
+        return get(f"{refused} So ")
+    except PatchError as error:
+        raise PatchError(refused if str(error) in refused else f"{refused} {error}") from error
+
+
 def _rehearsed(
     buffers: list[Buffer], plain: Callable[[], object], recorded: Callable[[], object]
 ) -> Verdict:
@@ -108,18 +134,27 @@ def kept(compiled: Untyped) -> str:
     return found.kept if found else ""
 
 
-def _patch(compiled: Untyped, launch: Launch) -> Patch:
+def _patch(compiled: Untyped, launch: Launch, why: str) -> Patch:
+    """Put records into a kernel.
+
+    Args:
+        compiled: the kernel.
+        launch: as it asks for it.
+        why: why into its PTX, in words, where nobody asked for that.
+    """
     shared = int(getattr(compiled.metadata, "shared", 0))
     code, ptx = bytes(compiled.asm["cubin"]), str(compiled.asm.get("ptx", ""))
     of_ptx = launch.plan.level == "ptx"
     try:
         assembler = functools.partial(_assembled, compiled) if of_ptx else None
-        return made(code, compiled.name, ptx, launch, shared=shared, assemble=assembler)
+        patch = made(code, compiled.name, ptx, launch, shared=shared, assemble=assembler)
     except PatchError as error:
         place = "PTX" if of_ptx else "machine code"
-        raise PatchError(
-            f"{compiled.name} can't be recorded in its {place}: {error}{IN_SOURCE}"
-        ) from error
+        raise PatchError(f"{compiled.name} can't be recorded in its {place}: {error}") from error
+    if not why:
+        return patch
+    first, *notes = patch.notes
+    return replace(patch, notes=(f"{why}{first}", *notes))
 
 
 def _assembled(compiled: Untyped, ptx: str) -> bytes:

@@ -50,12 +50,12 @@ def around(node: ast.Call, name: str) -> ast.Call:
     return at(_call("closed", _call("opened", ast.Constant(None), constant), node), node)
 
 
-def whole(node: ast.FunctionDef, name: str, verb: str) -> None:
-    """Put a function in a range, from its top, where ``verb`` opens it, to each of its exits."""
+def whole(node: ast.FunctionDef, name: str) -> None:
+    """Put a kernel in a range, from its top to each of its exits."""
     _Exits(name).visit(node)
     if not isinstance(node.body[-1], ast.Return):
         node.body.append(statement("leave", name, node.body[-1]))
-    node.body.insert(0, statement(verb, name, node.body[0]))
+    node.body.insert(0, statement("whole", name, node.body[0]))
 
 
 def add_parameter(node: ast.FunctionDef, name: str) -> None:

@@ -17,11 +17,9 @@ OPERATIONS = frozenset(
     (
         *("load", "store", "gather", "scatter"),  # of pointers, descriptors and shared memory
         *("load_tensor_descriptor", "store_tensor_descriptor", "buffer_load", "buffer_store"),
-        *("dot", "dot_scaled", "dot_fma", "mma_v2", "mfma", "mfma_scaled", "wmma", "wmma_scaled"),
-        *("warpgroup_mma", "warpgroup_mma_wait", "tcgen05_mma", "tcgen05_mma_scaled"),
-        *("tcgen05_copy", "tcgen05_commit"),
-        *("debug_barrier", "barrier", "thread_barrier", "wait", "arrive", "expect"),
-        *("commit_group", "wait_group", "store_wait", "mbarrier_arrive", "try_cancel"),
+        *("dot", "dot_scaled", "dot_fma", "mfma", "mfma_scaled", "wmma", "wmma_scaled"),
+        *("debug_barrier", "barrier", "thread_barrier", "wait", "arrive"),
+        *("commit_group", "wait_group"),
     )
 )
 """Functions of Triton's languages that move data, multiply tiles or wait."""
@@ -72,12 +70,6 @@ def is_operation(call: ast.Call, names: Names) -> bool:
     name = getattr(known, "__name__", "")
     of_language = _LANGUAGE.match(str(getattr(known, "__module__", "")))
     return of_language is not None and (name in OPERATIONS or name.startswith(_PREFIXES))
-
-
-def is_specialization(call: ast.Call, names: Names) -> bool:
-    """Return whether a call starts warp-specialised partitions."""
-    known = names.object_of(call.func)
-    return getattr(known, "__name__", "") == "warp_specialize"
 
 
 def is_helper(value: object) -> TypeGuard[Kernel]:

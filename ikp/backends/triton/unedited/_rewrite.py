@@ -21,7 +21,6 @@ from ikp.backends.triton.unedited._operations import (
     Names,
     is_helper,
     is_operation,
-    is_specialization,
     is_verb,
 )
 from ikp.errors import KernelError
@@ -69,8 +68,8 @@ class Twin(Protocol):
         """Launch it, where it is a kernel."""
 
 
-_Helper = Callable[[Kernel, str], Twin | None]
-"""Returns the marked form of a jitted function in a role, or None where it has none."""
+_Helper = Callable[[Kernel], Twin | None]
+"""Returns the marked form of a helper, or None where it has none."""
 
 
 @dataclass(slots=True)
@@ -89,9 +88,9 @@ def rewrite(source: Source, plan: Plan, role: str, helper: _Helper) -> Marked:
     Args:
         source: the function.
         plan: what to mark.
-        role: "kernel", "helper" or "partition" (of a warp-specialised kernel).
-        helper: returns the marked form of a jitted function that this one calls in a role, or None
-            to call it as it is.
+        role: "kernel" or "helper".
+        helper: returns the marked form of a jitted function that this one calls, or None to call it
+            as it is.
     """
     tree = copy.deepcopy(source.tree)
     marked = Marked(tree)
@@ -133,21 +132,15 @@ class _Rewriter(ast.NodeTransformer):
         if self._at_source and self._plan.lines:
             node.body = self._chosen_lines(node.body)
         node.body = [kept for part in node.body for kept in _listed(self.visit(part))]
-        if role != "helper" and self._at_source:
-            kind = "" if role == "kernel" else f"{role} "
-            verb = "whole" if role == "kernel" else "enter"
-            mark_nodes.whole(node, f"{kind}{self._source.name} {self._place(node)}", verb)
+        if role == "kernel" and self._at_source:
+            mark_nodes.whole(node, f"{self._source.name} {self._place(node)}")
             self._marked.marks += 1
-        if role == "partition" and self._at_source:
-            named = mark_nodes.statement("role", self._source.name, node.body[0])
-            node.body.insert(0, named)
         if role == "kernel":
             mark_nodes.add_parameter(node, self._source.name)
             node.body.insert(0, mark_nodes.opening(node.body[0]))
             if not self._at_source:
-                file = self._plan.ttgir
-                what = by_hand.token(Path(file)) if file else self._plan.detail
-                node.body.insert(1, mark_nodes.statement("scheduled", what, node.body[0]))
+                file = by_hand.token(Path(self._plan.ttgir))
+                node.body.insert(1, mark_nodes.statement("by_hand", file, node.body[0]))
 
     # What is marked.
 
@@ -175,8 +168,6 @@ class _Rewriter(ast.NodeTransformer):
         operation = is_operation(node, self._names)
         known = self._names.object_of(node.func)
         text = _short(ast.unparse(node.func))
-        if is_specialization(node, self._names):
-            self._replace_partitions(node)
         self.generic_visit(node)
         if is_helper(known):
             self._replace(node, known)
@@ -241,24 +232,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def _replace(self, call: ast.Call, function: Kernel) -> None:
         """Call the marked form of a helper."""
-        name = self._bound(function, "helper")
+        name = self._bound(function)
         if name is not None:
             call.func = at(ast.Name(name, ast.Load()), call.func)
 
-    def _replace_partitions(self, call: ast.Call) -> None:
-        """Start the marked forms of a warp-specialised kernel's partitions."""
-
-        def partition(node: ast.expr) -> ast.expr | None:
-            function = self._names.object_of(node)
-            name = self._bound(function, "partition") if is_helper(function) else None
-            return at(ast.Name(name, ast.Load()), node) if name else None
-
-        for node in list(ast.walk(call)):
-            _replace_names(node, partition)
-
-    def _bound(self, function: Kernel, role: str) -> str | None:
-        wanted = self._inside_helpers or (self._at_source and role == "partition")
-        made = self._helper(function, role) if wanted else None
+    def _bound(self, function: Kernel) -> str | None:
+        made = self._helper(function) if self._inside_helpers else None
         if made is None:
             return None
         for name, known in self._marked.helpers.items():
@@ -288,19 +267,6 @@ class _Rewriter(ast.NodeTransformer):
             name = f"{name}:{node.col_offset + 1}"
         self._taken.add(name)
         return name
-
-
-def _replace_names(node: ast.AST, new: Callable[[ast.expr], ast.expr | None]) -> None:
-    """Replace the dotted names right below a node by what ``new`` returns, if it returns one."""
-
-    def replaced(part: object) -> object:
-        return (new(part) or part) if isinstance(part, (ast.Name, ast.Attribute)) else part
-
-    for name, value in ast.iter_fields(node):
-        if isinstance(value, list):
-            value[:] = map(replaced, value)
-        else:
-            setattr(node, name, replaced(value))
 
 
 def _is_flattened(node: ast.For) -> bool:

@@ -20,13 +20,12 @@ class Range:
     name: str
     indent: str
     number: int
-    payload: str | None
     ends: int = 0
 
     @property
     def start(self) -> str:
         """The line that reads the clock."""
-        return assembly(self.indent, f"%ikp_start_{self.number}", ptx.start(self.spec))
+        return _assembly(self.indent, f"%ikp_start_{self.number}", ptx.start(self.spec))
 
     def end(self) -> list[str]:
         """Return the lines that store the record; each exit of a function needs its own."""
@@ -36,15 +35,14 @@ class Range:
         region = Region(*intern(self.name))
         if self.spec.totals:
             asm = ptx_totals.end(self.spec, counter(region, Kind.RANGE), comment(region))
-            return [assembly(self.indent, value, asm, start)]
-        kind = PayloadType.I32 if self.payload else PayloadType.NONE
-        made = record(region, Kind.RANGE, kind, Place())
-        payload = self.payload or f"{value}_none"
-        lines = [] if self.payload else [f"{self.indent}{payload} = arith.constant 0 : i32"]
-        return [*lines, assembly(self.indent, value, ptx.end(self.spec, made), start, payload)]
+            return [_assembly(self.indent, value, asm, start)]
+        made = record(region, Kind.RANGE, PayloadType.NONE, Place())
+        none = f"{self.indent}{value}_none = arith.constant 0 : i32"
+        end = ptx.end(self.spec, made)
+        return [none, _assembly(self.indent, value, end, start, f"{value}_none")]
 
 
-def assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
+def _assembly(indent: str, value: str, asm: ptx.Asm, *operands: str) -> str:
     """Return one operation of inline assembly, as the IR writes it."""
     code = "".join(_escaped(asm.code))
     result, *given = (f"i{bits}" for bits in asm.bits)
@@ -67,7 +65,7 @@ def instant(spec: Spec, name: str, indent: str, number: int) -> list[str]:
     value, region = f"%ikp_instant_{number}", Region(*intern(name))
     if spec.totals:
         asm = ptx_totals.instant(counter(region, Kind.INSTANT), comment(region))
-        return [assembly(indent, value, asm)]
+        return [_assembly(indent, value, asm)]
     made = record(region, Kind.INSTANT, PayloadType.NONE, Place())
     none = f"{indent}{value}_none = arith.constant 0 : i32"
-    return [none, assembly(indent, value, ptx.instant(spec, made), f"{value}_none")]
+    return [none, _assembly(indent, value, ptx.instant(spec, made), f"{value}_none")]

@@ -25,7 +25,6 @@ from typing import TypeGuard, TypeVar
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited import _expressions as expressions
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._mark_nodes import PROF, VERBS
 from ikp.backends.triton.unedited._operations import scope_of
@@ -164,10 +163,10 @@ def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
         if role == "kernel":
             check(function)
         interpreted = not hasattr(function, "cache_key")
-        if interpreted and plan.level == "scheduled":
+        if interpreted and plan.ttgir:
             raise KernelError(
-                "level='scheduled' marks what Triton's compiler has scheduled, and the interpreter "
-                "compiles nothing: use level='source'."
+                "ttgir= places records in what Triton's compiler makes, and the interpreter "
+                "compiles nothing: leave it out, and the kernel's source is marked."
             )
         twin = as_kind(function, _InterpretedTwin if interpreted else _Twin)
         twin.ikp_original, twin.ikp_twins = function, {}
@@ -178,8 +177,8 @@ def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
         except BaseException:
             del twins[key]
             raise
-        if plan.level == "scheduled":
-            scheduled.register()
+        if plan.ttgir:
+            by_hand.register()
         if isinstance(twin, _InterpretedTwin):
             _finish_interpreted(twin, role)
         else:
@@ -187,11 +186,11 @@ def _twin(function: Kernel, plan: Plan, role: str) -> _Twin:
     return twins[key]
 
 
-def _helper(plan: Plan, function: Kernel, role: str) -> _Twin | None:
+def _helper(plan: Plan, function: Kernel) -> _Twin | None:
     """Return the marked form of a function that a marked one calls; None to call it as it is."""
     if getattr(function, "noinline", False) or getattr(function, "kwargs", {}).get("noinline"):
         return None  # a function of its own in the machine code: no records in it
-    return _twin(function, plan, role)
+    return _twin(function, plan, "helper")
 
 
 def _version(function: object) -> str:

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -18,19 +18,12 @@ from ikp.backends.patched import others
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
-from ikp.backends.triton.unedited._launching import (
-    IN_SOURCE,
-    Launcher,
-    full_name,
-    is_compiled,
-    tuning,
-    warn_of_source,
-)
+from ikp.backends.triton.unedited._launching import Launcher, full_name, is_compiled, tuning
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError, IkpWarning
 from ikp.probing import Untyped
 from ikp.session.current import Session
-from ikp.unedited.plan import BEST, NOT_NAMED, Plan
+from ikp.unedited.plan import NOT_NAMED
 
 NO_ROOM = "no room left for recordings (--memory)"
 
@@ -46,7 +39,6 @@ class Everything(Launcher):
     kernels: re.Pattern[str] | None = None
     room: int = 2 << 30
     failed: dict[str, str] = field(default_factory=dict)
-    plans: dict[str, tuple[Plan, ...]] = field(default_factory=dict)  # what worked, by kernel
     aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
 
     def tell(self, kernel: Kernel, reason: str) -> None:
@@ -73,48 +65,31 @@ class Everything(Launcher):
         args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:
-        """Launch the marked twin; where its marks can't be, one marked after scheduling; or plain.
+        """Launch a kernel with records; where that can't be, plain.
 
         Triton compiles, and refuses, before it launches. What it refuses without marks as well, the
         program sees from its own launch, at the end.
         """
-        failures = []
-        for plan in self.ways(kernel):
-            try:
-                made = self.launch(plan, session, kernel, plain, args, kwargs)
-            except CheckError as error:  # it has run, and left the plain kernel's results
-                warnings.warn(str(error), IkpWarning, stacklevel=2)
-                self.failed[full_name(kernel)] = "compute something else with records (--check)"
-                self.tell(kernel, self.failed[full_name(kernel)])
-                return None
-            except IkpError as error:
-                failures.append(str(error).removesuffix(IN_SOURCE))
-            except Exception as error:
-                if not is_compiled(kernel):  # interpreted: a part of it has run
-                    raise
-                failures.append(f"{type(error).__name__}: {error}")
-            else:
-                if failures and plan.level != "machine" and self.plan.level == BEST:
-                    warn_of_source(failures[0])
-                self.plans[full_name(kernel)] = (plan,)
-                return made
-        reason = f"could not be marked: {_one_line(failures[0])}"
-        self.failed[full_name(kernel)] = reason
-        self.tell(kernel, reason)
+        try:
+            return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
+        except CheckError as error:  # it has run, and left the plain kernel's results
+            warnings.warn(str(error), IkpWarning, stacklevel=2)
+            self.failed[full_name(kernel)] = "compute something else with records (--check)"
+            self.tell(kernel, self.failed[full_name(kernel)])
+            return None
+        except IkpError as error:
+            reason = str(error)
+        except Exception as error:
+            if not is_compiled(kernel):  # interpreted: a part of it has run
+                raise
+            reason = f"{type(error).__name__}: {error}"
+        self.failed[full_name(kernel)] = f"could not be marked: {_one_line(reason)}"
+        self.tell(kernel, self.failed[full_name(kernel)])
         return plain(*args, **kwargs)
 
     def stepping_in(self) -> AbstractContextManager[None]:
         """Have every launch in this process go through this, until that is left."""
         return stepping_in(self)
-
-    def ways(self, kernel: Kernel) -> tuple[Plan, ...]:
-        """Return what a kernel's marks may be, the best first; what worked is not left again."""
-        if full_name(kernel) in self.plans:
-            return self.plans[full_name(kernel)]
-        found = Launcher.ways(self, kernel)
-        if found[-1].level == "source" and not self.plan.lines and is_compiled(kernel):
-            return *found, replace(self.plan, level="scheduled")
-        return found
 
 
 @contextmanager
@@ -237,6 +212,6 @@ class _Loader(importlib.abc.Loader):
         self._step(module)
 
 
-def _one_line(text: str, limit: int = 300) -> str:
+def _one_line(text: str, limit: int = 500) -> str:
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -260,7 +260,7 @@ def test_a_stage_that_has_another_name_stops_the_compilation(
 @pytest.mark.parametrize(
     ("name", "prof", "message"),
     [
-        ("scheduled", spec(), "level='scheduled' marks.*Use level='source'"),
+        ("by_hand", spec(), "ttgir= places records in kernels for NVIDIA GPUs.*Leave it out"),
         ("passed_on", spec(), "is not the kernel's own argument"),
         ("kept", replace(spec(), totals=True), "Record a timeline"),
         ("kept", spec(clock=ClockKind.CYCLES64), "Use clock='cycles'"),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 
 from ikp.backends.triton.passes.entry import complete
 from ikp.backends.triton.passes.schedule import schedule
 from ikp.core import abi
-from ikp.core.abi import ClockKind, OverflowMode
+from ikp.core.abi import OverflowMode
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
@@ -93,29 +92,6 @@ def test_every_exit_finishes(guards: tuple[str, str]) -> None:
     assert payloads(trace) == [[1], [1, 2], [1, 2, 99], [1, 2, 99]]
     assert trace.slots.finished.all()
     assert trace.slots.attempted.tolist() == [1, 2, 3, 3]
-
-
-@pytest.mark.parametrize("mode", OverflowMode, ids=lambda mode: mode.name)
-@pytest.mark.parametrize("clock", [ClockKind.CYCLES, ClockKind.GLOBALTIMER])
-def test_a_whole_kernel_is_a_range_from_init_to_finish(
-    mode: OverflowMode, clock: ClockKind
-) -> None:
-    kernel = Kernel(mode, clock)
-    kernel.init()
-    kernel.whole(7)
-    kernel.add("mov.u32 %r50, %tid.x;", "setp.lt.u32 %p1, %r50, 32;", "@%p1 ret;")
-    kernel.end(1, kernel.start(), "11")
-    text = complete(kernel.text())
-    assert text.count('// ikp.whole 7 "kernel"') == 2  # one for each exit
-    trace = run(schedule(text), mode=mode)
-    assert trace.slots.attempted.tolist() == [1, 2, 2, 2]
-    events, slots = trace.events, trace.slots
-    number = [region.id for region in trace.regions].index(7)
-    whole = np.flatnonzero(events.region == number)
-    assert events.slot[whole].tolist() == list(range(SLOTS))
-    near = (trace.launches[0].clock.residual_max_ns or 0) + 1
-    assert np.abs(events.start_ns[whole] - slots.start_ns).max() <= near
-    assert np.abs(events.end_ns[whole] - slots.end_ns).max() <= near
 
 
 def test_a_finish_of_the_users_is_taken_out() -> None:

@@ -1,4 +1,4 @@
-"""Compiles marked kernels as launches do, for a GPU that need not be there."""
+"""Compiles marked kernels as launches do, for GPUs that need not be there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ikp.backends.argument import argument
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._twins import kernel_twin
-from ikp.core.abi import ClockKind
 from ikp.core.segment import Segment
 from ikp.unedited.plan import plan
+from tests.backends.amd import AmdCode
 from tests.backends.sass import spec
 
 
@@ -30,25 +30,31 @@ class FakeDriver:
         return GPUTarget("cuda", 90, 32)
 
 
-def buffer(clock: ClockKind = ClockKind.CYCLES) -> Any:
+class AmdDriver(FakeDriver):
+    """Tells Triton that an MI300 is there, under a number that no other test's GPU has."""
+
+    def get_current_device(self) -> int:
+        return 7
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("hip", "gfx942", 64)
+
+
+def buffer() -> Any:
     """Return the argument for one launch, as a session on a GPU would."""
     import torch
 
     data = torch.zeros(4096, dtype=torch.uint8)
-    return argument(Segment("k", data, spec(clock=clock), "triton", "a GPU", 0.0))
+    return argument(Segment("k", data, spec(), "triton", "a GPU", 0.0))
 
 
 def compiled(
-    kernel: Any,
-    *args: Any,
-    marks: dict[str, Any] | None = None,
-    clock: ClockKind = ClockKind.CYCLES,
-    **options: Any,
-) -> Any:
-    """Return the compiled kernel, with marks or (None) without."""
-    triton.runtime.driver._active = FakeDriver()
+    kernel: Any, *args: Any, marks: dict[str, Any] | None = None, **options: Any
+) -> AmdCode:
+    """Return a kernel compiled for an AMD GPU, with marks in its source or (None) without."""
+    triton.runtime.driver._active = AmdDriver()
     TritonBackend()  # installs the compiler hooks
     if marks is None:
-        return kernel.warmup(*args, grid=(1,), **options)
+        return AmdCode(kernel.warmup(*args, grid=(1,), **options))
     twin = kernel_twin(kernel, plan(**marks))
-    return twin.warmup(*args, grid=(1,), **{PROF: buffer(clock)}, **options)
+    return AmdCode(twin.warmup(*args, grid=(1,), **{PROF: buffer()}, **options))

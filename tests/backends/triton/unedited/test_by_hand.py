@@ -11,11 +11,10 @@ import triton
 from ikp.backends.triton import TritonBackend
 from ikp.backends.triton._hooks import names_in_code
 from ikp.backends.triton.unedited import _by_hand as by_hand
-from ikp.backends.triton.unedited import _scheduled as scheduled
 from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.errors import KernelError, UsageError
-from ikp.unedited.plan import Plan
+from ikp.unedited.plan import BY_HAND, Plan
 from tests.backends.sass import spec
 from tests.backends.triton.unedited.compiling import FakeDriver, buffer
 from tests.kernels import unedited
@@ -32,14 +31,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def code(path: Path, block: int = 64) -> Any:
     import torch
 
-    twin = kernel_twin(unedited.scaled.fn, Plan(level="scheduled", ttgir=str(path)))
+    twin = kernel_twin(unedited.scaled.fn, Plan(level=BY_HAND, ttgir=str(path)))
     x = torch.zeros(64)
     return twin.warmup(x, 64, block, True, grid=(1,), **{PROF: buffer()})
 
 
 def written(path: Path) -> list[str]:
     """Write the IR out, as a launch does, and return its lines."""
-    by_hand.write(path, scheduled.without_mark(code(path).asm["ttgir"]))
+    by_hand.write(path, by_hand.without_mark(code(path).asm["ttgir"]))
     return path.read_text().split("\n")
 
 

@@ -232,8 +232,8 @@ def test_a_kernel_that_a_graph_captures_runs_plain_and_says_so(
     assert len(prof.trace.launches) == 0
 
 
-def test_the_interpreter_has_no_scheduled_level() -> None:
-    marked = ikp.instrument(unedited.matmul, level="scheduled")
+def test_the_interpreter_takes_no_records_by_hand(tmp_path: Path) -> None:
+    marked = ikp.instrument(unedited.matmul, ttgir=tmp_path / "matmul.ttgir")
     with ikp.profile(), pytest.raises(ikp.KernelError, match="the interpreter compiles nothing"):
         matmul(marked)
 

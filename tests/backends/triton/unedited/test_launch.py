@@ -53,34 +53,21 @@ def test_chosen_launches_are_counted_by_kernel() -> None:
 
 
 class Refused(Everything):
-    """Fails as Triton's compiler does where it refuses marks at these levels."""
-
-    levels: tuple[str, ...] = ()
+    """Fails as Triton's compiler does where it refuses a kernel."""
 
     def launch(self, plan: Any, session: Any, kernel: Any, plain: Any, *_: Any) -> Any:
-        if plan.level in self.levels:
-            raise RuntimeError("PassManager::run failed")
-        self.recorded[kernel.__name__] += 1
-        return plan.level
+        raise RuntimeError("PassManager::run failed")
 
 
-def refused(*levels: str, compiled: bool = True) -> tuple[Refused, Any]:
+def refused(*, compiled: bool) -> tuple[Refused, Any]:
     launcher, refusing = Refused(plan(), SimpleNamespace), kernel()
-    launcher.levels = levels
     if compiled:
         refusing.cache_key = "key"
     return launcher, refusing
 
 
-def test_what_the_compiler_refuses_in_the_source_is_marked_after_scheduling() -> None:
-    launcher, refusing = refused("source")
-    for _ in range(2):
-        assert launcher.run(refusing, lambda *_, **__: "plain", warmup=False) == "scheduled"
-    assert launcher.plain == {}
-
-
-def test_what_the_compiler_refuses_at_both_levels_runs_plain() -> None:
-    launcher, refusing = refused("source", "scheduled")
+def test_what_the_compiler_refuses_runs_plain() -> None:
+    launcher, refusing = refused(compiled=True)
     for _ in range(2):
         assert launcher.run(refusing, lambda *_, **__: "plain", warmup=False) == "plain"
     reason = "could not be marked: RuntimeError: PassManager::run failed"
@@ -88,7 +75,7 @@ def test_what_the_compiler_refuses_at_both_levels_runs_plain() -> None:
 
 
 def test_what_fails_in_the_interpreter_is_the_programs_own() -> None:
-    launcher, refusing = refused("source", compiled=False)
+    launcher, refusing = refused(compiled=False)
     with pytest.raises(RuntimeError, match="PassManager"):
         launcher.run(refusing, lambda *_, **__: "plain", warmup=False)
 

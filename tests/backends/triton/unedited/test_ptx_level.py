@@ -1,4 +1,4 @@
-"""A launch with level='ptx': the marked kernel goes in the plain one's place, and all say so."""
+"""A launch with marks in the PTX, asked for or not: what is launched, and what is told."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import triton.language as tl
 from triton import knobs
 
 import ikp
+from ikp.backends import patched
 from ikp.backends.loaded import Modules
 from ikp.backends.triton.unedited import _machine_code as machine_code
+from ikp.backends.triton.unedited._launching import Launcher
 from ikp.core.segment import Selection
-from ikp.errors import KernelError
+from ikp.errors import KernelError, PatchError
 from ikp.machine import cuda
 from ikp.machine.cubin import Cubin
 from ikp.machine.selecting import selection_words
@@ -63,24 +65,20 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_the_marked_kernel_is_launched_and_it_is_told(launched: list[Any]) -> None:
-    marked = ikp.instrument(counted, level="ptx", detail="ops")
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        with ikp.profile() as prof:
-            marked[(2,)](*arguments())
-            marked[(2,)](*arguments())
-    assert sum("never run on a GPU" in str(each.message) for each in told) == 1
+    trace, told = recorded(ikp.instrument(counted, level="ptx", detail="ops"))
+    (only,) = told
+    assert only.startswith("counted: its marks are in its PTX, assembled again: another cubin")
     cubin, *functions = launched
     assert functions == [MARKED, MARKED]
     assert CELL in Cubin.read(cubin).elf.symbol_names()
-    assert prof.trace.provenance["marks in counted"] == "level=ptx detail=ops"
-    assert prof.trace.provenance["machine code of counted"].endswith("counted.cubin")
+    assert trace.provenance["marks in counted"] == "level=ptx detail=ops"
+    assert trace.provenance["machine code of counted"].endswith("counted.cubin")
     counted[(2,)](*arguments())
     assert launched[-1] == PLAIN
 
 
 @pytest.mark.parametrize("level", ["machine", "ptx"])
-@pytest.mark.filterwarnings("ignore:.*never run on a GPU", "ignore:nothing was recorded")
+@pytest.mark.filterwarnings("ignore:.*its marks are in its PTX", "ignore:nothing was recorded")
 def test_all_choices_have_one_patched_kernel_beside_that_without(
     level: str, launched: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,9 +102,103 @@ def test_all_choices_have_one_patched_kernel_beside_that_without(
     assert written[1][2:] == selection_words(Selection(2), WARPS)
 
 
-def test_the_interpreter_makes_no_ptx() -> None:
-    from ikp.backends.triton.unedited._launching import Launcher
+def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
+    """Have a kernel refused where its records would go."""
 
+    def refuse(place: str) -> Any:
+        def refused(*_: Any, **__: Any) -> None:
+            raise PatchError(f"its {place} is not known.")
+
+        return refused
+
+    for place in places:
+        monkeypatch.setattr(patched, place, refuse(place))
+
+
+def recorded(marked: Any, **session: Any) -> tuple[ikp.Trace, list[str]]:
+    """Launch a marked kernel twice; return the trace, and what was told of its marks."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with ikp.profile(**session) as prof:
+            marked[(2,)](*arguments())
+            marked[(2,)](*arguments())
+    texts = [str(each.message) for each in told if each.category is ikp.IkpWarning]
+    return prof.trace, [text for text in texts if "nothing was recorded" not in text]
+
+
+def test_it_is_what_machine_code_falls_back_to(
+    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, "patch")
+    trace, told = recorded(ikp.instrument(counted, detail="waits"))
+    assert launched[1:] == [MARKED, MARKED] and CELL in Cubin.read(launched[0]).elf.symbol_names()
+    assert trace.provenance["marks in counted"] == "level=ptx detail=waits"
+    (only,) = told
+    assert only.startswith(
+        "counted: counted can't be recorded in its machine code: its patch is not known. So its "
+        "marks are in its PTX, assembled again: another cubin than the plain kernel's ("
+    )
+
+
+def test_where_both_are_refused_the_kernel_runs_plain(
+    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, "patch", "mark")
+    trace, told = recorded(ikp.instrument(counted))
+    assert launched == [PLAIN, PLAIN] and not trace.launches
+    assert told == [
+        (
+            "counted runs plain: counted can't be recorded in its machine code: its patch is not "
+            "known. counted can't be recorded in its PTX: its mark is not known."
+        )
+    ]
+
+
+def test_chosen_lines_are_not_looked_for_in_ptx(
+    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, "patch")
+    _, told = recorded(ikp.instrument(counted, lines="33", functions="f"))
+    assert launched == [PLAIN, PLAIN]
+    (only,) = told
+    assert only.endswith("not known. Marks in its PTX have no chosen lines, chosen functions.")
+
+
+def test_a_session_that_asks_for_another_clock_leaves_the_kernel_plain(
+    launched: list[Any],
+) -> None:
+    marked = ikp.instrument(counted)
+    _, told = recorded(marked, clock="cycles64")
+    (only,) = told
+    assert only.startswith("counted runs plain: ") and "have no clock='cycles64'" in only
+    again, told = recorded(marked)
+    assert not told and again.provenance["marks in counted"] == "level=machine detail=loops"
+    assert launched[-4:] == [PLAIN, PLAIN, MARKED, MARKED]
+
+
+def test_what_is_asked_for_by_its_level_is_refused(
+    launched: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, "patch")
+    with ikp.profile():
+        with pytest.raises(PatchError, match="in its machine code: its patch is not known"):
+            ikp.instrument(counted, level="machine")[(2,)](*arguments())
+        with pytest.raises(KernelError, match=r"='machine'.*='ptx'.*leave the level out"):
+            ikp.instrument(counted, level="source")[(2,)](*arguments())
+    assert launched == []
+
+
+def test_on_amd_gpus_it_is_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert Launcher(plan(level=None), lambda: None).way(counted).level == "source"
+    checked = Launcher(plan(level=None, check=True), lambda: None)
+    with pytest.raises(KernelError, match=r"compiled for an AMD GPU\. Use level='so"):
+        checked.launch(checked.way(counted), None, counted, print, (), {})
+
+
+def test_the_interpreter_makes_no_ptx() -> None:
     class Interpreted:
         __name__ = "k"
 

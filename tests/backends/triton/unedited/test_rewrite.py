@@ -124,8 +124,6 @@ def test_lines_that_are_none_are_refused(text: str) -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(UsageError, match="detail='all' is unknown: use one of kernel, loops"):
         plan("all")
-    with pytest.raises(UsageError, match="level='sass' is unknown: use one of source, sched"):
-        plan(level="sass")
 
 
 def test_a_kernel_with_ikp_init_is_refused() -> None:

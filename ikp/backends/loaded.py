@@ -83,7 +83,9 @@ class Modules:
     def get(
         self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
     ) -> Module:
-        """Return a kernel's patched form for launches on one stream.
+        """Return a kernel's patched form for this thread's launches on one stream.
+
+        It is told where to record, and then launched: nobody else's launch may come between.
 
         Args:
             key: what identifies the plain kernel and its marks.
@@ -101,7 +103,7 @@ class Modules:
             patch = self._patches[key]
             if isinstance(patch, IkpError):
                 raise patch
-            place = *key, cuda.context(), stream
+            place = *key, cuda.context(), stream, threading.get_ident()
             if place not in self._loaded:
                 self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]

@@ -154,10 +154,11 @@ def shape(
         most: records that a warp makes; None where that is not known.
         selection: which warps and blocks record.
     """
-    if most is None:
+    if most is None and selection.count_slots(math.prod(grid), warps):
         return {"grid": grid, "num_warps": warps}
-    slots = selection.count_slots(math.prod(grid), warps)
-    size = segment_bytes(slots, max(most, 2), header_bytes=DENSE_HEADER_BYTES)
+    # Where nobody is chosen, there is room all the same: by that, the kernel knows of the launch.
+    slots = selection.count_slots(math.prod(grid), warps, least=1)
+    size = segment_bytes(slots, max(most or 0, 2), header_bytes=DENSE_HEADER_BYTES)
     return {"size": max(size, MIN_SEGMENT_BYTES)}
 
 

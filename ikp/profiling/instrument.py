@@ -63,15 +63,14 @@ def instrument(
 
     Raises:
         UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
-        KernelError: it calls ``ikp.init`` itself, or has no source. At a launch: the chosen lines
-            hold none of its statements, or the level is not for what runs it.
+        KernelError: it calls ``ikp.init``, or has no source. At a launch: chosen lines hold no
+            statement of it, or the level is not for what runs it.
         PatchError: at a launch with level="machine" or "ptx": the machine code, the PTX or the chip
             is not known well enough.
         CheckError: at a launch, check=True: the kernel computes something else with records.
     """
     marks = plan(detail, lines, level, functions, max_overhead, check=check)
-    if ttgir is not None:
-        marks = Plan(level=BY_HAND, ttgir=str(ttgir))
+    marks = marks if ttgir is None else Plan(level=BY_HAND, ttgir=str(ttgir))
     chosen = span(launches)
     session = (lambda: prof) if prof is not None else current
     return _marked(kernel, marks, launches=chosen, session=session, buffer=buffer)

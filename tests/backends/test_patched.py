@@ -1,5 +1,7 @@
 """What is asked of a patch before it is made."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ikp.backends.loaded import Module
+from ikp.backends.loaded import Module, Modules
 from ikp.backends.patched import Launch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
@@ -86,6 +88,23 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
     assert written == [(64, told | slots << 32), (64, told)]
 
 
+def test_threads_have_a_patched_kernel_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel is told where to record, then launched: another thread may come between."""
+    monkeypatch.setattr(cuda, "context", lambda: 0)
+    monkeypatch.setattr(Module, "load", lambda patch, name: Module(patch, 1, 2, 3))
+    made, modules = Patch(b"", ("k",), 2, (8, 8)), Modules()
+    together = threading.Barrier(3)
+
+    def get(_: int) -> list[Module]:
+        together.wait()
+        return [modules.get(("k",), "k", 0, lambda: made) for _ in range(2)]
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(get, range(3)))
+    assert all(first is second and first.patch is made for first, second in found)
+    assert len({id(first) for first, _ in found}) == 3
+
+
 @pytest.mark.parametrize(
     ("chosen", "slots", "divided"),
     [
@@ -114,6 +133,9 @@ def test_a_choice_sizes_the_buffer_of_a_kernel_that_says_how_much_it_records() -
     every, some = (shape((9, 1, 1), 4, 6, chosen({"warps": each})) for each in (None, [1, 3]))
     header = LAUNCH_HEADER_BYTES
     assert every["size"] - header == 2 * (some["size"] - header)
+    nobody = shape((9, 1, 1), 4, 6, chosen({"warps": [7]}))  # each block would have one
+    assert (nobody["size"] - header) * 4 == every["size"] - header
+    assert "size" in shape((9, 1, 1), 4, None, chosen({"warps": [7]}))
     assert shape((9, 1, 1), 4, None, chosen({"granularity": 2})) == {
         "grid": (9, 1, 1), "num_warps": 4
     }  # fmt: skip

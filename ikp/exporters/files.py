@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
@@ -118,7 +118,31 @@ def packed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
     from isal import igzip
 
     with igzip.IGzipFile("", "wb", _FAST, file, mtime=0) as out:
-        yield out
+        yield cast("BinaryIO", _Steady(out))
+
+
+class _Steady:
+    """Writes to a gzip file so that its bytes do not depend on where isal's stream lies in memory.
+
+    isal (1.6 to 1.9.1) files the third byte of a stream under a number made of its address, but not
+    where bytes went before: so the first ones go through alone.
+    """
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._alone = 8  # isal takes 4 to 16 without that third byte, and finds the first one again
+
+    def write(self, content: bytes) -> int:
+        """Write bytes; return how many those are."""
+        size = len(content)
+        if self._alone:
+            first, content = content[: self._alone], content[self._alone :]
+            self._out.write(first)
+            self._alone -= len(first)
+            if not self._alone:
+                self._out.flush()
+        self._out.write(content)
+        return size
 
 
 _FAST = 1

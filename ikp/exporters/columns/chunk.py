@@ -169,14 +169,24 @@ def unpack_json(piece: Piece, content: bytes) -> Any:
 
 
 def deflated(content: bytes | NDArray[np.uint8], window_bits: int = RAW) -> bytes:
-    """Return bytes deflated; with zlib's header and checksum where ``window_bits`` is positive.
+    """Return bytes deflated, always as the same; with zlib's header where ``window_bits`` > 0.
 
-    As a stream: what isal's functions for one piece return differs from thread to thread (1.9.1).
+    isal (1.6 to 1.9.1) files the third byte that it compresses under a number made of its state's
+    address, so that what it finds again depends on where that lies in memory. It does not where a
+    stream goes on, nor with so few bytes as the first ones here: so these go through alone.
     """
     from isal import isal_zlib
 
     stream = isal_zlib.compressobj(_FAST, isal_zlib.DEFLATED, window_bits)
-    return bytes(stream.compress(content) + stream.flush())
+    flat = np.frombuffer(content, np.uint8)
+    first = stream.compress(flat[:_ALONE])
+    if len(flat) > _ALONE:
+        first += stream.flush(isal_zlib.Z_SYNC_FLUSH)
+    return bytes(first + stream.compress(flat[_ALONE:]) + stream.flush())
+
+
+_ALONE: Final = 8
+"""From 4 on isal finds the first byte again, from 17 on it looks up the third. They take 5 more."""
 
 
 def checksum(content: bytes | memoryview | NDArray[np.uint8], before: int = 0) -> int:

@@ -32,7 +32,8 @@ def test_a_kernels_ptx_comes_back_and_its_machine_code_too(name: str) -> None:
     made = plain(name)
     ptx = made.asm["ptx"]
     assert joined(statements(ptx)) == ptx
-    if name in ("matmul", "attention sm_80", "matmul sm_100"):
+    # For sm_100, the assembler of Triton 3.6 makes one of two of the same text, by chance.
+    if name in ("matmul", "attention sm_80"):
         assert foreign.assemble(made, ptx) == made.asm["cubin"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +75,16 @@ class Gpu(FakeDriver):
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     made = Gpu()
     monkeypatch.setattr(triton.runtime.driver, "_active", made)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     by_hand.device_caches.clear()
     unmarked.device_caches.clear()
-    return made
+    yield made
+    by_hand.device_caches.clear()  # what goes later would be unloaded by a driver that isn't there
+    unmarked.device_caches.clear()
+    gc.collect()
 
 
 def handed_out() -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,7 +39,7 @@ def counted(out, n):
 
 
 @pytest.fixture
-def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def launched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Return which functions are launched, and the cubins that are loaded, on a GPU of air."""
     seen: list[Any] = []
 
@@ -61,7 +63,9 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     for name in ("like", "write"):
         monkeypatch.setattr(cuda, name, lambda *_: None)
     counted.device_caches.clear()
-    return seen
+    yield seen
+    counted.device_caches.clear()  # what goes later would be unloaded by a driver that isn't there
+    gc.collect()
 
 
 def test_the_marked_kernel_is_launched_and_it_is_told(launched: list[Any]) -> None:

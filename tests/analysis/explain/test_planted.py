@@ -35,7 +35,6 @@ LIMITS = {
     "occupancy": "slow-memory",  # it follows links: latency is all there is
     "slow_consumer": "queued-copies",  # eight copies at once queue for memory
     "stages": "epilogue",  # both groups of warps store at once, while no product is under way
-    "slow_producer": "late-consumer",  # exponentials fill the schedulers
 }
 """What the verdict says of repaired kernels: not their fault; mending it was not tried."""
 FAR = {

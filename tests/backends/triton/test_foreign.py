@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +63,7 @@ class Gpu(FakeDriver):
         return {"max_shared_mem": 1 << 20}
 
     def load_binary(self, name: str, *_: Any) -> tuple[Any, ...]:
-        return object(), name, 32, 0, 1024
+        return None, name, 32, 0, 1024  # no module: nothing has to be unloaded, ever
 
     def unload_module(self, module: Any) -> None:
         """Keep it."""
@@ -75,16 +73,13 @@ class Gpu(FakeDriver):
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     made = Gpu()
     monkeypatch.setattr(triton.runtime.driver, "_active", made)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     by_hand.device_caches.clear()
     unmarked.device_caches.clear()
-    yield made
-    by_hand.device_caches.clear()  # what goes later would be unloaded by a driver that isn't there
-    unmarked.device_caches.clear()
-    gc.collect()
+    return made
 
 
 def handed_out() -> Any:

@@ -1,7 +1,8 @@
 """Kernels with records in their machine code, loaded, and told where to record.
 
 What one is told lies in its module's constant memory, which is written in the order of a stream
-before a launch. So each stream has a module of its own: launches that overlap never share one.
+before a launch. So each thread has a module of its own for each stream: launches that overlap
+never share one, and nobody tells it anything else before it is launched.
 """
 
 from __future__ import annotations
@@ -84,8 +85,6 @@ class Modules:
         self, key: tuple[object, ...], name: str, stream: int, make: Callable[[], Patch]
     ) -> Module:
         """Return a kernel's patched form for this thread's launches on one stream.
-
-        It is told where to record, and then launched: nobody else's launch may come between.
 
         Args:
             key: what identifies the plain kernel and its marks.

@@ -119,7 +119,7 @@ class Alike:
         near = not differing & now >> BITS
         if near and differing and _is_of_a_warp(instruction):
             return 0
-        if near and differing and instruction.op in ("MOV", "IMAD") and _is_copy(instruction):
+        if near and differing and _is_copy(instruction):
             return 1
         return 0 if _is_alike(instruction, differing, now) else 1 | 1 << BITS
 

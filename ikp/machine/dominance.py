@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ikp.machine.graph import Ways
@@ -20,6 +20,15 @@ class Dominance:
         if above not in self.entered or below not in self.entered:
             return False
         return self.entered[above] <= self.entered[below] and self.left[below] <= self.left[above]
+
+    def below(self, some: Iterable[int]) -> set[int]:
+        """Return the blocks to which every path passes one of some others."""
+        inside = bytearray(len(self.entered))
+        for block in some:
+            if block in self.entered:
+                first, end = self.entered[block] + 1, self.left[block]
+                inside[first:end] = b"\1" * (end - first)
+        return {block for block, at in self.entered.items() if inside[at]}
 
 
 def dominance(order: Sequence[int], before: Ways) -> Dominance:

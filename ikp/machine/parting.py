@@ -61,12 +61,11 @@ def for_good(
         parts: whether a jump, by its index, may send threads different ways.
     """
     works = {number for number in flow.graph.order if _works(flow, number)}
+    meeting = leaving.below(works)  # behind these, something is left to be done together
     found: set[int] = set()
     for block in flow.graph.order:
         jump = _unnoted(flow, block) if block not in noted else None
-        if jump is None or any(leaving.holds(other, block) for other in works - {block}):
-            continue
-        if parts(jump):
+        if jump is not None and block not in meeting and parts(jump):
             found |= _apart(flow, block, works)
     return found
 

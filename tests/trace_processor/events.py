@@ -149,10 +149,10 @@ def _check_nesting(slices: dict[str, Column], slice_of: Column, trace: Trace) ->
     events = trace.events
     bounds = np.searchsorted(events.slot, np.arange(len(trace.slots) + 1))
     ids, overlap = slices["id"][slice_of], slices["overlap"][slice_of]
-    found = slices["parent"][slice_of]
+    instant = events.kind == Kind.INSTANT
+    found = _own_parents(slices["parent"][slice_of], ids, trace, instant)
     flat = np.ones(len(events), bool)
     flat[1:] = (events.start_ns[1:] >= events.end_ns[:-1]) | (np.diff(events.slot) != 0)
-    instant = events.kind == Kind.INSTANT
     flat[1:] &= ~(instant[1:] & instant[:-1] & (np.diff(events.start_ns) == 0))
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         if flat[low:high].all():
@@ -160,6 +160,19 @@ def _check_nesting(slices: dict[str, Column], slice_of: Column, trace: Trace) ->
             assert not overlap[low:high].any(), f"slot {events.slot[low]}: flat ranges need a lane"
         else:
             _check_slot(low, high, trace, ids, found, overlap)
+
+
+def _own_parents(found: Column, ids: Column, trace: Trace, instant: Column) -> Column:
+    """Return the slices that events lie in, but for instants in one of the slot before.
+
+    Where a warp's last instant and the next one's first are of one moment, the processor takes one
+    for the other's child.
+    """
+    slot, start = trace.events.slot, trace.events.start_ns
+    event_of = {number: event for event, number in enumerate(ids.tolist())}
+    above = np.array([event_of.get(number, -1) for number in found.tolist()], np.int64)
+    foreign = (above >= 0) & instant & instant[above] & (start == start[above])
+    return np.where(foreign & (slot != slot[above]), -1, found)
 
 
 def _check_slot(

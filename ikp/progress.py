@@ -30,24 +30,29 @@ def track(
     ``force`` is true. It is removed when the work ends, by an exception too.
     """
     with progress(total, description, force=force) as told:
-        for done, chunk in enumerate(chunks, 1):
+        for chunk in chunks:
             yield chunk
-            told(done)
+            told(1)
 
 
 @contextmanager
 def progress(
     total: int, description: str, *, force: bool = False
 ) -> Iterator[Callable[[float], None]]:
-    """Show, as :func:`track` does, how much of ``total`` is done, as what it yields is told."""
+    """Show, as :func:`track` does, how much of ``total`` is done.
+
+    What it yields is told how much more is.
+    """
     if not (force or _is_terminal()):
         yield lambda _: None
         return
     due = time.monotonic() + _DELAY_S
     bar: Progress | None = None
+    done = 0.0
 
-    def told(done: float) -> None:
-        nonlocal bar, due
+    def told(more: float) -> None:
+        nonlocal bar, due, done
+        done += more
         if (now := time.monotonic()) > due:
             due = now + _AGAIN_S
             bar = bar or _show(description, total, force)

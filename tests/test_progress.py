@@ -101,6 +101,6 @@ def test_what_is_told_is_shown(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "time", Clock(0.6))
     with progress.progress(4, "decoding") as told:
-        for done in (0.5, 1.25, 3.0):
-            told(done)
+        for more in (0.5, 0.75, 1.75):
+            told(more)
     assert "decoding" in sys.stderr.getvalue() and " 75%" in sys.stderr.getvalue()

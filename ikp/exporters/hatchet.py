@@ -118,7 +118,7 @@ def _add_sums(trace: Trace, sums: Sums, tree: _Tree, labels: Categories) -> None
 def _ranges(trace: Trace) -> Iterator[tuple[Ints, Events]]:
     """Yield the ranges of some slots at a time, in order of recording, and their rows."""
     for low, high in cuts(slot_bounds(trace), _EVENTS_AT_ONCE):
-        events, rows = by_end(trace.events, low, high)
+        events, rows = by_end(trace.events, slice(low, high))
         chosen = np.flatnonzero(events.kind == int(Kind.RANGE))
         if len(chosen) < len(events):
             events = Events(*(getattr(events, name)[chosen] for name in Events.__slots__))

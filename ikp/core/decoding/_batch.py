@@ -94,7 +94,7 @@ def decode_batch(
         batch: the launches.
         regions: gives regions their codes.
         roles: gives roles theirs.
-        told: told again and again which part is done, from 0 to 1.
+        told: told again and again how many launches more are done, or which part of one.
     """
     used = used_slots(batch.sources, batch.layouts)
     reached, more = count_attempted(used)
@@ -103,7 +103,7 @@ def decode_batch(
     work = _Work(used, timeline, reached, tables, regions)
     for chunk in read_chunks(used, reached):
         work.add(chunk)
-        told(chunk.slots.stop / len(used.ids))
+        told(len(batch.layouts) * (chunk.slots.stop - chunk.slots.start) / len(used.ids))
     events = {name: column[: work.rows] for name, column in work.events.items()}
     slots_of = _slot_columns(used, timeline, work)
     slots_of["role"] = roles.of(tables[used.launch], used.heads["role"])

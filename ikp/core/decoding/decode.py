@@ -41,20 +41,14 @@ def decode(
             an iterator that reads one after another needs room for a few.
         names: region names known to the backends, by id.
         provenance: what the trace should say of its making.
-        told: told again and again how many sources are done, the part of a large one included.
+        told: told again and again how many launches more are done, or which part of a large one.
 
     Raises:
         DecodeError: a segment is truncated, foreign, or of another ABI version.
         RegionError: two names share an id.
     """
     tables, regions, roles = _NameTables(names or {}), Codes(), Codes()
-    decoded, done = [], 0
-    for batch, sources_read in _batches(sources, tables):
-        part = sources_read - done
-        decoded.append(
-            decode_batch(batch, regions, roles, lambda share: told(done + share * part))  # noqa: B023
-        )
-        done = sources_read
+    decoded = [decode_batch(batch, regions, roles, told) for batch in _batches(sources, tables)]
     found, of_region = _index_regions(tables, regions)
     role_names, of_role = _index_roles(tables, roles)
     slots, events = _slots(decoded, of_role), _events(decoded, of_region)
@@ -70,22 +64,22 @@ def decode(
     )
 
 
-def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[tuple[Batch, int]]:
-    """Yield launches to be decoded together, and how many sources that makes in all."""
-    batch, count = Batch(), 0
+def _batches(sources: Iterable[Source], tables: _NameTables) -> Iterator[Batch]:
+    """Yield launches to be decoded together."""
+    batch = Batch()
     for source in sources:
-        if (layout := source.layout) is not None:
-            table = tables.number(source.regions) if source.regions else 0
-            if not batch.fits(layout):
-                yield batch, count
-                batch = Batch()
-            batch.add(source, layout, table)
-        count += 1
+        if (layout := source.layout) is None:
+            continue
+        table = tables.number(source.regions) if source.regions else 0
+        if not batch.fits(layout):
+            yield batch
+            batch = Batch()
+        batch.add(source, layout, table)
         if batch.full:
-            yield batch, count
+            yield batch
             batch = Batch()
     if batch.layouts:
-        yield batch, count
+        yield batch
 
 
 def _index_regions(

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Kind, OverflowMode, Rows, SlotState
-from ikp.core.decoding._ragged import shared
 from ikp.core.decoding.dense import expanded
 from ikp.core.trace import Column
 
@@ -109,7 +108,8 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
     counts = np.array([each.slots for each in layouts])
     launch = np.repeat(np.arange(len(layouts)), counts)
     fresh = np.array([each.fresh for each in layouts], bool)
-    ours = is_used(heads, shared(np.array([each.grid_id for each in sources], np.uint32), launch))
+    grid_ids = np.array([each.grid_id for each in sources], np.uint32)
+    ours = is_used(heads, np.repeat(grid_ids, counts))
     chosen, empty = np.flatnonzero(ours), heads["state"] == SlotState.UNUSED
     if len(chosen) < len(ours):
         blank = np.flatnonzero(empty & fresh[launch])  # a slot whose warp never came is all zero

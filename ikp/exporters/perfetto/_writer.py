@@ -55,23 +55,12 @@ _WORTH_THREADS: Final = 3
 
 def write(trace: Trace, file: BinaryIO, name: str) -> None:
     """Write a trace as packets and columns, showing progress if it takes long."""
+    # Each slot is placed, counted and written, each event written.
     with progress(3 * len(trace.slots) + len(trace.events), f"writing {name}") as told:
-        _write(trace, file, _Done(told))
+        _write(trace, file, told)
 
 
-class _Done:
-    """Adds up what is done: each slot is placed, counted and written, each event written."""
-
-    def __init__(self, told: Callable[[float], None]) -> None:
-        self._told, self._done = told, 0
-
-    def __call__(self, more: int) -> None:
-        """Tell of some slots, or events, that are done."""
-        self._done += more
-        self._told(self._done)
-
-
-def _write(trace: Trace, file: BinaryIO, told: _Done) -> None:
+def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
     args, ids = OwnArgs.of(trace), FirstIds.of(trace)
     layout = lay_out(trace, ids.track, told)
     clock = Clock(layout.span[0] if layout.span else 0)
@@ -148,7 +137,7 @@ def spare_threads() -> int:
 
 
 def _events(trace: Trace, low: int, high: int) -> Rows:
-    events, rows = by_end(trace.events, low, high)
+    events, rows = by_end(trace.events, slice(low, high))
     args = take_args(trace.args, rows) if trace.args else {}
     return pack_events(events, args, trace.slots.launch)
 

@@ -25,6 +25,7 @@ from ikp.exporters.timeline.tracks import Layout, Track
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
+Places = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,11 @@ class Batches:
     ) -> None:
         self._trace = trace
         self._bounds = slot_bounds(trace)
-        self._first: Ints | None = None  # where the events of each slot in that order begin
+        self._moved: Ints | None = None  # by slot in that order: how far behind its events stand
         if order is not None:
-            counts = np.diff(self._bounds)[order]
-            self._first = self._bounds[order]
+            first, counts = self._bounds[order], np.diff(self._bounds)[order]
             self._bounds = np.append(0, np.cumsum(counts))
+            self._moved = first - self._bounds[:-1]
         self._cuts = cuts(self._bounds, events)
         self._layout = layout
         self._overlaps = _Overlaps(layout)
@@ -65,7 +66,8 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         for low, high in self._cuts:
-            events, rows, place = self._part(low, high)
+            rows, place = self._part(low, high)
+            events, rows = by_end(self._trace.events, rows, place)
             ranges = events.kind == int(Kind.RANGE)
             stream = arrange(place, events.start_ns, events.end_ns, ranges)
             slot = events.slot.astype(np.intp)
@@ -74,18 +76,14 @@ class Batches:
                 track, new = self._overlaps.place(slot, stream.lane)
             yield Batch(events, rows, ranges, track, stream.opens, stream.closes, new)
 
-    def _part(self, low: int, high: int) -> tuple[Events, Rows, NDArray[np.integer[Any]]]:
-        """Return some events, which of the trace each is, and a number of its slot: ascending."""
-        if self._first is None:
-            events, rows = by_end(self._trace.events, low, high)
-            return events, rows, events.slot
+    def _part(self, low: int, high: int) -> tuple[slice | Rows, Places]:
+        """Return which of the trace's events are a batch's, and a number of their slots."""
+        if self._moved is None:
+            return slice(low, high), self._trace.events.slot[low:high]
         slots = slice(*np.searchsorted(self._bounds, [low, high]))
         counts = np.diff(self._bounds[slots.start : slots.stop + 1])
-        rows, place = spread(self._first[slots], counts), np.repeat(np.arange(len(counts)), counts)
-        end = self._trace.events.end_ns[rows]
-        if _out_of_order(end, place):
-            rows = rows[np.lexsort((end, place))]
-        return take(self._trace.events, rows), rows, place
+        place = np.repeat(np.arange(len(counts)), counts)
+        return np.arange(low, high) + self._moved[slots][place], place
 
 
 class _Overlaps:
@@ -125,26 +123,16 @@ def cuts(bounds: Ints, events: int) -> list[tuple[int, int]]:
     return parts
 
 
-def by_end(events: Events, low: int, high: int) -> tuple[Events, Rows]:
-    """Return the events from ``low`` up to ``high``, those of each slot in order of their ends.
+def by_end(events: Events, rows: slice | Rows, place: Places | None = None) -> tuple[Events, Rows]:
+    """Return some events, those of each slot in order of their ends; and which row each one was.
 
-    Also return which row each one was.
+    ``place`` numbers the slots of ``rows``, ascending; None takes the slots' own numbers.
     """
-    slot, end = events.slot[low:high], events.end_ns[low:high]
-    rows: slice | Rows = slice(low, high)
-    order = np.arange(low, high)
-    if _out_of_order(end, slot):
-        rows = order = low + np.lexsort((end, slot))
-    return take(events, rows), order
-
-
-def _out_of_order(end: Ints, slot: NDArray[np.integer[Any]]) -> bool:
-    return bool(np.any((end[1:] < end[:-1]) & (slot[1:] == slot[:-1])))
-
-
-def take(events: Events, rows: slice | Rows) -> Events:
-    """Return the given events."""
-    return Events(*(getattr(events, name)[rows] for name in Events.__slots__))
+    order = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+    end, place = events.end_ns[rows], events.slot[rows] if place is None else place
+    if np.any((end[1:] < end[:-1]) & (place[1:] == place[:-1])):
+        rows = order = order[np.lexsort((end, place))]
+    return Events(*(getattr(events, name)[rows] for name in Events.__slots__)), order
 
 
 def by_track(trace: Trace, layout: Layout) -> Ints | None:

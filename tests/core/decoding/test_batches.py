@@ -44,10 +44,9 @@ def test_how_far_it_has_come_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_records, "CHUNK_RECORDS", 4)
     told: list[float] = []
     decode([recorded("k", warps) for warps in (6, 6, 0, 12)], told=told.append)
-    assert told == sorted(told)
     assert len(told) > 8
-    assert 0 < told[0] < 2
-    assert told[-1] == 4
+    assert all(0 < more < 1 for more in told)
+    assert sum(told) == pytest.approx(3)  # of one launch nothing came
 
 
 @pytest.mark.parametrize("others", [0, 2])

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection._find_records import Record, find
@@ -162,15 +164,15 @@ class _Summary:
         )
 
     def _narrowest(self, own: Collection[int]) -> int | None:
-        """Return the bytes of a lane's narrowest load among several that are awaited together."""
-        waits = {wait.at for wait in self._load_waits}
-        together = [sorted({*wait.loads} & {*own}) for wait in self._load_waits]
-        loads = {
-            at
-            for some in together
-            if len(some) >= _SEVERAL and not waits & {*range(some[0] + 1, some[-1])}
-            for at in some
-        }
+        """Return the bytes of a lane's narrowest load among several that are under way together.
+
+        So are those with no wait for a load between: a compiler may give each its own scoreboard.
+        """
+        waits = np.array(sorted(wait.at for wait in self._load_waits), np.int64)
+        runs: dict[int, list[int]] = defaultdict(list)
+        for at in sorted({load for wait in self._load_waits for load in wait.loads} & {*own}):
+            runs[int(np.searchsorted(waits, at))].append(at)
+        loads = [at for run in runs.values() if len(run) >= _SEVERAL for at in run]
         return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _ROWS = 10
 MIB = 1 << 20
-_RECORD_CYCLES = {32: 53, 64: 68}
-"""The most that a range took in a full H200, by the bits of its clock (docs/benchmarks.md)."""
 
 
 def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
@@ -82,6 +80,7 @@ def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
 def _recording(trace: Trace) -> str:
     """Say what was lost, and about how much of the kernels' time recording took."""
     from ikp.analysis.evidence import plural
+    from ikp.analysis.recording_cost import RECORD_CYCLES, recording_share
 
     attempted = sum(launch.attempted for launch in trace.launches)
     kept = sum(launch.kept for launch in trace.launches)
@@ -95,14 +94,12 @@ def _recording(trace: Trace) -> str:
         return f"{text}, of {int(trace.totals.count.sum()):,} ranges and instants."
     cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
     resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
-    if not cycles or not resident:
+    share = recording_share(cycles[0], attempted, resident) if cycles else None
+    if share is None:
         return text + "."
-    each = _RECORD_CYCLES[cycles[0].clock.bits]
-    spent = attempted * each * cycles[0].clock.ns_per_tick
-    share = min(1.0, spent / resident)
     return (
         f"{text}; writing them took at most about {100 * share:.1f} % of the warps' time "
-        f"({each} cycles each)."
+        f"({RECORD_CYCLES[cycles[0].clock.bits]} cycles each)."
     )
 
 

@@ -1,7 +1,7 @@
 """How long a range took in cycles, and how many of them its instructions alone keep a scheduler.
 
 The machine code says the latter: a range that takes no longer than its instructions waits for
-nothing, and other warps can't make it faster.
+nothing, and other warps can't make it faster. Neither counts what is in ranges inside of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ikp.analysis.explain.prepared import Prepared
 
 
 def cycles_of(launch: Prepared, region: int) -> float | None:
-    """Return how many cycles a region's ranges took, the median; None where they are unknown."""
+    """Return how many cycles a region's ranges took themselves, the median; None if unknown."""
     clock = launch.launch.clock
     if clock.kind != "cycles" or not clock.ns_per_tick:
         return None
-    return float(np.median(launch.took[launch.of_region([region])])) / clock.ns_per_tick
+    return float(np.median(launch.own[launch.of_region([region])])) / clock.ns_per_tick
 
 
 def issue_share(launch: Prepared, region: int) -> float | None:

@@ -12,6 +12,7 @@ from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Doing, Group, Lanes, Launched, RegionUse
+from ikp.analysis.recording_cost import recording_share
 
 _REGIONS: Final = 12
 _OTHERS: Final = 3
@@ -39,6 +40,7 @@ def launched(launch: Prepared, chosen: Chosen) -> Launched:
         residual_max_ns=it.clock.residual_max_ns,
         dropped=it.dropped,
         others=chosen.others[:_OTHERS],
+        recording_share_at_most=recording_share(it, it.attempted, float(launch.warp_time)),
     )
 
 

@@ -174,7 +174,7 @@ class Prepared:
     @cached_property
     def groups(self) -> WarpGroups:
         """Which warps do the same."""
-        return group_warps(self.trace, self.slot, self.region, self.block_of)
+        return group_warps(self.trace, self.slot, self.region, self.own, self.block_of)
 
     @cached_property
     def next_opens(self) -> Ints:

@@ -15,6 +15,8 @@ _FINDINGS: Final = 5
 _UNKNOWN: Final = 3
 _LEAST: Final = 0.005
 """Shares below this are not shown."""
+_RECORDING: Final = 0.05
+"""Share of the warps' time from which on what recording took may be mistaken for the kernel's."""
 _MOSTLY: Final = 0.3
 """Share of the warps' time from which on a region is named though nothing was found in it."""
 
@@ -69,6 +71,12 @@ def _time(verdict: Verdict) -> Iterator[str]:
         parts.append(f"{100 * verdict.in_no_range_share:.1f} % in no range")
     if parts:
         yield "  warps: " + ", ".join(parts)
+    recording = verdict.launch.recording_share_at_most if verdict.launch else None
+    if recording is not None and recording >= _RECORDING:
+        yield (
+            f"  recording took up to {100 * recording:.0f} % of the warps' time: most of it shows "
+            "between ranges"
+        )
     if len(verdict.groups) > 1:
         yield "  " + "; ".join(
             f"{shortened(one.name)}: {100 * one.busy_share:.0f} % busy, "

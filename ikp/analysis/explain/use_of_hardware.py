@@ -84,6 +84,17 @@ def peak_tflops(launch: Prepared) -> float | None:
     return peak.sms * peak.per_cycle / clock.ns_per_tick / 1e3
 
 
+def asked_of_memory(launch: Prepared) -> float | None:
+    """Return what ranges ask of memory over what it can give in the launch; None if unknown.
+
+    Caches may answer some of it.
+    """
+    size, peak = _total_bytes(launch), peak_of(launch.launch.device)
+    if not size or peak is None or not launch.duration:
+        return None
+    return size / launch.duration / peak.gb_per_s
+
+
 def _total_bytes(launch: Prepared) -> int | None:
     """Return what ranges ask of memory; None where one does not say how much."""
     facts = launch.facts

@@ -88,6 +88,7 @@ class Launched:
     residual_max_ns: float | None
     dropped: int
     others: tuple[tuple[str, float], ...] = ()  # other labels: all their launches' time
+    recording_share_at_most: float | None = None  # of the warps' time
 
 
 @dataclass(frozen=True, slots=True)

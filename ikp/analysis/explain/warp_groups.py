@@ -1,4 +1,8 @@
-"""Which warps do the same: those of one role; without roles, those that record the same ranges."""
+"""Which warps do the same: those of one role; without roles, those that record the same ranges.
+
+A range that all warps of its blocks record tells no two of them apart, whichever blocks have it;
+and what only some record (one warp stores a sum) makes no role of them, if it takes little time.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,17 @@ if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 _MOST: Final = 6
 """More kinds of warps than this in one kernel are no roles, but data."""
 _RARE: Final = 0.02
 """Warps whose set of ranges so few others share are told apart from nobody."""
+_OWN: Final = 0.1
+"""Share of the time in ranges from which on those that only some warps of a block record are what
+these warps are there for."""
+_ALL: Final = 0.9
+"""Of the blocks that have a range, how many have it in all warps, where it is everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +41,14 @@ class WarpGroups:
         return len(self.names)
 
 
-def group_warps(trace: Trace, slot: Ints, region: Ints, block_of: Ints) -> WarpGroups:
+def group_warps(trace: Trace, slot: Ints, region: Ints, own: Ints, block_of: Ints) -> WarpGroups:
     """Return the groups of a launch's warps.
 
     Args:
         trace: the launch.
         slot: of each range.
         region: of each range.
+        own: the self time of each range.
         block_of: of each warp.
     """
     roles = trace.slots.role
@@ -45,17 +56,21 @@ def group_warps(trace: Trace, slot: Ints, region: Ints, block_of: Ints) -> WarpG
         used, of_warp = np.unique(roles, return_inverse=True)
         names = tuple(trace.roles[i] or "no role" for i in used.tolist())
         return WarpGroups(names, "role", of_warp.astype(np.int64))
-    return _by_ranges(trace, slot, region, block_of)
+    return _by_ranges(trace, slot, region, own, block_of)
 
 
-def _by_ranges(trace: Trace, slot: Ints, region: Ints, block_of: Ints) -> WarpGroups:
+def _by_ranges(trace: Trace, slot: Ints, region: Ints, own: Ints, block_of: Ints) -> WarpGroups:
     """Group warps by the set of regions that they record, if blocks hold several such sets."""
     count, regions = len(trace.slots), len(trace.regions)
     everyone = WarpGroups(("all warps",), "all", np.zeros(count, np.int64))
     recorded = np.unique(slot * regions + region)
+    apart = _apart(recorded, regions, block_of)
+    if own[apart[region]].sum() < _OWN * own.sum():
+        return everyone
+    telling = recorded[apart[recorded % regions]]
     weights = np.random.default_rng(0).integers(1, 1 << 62, regions, dtype=np.int64)
     signature = np.zeros(count, np.int64)
-    np.bitwise_xor.at(signature, recorded // regions, weights[recorded % regions])
+    np.bitwise_xor.at(signature, telling // regions, weights[telling % regions])
     kinds, of_warp, sizes = np.unique(signature, return_inverse=True, return_counts=True)
     common = np.flatnonzero(sizes >= _RARE * count)
     if not 1 < len(common) <= _MOST or not _within_blocks(of_warp, block_of):
@@ -68,6 +83,17 @@ def _by_ranges(trace: Trace, slot: Ints, region: Ints, block_of: Ints) -> WarpGr
     if int(of_warp.max()) == len(common):
         names.append("other warps")
     return WarpGroups(tuple(names), "ranges", of_warp)
+
+
+def _apart(recorded: NDArray[np.int64], regions: int, block_of: Ints) -> Bools:
+    """Return which regions only some warps record of the blocks that have them."""
+    warps = np.bincount(block_of)
+    pairs, those = np.unique(
+        block_of[recorded // regions] * regions + recorded % regions, return_counts=True
+    )
+    whole = np.bincount(pairs % regions, those == warps[pairs // regions], minlength=regions)
+    apart: Bools = whole < _ALL * np.bincount(pairs % regions, minlength=regions)
+    return apart
 
 
 def _within_blocks(of_warp: NDArray[np.intp], block_of: Ints) -> bool:

@@ -84,6 +84,22 @@ def test_accesses_that_take_far_longer_than_shared_memory_needs_conflict() -> No
     assert explained(turns(5000), busy).findings == ()  # arithmetic takes that long
 
 
+def test_a_range_around_others_is_not_taken_for_its_accesses() -> None:
+    ranges: list[Range] = [("kernel", 0, 100_000)]
+    ranges += [("wait", 1000 * i, 1000 * i + 900) for i in range(100)]
+    scene = Scene()
+    for block in range(4):
+        scene.add(*(Warp(block, w, block, 0, 100_000, ranges) for w in range(8)))
+    kernel = RangeFacts("compute", 0, 0, 64, 300)
+    facts = CodeFacts("sm_90a", 64, ranges={"kernel": kernel})
+    assert "bank-conflicts" not in {one.id for one in explained(scene, facts).findings}
+    alone = [("kernel", 0, 100_000)]
+    scene = Scene()
+    for block in range(4):
+        scene.add(*(Warp(block, w, block, 0, 100_000, alone) for w in range(8)))
+    assert "bank-conflicts" in {one.id for one in explained(scene, facts).findings}
+
+
 def test_time_beside_accesses_that_conflict_counts_as_theirs() -> None:
     ranges = list[Range]()
     for i in range(50):  # a queue shows before the range, and behind it

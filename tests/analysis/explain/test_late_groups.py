@@ -142,3 +142,27 @@ def test_without_payloads_the_busiest_group_is_a_guess_and_said_to_be_one() -> N
     assert first(verdict).id == "late-producer" and first(verdict).sure == "likely"
     assert verdict.connected == ()
     assert any("payload" in one.because for one in verdict.unknown)
+
+
+def test_one_warp_that_stores_is_no_role_of_its_own() -> None:
+    scene = Scene()
+    for block in range(4):
+        turns = [("wait for x @k.py:1", 100 * i, 100 * i + 60) for i in range(10)]
+        scene.add(*(Warp(block, w, block, 0, 1010, turns) for w in range(1, 4)))
+        scene.add(Warp(block, 0, block, 0, 1010, [*turns, ("store", 1000, 1010)]))
+    verdict = scene.trace().explain()
+    assert [one.by for one in verdict.groups] == ["all"]
+    assert {one.id for one in verdict.findings} == {"exposed-load"}
+
+
+def test_blocks_with_other_data_hold_no_other_roles() -> None:
+    """All warps of a block have the loop, or none; what one warp stores tells two of them apart."""
+    scene = Scene()
+    for block in range(8):
+        turns = [("dot", 100 * i, 100 * i + 60) for i in range(10 * (block % 4))]
+        for w in range(4):
+            stores = [("store", 5000, 6000)] if w == 0 else []
+            scene.add(Warp(block, w, block, 0, 6000, [*turns, ("norm", 4000, 4900), *stores]))
+    kinds = scene.trace().explain().groups
+    assert len(kinds) == 2 and {one.by for one in kinds} == {"ranges"}
+    assert {one.warps for one in kinds} == {8, 24}

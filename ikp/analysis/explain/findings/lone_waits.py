@@ -1,4 +1,4 @@
-"""Waits of warps for their own copies and loads, which nobody else is late with."""
+"""Waits of warps for their own copies and loads, and for each other, of which no role is late."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ikp.analysis.explain.instances import meetings
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
+from ikp.analysis.explain.use_of_hardware import asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _KINDS: Final = {
@@ -20,6 +21,10 @@ _KINDS: Final = {
     Activity.WAIT_BARRIER: "late-copy",
 }
 _MOST: Final = 3
+_BLOCK: Final = "barrier @"
+"""How the mark of a block's barrier begins: an mbarrier's, which copies end, has another."""
+_BUSY: Final = 0.5
+"""Share of memory's rate from which on it may be what is waited for, and not its latency."""
 _UNSEEN: Final = 0.1
 """Share of the time up to which waits for what did not record are what barriers cost anyway."""
 
@@ -48,6 +53,10 @@ def _kind(launch: Prepared, region: int) -> str:
     warps' own copies, its name alone does not say.
     """
     known = launch.known[region]
+    if launch.names[region].startswith(_BLOCK) and known.activity is Activity.WAIT_BARRIER:
+        own, copies = launch.own_by_region, launch.regions([Activity.WAIT_COPY])
+        if launch.every_warp and own[copies].sum() < own[region]:
+            return "barriers"  # what copies are late by shows before it
     sure = known.activity is not Activity.WAIT_BARRIER and known.by != "name"
     if not sure and known.activity is not Activity.WAIT_MEMORY:
         return _KINDS[known.activity] if len(launch.regions([Activity.COPY])) else "unseen-wait"
@@ -57,17 +66,20 @@ def _kind(launch: Prepared, region: int) -> str:
 def _found(launch: Prepared, region: int, group: int, share: float, saved: float) -> Finding:
     rows = launch.of_region([region])
     name, kind = launch.names[region], _kind(launch, region)
+    asked = (asked_of_memory(launch) or 0.0) if kind in ("late-copy", "exposed-load") else 0.0
+    queues = asked >= _BUSY
     who = f"{launch.groups.names[group]}: " if len(launch.groups) > 1 else ""
     return finding(
         launch,
         kind,
-        title=f"{who}{100 * share:.0f} % of the warps' time is the wait in {name}: " + _WHY[kind],
+        title=f"{who}{100 * share:.0f} % of the warps' time is the wait in {name}: "
+        + _WHY[kind]
+        + (f"; memory is asked for {100 * asked:.0f} % of its rate" if queues else ""),
         number=Number(f"{name}, of its warps' time", share, "share"),
         at_stake=saved * launch.duration,
         without=f"without the wait in {name}",
-        sure="possible" if kind == "unseen-wait" else "likely",
-        because="the wait is measured; that nothing else of the SM would take its time is assumed. "
-        "Where other warps of the SM work meanwhile, or memory is at its bandwidth, less is won.",
+        sure="possible" if queues or kind in ("unseen-wait", "barriers") else "likely",
+        because=_BECAUSE.get(kind, _ALONE),
         where=Where(
             regions=(name,),
             roles=(launch.groups.names[group],) if launch.groups.by == "role" else (),
@@ -89,12 +101,23 @@ def _let_record(launch: Prepared) -> str:
     )
 
 
+_ALONE: Final = (
+    "the wait is measured; that nothing else of the SM would take its time is assumed. Where other "
+    "warps of the SM work meanwhile, or memory is at its bandwidth, less is won."
+)
+_BECAUSE: Final = {
+    "barriers": "warps don't leave it as the last one comes, so how much of it they come apart by, "
+    "and how much the barrier itself takes, can't be told; what they wait for copies shows before.",
+}
 _WHY: Final = {
+    "barriers": "for the other warps of the block, again and again",
     "late-copy": "copies arrive late",
     "exposed-load": "what is loaded is needed before it is there",
     "unseen-wait": "for copies, or for warps, that recorded nothing",
 }
 _DO: Final = {
+    "barriers": "fewer barriers: more work between two of them (a longer step of the loop), or "
+    "such as fewer warps meet at (an mbarrier for each stage, roles of their own)",
     "late-copy": "issue copies further ahead: one more stage, or earlier in the iteration",
     "exposed-load": "load earlier what is needed (the iteration before, a pipeline), more bytes at "
     "once, or have more warps on the SM",

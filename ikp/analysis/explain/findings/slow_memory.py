@@ -24,6 +24,9 @@ _NARROW: Final = 4
 """Bytes of a lane's load: a compiler that sees neighbours side by side loads 16 at once."""
 _SCHEDULERS: Final = 4
 """Of an SM, each of which issues an instruction in a cycle."""
+_INNER: Final = 0.9
+"""Share of self time from which on a range is what it holds: of one around others (a kernel, a
+loop) the rest is of many kinds, at many places."""
 _LONG: Final = 0.25
 """Share of the warps' time that a range takes to be told of for its loads."""
 _MOSTLY: Final = 0.5
@@ -35,12 +38,18 @@ def slow_memory(launch: Prepared) -> Iterator[Finding]:
     facts = launch.facts.ranges if launch.facts else {}
     for region in np.flatnonzero(launch.counts).tolist():
         known = facts.get(launch.names[region])
-        if known and known.shared and known.shared >= _ACCESSES:
+        if known and known.shared and known.shared >= _ACCESSES and _alone(launch, region):
             yield from _conflicts(launch, region, known)
         elif known and known.lane_bytes and known.lane_bytes <= _NARROW:
             yield from _narrow(launch, region, known.lane_bytes)
         elif launch.known[region].activity in (Activity.LOAD, Activity.STORE):
             yield from _long(launch, region, _share(launch, region))
+
+
+def _alone(launch: Prepared, region: int) -> bool:
+    """Whether a region's ranges hold next to nothing of others."""
+    whole = int(launch.took[launch.of_region([region])].sum())
+    return int(launch.own_by_region[region]) >= _INNER * whole
 
 
 def _share(launch: Prepared, region: int) -> float:

@@ -145,6 +145,7 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
     if ratio < _SLOW:
         return
     reason, sure, because = _reason(blocks)
+    by_work = sure == "measured"
     long = int((blocks.took > _SLOW * median).sum())
     few = long <= max(1, _FEW_BLOCKS * len(blocks.took))
     yield finding(
@@ -168,9 +169,18 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
             window_ns=(int(launch.block_start[slowest[0]]), int(blocks.end[slowest[0]])),
             count=long,
         ),
-        do="start the long blocks first, cut them finer, or let blocks fetch their next piece "
-        "themselves (a queue)",
+        do=_BY_WORK if by_work else _BY_CHANCE,
     )
+
+
+_BY_WORK: Final = (
+    "start the long blocks first, cut them finer, or let blocks fetch their next piece themselves "
+    "(a queue)"
+)
+_BY_CHANCE: Final = (
+    "no order of blocks helps while none is known to be long: let blocks fetch their next piece "
+    "themselves (a queue), or cut the work finer; if it is their data, start the long ones first"
+)
 
 
 def _reason(blocks: _Blocks) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection._find_records import Record, find
 from ikp.inspection._ptx_names import Marks
+from ikp.inspection._surely import runs_surely
 from ikp.inspection.flops import flop
 from ikp.machine.cubin import Cubin
 from ikp.machine.flow import Flow
@@ -155,9 +156,18 @@ class _Summary:
         return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:
-        """Whether an instruction of a range runs at most once for each record."""
+        """Whether an instruction of a range runs at most once for each record; a product, just so.
+
+        Of products it must be known how often they ran: of others, what they need at most.
+        """
         loop = self.flow.loop_of(at)
-        return loop is None or all(span.start in loop.body for span in record.spans)
+        if loop is not None and not all(span.start in loop.body for span in record.spans):
+            return False
+        if work_of(self.code.instructions[at]) is not Work.TENSOR:
+            return True
+        return self.marks.always_kept(record.tag) and all(
+            at in span.contents and runs_surely(self.flow, span, at) for span in record.spans
+        )
 
     @cached_property
     def _numbers(self) -> dict[Record, int]:

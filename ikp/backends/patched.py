@@ -233,7 +233,7 @@ def made(
             )
     for each in patched.names:
         intern(each, shown if each == name else "")
-    return replace(patched, kept=keep(patched, name, ptx))
+    return replace(patched, kept=keep(patched, name, ptx, shared))
 
 
 def tell(session: Session, label: str, launch: Launch) -> None:
@@ -246,7 +246,8 @@ def tell(session: Session, label: str, launch: Launch) -> None:
     """
     if launch.verdict is not None:
         session.facts[f"check of {label}"] = launch.verdict.text
-    if launch.patch is not None and launch.patch.kept:
-        session.facts[f"{KEPT}{label}"] = launch.patch.kept
+    if launch.patch is not None and launch.patch.kept:  # of several specialisations, all
+        known = session.facts.get(f"{KEPT}{label}", "").splitlines()
+        session.facts[f"{KEPT}{label}"] = "\n".join(dict.fromkeys([*known, launch.patch.kept]))
     if launch.patch is not None and launch.patch.told:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)

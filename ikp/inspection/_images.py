@@ -52,18 +52,19 @@ def _of_path(path: Path) -> Iterator[Image]:
 
 def _of_trace(trace: Trace) -> Iterator[Image]:
     """Yield what a trace says that was launched."""
-    kept = {
-        name.removeprefix(KEPT): path
-        for name, path in trace.provenance.items()
+    kept = [
+        (name.removeprefix(KEPT), path)
+        for name, paths in trace.provenance.items()
         if name.startswith(KEPT)
-    }
+        for path in paths.splitlines()
+    ]
     if not kept:
         raise InspectError(
             "this trace names no machine code: its kernels were compiled with their records "
             "(ikp.init in them) and lie in Triton's cache. "
             "ikp inspect without a path looks there."
         )
-    for name, path in kept.items():
+    for name, path in kept:
         if not Path(path).exists():
             raise InspectError(
                 f"the machine code of {name} that this trace was recorded with is not there: "

@@ -32,6 +32,8 @@ class Marks:
     """With records in the machine code: what was put in, from byte to byte of the code."""
     kernel: str = ""
     """The same: whose code that is. It may have no range but itself, which is no record."""
+    shared: int | None = None
+    """The same: bytes of shared memory that a block has, where that is known."""
     named_by_code: bool = False  # ranges that nobody wrote: each is named by what it holds
     sometimes: frozenset[int | None] = frozenset()
     """Regions of records that are kept under a condition; None: of one known only at run time."""
@@ -70,10 +72,11 @@ def read(ptx: str) -> Marks:
     return Marks(names, tags, len(places), sometimes=frozenset(sometimes))
 
 
-def _of_machine(said: dict[str, list[Any]]) -> Marks:
+def _of_machine(said: dict[str, Any]) -> Marks:
     names = merge({region_id(name): name} for name in said["names"])
     ours = tuple((first, last) for first, last in said["ours"])
-    return Marks(names, {}, len(names), ours, said["names"][0], named_by_code=True)
+    own, shared = said["names"][0], said.get("shared")
+    return Marks(names, {}, len(names), ours, own, shared, named_by_code=True)
 
 
 def keeps_totals(ptx: str) -> bool:

@@ -2,21 +2,24 @@
 
 A launch whose kernel was recorded in its machine code says where that lies. Of others, the kernels
 that this process has loaded are known, and the names of the ranges in each: a launch is of the one
-that has the names that it recorded. Where several have, as two specialisations do, what they agree
-on is kept, and of what bounds a time the bound that holds for each.
+that has the names that it recorded. Where there are several, as of two specialisations, what they
+agree on is kept, and of what bounds a time the bound that holds for each.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ikp import registry
 from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts
+from ikp.core.regions import region_id
 from ikp.core.trace import Trace
 from ikp.errors import IkpError
 from ikp.inspection._images import images
@@ -41,9 +44,10 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
         loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
     except Exception as error:  # noqa: BLE001 - a backend may be anybody's
         return {f"{NO_FACTS}all": f"{type(error).__name__}: {error}"}
-    for label, names in _recorded(trace).items():
+    recorded = _recorded(trace)
+    for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
         try:
-            facts = _of_label(trace, label, names, loaded, until)
+            facts = _of_label(trace, label, recorded[label], loaded, until)
         except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
             found[f"{NO_FACTS}{label}"] = f"{type(error).__name__}: {error}"
             continue
@@ -56,6 +60,18 @@ def _loaded(backend: object) -> Iterable[Image]:
     """Return the machine code of kernels that record, as far as a language knows what it loaded."""
     known = getattr(backend, "loaded_images", None)
     return list(known()) if known is not None else []
+
+
+def _time_by_label(trace: Trace) -> Callable[[str], int]:
+    """Return what says how long warps ran in all launches of a label."""
+    slots = trace.slots
+    took = np.bincount(
+        slots.launch, weights=slots.end_ns - slots.start_ns, minlength=len(trace.launches)
+    )
+    sums = Counter[str]()
+    for launch, time_ns in zip(trace.launches, took.tolist(), strict=True):
+        sums[launch.label] += int(time_ns)
+    return sums.__getitem__
 
 
 def _recorded(trace: Trace) -> dict[str, set[str]]:
@@ -74,15 +90,31 @@ def _recorded(trace: Trace) -> dict[str, set[str]]:
 def _of_label(
     trace: Trace, label: str, names: set[str], loaded: list[Image], until: float
 ) -> CodeFacts | None:
-    kept = trace.provenance.get(f"{KEPT}{label}")
-    some = _with_names(loaded, names) if kept is None else _at(kept)
     refused: list[IkpError] = []
-    found = list(_facts(some, until, refused))
+    if (kept := trace.provenance.get(f"{KEPT}{label}")) is not None:
+        found = list(_of_kept(trace, kept, until, refused))
+    else:
+        every = list(_facts(_with_names(loaded, names), until, refused))
+        exact = [each for each in every if {*each.ranges} == names]
+        found = exact or [each for each in every if names <= {*each.ranges}]
+        refused = [] if every else refused
     if refused and not found:
         raise refused[0]
-    exact = [each for each in found if {*each.ranges} == names]
-    fitting = exact or [each for each in found if names <= {*each.ranges}]
-    return _agreed(fitting) if fitting else None
+    return _agreed(found) if found else None
+
+
+def _of_kept(
+    trace: Trace, paths: str, until: float, refused: list[IkpError]
+) -> Iterator[CodeFacts]:
+    """Yield what is known of the machine code that launches say was theirs."""
+    shown = {region.id: region.name for region in trace.regions}
+    for path in paths.splitlines():
+        for image in _at(path):
+            own = read(image.ptx).kernel  # a trace may call it otherwise
+            for each in _facts([image], until, refused):
+                name = shown.get(region_id(own), own) if own else own
+                ranges = {name if key == own else key: one for key, one in each.ranges.items()}
+                yield replace(each, ranges=ranges)
 
 
 def _at(path: str) -> Iterator[Image]:
@@ -112,12 +144,12 @@ def _facts(some: Iterable[Image], until: float, refused: list[IkpError]) -> Iter
 
 
 def _agreed(some: list[CodeFacts]) -> CodeFacts:
-    """Return what all of some kernels have in common."""
+    """Return what all of some kernels have in common; of a range, all that have it."""
     first = some[0]
+    names = dict.fromkeys(name for each in some for name in each.ranges)
     ranges = {
-        name: _agreed_range([each.ranges[name] for each in some])
-        for name in first.ranges
-        if all(name in each.ranges for each in some)
+        name: _agreed_range([each.ranges[name] for each in some if name in each.ranges])
+        for name in names
     }
     return CodeFacts(
         first.chip,

@@ -1,7 +1,8 @@
 """What the ranges of compiled kernels hold, in short: what a trace keeps of its machine code.
 
-Each instruction counts for the innermost range that holds it. What is executed once for each record
-is counted; what stands in a loop inside of a range, or under a condition, is not known.
+Each instruction counts for the innermost range that holds it; where records went into finished
+machine code, the kernel's own range, which is no record, holds the rest. What is executed once for
+each record is counted; what stands in a loop inside of a range, or under a condition, is not known.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ def code_facts(image: Image) -> dict[str, CodeFacts]:
     found = {}
     for code in parse(disassemble(image.cubin)):
         summary = _Summary(Flow(code), marks)
-        if code.name in kernels and summary.records:
-            found[code.name] = summary.facts(kernels[code.name].registers, image.shared)
+        if code.name in kernels and (summary.records or code.name == marks.kernel):
+            shared = marks.shared if image.shared is None else image.shared
+            found[code.name] = summary.facts(kernels[code.name].registers, shared)
     return found
 
 
@@ -86,17 +88,25 @@ class _Summary:
     def facts(self, registers: int, shared: int | None) -> CodeFacts:
         """Return what is known of it."""
         ranges = {name: self._range(records) for name, records in self.records.items()}
+        rest = set(range(len(self.code.instructions))) - self._innermost.keys() - self._of_records
+        if self.marks.kernel:
+            ranges[self.marks.kernel] = self._holding(
+                rest, [at for at in rest if self.flow.loop_of(at) is None]
+            )
         products = {
             at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
         }
         told = {
-            at
-            for at in products & self._innermost.keys()
-            if ranges[self._names[self._innermost[at]]].flop is not None
+            at for at in products if (name := self._holder(at)) and ranges[name].flop is not None
         }
         return CodeFacts(
             self.code.target, registers, shared, bool(products) and products == told, ranges
         )
+
+    def _holder(self, at: int) -> str:
+        """Return the name of the innermost range around an instruction; empty for none."""
+        inner = self._innermost.get(at)
+        return self.marks.kernel if inner is None else self._names[inner]
 
     def _range(self, records: list[Record]) -> RangeFacts:
         """Return what is known of the copies of one range: only what they agree on."""
@@ -130,8 +140,17 @@ class _Summary:
     def _copy(self, record: Record) -> RangeFacts:
         number = self._numbers[record]
         own = [at for at, inner in self._innermost.items() if inner == number]
-        once = [self.code.instructions[at] for at in own if self._once(at, record)]
-        many = [self.code.instructions[at] for at in own if not self._once(at, record)]
+        return self._holding(own, {at for at in own if self._once(at, record)})
+
+    def _holding(self, own: Collection[int], executed: Collection[int]) -> RangeFacts:
+        """Return what is known of a range of some instructions.
+
+        Args:
+            own: those that stand in no range inside of it.
+            executed: those of them that run at most once for each time.
+        """
+        once = [self.code.instructions[at] for at in own if at in executed]
+        many = [self.code.instructions[at] for at in own if at not in executed]
         products = [flop(each) for each in once if work_of(each) is Work.TENSOR]
         known = None not in products and not any(work_of(e) is Work.TENSOR for e in many)
         return RangeFacts(

@@ -24,16 +24,17 @@ MACHINE_MARK: Final = "// ikp.machine"
 """What stands in front of what the PTX beside it says of it."""
 
 
-def keep(patch: Patch, name: str, ptx: str) -> str:
+def keep(patch: Patch, name: str, ptx: str, shared: int | None = None) -> str:
     """Return the path of the cubin, written if it is not there; or why it could not be.
 
     Args:
         patch: the machine code.
         name: the kernel's.
         ptx: its PTX.
+        shared: bytes of shared memory that a block has, where that is known.
     """
     folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
-    said = json.dumps({"names": patch.names, "ours": patch.ours})
+    said = json.dumps({"names": patch.names, "ours": patch.ours, "shared": shared})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         cubin = folder / f"{name[:_NAME]}.cubin"

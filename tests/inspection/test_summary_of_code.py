@@ -9,6 +9,7 @@ import pytest
 
 from ikp import registry
 from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts, read_facts
+from ikp.edit import concat
 from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.flops import flop
@@ -215,3 +216,69 @@ def test_a_fault_in_reading_code_loses_no_trace(monkeypatch: pytest.MonkeyPatch)
     assert any("a fault" in one.because for one in verdict.unknown)
     monkeypatch.setattr(_Backend, "loaded_images", fails)
     assert it.facts_of_trace(trace) == {"no ranges of all": "RuntimeError: a fault"}
+
+
+def in_machine_code(folder: Any, monkeypatch: pytest.MonkeyPatch, *names: str) -> Any:
+    """Return a trace of kernels that nobody edited, of one label, with all that each records."""
+    from ikp.core.regions import region_id
+    from ikp.machine.kept_code import KEPT, keep
+    from tests.inspection.test_machine_code import patched
+    from tests.machine.compiled import code as plain
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
+    made = [(patched(name), plain(name).compiled) for name in names]
+    kept = [keep(patch, one.name, one.asm["ptx"], 4096) for patch, one in made]
+    regions = list(dict.fromkeys(name for patch, _ in made for name in patch.names))
+    trace = recorded(*regions)
+    known = tuple(replace(each, id=region_id(each.name)) for each in trace.regions)
+    return replace(trace, regions=known, provenance={f"{KEPT}mine": "\n".join(kept)})
+
+
+def test_a_kernel_that_nobody_edited_keeps_facts_of_all_its_ranges(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    trace = in_machine_code(tmp_path, monkeypatch, "matmul")
+    (said,) = it.facts_of_trace(trace).values()
+    found = parse_facts(said)
+    assert found is not None and {*found.ranges} == {region.name for region in trace.regions}
+    assert (found.kernels, found.shared, found.all_products) == (1, 4096, True)
+    assert found.ranges["matmul"].activity == "compute"  # what is in no range of its own
+    explained = replace(trace, provenance={"ranges of mine": said}).explain()
+    assert not any("machine code" in one.because for one in explained.unknown)
+
+
+def test_a_kernels_own_range_may_be_shown_by_another_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    trace = in_machine_code(tmp_path, monkeypatch, "matmul")
+    shown = tuple(
+        replace(region, name="matmul<float>") if region.name == "matmul" else region
+        for region in trace.regions
+    )
+    (said,) = it.facts_of_trace(replace(trace, regions=shown)).values()
+    found = parse_facts(said)
+    assert found is not None and "matmul<float>" in found.ranges and "matmul" not in found.ranges
+
+
+def test_of_two_kernels_with_one_label_each_says_what_its_ranges_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    trace = in_machine_code(tmp_path, monkeypatch, "matmul", "rms_norm")
+    (said,) = it.facts_of_trace(trace).values()
+    found = parse_facts(said)
+    assert found is not None and found.kernels == 2 and found.registers is None
+    assert {*found.ranges} == {region.name for region in trace.regions}
+
+
+def test_what_takes_longest_is_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ikp.machine.kept_code import KEPT
+
+    asked: list[str] = []
+    monkeypatch.setattr(it, "_of_kept", lambda trace, path, *_: asked.append(path) or iter(()))
+    scenes = [
+        Scene(label=label).add(Warp(0, 0, 0, 0, end, [("a", 0, 5)])).trace()
+        for label, end in (("short", 10), ("long", 90))
+    ]
+    said = {f"{KEPT}{name}": name for name in ("short", "long")}
+    it.facts_of_trace(replace(concat(scenes), provenance=said))
+    assert asked == ["long", "short"]

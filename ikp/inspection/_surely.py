@@ -1,4 +1,4 @@
-"""Whether an instruction in a range runs once for each of its records, come what may.
+"""Whether an instruction runs once for each record of the range that it is in, come what may.
 
 It doesn't where a way through the range passes it by, and where a way from it leaves the range with
 no record: then how often it ran is not how often there is a record.
@@ -25,6 +25,18 @@ def runs_surely(flow: Flow, span: Span, at: int) -> bool:
     passed = before or last not in _reached(graph, first, inside - {own}, last)
     left = _reached(graph, own, inside, last) - inside if own != last or at > span.end else set()
     return passed and not left
+
+
+def runs_always(flow: Flow, at: int) -> bool:
+    """Tell whether each warp of a kernel runs an instruction, once or more."""
+    graph, own = flow.graph, flow.graph.block(at)
+    others = {*range(len(graph.blocks))} - {own}
+    before = _reached(graph, 0, others, own) | {0} if own else set()
+    return not any(
+        each.op == "EXIT"
+        for block in before - {own}
+        for each in flow.code.instructions[graph.blocks[block].first : graph.blocks[block].end]
+    )
 
 
 def _reached(graph: Graph, begin: int, through: set[int], last: int) -> set[int]:

@@ -17,7 +17,7 @@ from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection._find_records import Record, find
 from ikp.inspection._ptx_names import Marks
-from ikp.inspection._surely import runs_surely
+from ikp.inspection._surely import runs_always, runs_surely
 from ikp.inspection.flops import flop
 from ikp.machine.cubin import Cubin
 from ikp.machine.flow import Flow
@@ -91,7 +91,7 @@ class _Summary:
         rest = set(range(len(self.code.instructions))) - self._innermost.keys() - self._of_records
         if self.marks.kernel:
             ranges[self.marks.kernel] = self._holding(
-                rest, [at for at in rest if self.flow.loop_of(at) is None]
+                rest, {at for at in rest if self.flow.loop_of(at) is None and self._by_all(at)}
             )
         products = {
             at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
@@ -161,6 +161,11 @@ class _Summary:
             None if len(many) > _FEW else sum(map(_issue, once)),
             self._narrowest(own),
         )
+
+    def _by_all(self, at: int) -> bool:
+        """Whether each warp runs an instruction, if that is a product."""
+        product = work_of(self.code.instructions[at]) is Work.TENSOR
+        return not product or runs_always(self.flow, at)
 
     def _narrowest(self, own: Collection[int]) -> int | None:
         """Return the bytes of a lane's narrowest load among several that are awaited together."""

@@ -22,7 +22,7 @@ _REACH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
     """One pair of clock reads that a record's words can come from, and what lies between."""
 
     start: int  # index of the clock read; an instant's is its end
@@ -36,7 +36,7 @@ class Record:
 
     stores: tuple[int, ...]  # indices of the instructions: one, or two with a 64-bit clock
     tag: int | None  # None: made at run time
-    spans: tuple[_Span, ...]
+    spans: tuple[Span, ...]
 
     @property
     def store(self) -> int:
@@ -224,7 +224,7 @@ def _tags(tracer: Tracer, at: int, place: str) -> set[int | None]:
     return found if all(tag >> KIND_SHIFT in _KINDS for tag in known) else set()
 
 
-def _spans(tracer: Tracer, origins: Origins) -> tuple[_Span, ...]:
+def _spans(tracer: Tracer, origins: Origins) -> tuple[Span, ...]:
     """Return the pairs of clock reads behind (end, start), with what lies between each."""
     pairs: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
     for places in origins.found:
@@ -235,7 +235,7 @@ def _spans(tracer: Tracer, origins: Origins) -> tuple[_Span, ...]:
         if sum(clocks) == 2:
             pairs[start, end] |= _contents(origins, places)
     return tuple(
-        _Span(start, end, tuple(sorted(contents)))
+        Span(start, end, tuple(sorted(contents)))
         for (start, end), contents in sorted(pairs.items())
     )
 

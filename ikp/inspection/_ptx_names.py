@@ -17,6 +17,7 @@ _MARK = re.compile(rf"^\s*{STORE_MARK} (?:(\d+) (\".*\")|.*)$", re.MULTILINE)
 _TAG = re.compile(r"v[24]\.b32 \[[\w+]+\], \{(0x[0-9a-f]+),")
 _TOTALS = re.compile(rf"^\s*{re.escape(SPEC_MARK)} .*\btotals=1\b", re.MULTILINE)
 _MACHINE = re.compile(rf"^{MACHINE_MARK} (.*)$", re.MULTILINE)
+_CONDITION = re.compile(r"setp\.ne\.u32 w,")
 _RUN_TIME = "(id known at run time)"
 
 
@@ -34,6 +35,12 @@ class Marks:
     shared: int | None = None
     """The same: bytes of shared memory that a block has, where that is known."""
     named_by_code: bool = False  # ranges that nobody wrote: each is named by what it holds
+    sometimes: frozenset[int | None] = frozenset()
+    """Regions of records that are kept under a condition; None: of one known only at run time."""
+
+    def always_kept(self, tag: int | None) -> bool:
+        """Return whether each record of a tag's region is kept whenever it is reached."""
+        return (None if tag is None else tag & REGION_MASK) not in self.sometimes
 
     def name(self, tag: int | None) -> str:
         """Return what to call the region of a tag."""
@@ -55,11 +62,14 @@ def read(ptx: str) -> Marks:
     names = merge({int(m[1]): json.loads(m[2])} for m in places if m[1])
     ends = [*(m.start() for m in places[1:]), len(ptx)]
     tags: dict[int, str] = {}
+    sometimes: set[int | None] = set()
     for mark, end in zip(places, ends, strict=False):
+        if _CONDITION.search(ptx, mark.end(), end):
+            sometimes.add(int(mark[1]) if mark[1] else None)
         if found := _TAG.search(ptx, mark.end(), end):
             tag = int(found[1], 16)
             tags[tag] = names.get(tag & REGION_MASK) or fallback_name(tag & REGION_MASK)
-    return Marks(names, tags, len(places))
+    return Marks(names, tags, len(places), sometimes=frozenset(sometimes))
 
 
 def _of_machine(said: dict[str, Any]) -> Marks:

@@ -19,6 +19,7 @@ from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection._find_records import Record, find
 from ikp.inspection._ptx_names import Marks
+from ikp.inspection._surely import runs_always, runs_surely
 from ikp.inspection.flops import flop
 from ikp.machine.cubin import Cubin
 from ikp.machine.flow import Flow
@@ -92,7 +93,7 @@ class _Summary:
         rest = set(range(len(self.code.instructions))) - self._innermost.keys() - self._of_records
         if self.marks.kernel:
             ranges[self.marks.kernel] = self._holding(
-                rest, [at for at in rest if self.flow.loop_of(at) is None]
+                rest, {at for at in rest if self.flow.loop_of(at) is None and self._by_all(at)}
             )
         products = {
             at for at, each in enumerate(self.code.instructions) if work_of(each) is Work.TENSOR
@@ -163,6 +164,11 @@ class _Summary:
             self._narrowest(own),
         )
 
+    def _by_all(self, at: int) -> bool:
+        """Whether each warp runs an instruction, if that is a product."""
+        product = work_of(self.code.instructions[at]) is Work.TENSOR
+        return not product or runs_always(self.flow, at)
+
     def _narrowest(self, own: Collection[int]) -> int | None:
         """Return the bytes of a lane's narrowest load among several that are under way together.
 
@@ -176,9 +182,18 @@ class _Summary:
         return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 
     def _once(self, at: int, record: Record) -> bool:
-        """Whether an instruction of a range runs at most once for each record."""
+        """Whether an instruction of a range runs at most once for each record; a product, just so.
+
+        Of products it must be known how often they ran: of others, what they need at most.
+        """
         loop = self.flow.loop_of(at)
-        return loop is None or all(span.start in loop.body for span in record.spans)
+        if loop is not None and not all(span.start in loop.body for span in record.spans):
+            return False
+        if work_of(self.code.instructions[at]) is not Work.TENSOR:
+            return True
+        return self.marks.always_kept(record.tag) and all(
+            at in span.contents and runs_surely(self.flow, span, at) for span in record.spans
+        )
 
     @cached_property
     def _numbers(self) -> dict[Record, int]:

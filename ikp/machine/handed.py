@@ -14,7 +14,10 @@ _OP = "USETMAXREG"
 _GIVES_BACK, _ASKS = "USETMAXREG.DEALLOC", "USETMAXREG.TRY_ALLOC"
 _TRIES = 3
 """Instructions of the loop in which a warp asks: its question, a predicate, the jump back."""
-_ALL = 256
+_MOST = 255
+"""Registers that a thread can name, whatever it asks for: of 256 the last one is RZ."""
+_UNSEEN = 256
+"""More than a thread can have: no way to a block was seen yet."""
 
 
 def hands_over(flow: Flow) -> bool:
@@ -46,7 +49,7 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
 
 def left(instruction: Instruction) -> int:
     """Return how many registers a thread then has."""
-    return int(instruction.operands[-1], 0)
+    return min(int(instruction.operands[-1], 0), _MOST)
 
 
 def _answers(flow: Flow) -> list[tuple[int, int]]:
@@ -72,7 +75,7 @@ def _entering(flow: Flow, given: dict[int, int], launched: int) -> list[int]:
         next((given[at] for at in reversed(range(each.first, each.end)) if at in given), None)
         for each in blocks
     ]
-    entering = [launched, *[_ALL] * (len(blocks) - 1)]
+    entering = [launched, *[_UNSEEN] * (len(blocks) - 1)]
     work = [0]
     while work:
         block = work.pop()
@@ -82,4 +85,4 @@ def _entering(flow: Flow, given: dict[int, int], launched: int) -> list[int]:
             if leaving < entering[to]:
                 entering[to] = leaving
                 work.append(to)
-    return [min(each, launched) if each == _ALL else each for each in entering]
+    return [launched if each == _UNSEEN else each for each in entering]

@@ -45,5 +45,21 @@ def test_behind_the_loop_in_which_a_warp_asks_it_has_more() -> None:
     assert registers_at(made, 168) == [168, 168, 168, 232, 232, 232, 232, 232]
 
 
+def test_who_asks_for_all_there_are_is_followed_further() -> None:
+    made = flow(
+        ".L_x_1:",
+        "USETMAXREG.TRY_ALLOC.CTAPOOL UP0, 0x100",
+        "PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0",
+        "@!P0 BRA `(.L_x_1)",
+        "USETMAXREG.DEALLOC.CTAPOOL 0x28",
+        "@P1 BRA `(.L_x_2)",
+        "NOP",
+        ".L_x_2:",
+        "NOP",
+        "EXIT",
+    )
+    assert registers_at(made, 168) == [168, 168, 168, 255, 40, 40, 40, 40]
+
+
 def test_who_gives_nothing_back_keeps_all() -> None:
     assert registers_at(flow("NOP", "EXIT"), 64) == [64, 64]

@@ -167,9 +167,14 @@ class Prepared:
 
     @cached_property
     def every_warp(self) -> bool:
-        """Whether all warps of the grid recorded, and nothing was dropped."""
-        recordable = prod(self.launch.grid) * self.launch.warps_per_block
-        return len(self.start) >= recordable and not self.launch.dropped
+        """Whether each warp of the grid recorded all it did.
+
+        A warp-specialised kernel of Gluon has further warps in each block than it is launched with.
+        """
+        launch = self.launch
+        launched = np.count_nonzero(self.trace.slots.warp < launch.warps_per_block)
+        whole = launched >= prod(launch.grid) * launch.warps_per_block
+        return bool(whole) and not launch.dropped and not launch.unfinished
 
     @cached_property
     def groups(self) -> WarpGroups:

@@ -48,6 +48,8 @@ def total_flop(launch: Prepared) -> int | None:
     facts = launch.facts
     if facts is None or not facts.all_products or not launch.every_warp:
         return None
+    if any(facts.ranges[name].flop for name in launch.unrecorded):  # by warps that did not record
+        return None
     counts: list[int] = launch.counts.tolist()
     return sum(
         count * (facts.ranges[name].flop or 0)

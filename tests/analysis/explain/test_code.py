@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -167,3 +168,23 @@ def test_flops_are_those_of_all_records_or_none() -> None:
         explained(scene, facts, attempted=10, kept=9),
     ):
         assert less.hardware is not None and less.hardware.flop is None
+
+
+def test_flops_of_a_launch_without_some_of_its_warps_are_not_told() -> None:
+    """A Gluon kernel has warps beside those that it is launched with: they stand in for none."""
+    scene = Scene()
+    for block in range(4):
+        scene.add(*(Warp(block, w, block, 0, 100, [("dot", 0, 90)]) for w in range(5)))
+    facts = CodeFacts("sm_90a", 168, None, True, {"dot": RangeFacts("mma", 1 << 20)})
+
+    def flop(**changes: Any) -> int | None:
+        hardware = explained(scene, facts, warps_per_block=4, **changes).hardware
+        assert hardware is not None
+        return hardware.flop
+
+    assert flop() == 4 * 5 << 20
+    assert flop(grid=(5, 1, 1)) is None  # 20 warps recorded, of four blocks
+    assert flop(unfinished=1) is None
+    other = {**facts.ranges, "elsewhere": RangeFacts("mma", 1 << 20)}
+    facts = replace(facts, ranges=other)
+    assert flop() is None  # by warps that did not record

@@ -126,8 +126,12 @@ def checked_device(wish: Any) -> Any:
     return device
 
 
+@cache
 def device_facts(device: Any) -> tuple[str, float]:
-    """Return the device's name and advertised clock in Hz (0 where unknown)."""
+    """Return the device's name and advertised clock in Hz (0 where unknown).
+
+    The clock takes the driver most of a millisecond to tell, and each launch asks.
+    """
     if device.type == "cpu":
         return "CPU", 0.0
     import torch

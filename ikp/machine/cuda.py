@@ -215,6 +215,24 @@ def write(target: int, words: Sequence[int], stream: int) -> None:
     Raises:
         PatchError: the driver refuses.
     """
+    if capturing(stream):
+        _write_each(target, words, stream)
+        return
+    # So few bytes of the host's go with the command itself; they are read before this returns.
+    values = (ctypes.c_uint64 * len(words))(*words)
+    code = _driver().cuMemcpyHtoDAsync_v2(
+        ctypes.c_uint64(target),
+        values,
+        ctypes.c_size_t(ctypes.sizeof(values)),
+        ctypes.c_void_p(stream),
+    )
+    _checked(code, "write to the device in a stream's order")
+
+
+def _write_each(target: int, words: Sequence[int], stream: int) -> None:
+    """Write words by operations of the stream: a graph keeps the values, where a copy would keep
+    where they lay. Each waits until all that was written before is seen, which takes 3 us.
+    """
     operations = (_Write * len(words))(
         *(_Write(_WRITE_64, 0, target + 8 * at, word) for at, word in enumerate(words))
     )

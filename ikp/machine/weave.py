@@ -262,9 +262,8 @@ class Weaver:
         for site in sorted({*inline, *self._waits}):
             run = self._runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
-            steps = [NOP.after(early)] if early else []
-            steps += run.steps if run else []
-            steps += [NOP.after(late)] if late else []
+            first, *rest = run.steps if run else [NOP]
+            steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
             yield Before(site.index, self._assembled(steps, board, "RP"), site.rank == 0)
 

@@ -106,6 +106,13 @@ R cuStreamBatchMemOp_v2(H stream, unsigned count, const uint64_t *operations, un
     SAY("write %u %u in stream %d\n", (uint32_t)last, (uint32_t)(last >> 32), (int)(intptr_t)stream);
     return (R)(operations[0] & 0xFFFFFFFF) - 5;
 }
+R cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, H stream) {
+    memcpy((void *)(uintptr_t)to, from, size);
+    uint64_t last;
+    memcpy(&last, (const char *)from + size - 8, 8);
+    SAY("copy %u %u to stream %d\n", (uint32_t)last, (uint32_t)(last >> 32), (int)(intptr_t)stream);
+    return 0;
+}
 R cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, H stream) {
     (void)to, (void)from;
     SAY("copy within %zu to stream %d\n", size, (int)(intptr_t)stream);

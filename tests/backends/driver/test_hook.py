@@ -43,9 +43,9 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     assert said["loaded"] == ["load 1", "function 2 of 1 matmul", "set 2 8=98304"]
     assert said["first"] == [
         *("load 3 patched", "function 4 of 3 matmul", "global ikp_buffer", "set 4 8=98304"),
-        *("write 10912 96 in stream 0", "launch 4 12x256 on 0"),
+        *("copy 10912 96 to stream 0", "launch 4 12x256 on 0"),
     ]
-    assert said["again"] == ["write 10912 96 in stream 0", "launch 4 12x256 on 0"]
+    assert said["again"] == ["copy 10912 96 to stream 0", "launch 4 12x256 on 0"]
     assert said["address"]  # whoever asks the driver for its functions gets the same
     assert said["recorded"] == {"matmul": 4}
     wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
@@ -55,7 +55,7 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
 def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
     assert said["other stream"] == [
         *("load 5 patched", "function 6 of 5 matmul", "global ikp_buffer", "set 6 8=98304"),
-        *("write 10912 96 in stream 5", "launch 6 12x256 on 5"),
+        *("copy 10912 96 to stream 5", "launch 6 12x256 on 5"),
     ]
 
 

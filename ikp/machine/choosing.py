@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.keeping import Scratch
-from ikp.machine.resources import P, R, span
+from ikp.machine.lent_pair import Lender
+from ikp.machine.resources import UR, P, R, span
 from ikp.machine.room import Room, Spare
 
 _NO_BOARD = -1
@@ -30,11 +31,13 @@ class Chooser:
         room: what is free where.
         ours: the instructions before which other code is put.
         late: whether keeping a start, and choosing a thread, takes a scoreboard.
+        lender: finds a pair for global memory, where none is kept.
     """
 
     room: Room
     ours: frozenset[int]
     late: bool = False
+    lender: Lender | None = None
 
     def for_start(self, index: int) -> Scratch | str:
         """Return what reads a clock before an instruction, or what it lacks.
@@ -57,9 +60,12 @@ class Chooser:
             alone: whether nothing else is put before that instruction behind the record.
         """
         spare = self._spare(index)
-        if not spare.predicates:
-            return self._saving(index, spare, alone)
-        return self._made(index, spare, alone)
+        pair = self.lender.pair(index, spare) if self.lender else None
+        if self.lender and pair is None:
+            return "no pair of uniform registers is"
+        choose = self._made if spare.predicates else self._saving
+        made = choose(index, spare, alone)
+        return made if isinstance(made, str) else replace(made, pair=pair)
 
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         choices = next(filter(None, _layouts(spare)), [])
@@ -196,7 +202,8 @@ def _words(first: int, last: int) -> int:
 
 def used(scratch: Scratch) -> int:
     """Return the registers that a record's stores read, as bits."""
-    return _words(scratch.first, scratch.last) | span(scratch.address, 2)
+    pair = 0 if scratch.pair is None else span(UR.first + scratch.pair, 2)
+    return _words(scratch.first, scratch.last) | span(scratch.address, 2) | pair
 
 
 def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.keeping import Frame, Places
+from ikp.machine.keeping import LENT, Frame, Places
 from ikp.machine.own_frame import FIRST
 from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
@@ -21,7 +21,7 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
 
     Where few are left, the clocks at the entry are stored there. Where fewer are, it shares the
     pair that the kernel keeps for global memory, and has a part in threads' own registers: those
-    are free no more, in the room.
+    are free no more, in the room. Where the kernel keeps no pair, each record is lent one.
 
     Args:
         room: of the kernel.
@@ -36,13 +36,15 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
         others = [each for each in free if each // 2 != pair // 2]
         if len(others) >= _LEAST:
             return _made(pair, others, warps, cell)
-    for pair in (*shared, *pairs):
+    for pair in (*shared, *pairs, LENT):
         others = [each for each in free if each // 2 != pair // 2]
-        own = room.unused_own[-(_LEAST - len(others)) :]
-        if others and len(others) + len(own) >= _LEAST:
+        missing = _LEAST - len(others)
+        own = room.unused_own[-missing:] if missing > 0 else ()
+        if len(others) + len(own) >= _LEAST:
             room.free[:, [R.first + each for each in own]] = False
-            constants = [*others[1:], *range(FIRST, FIRST + len(own))]
-            return replace(_made(pair, [*constants, others[0]], warps, cell), own=own)
+            # The count is the warp's where it can be: threads that come apart have one count then.
+            kept = [*others[1:], *range(FIRST, FIRST + len(own)), *others[:1]]
+            return replace(_made(pair, kept, warps, cell), own=own)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Places:
     descriptor: int = 0x208  # of global memory
 
 
+LENT: Final = 126
+"""A frame's number for the pair of global memory where it keeps none: see ``lent_pair``."""
 _MOST = 3
 """Eight records are a line of the cache."""
 
@@ -23,7 +26,7 @@ _MOST = 3
 class Frame:
     """The uniform registers that a patched kernel keeps for its records from its entry on."""
 
-    descriptor: int  # two, the first even: what global memory is
+    descriptor: int  # two, the first even: what global memory is; or LENT
     records: int  # the address of the warp's first record
     high: int  # the upper half of every address in the segment
     room: int  # how many records there is room for; 0 where the warp records nothing
@@ -35,6 +38,11 @@ class Frame:
     own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
     places: Places = Places()
     selection: int | None = None  # where there stands which warps record; None: all do
+
+    @property
+    def lends(self) -> bool:
+        """Whether each run of instructions has another pair for global memory."""
+        return self.descriptor == LENT
 
     @property
     def row_bits(self) -> int:
@@ -76,6 +84,7 @@ class Scratch:
     predicate: int
     scoreboard: int
     saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
+    pair: int | None = None  # two uniform registers for global memory, where none are kept
 
     @property
     def in_a_row(self) -> bool:

@@ -1,9 +1,10 @@
 """A frame of which a part is in each thread's own registers, because uniform ones are used up.
 
 What never changes may lie there: all threads of a warp have it alike, whether they are together or
-apart. How many records there are must be the warp's, or threads that are apart would overwrite each
-other's. Runs of instructions are made as if all were uniform; this puts in those that read a
-thread's register in the place of a uniform one.
+apart. How many records there are is the warp's, if one uniform register is left. If none is, each
+thread counts, and all alike: records are made only where all threads of a warp come. If some came
+later than others, theirs would overwrite the same record. Runs of instructions are made as if all
+were uniform; this puts in those that name a thread's register in the place of a uniform one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Final
 
 from ikp.errors import PatchError
 from ikp.machine.assembler import Resource, Step
-from ikp.machine.forms import copy
+from ikp.machine.forms import add, copy, immediate
 
 FIRST: Final = 64
 """A frame's numbers from here on are no uniform registers: they count its own ones."""
 
 _TO_UNIFORM, _FROM_UNIFORM = 0x2CA, 0xE24
+_ZERO, _ADD = 0xC82, 0x890
+"""What starts a count, and what adds to it."""
 _OPERAND: Final = 0xE00
 """What differs in an opcode whose second operand is uniform, and not the thread's."""
 _UNIFORM: Final = 0x08000000
@@ -46,6 +49,10 @@ def _fit(step: Step, own: Sequence[int]) -> Step:
         made = copy(register, step.low >> 24 & 0xFF)
     elif opcode == _FROM_UNIFORM:
         made = copy(field, register)
+    elif opcode == _ZERO:
+        made = immediate(register, 0)
+    elif opcode == _ADD:
+        made = add(register, register, step.low >> 32)
     elif opcode in _OTHERS:
         low = step.low & ~(0xFF << 32) ^ _OPERAND | register << 32
         return replace(step, low=low, high=step.high ^ _UNIFORM, reads=_swapped(step, register))

@@ -214,7 +214,7 @@ def _woven(
     if kept is None:
         raise PatchError(
             f"{name} uses all its uniform registers but {len(room.unused_uniform)}; records need "
-            "seven that it never names, or one and some of each thread's own."
+            "seven that it never names, or as many of each thread's own."
         )
     if setting.select:
         kept = replace(kept, selection=setting.cell + CELL_BYTES)

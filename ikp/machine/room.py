@@ -17,7 +17,7 @@ from ikp.machine.resources import UP, UR, P, R, bit, table
 
 RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
-_FIRST_UNIFORM = 4
+FIRST_UNIFORM = 4
 """No kernel for sm_90 that was seen names UR0 to UR3: what they are kept for is not known."""
 
 
@@ -74,7 +74,7 @@ class Room:
     @cached_property
     def unused_uniform(self) -> tuple[int, ...]:
         """The uniform registers that the kernel never names, without those no compiler names."""
-        used, numbers = self.liveness.used, range(_FIRST_UNIFORM, self._uniform)
+        used, numbers = self.liveness.used, range(FIRST_UNIFORM, self._uniform)
         return tuple(at for at in numbers if not used >> (UR.first + at) & 1)
 
     @cached_property

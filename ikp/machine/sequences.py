@@ -53,11 +53,11 @@ def entry(frame: Frame, quad: int) -> list[Step]:
         frame: what the kernel keeps.
         quad: four free registers.
     """
-    f = forms
+    f, held = forms, frame.places.descriptor
     return [
         f.wide(quad, f.GLOBAL_TIMER),
         f.wide(quad + 2, f.CLOCK),
-        f.constant(frame.descriptor, 0, frame.places.descriptor, pair=True),
+        *([] if frame.lends else [f.constant(frame.descriptor, 0, held, pair=True)]),
         *[f.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])],
     ]
 

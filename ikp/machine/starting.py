@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from ikp.machine import sequences
 from ikp.machine.anchors import Anchor, anchor
 from ikp.machine.keeping import Ground
+from ikp.machine.lent_pair import Lender
 from ikp.machine.room import Room, Spare
 from ikp.machine.waits import load_waits
 
@@ -21,9 +22,12 @@ class Start:
     index: int
     ground: Ground
     clocks: int  # four registers, into which both clocks are read at the entry
+    pair: int | None = None  # two uniform registers for global memory, where none are kept
 
 
-def start(room: Room, first: int, known: bool, kept: bool) -> Start | None:
+def start(
+    room: Room, first: int, known: bool, kept: bool, lender: Lender | None = None
+) -> Start | None:
     """Return where a warp finds its slot; None where there are too few registers.
 
     Args:
@@ -31,14 +35,18 @@ def start(room: Room, first: int, known: bool, kept: bool) -> Start | None:
         first: the instruction before which the first record is made, or a start is kept.
         known: whether the code says how many threads a block has.
         kept: whether both clocks are kept in uniform registers: else they are stored at once.
+        lender: finds a pair for global memory, where none is kept.
     """
     clocks = next(iter(room.at(0).quads), None)
     if clocks is None:
         return None
     for index in range(_latest(room, first) if kept else 0, -1, -1):
         spare = room.at(index) if kept else _without(room.at(index), clocks)
+        pair = lender.pair(index, spare) if lender else None
+        if lender and pair is None:
+            continue
         if ground := _ground(spare, sequences.FEW if known else sequences.MANY):
-            return Start(index, ground, clocks)
+            return Start(index, ground, clocks, pair)
     return None
 
 

@@ -24,6 +24,7 @@ from ikp.machine.control import SCOREBOARDS
 from ikp.machine.homes import Home, homes
 from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Scratch
+from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.places import Place, marks
 from ikp.machine.resources import bit
 from ikp.machine.room import Room, Spare
@@ -135,7 +136,7 @@ class Weaver:
             run: it.
             leaving: the EXIT by which those leave that run it, if they do.
         """
-        steps = [*run.steps, NOP.after(run.scratch.busy)]
+        steps = [*self._lent(run.steps, run.scratch.pair), NOP.after(run.scratch.busy)]
         if leaving is not None:
             steps = [*self._unless_staying(leaving, len(steps)), *steps]
         return self._assembled(steps, run.scratch.scoreboard, "RP")
@@ -232,7 +233,15 @@ class Weaver:
     @cached_property
     def _chooser(self) -> Chooser:
         ours = frozenset(site.index for site in self._begun)
-        return Chooser(self.room, ours, self.chip.late)
+        return Chooser(self.room, ours, self.chip.late, self._lender)
+
+    @cached_property
+    def _lender(self) -> Lender | None:
+        """What finds a pair for global memory; None where one is kept."""
+        return Lender(self.room, self._regions.divergent) if self.frame.lends else None
+
+    def _lent(self, steps: list[Step], pair: int | None) -> list[Step]:
+        return steps if pair is None else lent(steps, pair, self.frame.places)
 
     def _wait_behind(self, site: _Site, scratch: Scratch) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
@@ -262,7 +271,7 @@ class Weaver:
         for site in sorted({*inline, *self._waits}):
             run = self._runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
-            first, *rest = run.steps if run else [NOP]
+            first, *rest = self._lent(run.steps, run.scratch.pair) if run else [NOP]
             steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
             yield Before(site.index, self._assembled(steps, board, "RP"), site.rank == 0)
@@ -270,13 +279,13 @@ class Weaver:
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
         kept = bool(self.frame.entered)
-        begun = start(self.room, first, self.frame.warps is not None, kept)
+        begun = start(self.room, first, self.frame.warps is not None, kept, self._lender)
         if begun is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
         ground, stored = begun.ground, None if kept else begun.clocks
         clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
         steps = sequences.locate(self.frame, ground, whole, language, stored)
-        found = self._assembled(steps, ground.scoreboard)
+        found = self._assembled(self._lent(steps, begun.pair), ground.scoreboard)
         return [
             Before(0, clocks, skipped=True),
             Before(begun.index, found, skipped=True),
@@ -305,11 +314,21 @@ class Weaver:
             steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
         else:
             steps = sequences.leave(self.frame, quads, address, predicates[-1])
+        steps = self._lent(steps, self._pair_to_leave(at, spare))
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*self._unless_staying(at, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
+
+    def _pair_to_leave(self, at: int, spare: Spare) -> int | None:
+        pair = self._lender.pair(at, spare) if self._lender else None
+        if self._lender and pair is None:
+            raise PatchError(
+                "it uses all its uniform registers but one, and where the kernel ends, at "
+                f"instruction {at}, no two in a row are free."
+            )
+        return pair
 
     def _unless_staying(self, at: int, steps: int) -> list[Step]:
         """Have threads that an EXIT lets go on skip so many steps, once it is known who does."""

@@ -13,7 +13,7 @@ from ikp.errors import PatchError
 from ikp.machine import forms, framing, own_frame
 from ikp.machine.chips import CHIPS
 from ikp.machine.framing import frame
-from ikp.machine.keeping import Frame
+from ikp.machine.keeping import LENT, Frame
 from ikp.machine.own_frame import FIRST
 from ikp.machine.patch import patch
 from ikp.machine.resources import UR, R
@@ -62,7 +62,24 @@ def test_what_never_changes_may_be_in_threads_registers() -> None:
     assert kept == Frame(4, 33, FIRST, FIRST + 1, 30, FIRST + 2, own=(13, 14, 15))
     assert not made.free[:, [R.first + 13, R.first + 14, R.first + 15]].any()
     assert frame(replace(full(30, 33), registers=11), None, 0) is None
-    assert frame(full(), None, 0) is None, "the count must be the warp's"
+
+
+def test_the_count_is_each_thread_s_where_no_uniform_register_is_left() -> None:
+    kept = frame(full(), None, 0)
+    numbers = (FIRST, FIRST + 1, FIRST + 2, FIRST + 4, FIRST + 3)
+    assert kept == Frame(4, *numbers, own=(11, 12, 13, 14, 15))
+    assert frame(replace(full(), registers=14), None, 0) is None
+
+
+def test_records_are_lent_a_pair_where_the_kernel_keeps_none() -> None:
+    own = [(f"MOV R{each}, R{each}", None, None, 0) for each in range(10)]
+    used = [each for each in range(4, 63) if each != 30]
+    made = replace(room(*names(*used), *own, LEAVES), registers=16)
+    kept = frame(made, None, 0)
+    assert kept == Frame(LENT, FIRST, FIRST + 1, FIRST + 2, 30, FIRST + 3, own=(12, 13, 14, 15))
+    single = replace(room(*names(*range(4, 53)), LEAVES), registers=16)
+    single.__dict__["unused_uniform"] = (53, 55, 57, 59, 61)
+    assert frame(single, None, 0) == Frame(LENT, 55, 57, 59, 53, 61)
 
 
 def test_each_instruction_reads_a_thread_s_register_instead() -> None:
@@ -82,6 +99,8 @@ def test_each_instruction_reads_a_thread_s_register_instead() -> None:
         forms.below_other(2, 5, 12).high & ~(7 << 23) | 1 << 23,
     )
     assert made[3].waits == 2 and made[4] == plain[4]
+    counts = [forms.copy_uniform(FIRST, forms.URZ), forms.add_uniform(FIRST, FIRST, 1)]
+    assert f.fitted(counts, own) == [forms.immediate(12, 0), forms.add(12, 12, 1)]
     assert f.fitted(plain[:0], own) == []
 
 
@@ -100,10 +119,12 @@ def test_these_are_what_the_assembler_writes() -> None:
 
 
 @pytest.mark.parametrize(("warps", "block"), [(None, (40, 2, 1)), (3, (96, 1, 1))])
+@pytest.mark.parametrize("count", [45, FIRST + 4])
 @pytest.mark.parametrize("chip", [c for c in CHIPS if not c.late], ids=lambda chip: chip.name)
-def test_records_are_the_same(chip, warps, block, monkeypatch) -> None:
-    own = (59, 60, 61, 62)
-    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=16, warps=warps, own=own)
+def test_records_are_the_same(chip, count, warps, block, monkeypatch) -> None:
+    own = (59, 60, 61, 62, 63)
+    numbers = (FIRST, FIRST + 1, FIRST + 2, count, FIRST + 3)
+    kept = Frame(40, *numbers, cell=16, warps=warps, own=own)
     fitted = type(chip).fitted
     monkeypatch.setattr(
         type(chip), "fitted", lambda self, steps: fitted(self, own_frame.fitted(steps, own))
@@ -129,5 +150,6 @@ def test_a_whole_kernel(name: str, monkeypatch) -> None:
     uniform = [after.liveness.used & UR.all for after in map(Room, (before, after))]
     assert uniform[1] & ~uniform[0] == 1 << UR.first + 61
     monkeypatch.setattr(Room, "unused_uniform", ())
+    monkeypatch.setattr(Room, "unused_own", ())
     with pytest.raises(PatchError, match="all its uniform registers but 0"):
         patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])

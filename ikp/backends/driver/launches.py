@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from collections import Counter
@@ -201,7 +200,7 @@ class Launches:
             plain = cuda.function_of(plain)
         cuda.like(made.function, plain)
         self._copy_constants(kernel, made, stream)
-        warps = -(-math.prod(block) // 32)
+        warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             prof = meant.buffer(grid, warps, made.patch.most)
         if prof is None:

@@ -47,9 +47,9 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     ]
     assert said["again"] == ["copy 10912 96 to stream 0", "launch 4 12x256 on 0"]
     assert said["address"]  # whoever asks the driver for its functions gets the same
-    assert said["recorded"] == {"matmul": 4}
+    assert said["recorded"] == {"matmul": 5}
     wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
-    assert said["asked"] == [wanted] * 4
+    assert said["asked"] == [wanted] * 5
 
 
 def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
@@ -86,6 +86,11 @@ def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> N
 def test_what_ikp_has_patched_is_launched_as_it_is(said: dict) -> None:
     assert len(said["patched"]) == len(said["unseen"]) == 1
     assert said["patched"][0].endswith(" 12x256 on 0")
+
+
+def test_a_tile_kernels_warps_are_those_that_its_file_says(said: dict) -> None:
+    assert said["tile"][-1].endswith(" 12x1 on 0")
+    assert said["asked"][-1]["num_warps"] == 8
 
 
 def test_names_are_those_of_the_source() -> None:

@@ -1,0 +1,69 @@
+"""A pair of uniform registers for global memory that a kernel lends for one run of instructions.
+
+Stores name what global memory is by two uniform registers. Where a kernel leaves none that could
+hold that throughout, each run loads it anew, into a pair that nobody needs where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ikp.machine import forms
+from ikp.machine.assembler import Step
+from ikp.machine.keeping import LENT, Places
+from ikp.machine.room import FIRST_UNIFORM, Room, Spare
+
+_FIELD: Final = 0x7F
+"""Where the upper half of a store names the pair."""
+_BOTH: Final = frozenset({("U", LENT), ("U", LENT + 1)})
+
+
+@dataclass(frozen=True, slots=True)
+class Lender:
+    """Finds such pairs in one kernel.
+
+    Args:
+        room: what is free where.
+        apart: its blocks in which threads of a warp may be apart.
+    """
+
+    room: Room
+    apart: AbstractSet[int]
+
+    def pair(self, index: int, spare: Spare) -> int | None:
+        """Return the first register of a pair; None where there is none.
+
+        Where threads may be apart, those of the warp that are elsewhere may need any. What the
+        kernel never names is kept for other things.
+
+        Args:
+            index: the instruction before which the run stands.
+            spare: what is free there.
+        """
+        last = len(self.room.free) - 1
+        others = {*range(FIRST_UNIFORM), *self.room.unused_uniform}
+        free = set(spare.uniform_registers) - others
+        if self.room.liveness.flow.graph.block(min(index, last)) in self.apart:
+            return None
+        found = (each for each in free if each % 2 == 0 and each + 1 in free)
+        return max(found, default=None)
+
+
+def lent(steps: Sequence[Step], pair: int, places: Places) -> list[Step]:
+    """Return a run whose stores name a pair, which is loaded behind its first step.
+
+    That one reads a clock, or begins what takes longer.
+    """
+    loaded = forms.constant(pair, 0, places.descriptor, pair=True)
+    named = [_named(each, pair) for each in steps]
+    return [*named[:1], loaded, *named[1:]] if named != list(steps) else named
+
+
+def _named(step: Step, pair: int) -> Step:
+    if not step.reads & _BOTH:
+        return step
+    reads = step.reads - _BOTH | {("U", pair), ("U", pair + 1)}
+    return replace(step, high=step.high & ~_FIELD | pair, reads=reads)

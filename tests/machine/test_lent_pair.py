@@ -1,0 +1,112 @@
+"""Where no uniform registers can be kept for global memory, each run is lent some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ikp.machine import forms, framing
+from ikp.machine.assembler import NOP
+from ikp.machine.instruction import BYTES
+from ikp.machine.keeping import LENT, Places
+from ikp.machine.lent_pair import Lender, lent
+from ikp.machine.patch import Patch, patch
+from ikp.machine.resources import UR, span
+from ikp.machine.room import Room
+from tests.machine import hazards
+from tests.machine.assembled import cubin
+from tests.machine.compiled import code, machine
+from tests.machine.test_patch import code_of
+from tests.machine.test_room import room
+from tests.machine.test_ways_out import NESTED, SEVERAL
+from tests.machine.whole import run
+
+pytestmark = pytest.mark.any_pins
+
+_LOADED = f"c[0x0][{Places().descriptor:#x}]"
+
+
+@pytest.fixture(params=[(61, 59), ()], ids=["count of a warp", "count of a thread"])
+def forced(request, monkeypatch) -> tuple[int, ...]:
+    """Leave all kernels few uniform registers, and none that they keep for global memory."""
+    monkeypatch.setattr(Room, "unused_uniform", request.param)
+    monkeypatch.setattr(framing, "_descriptors", lambda room, chip: [])
+    return request.param
+
+
+def test_a_pair_is_free_there_and_no_others_of_the_warp_may_need_it() -> None:
+    made = room(
+        ("ULDC.64 UR8, c[0x0][0x210]", None, None, 0),
+        ("STG.E desc[UR8][R2.64], R4", None, None, 0),
+        ("EXIT", None, None, 0),
+    )
+    assert made.unused_uniform == (4, 5, 6, 7, *range(10, 63))
+    before, behind = made.at(1), made.at(2)
+    assert Lender(made, set()).pair(1, before) is None, "8 is needed, others are kept"
+    made.__dict__["unused_uniform"] = (61,)
+    assert Lender(made, set()).pair(1, before) == 58
+    few = replace(before, uniform_registers=(2, 3, 4, 7, 10, 11))
+    assert Lender(made, set()).pair(1, few) == 10
+    assert Lender(made, set()).pair(1, replace(few, uniform_registers=(2, 3, 4, 7))) is None
+    assert Lender(made, {0}).pair(2, behind) is None
+    assert Lender(made, set()).pair(3, behind) == 58, "behind the last instruction"
+
+
+def test_a_run_loads_it_once_behind_its_clock() -> None:
+    clock, first = forms.clock(4), forms.store(2, 0, 4, 2, LENT)
+    made = lent([clock, first, first.when(1)], 10, Places())
+    assert made[:2] == [clock, forms.constant(10, 0, 0x208, pair=True)]
+    assert made[2] == forms.store(2, 0, 4, 2, 10)
+    assert made[3] == forms.store(2, 0, 4, 2, 10).when(1)
+    counted = lent([NOP, forms.count_up(2, 8, 4, LENT)], 10, Places())
+    assert counted[2] == forms.count_up(2, 8, 4, 10)
+    assert lent([clock, NOP], 10, Places()) == [clock, NOP]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("text", [SEVERAL, NESTED], ids=["several", "nested"])
+@pytest.mark.parametrize("parameters", [(3, 9, 9, 9), (9, 2, 9, 9), (9, 9, 2, 9), (9, 9, 9, 4)])
+def test_records_and_results_are_the_same(text: str, parameters, forced, monkeypatch) -> None:
+    file, detail = cubin(text, "sm_90a"), "loops" if text is NESTED else "ops"
+    ours = patch(file, "k", detail=detail)
+    monkeypatch.undo()
+    plain = patch(file, "k", detail=detail)
+    assert ours.names == plain.names and ours.cubin != plain.cubin
+    ranges, results = run(plain, "k", 2, parameters)
+    lent_ranges, lent_results = run(ours, "k", 2, parameters)
+    assert (lent_ranges, lent_results) == (ranges, results)
+    assert sum(map(len, ranges)) > 2
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", ["matmul", "gathered", "attention"])
+def test_what_a_whole_kernel_lends_it_needs_no_more(name: str, forced, monkeypatch) -> None:
+    made = code(name).compiled
+    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    monkeypatch.undo()
+    before, after = machine(name), code_of(ours.cubin, made.name)
+    monkeypatch.setattr(hazards, "_REGISTERS", hazards._REGISTERS | UR.all)
+    assert Counter(hazards.hazards(after)) == Counter(hazards.hazards(before))
+    found = _loads(after, ours)
+    assert len(found) > 3
+    for at, pair in found:
+        free = Room(before).free[at, UR.first + pair : UR.first + pair + 2]
+        assert np.all(free), f"UR{pair} is needed at {at}"
+    kept = sum(1 << UR.first + each for each in forced)
+    lends = sum({span(UR.first + pair, 2) for _, pair in found})
+    assert not lends & kept and not after.used & ~before.used & ~lends & ~kept & UR.all
+
+
+def _loads(after, made: Patch) -> list[tuple[int, int]]:
+    """Return each load of a pair that was put in: before which plain instruction, which pair."""
+    ours = {at for first, end in made.ours for at in range(first // BYTES, end // BYTES)}
+    found, plain = [], 0
+    for at, each in enumerate(after.flow.code.instructions):
+        if at not in ours:
+            plain += 1
+        elif each.opcode == "ULDC.64" and _LOADED in each.operands:
+            found.append((plain, int(each.operands[0][2:])))
+    return found

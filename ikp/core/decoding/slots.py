@@ -228,6 +228,17 @@ class _Memory:
             (max(0, (len(raw) - record.itemsize) // unit + 1),), record, raw, strides=(unit,)
         )
 
+    def places(self, slot: Ints, count: Ints) -> tuple[NDArray[np.uint64], int]:
+        """Return where in memory so many first records of slots lie, and how far apart they are.
+
+        The place is 0 where not all of them are here.
+        """
+        begin: int = self._units.__array_interface__["data"][0]
+        there = count >= 0 if self._counts is None else (count >= 0) & (count <= self._counts[slot])
+        there &= begin % 4 == 0
+        at = np.where(there, begin + self._first[slot] * abi.ALIGNMENT, 0)
+        return at.astype(np.uint64), self._step
+
     def read(self, slot: Ints, position: Ints) -> Rows:
         """Return records by their slots and their positions there."""
         index = self._first[slot] + position * self._step

@@ -1,0 +1,118 @@
+"""Plain records to columns by ``plain.c``, where that can be compiled; numpy decodes all others.
+
+The columns are the same, to the last bit. What a chunk's records must be is said there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.compiling import CompileError, compile_c, kept
+from ikp.core import abi
+from ikp.core.abi import ClockKind
+from ikp.core.decoding._times import SLACK
+from ikp.core.decoding.slots import Ints, Used
+
+if TYPE_CHECKING:
+    from ikp.core.decoding._batch import Columns
+    from ikp.core.decoding._times import Timeline
+    from ikp.core.decoding.decode import Codes
+
+_SOURCE: Final = Path(__file__).with_name("plain.c")
+_NAME: Final = "libikp-plain.so"
+_SLOT: Final = np.dtype(
+    [
+        *(("records", "u8"), ("step", "i8"), ("count", "i8"), ("init", "i8"), ("since", "i8")),
+        *(("latest", "i8"), ("launch", "i8"), ("table", "u8"), ("offset", "f8"), ("side", "f8")),
+        *(("end", "i8"), ("flags", "i8")),
+    ]
+)
+_LAUNCH: Final = np.dtype(
+    [("rate", "f8"), ("reach", "f8"), ("zero", "i8"), ("first", "i8"), ("past", "i8")]
+)
+_ID_BITS: Final = abi.REGION_MASK.bit_length()
+_TURNED, _OUTSIDE = 1, 2
+_NEVER: Final = (1 << 63) - 1
+
+_compiled: list[Any] = []
+"""The function ``ikp_place``, or None where there can't be one; nothing before anyone asked."""
+
+
+def _function() -> Any:
+    if not _compiled:
+        try:
+            library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made)))
+        except (OSError, CompileError, RuntimeError):  # no compiler, no home: a matter of speed
+            _compiled.append(None)
+        else:
+            library.ikp_place.argtypes = (*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
+            library.ikp_place.restype = ctypes.c_int64
+            _compiled.append(library.ikp_place)
+    return _compiled[0]
+
+
+def _made(folder: Path) -> Path:
+    if sys.byteorder != "little":
+        raise CompileError("plain.c is for machines whose words begin with their lowest byte")
+    made = folder / _NAME
+    # Without contraction: a product that isn't rounded before it is added to gives other bits.
+    exact = ("-ffp-contract=off", "-fno-math-errno")
+    compile_c("-shared", "-fPIC", "-O2", *exact, "-o", made, _SOURCE)
+    return made
+
+
+class Plain:
+    """The slots of some launches and the columns of their events, as ``plain.c`` takes them."""
+
+    def __init__(
+        self, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
+    ) -> None:
+        """``kept`` is by slot: its records, or -1 where these aren't plain."""
+        axes, row = timeline.axes, timeline.row
+        assert axes is not None
+        slots, launches = np.zeros(len(kept), _SLOT), np.zeros(len(tables), _LAUNCH)
+        for launch, part in used.parts(np.arange(len(kept))):
+            places = used.memories[launch].places(used.ids[part], kept[part])
+            slots["records"][part], slots["step"][part] = places
+        slots["count"], slots["end"] = kept, timeline.end
+        slots["init"], slots["since"] = timeline.init_ticks, timeline.init_ticks
+        slots["since"] -= axes.tick_zero[row]
+        slots["latest"] = np.where(timeline.finished, timeline.finish_ticks + SLACK, _NEVER)
+        slots["launch"], slots["table"] = used.launch, tables[used.launch] << _ID_BITS
+        slots["offset"], slots["side"] = axes.offset[row], axes.bends.side[row]
+        launches["rate"], launches["zero"] = axes.rate, axes.ns_zero
+        launches["reach"] = axes.bends.reach
+        launches["first"], launches["past"] = axes.bends.first, axes.bends.past
+        knot, value = axes.bends.knot, axes.bends.value
+        with np.errstate(all="ignore"):  # from one launch to the next it means nothing
+            slope = np.diff(value) / np.diff(knot)
+        self._slots = slots
+        self._held = (slots, launches, knot, value, slope, *columns.values())
+        self._task = np.array([each.ctypes.data for each in self._held], np.uint64)
+        self._place = _function()
+
+    @staticmethod
+    def can(used: Used) -> bool:
+        """Tell whether any slots are plain, and there is a compiler."""
+        cycles = used.clock is ClockKind.CYCLES and not used.summed
+        return cycles and not any(layout.whole for layout in used.layouts) and bool(_function())
+
+    def place(self, slots: slice, codes: Codes, row: int) -> int:
+        """Decode slots into the rows from ``row`` on; return the row behind them.
+
+        It is -1 where a record isn't plain, or of a region without a code. Then nothing was said.
+        """
+        known = codes.parts()
+        return int(self._place(self._task.ctypes.data, known.ctypes.data, slots.start, slots.stop, row))
+
+    def tell(self, timeline: Timeline, end: Ints) -> None:
+        """Add what is odd about the slots, and when their last records ended."""
+        timeline.turned |= (self._slots["flags"] & _TURNED) > 0
+        timeline.outside |= (self._slots["flags"] & _OUTSIDE) > 0
+        np.maximum(end, self._slots["end"], out=end)

@@ -148,8 +148,7 @@ class _Work:
         from ikp.core.decoding._plain import Plain
 
         kept = np.where(self._lost_oldest, -1, self.kept)
-        of = Plain if Plain.can(used) else None
-        return of and of(used, self._timeline, kept, self._tables, self.events)
+        return Plain.of(used, self._timeline, kept, self._tables, self.events)
 
     def add(self, chunk: Chunk) -> None:
         """Add the next slots' records."""

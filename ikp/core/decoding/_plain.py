@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.core import abi
-from ikp.core.abi import ClockKind
+from ikp.core.abi import Rows
 from ikp.core.decoding._times import SLACK
 from ikp.core.decoding.slots import Ints, Used
 
 if TYPE_CHECKING:
     from ikp.core.decoding._batch import Columns
     from ikp.core.decoding._times import Timeline
+    from ikp.core.decoding.clock import Axes
     from ikp.core.decoding.decode import Codes
 
 _SOURCE: Final = Path(__file__).with_name("plain.c")
@@ -70,16 +70,31 @@ def _made(folder: Path) -> Path:
 class Plain:
     """The slots of some launches and the columns of their events, as ``plain.c`` takes them."""
 
-    def __init__(
-        self, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
-    ) -> None:
-        """``kept`` is by slot: its records, or -1 where these aren't plain."""
+    def __init__(self, slots: Rows, launches: Rows, axes: Axes, columns: Columns) -> None:
+        knot, value = axes.bends.knot, axes.bends.value
+        with np.errstate(all="ignore"):  # from one launch to the next it means nothing
+            slope = np.diff(value) / np.diff(knot)
+        self._slots = slots
+        self._held = (slots, launches, knot, value, slope, *columns.values())
+        self._task = np.array([each.ctypes.data for each in self._held], np.uint64)
+        self._place = _function()
+
+    @classmethod
+    def of(
+        cls, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
+    ) -> Plain | None:
+        """Return them; None where no slot is plain, or there is no compiler.
+
+        ``kept`` is by slot: its records, or -1 where these aren't plain; ``tables`` of names are
+        by launch.
+        """
         axes, row = timeline.axes, timeline.row
-        assert axes is not None
+        if axes is None or used.summed or used.clock.bits > abi.WORD_BITS or not _function():
+            return None
+        if any(layout.whole for layout in used.layouts):
+            return None
         slots, launches = np.zeros(len(kept), _SLOT), np.zeros(len(tables), _LAUNCH)
-        for launch, part in used.parts(np.arange(len(kept))):
-            places = used.memories[launch].places(used.ids[part], kept[part])
-            slots["records"][part], slots["step"][part] = places
+        slots["records"], slots["step"] = used.places(kept)
         slots["count"], slots["end"] = kept, timeline.end
         slots["init"], slots["since"] = timeline.init_ticks, timeline.init_ticks
         slots["since"] -= axes.tick_zero[row]
@@ -89,27 +104,15 @@ class Plain:
         launches["rate"], launches["zero"] = axes.rate, axes.ns_zero
         launches["reach"] = axes.bends.reach
         launches["first"], launches["past"] = axes.bends.first, axes.bends.past
-        knot, value = axes.bends.knot, axes.bends.value
-        with np.errstate(all="ignore"):  # from one launch to the next it means nothing
-            slope = np.diff(value) / np.diff(knot)
-        self._slots = slots
-        self._held = (slots, launches, knot, value, slope, *columns.values())
-        self._task = np.array([each.ctypes.data for each in self._held], np.uint64)
-        self._place = _function()
-
-    @staticmethod
-    def can(used: Used) -> bool:
-        """Tell whether any slots are plain, and there is a compiler."""
-        cycles = used.clock is ClockKind.CYCLES and not used.summed
-        return cycles and not any(layout.whole for layout in used.layouts) and bool(_function())
+        return cls(slots, launches, axes, columns)
 
     def place(self, slots: slice, codes: Codes, row: int) -> int:
         """Decode slots into the rows from ``row`` on; return the row behind them.
 
         It is -1 where a record isn't plain, or of a region without a code. Then nothing was said.
         """
-        known = codes.parts()
-        return int(self._place(self._task.ctypes.data, known.ctypes.data, slots.start, slots.stop, row))
+        at = self._task.ctypes.data, codes.parts()
+        return int(self._place(at[0], at[1].ctypes.data, slots.start, slots.stop, row))
 
     def tell(self, timeline: Timeline, end: Ints) -> None:
         """Add what is odd about the slots, and when their last records ended."""

@@ -64,6 +64,7 @@ class Timeline:
             self.backwards |= used.finished & (finish_ns < init_ns)
         self.finished = used.finished & ~self.backwards
         self.axes: Axes | None = None
+        self.row = np.zeros(0, np.int64)  # of each slot's SM, among those of the axes
         if unit is ClockKind.CYCLES:
             self.axes, placed = self._fit_axes(init_ns, finish_ns)
             self.fits = self.axes.fits

@@ -199,14 +199,16 @@ class _Evidence:
 
     def _with_floats(self, name: str, facts: Facts) -> bytes:
         """Return a dict as an argument; of several that differ in their floats alone, see those."""
-        floats = [value for value in facts.values() if type(value) is float]
-        key = name, *((k, _MARK if type(v) is float else v) for k, v in facts.items())
+        floats, marked = [b""], dict(facts)
+        for each, value in facts.items():
+            if type(value) is float:
+                floats.append(_FLOAT.pack(value))
+                marked[each] = _MARK
+        key = name, *marked.items()
         if key not in self._around:
-            marked = {k: _MARK if type(v) is float else v for k, v in facts.items()}
             self._around[key] = annotated(name, marked).split(_FLOAT.pack(_MARK))
-        first, *others = self._around[key]
-        parts = zip(map(_FLOAT.pack, floats), others, strict=True)
-        return first + b"".join(chain.from_iterable(parts))
+        parts = zip(floats, self._around[key], strict=True)
+        return b"".join(chain.from_iterable(parts))
 
 
 _FLOAT: Final = Struct("<d")

@@ -292,8 +292,7 @@ def _name_of_lane(sm: int, lane: int | None) -> str:
 
 def _family(uuid: int, parents: Ints, name: str, ranks: Ints) -> list[Track]:
     number = ranks.tolist()
-    called = {rank: f"{name} {rank}" for rank in set(number)}
-    names, ids = map(called.__getitem__, number), range(uuid, uuid + len(number))
+    names, ids = map(f"{name} {{}}".format, number), range(uuid, uuid + len(number))
     rows = zip(ids, names, parents.tolist(), number, repeat(Kind.SLICES), repeat(""), strict=False)
     return [*map(Track._make, rows)]  # hundreds of thousands: twice as fast as to call each
 

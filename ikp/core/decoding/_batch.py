@@ -112,6 +112,12 @@ def decode_batch(
         else:
             work.rows = row
         told(slots.stop / len(used.ids))
+        if plain is not None and not slots.start:  # its regions are known now: mostly all of them
+            row = plain.place_all(slice(slots.stop, len(used.ids)), regions, work.rows)
+            if row >= 0:
+                work.rows = row
+                told(1.0)
+                break
     if plain is not None:
         plain.tell(timeline, work.end)
     events = {name: column[: work.rows] for name, column in work.events.items()}

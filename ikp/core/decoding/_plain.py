@@ -6,7 +6,10 @@ The columns are the same, to the last bit. What a chunk's records must be is sai
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +41,9 @@ _LAUNCH: Final = np.dtype(
 )
 _ID_BITS: Final = abi.REGION_MASK.bit_length()
 _TURNED, _OUTSIDE = 1, 2
+_MOST_THREADS: Final = 4
+_WORTH: Final = 1 << 17
+"""Records for which a thread is started."""
 _NEVER: Final = (1 << 63) - 1
 
 _compiled: list[Any] = []
@@ -111,8 +117,27 @@ class Plain:
 
         It is -1 where a record isn't plain, or of a region without a code. Then nothing was said.
         """
-        at = self._task.ctypes.data, codes.parts()
-        return int(self._place(at[0], at[1].ctypes.data, slots.start, slots.stop, row))
+        known, first, past = codes.parts(), slots.start, slots.stop
+        return int(self._place(self._task.ctypes.data, known.ctypes.data, first, past, row))
+
+    def place_all(self, slots: slice, codes: Codes, row: int) -> int:
+        """Decode many slots in threads, all of them or, as far as anybody is told, none."""
+        count = self._slots["count"][slots]
+        rows = row + np.append(0, np.cumsum(count))
+        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), int(rows[-1] - row) // _WORTH)
+        if threads < 2 or count.min() < 0:
+            return -1
+        at = np.searchsorted(rows, np.linspace(row, rows[-1], threads + 1))
+        ends = (slots.start + at).tolist()
+        known, seen = codes.parts(), codes.seen  # held as long as threads look there
+        task = self._task.ctypes.data, known.ctypes.data
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                done = [*pool.map(partial(self._place, *task), ends, ends[1:], rows[at].tolist())]
+        except RuntimeError:  # Python is ending: no thread can be started
+            return -1
+        del seen
+        return -1 if min(done) < 0 else int(rows[-1])
 
     def tell(self, timeline: Timeline, end: Ints) -> None:
         """Add what is odd about the slots, and when their last records ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,22 +25,27 @@ from tests.segments import Device, Launch, Record, Segment, Sm, Warp, nbytes
 ALL, NONE = 0, 1 << 60
 
 
-def decoded(sources: Sequence[Source], least: int, chunk: int = 1 << 13) -> Trace:
-    """Decode by the C file where there are at least so many records."""
+def decoded(
+    sources: Sequence[Source], least: int, chunk: int = 1 << 13, worth: int = 1 << 17
+) -> Trace:
+    """Decode by the C file where there are at least so many records, by a thread for each worth."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_plain, "_WORTH", worth)
+        patch.setattr(os, "sched_getaffinity", lambda _: range(4))
         patch.setattr(_batch, "_WORTH_PLAIN", least)
         patch.setattr(_records, "CHUNK_RECORDS", chunk)
         return decode(sources)
 
 
-@given(st.lists(launches(CLOCKS), max_size=3), st.integers(1, 40))
-def test_both_say_the_same(made: list[tuple[Device, Launch, int]], chunk: int) -> None:
+@given(st.lists(launches(CLOCKS), max_size=3), st.integers(1, 40), st.integers(1, 9))
+def test_both_say_the_same(made: list[tuple[Device, Launch, int]], chunk: int, worth: int) -> None:
     sources = []
     for device, launch, records in made:
         segment = Segment(nbytes(launch.slots, records), device)
         segment.run(launch)
         sources.append(segment.source())
     assert_same(decoded(sources, NONE), decoded(sources, ALL, chunk))
+    assert_same(decoded(sources, NONE), decoded(sources, ALL, chunk, worth))
 
 
 @settings(max_examples=50)
@@ -51,6 +57,7 @@ def test_both_say_the_same_of_damaged_records(seed: int, count: int) -> None:
         data[drawn.randrange(abi.LAUNCH_HEADER_BYTES, len(data))] ^= 1 << drawn.randrange(8)
     sources = [replace(source, data=data)]
     assert_same(decoded(sources, NONE), decoded(sources, ALL, 64))
+    assert_same(decoded(sources, NONE), decoded(sources, ALL, 64, 20))
 
 
 def busy(seed: int) -> Segment:
@@ -80,6 +87,8 @@ def test_it_decodes_all_that_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _plain._compiled[0] is not None
     assert len(trace.events) > 300
     assert len(by_numpy) == 1, "the first chunk, of which no region is known"
+    assert_same(trace, decoded([busy(1).source()], ALL, 50, 30))
+    assert len(by_numpy) == 2
 
 
 def test_where_nothing_can_be_compiled_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:

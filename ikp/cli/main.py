@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ COMMANDS = (
     "plugins",
 )
 """In the order of a first visit. ``ikp.cli._<name>`` holds a click command called ``command``."""
+_READING = ("stats", "explain", "diff", "report", "view", "convert")
+"""Those that read traces and run no program, which might want what the others leave as it is."""
 
 _HELP = """Shows what happens inside a GPU kernel: when each warp did what, and for how long.
 
@@ -64,6 +67,9 @@ class _LazyGroup(click.Group):
         """Import the subcommand's module and return its command."""
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in _READING and "numpy" not in sys.modules:
+            # Nothing there is linear algebra. OpenBLAS starts a thread for each core, which spins.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(f"ikp.cli._{cmd_name}").command
         return command
 

@@ -76,10 +76,11 @@ def _time_by_label(trace: Trace) -> Callable[[str], int]:
 
 def _recorded(trace: Trace) -> dict[str, set[str]]:
     """Return the names of the regions that each label's launches recorded on a GPU."""
-    of_event = trace.slots.launch[trace.events.slot].astype(np.int64)
-    pairs = np.unique(of_event * len(trace.regions) + trace.events.region)
+    first = trace.slots.launch.astype(np.int64) * len(trace.regions)
+    seen = np.zeros(len(trace.launches) * len(trace.regions), np.bool_)
+    seen[first[trace.events.slot] + trace.events.region] = True  # to sort a million takes longer
     found: dict[str, set[str]] = {}
-    for pair in pairs.tolist():
+    for pair in np.flatnonzero(seen).tolist():
         launch, region = divmod(pair, len(trace.regions))
         if trace.launches[launch].clock.kind != "host":
             label = trace.launches[launch].label

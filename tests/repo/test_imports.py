@@ -25,7 +25,7 @@ EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 """What a file format may import: none another one."""
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "core": ("errors",),
+    "core": ("errors", "compiling"),
     "targets": ("core",),
     "machine": ("core",),
     "ptx": ("core", "machine"),

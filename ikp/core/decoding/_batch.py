@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
-from ikp.core.decoding._records import Chunk, count_attempted, read_chunks
+from ikp.core.decoding._records import Chunk, count_attempted, in_chunks, read_chunk
 from ikp.core.decoding._times import Timeline
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
@@ -21,8 +21,11 @@ from ikp.core.totals import total_columns
 from ikp.core.trace import Column, Launch
 
 if TYPE_CHECKING:
+    from ikp.core.decoding._plain import Plain
     from ikp.core.decoding.decode import Codes
 
+_WORTH_PLAIN = 1 << 15
+"""Records from which on ``plain.c`` decodes them: fewer take no time worth a compiler's."""
 _LAUNCHES = 1 << 10
 _SLOTS = 1 << 8
 _BYTES = 64 << 20
@@ -101,9 +104,23 @@ def decode_batch(
     timeline = Timeline(used)
     tables = np.array(batch.tables)
     work = _Work(used, timeline, reached, tables, regions)
-    for chunk in read_chunks(used, reached):
-        work.add(chunk)
-        told(len(batch.layouts) * (chunk.slots.stop - chunk.slots.start) / len(used.ids))
+    share = len(batch.layouts) / max(1, len(used.ids))
+    plain = work.plain(used) if work.kept.sum() >= _WORTH_PLAIN else None
+    for slots in in_chunks(used, reached):
+        row = -1 if plain is None else plain.place(slots, regions, work.rows)
+        if row < 0:
+            work.add(read_chunk(used, slots, reached))
+        else:
+            work.rows = row
+        told((slots.stop - slots.start) * share)
+        if plain is not None and not slots.start:  # its regions are known now: mostly all of them
+            row = plain.place_all(slice(slots.stop, len(used.ids)), regions, work.rows)
+            if row >= 0:
+                work.rows = row
+                told((len(used.ids) - slots.stop) * share)
+                break
+    if plain is not None:
+        plain.tell(timeline, work.end)
     events = {name: column[: work.rows] for name, column in work.events.items()}
     slots_of = _slot_columns(used, timeline, work)
     slots_of["role"] = roles.of(tables[used.launch], used.heads["role"])
@@ -123,6 +140,7 @@ class _Work:
         self.end = timeline.end.copy()
         self._lost_oldest = (reached > used.capacity) & used.ring
         self._rates = timeline.rates() if used.summed else None
+        self._tables = tables
         self._table = int(tables[0]) if (tables == tables[:1]).all() else tables[used.launch]
         whole = np.array([layout.whole > 0 for layout in used.layouts])
         room = 0
@@ -131,6 +149,13 @@ class _Work:
         self.events = {name: np.empty(room, dtype) for name, dtype in EVENT_COLUMNS.items()}
         self.totals: list[Columns] = []
         self.rows = 0
+
+    def plain(self, used: Used) -> Plain | None:
+        """Return what decodes slots without numpy, if any can be."""
+        from ikp.core.decoding._plain import Plain
+
+        kept = np.where(self._lost_oldest, -1, self.kept)
+        return Plain.of(used, self._timeline, kept, self._tables, self.events)
 
     def add(self, chunk: Chunk) -> None:
         """Add the next slots' records."""

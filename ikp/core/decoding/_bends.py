@@ -35,6 +35,11 @@ class Bends:
     stride: Floats  # by launch
     side: Floats  # by row of the SMs: where its ticks of zero lie
 
+    @property
+    def reach(self) -> Floats:
+        """By launch: how many ticks around its own zero each SM has on the axis."""
+        return _REACH * self.stride
+
     def add(self, placed: Floats, elapsed: Floats, side: Floats, launch: Ints | None) -> None:
         """Add to ``placed`` the bend at ``elapsed`` ticks of SMs that lie at ``side``.
 
@@ -43,14 +48,14 @@ class Bends:
         if not self.value.any():
             return
         if launch is None:
-            reach = _REACH * self.stride[0]
+            reach = self.reach[0]
             at = np.clip(elapsed, -reach, reach)
             at += side
             placed += np.interp(at, self.knot, self.value)
             return
         there = (self.past > self.first)[launch]  # else all its anchors are torn
         launch = launch[there]
-        wide = _REACH * self.stride[launch]
+        wide = self.reach[launch]
         at = np.clip(elapsed[there], -wide, wide) + side[there]
         first, past = self.first[launch], self.past[launch]
         placed[there] += interpolate(at, first, past, self.knot, self.value)

@@ -116,8 +116,8 @@ class Chunk:
     kinds: NDArray[np.uint32]  # of each record, as it is where no index was given
 
 
-def read_chunks(used: Used, reached: Ints) -> Iterator[Chunk]:
-    """Yield what is sound, a few slots in a row at a time; or one that holds more than a chunk.
+def in_chunks(used: Used, reached: Ints) -> Iterator[slice]:
+    """Yield a few slots in a row at a time; or one that holds more than a chunk.
 
     Args:
         used: the slots of some launches.
@@ -129,10 +129,11 @@ def read_chunks(used: Used, reached: Ints) -> Iterator[Chunk]:
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(kept)]
     for start, end in pairwise(edges):
         if start < end:
-            yield _read_chunk(used, slice(start, end), reached)
+            yield slice(start, end)
 
 
-def _read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
+def read_chunk(used: Used, slots: slice, reached: Ints) -> Chunk:
+    """Return what is sound of some slots."""
     capacity, reached = used.capacity[slots], reached[slots]
     kept = np.minimum(reached, capacity)
     row = np.repeat(np.arange(len(kept)), kept)

@@ -64,6 +64,7 @@ class Timeline:
             self.backwards |= used.finished & (finish_ns < init_ns)
         self.finished = used.finished & ~self.backwards
         self.axes: Axes | None = None
+        self.row = np.zeros(0, np.int64)  # of each slot's SM, among those of the axes
         if unit is ClockKind.CYCLES:
             self.axes, placed = self._fit_axes(init_ns, finish_ns)
             self.fits = self.axes.fits
@@ -82,9 +83,9 @@ class Timeline:
 
     def _fit_axes(self, init_ns: Ints, finish_ns: Ints) -> tuple[Axes, Ints]:
         used, done = self.used, np.flatnonzero(self.finished)
-        sms, self._row = Sms.of(used.launch, used.heads["sm"].astype(np.int64), len(used.layouts))
+        sms, self.row = Sms.of(used.launch, used.heads["sm"].astype(np.int64), len(used.layouts))
         anchors = Anchors(
-            np.concatenate([self._row, self._row[done]]),
+            np.concatenate([self.row, self.row[done]]),
             np.concatenate([init_ns, finish_ns[done]]),
             np.concatenate([self.init_ticks, self.finish_ticks[done]]),
         )
@@ -105,7 +106,7 @@ class Timeline:
             zero = (self._zero[slots] + since)[row]
             end += zero
             return np.maximum(end - ticks, 0), np.maximum(end, 0), ticks
-        sm = self._row[slots]
+        sm = self.row[slots]
         end += (since - self.axes.tick_zero[sm])[row]
         lines = self.axes.lines(sm[row])
         end_ns, start_ns = lines.to_ns(end), lines.to_ns(end - ticks)

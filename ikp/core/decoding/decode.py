@@ -190,6 +190,11 @@ class Codes:
         self.seen = np.zeros(0, np.uint64)  # by code
         self._slots = np.zeros(1 << _HASH_BITS, np.int32)
 
+    def parts(self) -> NDArray[np.uint64]:
+        """Return what ``plain.c`` finds codes with; holds as long as no new key comes."""
+        places = [self._slots.ctypes.data, self.seen.ctypes.data, len(self.seen)]
+        return np.array([*places, _FACTOR, 64 - _HASH_BITS], np.uint64)
+
     def of(self, tables: Ints | int, numbers: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Return the code of each number in its table, new ones for those not seen before."""
         key = numbers.astype(np.uint64)

@@ -26,6 +26,9 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _MAX_SMS = 1 << 16
+_WORD = 4
+_ALL = 1 << 40
+"""More records than any slot has."""
 MAX_CLOCK = 1 << 62
 """A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
 
@@ -87,6 +90,23 @@ class Used:
             launch[starts].tolist(), starts.tolist(), ends.tolist(), strict=True
         ):
             yield number, slice(start, end)
+
+    def places(self, count: Ints) -> tuple[Ints, Ints]:
+        """Return where in memory so many first records of each slot lie, and how far apart.
+
+        The place is 0 where ``count`` is below 0, or not all of them are here.
+        """
+        parts, launch = self.memories, self.launch
+        slots = np.array([len(each.first) for each in parts])
+        at = (np.cumsum(slots) - slots)[launch] + self.ids
+        begin = np.array([each.raw.ctypes.data for each in parts])[launch]
+        first = np.concatenate([each.first for each in parts])[at]
+        counts = [each.first + _ALL if each.counts is None else each.counts for each in parts]
+        step = np.array([each.step for each in parts])[launch]
+        units = np.array([each.raw.size // abi.ALIGNMENT for each in parts])[launch]
+        there = (count >= 0) & (count <= np.concatenate(counts)[at]) & (begin % _WORD == 0)
+        there &= first + count * step - step < units
+        return np.where(there, begin + first * abi.ALIGNMENT, 0), step
 
     def read(self, slots: Ints, position: Ints) -> Rows:
         """Return records by their slots, which ascend, and their positions there."""
@@ -213,16 +233,16 @@ class _Memory:
     def __init__(self, data: Bytes | Excerpt, layout: Layout) -> None:
         record, unit = layout.clock.record, abi.ALIGNMENT
         if isinstance(data, Excerpt):
-            self._step = record.itemsize // unit
-            self._counts: Ints | None = data.counts
-            self._first = (np.cumsum(data.counts) - data.counts) * self._step
-            # Behind all others, an empty one stands for those that are not here.
-            raw = np.append(data.records, np.zeros(record.itemsize, np.uint8))
+            self.step = record.itemsize // unit
+            self.counts: Ints | None = data.counts
+            self.first = (np.cumsum(data.counts) - data.counts) * self.step
+            raw = data.records if len(data.records) else np.zeros(record.itemsize, np.uint8)
         else:
-            self._counts = None
-            self._step = record.itemsize * max(1, layout.together) // unit
-            self._first = first_records(layout, np.arange(layout.slots)) // unit
+            self.counts = None
+            self.step = record.itemsize * max(1, layout.together) // unit
+            self.first = first_records(layout, np.arange(layout.slots)) // unit
             raw = np.ascontiguousarray(data)
+        self.raw: Bytes = raw
         # A record may begin at any unit, also one of several units.
         self._units: Rows = np.ndarray(
             (max(0, (len(raw) - record.itemsize) // unit + 1),), record, raw, strides=(unit,)
@@ -230,10 +250,13 @@ class _Memory:
 
     def read(self, slot: Ints, position: Ints) -> Rows:
         """Return records by their slots and their positions there."""
-        index = self._first[slot] + position * self._step
-        if self._counts is not None:
-            index = np.where(position < self._counts[slot], index, len(self._units) - 1)
-        found: Rows = self._units[index]
+        index = self.first[slot] + position * self.step
+        if self.counts is None:
+            here: Rows = self._units[index]
+            return here
+        there = position < self.counts[slot]
+        found: Rows = self._units[np.where(there, index, 0)]
+        found[~there] = np.zeros((), found.dtype)
         return found
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import starmap
+from itertools import chain, starmap
 from numbers import Integral
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -73,8 +74,8 @@ def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
     for low in range(0, len(tracks), _AT_ONCE):
         alike: dict[tuple[bool, bool, bool], list[int]] = {}
         part = tracks[low : low + _AT_ONCE]
-        for place, one in enumerate(part):
-            fields = (bool(one.parent), bool(one.description), one.kind is Kind.COUNTER)
+        for place, (_, _, parent, _, kind, about) in enumerate(part):
+            fields = (parent > 0, about != "", kind is Kind.COUNTER)
             alike.setdefault(fields, []).append(place)
         streams = (
             (_descriptors([part[place] for place in places], *fields), np.array(places))
@@ -181,13 +182,14 @@ class _Evidence:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, type, object], bytes] = {}
+        self._around: dict[tuple[object, ...], list[bytes]] = {}  # bytes between numbers
 
     def of(self, facts: Facts) -> bytes:
         """Return what :func:`annotate` gives an event."""
         known, found = self._known, []
         for name, value in facts.items():
             if isinstance(value, dict):  # times of the clock: no two launches share them
-                found.append(annotated(name, value))
+                found.append(self._with_floats(name, value))
                 continue
             key = name, type(value), value if type(value) in _SIMPLE else repr(value)
             if key not in known:
@@ -195,7 +197,22 @@ class _Evidence:
             found.append(known[key])
         return b"".join(found)
 
+    def _with_floats(self, name: str, facts: Facts) -> bytes:
+        """Return a dict as an argument; of several that differ in their floats alone, see those."""
+        floats, marked = [b""], dict(facts)
+        for each, value in facts.items():
+            if type(value) is float:
+                floats.append(_FLOAT.pack(value))
+                marked[each] = _MARK
+        key = name, *marked.items()
+        if key not in self._around:
+            self._around[key] = annotated(name, marked).split(_FLOAT.pack(_MARK))
+        parts = zip(floats, self._around[key], strict=True)
+        return b"".join(chain.from_iterable(parts))
 
+
+_FLOAT: Final = Struct("<d")
+_MARK: Final = -5.3113237325590895e303  # its bytes are no text, and no clock has it
 _SIMPLE: Final = (int, str, bool)
 
 

@@ -52,11 +52,14 @@ class Blocks:
         )
 
 
+_MANY_EVENTS: Final = 32
+
+
 def slot_bounds(trace: Trace) -> Ints:
     """Return where each slot's events begin; those of slot i end where those of i + 1 begin."""
     slot, slots = trace.events.slot, len(trace.slots)
-    if len(slot) < slots:
-        return np.searchsorted(slot, np.arange(slots + 1))
+    if not slots <= len(slot) < _MANY_EVENTS * slots:  # else to look at all events takes less
+        return np.searchsorted(slot, np.arange(slots + 1, dtype=slot.dtype))  # of one type: no copy
     return np.append(0, np.cumsum(np.bincount(slot, minlength=slots)))
 
 

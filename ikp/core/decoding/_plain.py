@@ -1,0 +1,146 @@
+"""Plain records to columns by ``plain.c``, where that can be compiled; numpy decodes all others.
+
+The columns are the same, to the last bit. What a chunk's records must be is said there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ikp.compiling import CompileError, compile_c, kept
+from ikp.core import abi
+from ikp.core.abi import Rows
+from ikp.core.decoding._times import SLACK
+from ikp.core.decoding.slots import Ints, Used
+
+if TYPE_CHECKING:
+    from ikp.core.decoding._batch import Columns
+    from ikp.core.decoding._times import Timeline
+    from ikp.core.decoding.clock import Axes
+    from ikp.core.decoding.decode import Codes
+
+_SOURCE: Final = Path(__file__).with_name("plain.c")
+_NAME: Final = "libikp-plain.so"
+_SLOT: Final = np.dtype(
+    [
+        *(("records", "u8"), ("step", "i8"), ("count", "i8"), ("init", "i8"), ("since", "i8")),
+        *(("latest", "i8"), ("launch", "i8"), ("table", "u8"), ("offset", "f8"), ("side", "f8")),
+        *(("end", "i8"), ("flags", "i8")),
+    ]
+)
+_LAUNCH: Final = np.dtype(
+    [("rate", "f8"), ("reach", "f8"), ("zero", "i8"), ("first", "i8"), ("past", "i8")]
+)
+_ID_BITS: Final = abi.REGION_MASK.bit_length()
+_TURNED, _OUTSIDE = 1, 2
+_MOST_THREADS: Final = 4
+_WORTH: Final = 1 << 17
+"""Records for which a thread is started."""
+_NEVER: Final = (1 << 63) - 1
+
+_compiled: list[Any] = []
+"""The function ``ikp_place``, or None where there can't be one; nothing before anyone asked."""
+
+
+def _function() -> Any:
+    if not _compiled:
+        try:
+            library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made)))
+        except (OSError, CompileError, RuntimeError):  # no compiler, no home: a matter of speed
+            _compiled.append(None)
+        else:
+            library.ikp_place.argtypes = (*[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3)
+            library.ikp_place.restype = ctypes.c_int64
+            _compiled.append(library.ikp_place)
+    return _compiled[0]
+
+
+def _made(folder: Path) -> Path:
+    if sys.byteorder != "little":
+        raise CompileError("plain.c is for machines whose words begin with their lowest byte")
+    made = folder / _NAME
+    # Without contraction: a product that isn't rounded before it is added to gives other bits.
+    exact = ("-ffp-contract=off", "-fno-math-errno")
+    compile_c("-shared", "-fPIC", "-O2", *exact, "-o", made, _SOURCE)
+    return made
+
+
+class Plain:
+    """The slots of some launches and the columns of their events, as ``plain.c`` takes them."""
+
+    def __init__(self, slots: Rows, launches: Rows, axes: Axes, columns: Columns) -> None:
+        knot, value = axes.bends.knot, axes.bends.value
+        with np.errstate(all="ignore"):  # from one launch to the next it means nothing
+            slope = np.diff(value) / np.diff(knot)
+        self._slots = slots
+        self._held = (slots, launches, knot, value, slope, *columns.values())
+        self._task = np.array([each.ctypes.data for each in self._held], np.uint64)
+        self._place = _function()
+
+    @classmethod
+    def of(
+        cls, used: Used, timeline: Timeline, kept: Ints, tables: Ints, columns: Columns
+    ) -> Plain | None:
+        """Return them; None where no slot is plain, or there is no compiler.
+
+        ``kept`` is by slot: its records, or -1 where these aren't plain; ``tables`` of names are
+        by launch.
+        """
+        axes, row = timeline.axes, timeline.row
+        if axes is None or used.summed or used.clock.bits > abi.WORD_BITS or not _function():
+            return None
+        if any(layout.whole for layout in used.layouts):
+            return None
+        slots, launches = np.zeros(len(kept), _SLOT), np.zeros(len(tables), _LAUNCH)
+        slots["records"], slots["step"] = used.places(kept)
+        slots["count"], slots["end"] = kept, timeline.end
+        slots["init"], slots["since"] = timeline.init_ticks, timeline.init_ticks
+        slots["since"] -= axes.tick_zero[row]
+        slots["latest"] = np.where(timeline.finished, timeline.finish_ticks + SLACK, _NEVER)
+        slots["launch"], slots["table"] = used.launch, tables[used.launch] << _ID_BITS
+        slots["offset"], slots["side"] = axes.offset[row], axes.bends.side[row]
+        launches["rate"], launches["zero"] = axes.rate, axes.ns_zero
+        launches["reach"] = axes.bends.reach
+        launches["first"], launches["past"] = axes.bends.first, axes.bends.past
+        return cls(slots, launches, axes, columns)
+
+    def place(self, slots: slice, codes: Codes, row: int) -> int:
+        """Decode slots into the rows from ``row`` on; return the row behind them.
+
+        It is -1 where a record isn't plain, or of a region without a code. Then nothing was said.
+        """
+        known, first, past = codes.parts(), slots.start, slots.stop
+        return int(self._place(self._task.ctypes.data, known.ctypes.data, first, past, row))
+
+    def place_all(self, slots: slice, codes: Codes, row: int) -> int:
+        """Decode many slots in threads, all of them or, as far as anybody is told, none."""
+        count = self._slots["count"][slots]
+        rows = row + np.append(0, np.cumsum(count))
+        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), int(rows[-1] - row) // _WORTH)
+        if threads < 2 or count.min() < 0:
+            return -1
+        at = np.searchsorted(rows, np.linspace(row, rows[-1], threads + 1))
+        ends = (slots.start + at).tolist()
+        known, seen = codes.parts(), codes.seen  # held as long as threads look there
+        task = self._task.ctypes.data, known.ctypes.data
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                done = [*pool.map(partial(self._place, *task), ends, ends[1:], rows[at].tolist())]
+        except RuntimeError:  # Python is ending: no thread can be started
+            return -1
+        del seen
+        return -1 if min(done) < 0 else int(rows[-1])
+
+    def tell(self, timeline: Timeline, end: Ints) -> None:
+        """Add what is odd about the slots, and when their last records ended."""
+        timeline.turned |= (self._slots["flags"] & _TURNED) > 0
+        timeline.outside |= (self._slots["flags"] & _OUTSIDE) > 0
+        np.maximum(end, self._slots["end"], out=end)

@@ -121,3 +121,12 @@ def test_copies_that_take_long_to_issue() -> None:
     assert "700 cycles for 6,144 bytes" in one.title
     engine = {name: RangeFacts("copy", 0, None, 0, 41)}
     assert "copy-issue" not in {each.id for each in explained(scene, engine).findings}
+
+
+def test_a_grid_that_leaves_sms_next_to_empty() -> None:
+    norm = {"norm": RangeFacts("compute", 0, 0, 0, 400)}
+    one = found(explained(waiting("norm", 0.9, warps=4), norm), "few-warps")
+    assert one.sure == "possible" and one.at_stake_share == pytest.approx(1 - 4 / 64)
+    for ranges, warps in ((norm, 8), ({"norm": RangeFacts("mma", 1024, 0, 0, 400)}, 4)):
+        verdict = explained(waiting("norm", 0.9, warps=warps), ranges)
+        assert "few-warps" not in {each.id for each in verdict.findings}

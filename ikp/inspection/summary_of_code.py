@@ -24,7 +24,7 @@ from ikp.inspection.flops import flop
 from ikp.machine.cubin import Cubin
 from ikp.machine.flow import Flow
 from ikp.machine.opcodes import IDLE, Work, work_of
-from ikp.machine.sass import Code, Instruction, parse
+from ikp.machine.sass import Code, Instruction, Line, parse
 from ikp.machine.tools import disassemble
 from ikp.machine.waits import LoadWait, load_waits
 from ikp.plugins import Image
@@ -173,11 +173,13 @@ class _Summary:
         """Return the bytes of a lane's narrowest load among several that are under way together.
 
         So are those with no wait for a load between: a compiler may give each its own scoreboard.
+        Of several lines they are of several arrays, and none of them could be one wider load.
         """
         waits = np.array(sorted(wait.at for wait in self._load_waits), np.int64)
-        runs: dict[int, list[int]] = defaultdict(list)
+        runs: dict[tuple[int, tuple[Line, ...]], list[int]] = defaultdict(list)
         for at in sorted({load for wait in self._load_waits for load in wait.loads} & {*own}):
-            runs[int(np.searchsorted(waits, at))].append(at)
+            lines = self.code.instructions[at].lines
+            runs[int(np.searchsorted(waits, at)), lines].append(at)
         loads = [at for run in runs.values() if len(run) >= _SEVERAL for at in run]
         return min((_lane_bytes(self.code.instructions[at]) for at in loads), default=None)
 

@@ -270,6 +270,18 @@ def test_of_two_kernels_with_one_label_each_says_what_its_ranges_are(
     assert {*found.ranges} == {region.name for region in trace.regions}
 
 
+def test_loads_of_one_line_without_a_wait_between_are_under_way_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Though each has a scoreboard of its own; three in a row are too few."""
+    trace = in_machine_code(tmp_path, monkeypatch, "gathered")
+    (said,) = it.facts_of_trace(trace).values()
+    found = parse_facts(said)
+    assert found is not None
+    widths = {name: one.lane_bytes for name, one in found.ranges.items() if " x" in name}
+    assert sorted(widths.values(), key=str) == [4, None, None, None]
+
+
 def test_what_takes_longest_is_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
     from ikp.machine.kept_code import KEPT
 

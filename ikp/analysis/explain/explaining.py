@@ -9,6 +9,7 @@ from ikp.analysis.explain import overview
 from ikp.analysis.explain.choosing_launch import choose_launch
 from ikp.analysis.explain.critical import critical_path
 from ikp.analysis.explain.findings.barrier_skew import barrier_skew
+from ikp.analysis.explain.findings.copy_issue import copy_issue
 from ikp.analysis.explain.findings.idle_lanes import idle_lanes
 from ikp.analysis.explain.findings.idle_products import idle_products
 from ikp.analysis.explain.findings.late_groups import connections, late_groups
@@ -36,6 +37,7 @@ FINDINGS: Final[tuple[Callable[[Prepared], Iterator[Finding]], ...]] = (
     barrier_skew,
     idle_products,
     lone_waits,
+    copy_issue,
     slow_memory,
     occupancy_limits,
     launch_gaps,

@@ -12,11 +12,14 @@ from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.choosing_launch import Chosen
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.verdict import Unknown
+from ikp.analysis.recording_cost import recording_share
 from ikp.core.code_facts import NO_FACTS
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
 
+_MUCH: Final = 0.2
+"""Share of the warps' time that recording may take before what it hides is told."""
 _DARK: Final = 0.3
 """Share of the warps' time in no range from which on ranges say little about a kernel."""
 
@@ -46,6 +49,7 @@ def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
     """Yield what can't be told of a launch, the gravest first."""
     yield from _times(launch)
     yield from _losses(launch)
+    yield from _recording(launch)
     yield from _marks(launch)
     yield from _comparisons(launch, chosen)
 
@@ -100,6 +104,18 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
             "what the other warps did",
             f"{len(launch.start):,} of {recordable:,} warps recorded"
             + ("." if launch.every_block else ": nothing is said of lanes, waves and tails."),
+        )
+
+
+def _recording(launch: Prepared) -> Iterator[Unknown]:
+    it = launch.launch
+    share = recording_share(it, it.attempted, float(launch.warp_time)) or 0.0
+    if share >= _MUCH:
+        yield Unknown(
+            "how long warps wait when nobody records",
+            f"recording took up to {100 * share:.0f} % of their time. Copies and products go on "
+            "meanwhile, so waits for them may be longer, and time between ranges is shorter.",
+            "Record less: --detail waits or loops, --max-overhead 1.05, or fewer --warps.",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.products import Products, products
 from ikp.analysis.explain.room_on_sms import room_of
 from ikp.analysis.explain.verdict import Hardware, RegionUse
+
+BUSY: Final = 0.5
+"""Share of memory's rate from which on it may be what is waited for, and not its latency."""
 
 
 def use_of_hardware(launch: Prepared) -> Hardware:

@@ -78,6 +78,22 @@ def test_blocks_that_do_more_are_an_imbalance() -> None:
     assert found.id == "imbalance" and found.sure == "measured"
     assert found.where.warps[0][0] in (3, 7) and "how many ranges" in found.because
     assert found.at_stake_ns == pytest.approx(15_000)
+    assert found.do.startswith("the long blocks start no later")  # each has an SM of its own
+
+
+@pytest.mark.parametrize(("turns", "told"), [((10, 40), "start the long"), ((40, 10), "the long")])
+def test_an_order_of_blocks_is_advised_where_long_ones_start_late(
+    turns: tuple[int, int], told: str
+) -> None:
+    scene, block = Scene(), 0
+    for sm in range(4):
+        at = 0
+        for count in turns if sm % 2 else (10, 10):
+            ranges = [("dot", at + i * 1000, at + i * 1000 + 900) for i in range(count)]
+            scene.add(Warp(block, 0, sm, at, at + count * 1000, ranges))
+            at, block = at + count * 1000, block + 1
+    (found,) = scene.trace().explain().findings
+    assert found.id == "imbalance" and found.do.startswith(told)
 
 
 def test_one_block_that_does_more_is_a_slow_block() -> None:

@@ -34,6 +34,7 @@ FOUND = {
 LIMITS = {
     "occupancy": "slow-memory",  # it follows links: latency is all there is
     "slow_consumer": "queued-copies",  # eight copies at once queue for memory
+    "launches": "few-warps",  # one for each scheduler: what makes its launches short
     "stages": "epilogue",  # both groups of warps store at once, while no product is under way
 }
 """What the verdict says of repaired kernels: not their fault; mending it was not tried."""

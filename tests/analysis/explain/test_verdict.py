@@ -196,4 +196,5 @@ IDS = (
     "late-producer", "late-consumer", "few-stages", "barrier-skew", "serial-mma", "epilogue",
     "late-copy", "exposed-load", "bank-conflicts", "narrow-loads", "slow-memory", "low-occupancy",
     "launch-gaps", "unseen-wait", "queued-copies",
+    "barriers", "copy-issue", "few-warps",
 )  # fmt: skip

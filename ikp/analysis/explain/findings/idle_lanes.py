@@ -11,6 +11,7 @@ from ikp.analysis.explain.lane_time import LaneTime
 from ikp.analysis.explain.peaks import peak_of
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _LATE: Final = 0.1
@@ -101,12 +102,21 @@ def _switches(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         number=Number("time of lanes between blocks", at_stake / launch.duration, "share"),
         at_stake=at_stake,
         without="without the time between blocks",
-        sure="measured",
+        sure=_surely_idle(launch, lanes),
         because="from each end to the next start on one SM; what the next block could not start "
-        "for (room, or a grid that was used up) is not seen.",
+        "for (room, or a grid that was used up) is not seen. Where an SM holds several blocks, the "
+        "others go on meanwhile; where memory is at its rate, they lose nothing.",
         where=Where(count=switches),
-        do="fewer, longer blocks: a persistent kernel that fetches its next tile itself",
+        do="fewer, larger blocks, with more to do side by side in each; or a persistent kernel "
+        "that loads its next tile before it is done with this one",
     )
+
+
+def _surely_idle(launch: Prepared, lanes: LaneTime) -> str:
+    """Return how sure it is that time between blocks is lost to their SM."""
+    if (asked_of_memory(launch) or 0.0) >= BUSY:
+        return "possible"
+    return "measured" if np.median(lanes.lanes) == 1 else "likely"
 
 
 def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
@@ -123,8 +133,9 @@ def _unused(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         number=Number("SMs without a block", idle, "share"),
         at_stake=idle * launch.duration,
         without="with the same work spread over all SMs",
-        sure="likely",
-        because="SMs counted; that the work can be cut finer, at no cost, is assumed.",
+        sure="possible",
+        because="SMs counted; that the work can be cut finer, at no cost, is assumed: a block with "
+        "half the work takes more than half the time where it waits for one step after another.",
         where=Where(count=peak.sms - len(lanes.sms)),
         do="smaller tiles, or split the longest dimension (split-K)",
     )

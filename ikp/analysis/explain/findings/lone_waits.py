@@ -12,7 +12,7 @@ from ikp.analysis.explain.instances import meetings
 from ikp.analysis.explain.prepared import Prepared
 from ikp.analysis.explain.shares import group_shares
 from ikp.analysis.explain.stakes import LEAST, enough, finding
-from ikp.analysis.explain.use_of_hardware import asked_of_memory
+from ikp.analysis.explain.use_of_hardware import BUSY, asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _KINDS: Final = {
@@ -23,8 +23,6 @@ _KINDS: Final = {
 _MOST: Final = 3
 _BLOCK: Final = "barrier @"
 """How the mark of a block's barrier begins: an mbarrier's, which copies end, has another."""
-_BUSY: Final = 0.5
-"""Share of memory's rate from which on it may be what is waited for, and not its latency."""
 _UNSEEN: Final = 0.1
 """Share of the time up to which waits for what did not record are what barriers cost anyway."""
 
@@ -67,7 +65,7 @@ def _found(launch: Prepared, region: int, group: int, share: float, saved: float
     rows = launch.of_region([region])
     name, kind = launch.names[region], _kind(launch, region)
     asked = (asked_of_memory(launch) or 0.0) if kind in ("late-copy", "exposed-load") else 0.0
-    queues = asked >= _BUSY
+    queues = asked >= BUSY
     who = f"{launch.groups.names[group]}: " if len(launch.groups) > 1 else ""
     return finding(
         launch,

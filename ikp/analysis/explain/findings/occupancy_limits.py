@@ -1,4 +1,4 @@
-"""Too few warps on an SM to hide memory: through registers, or shared memory."""
+"""Too few warps on an SM to hide latency: through registers, shared memory, or the grid."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from typing import Final
 from ikp.analysis.evidence import plural
 from ikp.analysis.explain.activity import Activity
 from ikp.analysis.explain.prepared import Prepared
-from ikp.analysis.explain.room_on_sms import room_of
+from ikp.analysis.explain.room_on_sms import Room, room_of
 from ikp.analysis.explain.stakes import enough, finding
+from ikp.analysis.explain.use_of_hardware import asked_of_memory
 from ikp.analysis.explain.verdict import Finding, Number, Where
 
 _FEW: Final = 0.5
 """Of the warps that an SM has room for: with more, twice as many are not to be had."""
 _WAITS: Final = 0.3
 """Share of the warps' time in memory from which on more warps would have something to hide."""
+_EMPTY: Final = 0.0625
+"""Of the warps that an SM has room for: with so few, a scheduler has one."""
 _MEMORY: Final = (Activity.WAIT_MEMORY, Activity.LOAD, Activity.STORE)
 
 
 def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
     """Yield a finding where memory is waited for, and few warps are there to do so."""
     room = room_of(launch)
+    yield from _few_warps(launch, room)
     if room.warps is None or room.possible is None or room.limited_by not in _LIMITS:
         return
     if room.waves is None or room.fewest is None:
@@ -53,6 +57,32 @@ def occupancy_limits(launch: Prepared) -> Iterator[Finding]:
             count=len(rows),
         ),
         do=_LIMITS[room.limited_by],
+    )
+
+
+def _few_warps(launch: Prepared, room: Room) -> Iterator[Finding]:
+    """Tell of a grid that leaves SMs next to empty. Tensor cores need few warps; so do roles."""
+    if room.warps is None or room.possible is None or room.limited_by != "the grid":
+        return
+    if launch.regions([Activity.MMA]).size or len(launch.groups) > 1:
+        return
+    full = room.warps / room.possible
+    most = max(full, asked_of_memory(launch) or 0.0)
+    if launch.facts is None or full > _EMPTY or not enough(launch, (1 - most) * launch.duration):
+        return
+    yield finding(
+        launch,
+        "few-warps",
+        title=f"an SM has {room.warps:.0f} of the {room.possible} warps that it has room for: the "
+        "grid has no more",
+        number=Number("warps on an SM over those it has room for", full, "ratio"),
+        at_stake=(1 - most) * launch.duration,
+        without=f"with the same work spread over {room.possible} warps of each SM",
+        sure="possible",
+        because="what a warp waits for, others could hide; that the work can be cut so fine is "
+        "assumed, and that what a block does again and again needs no step before it.",
+        where=Where(count=len(launch.start)),
+        do="more warps for each block (num_warps) with less for each lane, or more, smaller blocks",
     )
 
 

@@ -19,6 +19,8 @@ _FEW: Final = 0.1
 """Slow SMs are few of all, or the others are fast."""
 _FEW_BLOCKS: Final = 0.05
 """Long blocks are single ones up to this share of all; more of them are an imbalance."""
+_FIRST: Final = 0.9
+"""Of the long blocks, how many start early where an order has put them first."""
 _WORK: Final = 0.7
 """Correlation of a block's time with what it recorded, from which on it is the work."""
 
@@ -169,7 +171,7 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
             window_ns=(int(launch.block_start[slowest[0]]), int(blocks.end[slowest[0]])),
             count=long,
         ),
-        do=_BY_WORK if by_work else _BY_CHANCE,
+        do=(_CUT if _start_first(launch, blocks) else _BY_WORK) if by_work else _BY_CHANCE,
     )
 
 
@@ -177,10 +179,21 @@ _BY_WORK: Final = (
     "start the long blocks first, cut them finer, or let blocks fetch their next piece themselves "
     "(a queue)"
 )
+_CUT: Final = (
+    "the long blocks start no later than the others: cut them finer, or let blocks fetch their "
+    "next piece themselves (a queue)"
+)
 _BY_CHANCE: Final = (
     "no order of blocks helps while none is known to be long: let blocks fetch their next piece "
     "themselves (a queue), or cut the work finer; if it is their data, start the long ones first"
 )
+
+
+def _start_first(launch: Prepared, blocks: _Blocks) -> bool:
+    """Whether long blocks start before the others, or with them."""
+    long = blocks.took > _SLOW * np.median(blocks.took)
+    usual = np.median(launch.block_start[~long])
+    return bool(np.mean(launch.block_start[long] <= usual) >= _FIRST)
 
 
 def _reason(blocks: _Blocks) -> tuple[str, str, str]:

@@ -1,0 +1,132 @@
+"""What makes a verdict less sure: memory at its rate, neighbours on the SM, what recording took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ikp.analysis.explain.verdict import Finding, Verdict
+from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
+from tests.analysis.explain.launches import Range, Scene, Warp
+
+pytestmark = pytest.mark.any_pins
+
+
+def explained(
+    scene: Scene, ranges: dict[str, RangeFacts] | None = None, **changes: object
+) -> Verdict:
+    trace = scene.trace(device="NVIDIA H200", **changes)
+    said = {f"{FACTS}kernel": CodeFacts("sm_90a", 64, ranges=ranges).text()} if ranges else {}
+    return replace(trace, provenance=said).explain()
+
+
+def found(verdict: Verdict, name: str) -> Finding:
+    return next(one for one in verdict.findings if one.id == name)
+
+
+def waiting(name: str, share: float, *before: Range, warps: int = 2) -> Scene:
+    """Return warps that wait for a share of 10 us, after some ranges."""
+    scene = Scene()
+    for block in range(132):
+        ranges = [*before, (name, 1000, 1000 + int(10_000 * share))]
+        scene.add(*(Warp(block, w, block, 0, 10_000, ranges) for w in range(warps)))
+    return scene
+
+
+@pytest.mark.parametrize(("size", "sure"), [(64_000, "likely"), (128_000, "possible")])
+def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, sure: str) -> None:
+    scene = waiting("wait for x @k.py:2", 0.5, ("load @k.py:1", 0, 100))
+    ranges = {
+        "load @k.py:1": RangeFacts("load", 0, size),
+        "wait for x @k.py:2": RangeFacts("", 0, 0),
+    }
+    one = found(explained(scene, ranges), "exposed-load")  # 264 warps in 10 us, of 4,800 GB/s
+    assert one.sure == sure and one.at_stake_share == pytest.approx(0.5)
+    assert ("memory is asked for 70 % of its rate" in one.title) == (sure == "possible")
+
+
+def test_a_blocks_barrier_is_no_wait_for_copies_that_had_come() -> None:
+    """Its warps come together, and leave one by one: nobody is late, nor are copies."""
+    scene = Scene()
+    for w in range(2):
+        ranges: list[Range] = []
+        for i in range(10):
+            at = 1000 * i
+            ranges += [
+                ("cp.async @k.py:1", at, at + 10),
+                ("cp.async wait @k.py:1", at + 10, at + 20),
+            ]
+            ranges.append(("barrier @k.py:1", at + 20, at + 320 + 200 * w))
+        scene.add(Warp(0, w, 0, 0, 10_000, ranges))
+    verdict = explained(scene)
+    assert found(verdict, "barriers").sure == "possible"
+    assert "late-copy" not in {one.id for one in verdict.findings}
+
+
+def test_a_barrier_behind_copies_that_are_late_is_theirs() -> None:
+    scene = Scene()
+    for w in range(2):
+        ranges: list[Range] = []
+        for i in range(10):
+            at = 1000 * i
+            ranges += [
+                ("cp.async @k.py:1", at, at + 10),
+                ("cp.async wait @k.py:1", at + 10, at + 400),
+            ]
+            ranges.append(("barrier @k.py:1", at + 400, at + 500 + 100 * w))
+        scene.add(Warp(0, w, 0, 0, 10_000, ranges))
+    ids = [one.id for one in explained(scene).findings]
+    assert ids.count("late-copy") == 2 and "barriers" not in ids
+
+
+@pytest.mark.parametrize(("at_once", "sure"), [(1, "measured"), (2, "likely")])
+def test_time_between_blocks_is_lost_for_sure_where_no_other_block_is(
+    at_once: int, sure: str
+) -> None:
+    scene, block = Scene(), 0
+    for sm in range(4):
+        for start in (0, 1200, 2400):
+            for _ in range(at_once):
+                scene.add(Warp(block, 0, sm, start, start + 1000, [("mix", start, start + 1000)]))
+                block += 1
+    one = found(explained(scene), "block-switch")
+    assert one.sure == sure
+
+
+def test_what_recording_took_is_told() -> None:
+    quiet = explained(waiting("wait for x @k.py:2", 0.5), attempted=264)
+    assert quiet.launch is not None
+    assert quiet.launch.recording_share_at_most == pytest.approx(53 * 0.5 / 10_000)
+    assert "recording took" not in str(quiet)
+    loud = Scene()
+    ranges = [("mix", 100 * i, 100 * i + 50) for i in range(100)]
+    loud.add(Warp(0, 0, 0, 0, 10_000, ranges))
+    verdict = explained(loud, attempted=100)
+    assert verdict.launch is not None
+    assert verdict.launch.recording_share_at_most == pytest.approx(100 * 53 * 0.5 / 10_000)
+    assert "recording took up to 26 %" in str(verdict)
+    assert any("--detail waits" in one.mark for one in verdict.unknown)
+
+
+def test_copies_that_take_long_to_issue() -> None:
+    name = "cp.async x12 @k.py:9"
+    scene = Scene()
+    for block in range(4):
+        ranges: list[Range] = [(name, 1000 * i, 1000 * i + 350) for i in range(10)]
+        scene.add(*(Warp(block, w, block, 0, 10_000, ranges) for w in range(8)))
+    copies = {name: RangeFacts("copy", 0, 6144, 0, 41)}
+    one = found(explained(scene, copies), "copy-issue")
+    assert one.sure == "possible" and one.at_stake_share == pytest.approx(0.35)
+    assert "700 cycles for 6,144 bytes" in one.title
+    engine = {name: RangeFacts("copy", 0, None, 0, 41)}
+    assert "copy-issue" not in {each.id for each in explained(scene, engine).findings}
+
+
+def test_a_grid_that_leaves_sms_next_to_empty() -> None:
+    norm = {"norm": RangeFacts("compute", 0, 0, 0, 400)}
+    one = found(explained(waiting("norm", 0.9, warps=4), norm), "few-warps")
+    assert one.sure == "possible" and one.at_stake_share == pytest.approx(1 - 4 / 64)
+    for ranges, warps in ((norm, 8), ({"norm": RangeFacts("mma", 1024, 0, 0, 400)}, 4)):
+        verdict = explained(waiting("norm", 0.9, warps=warps), ranges)
+        assert "few-warps" not in {each.id for each in verdict.findings}

@@ -6,8 +6,9 @@ samples: each side's are cut, in order, into at most :data:`BLOCKS` blocks, whos
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -19,23 +20,39 @@ Floats = NDArray[np.float64]
 Rows = NDArray[np.integer[Any]]
 
 BLOCKS: Final = 10
-BETWEEN_RUNS: Final = 0.002
-"""What two runs of one kernel differ by though nothing changed: no number of launches shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How far two sides differ without any cause in the kernel: no number of launches shows it.
+
+    Standard deviations of the difference. ``kernel`` is a part of the kernel's figure. A region's
+    is ``region``, a part of its own, and of its time in a warp no more than ``kernel`` of the
+    whole: regions take time from each other.
+    """
+
+    kernel: float = 0.0
+    region: float = 0.0
+
+
+BETWEEN_RUNS: Final = Allowance(0.004, 0.015)
+"""Of two processes that run one kernel, on an H200 (decision 46)."""
+_CERTAIN: Final = 1e6
+"""Degrees of freedom of what is not estimated from the launches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """Which launches are compared with which: blocks of each side's, as rows of its figures.
 
-    Where they are ``paired``, block k is compared with block k. ``allowance`` is the part of the
-    figure by which the sides may differ without any cause in the kernel.
+    Where they are ``paired``, block k is compared with block k.
     """
 
     name: str
     before: tuple[Rows, ...]
     after: tuple[Rows, ...]
     paired: bool
-    allowance: float
+    allowance: Allowance
 
 
 def blocks(rows: Rows) -> tuple[Rows, ...]:
@@ -52,19 +69,27 @@ class Contrast:
     estimate: float
     error: float
     freedom: float
-    slack: float  # what is allowed for beside noise, in the figure's unit
+    unseen: float  # standard error that no launch shows
+    tick: float = 0.0  # a step of the clock: the figure is known no finer
 
     def reach(self, outside: float) -> float:
         """Return how far on each side the bound is that is passed with this probability."""
-        return quantile(outside, self.freedom) * self.error + self.slack
+        noise = quantile(outside, self.freedom) * self.error
+        return hypot(noise, quantile(outside, _CERTAIN) * self.unseen) + self.tick
 
 
 def contrast(
-    design: Design, before: Floats, after: Floats, tick: float = 0.0, factor: float = 1.0
+    design: Design,
+    before: Floats,
+    after: Floats,
+    unseen: Callable[[float], float],
+    tick: float = 0.0,
+    factor: float = 1.0,
 ) -> Contrast | None:
     """Return the contrast of a figure of each launch; None where there are too few to know.
 
-    Launches without the figure have NaN. It is known no finer than to one ``tick``.
+    Launches without the figure have NaN. ``unseen`` says by the figure's mean what error no launch
+    shows. It is known no finer than to one ``tick``.
     """
     parts = _means(design.before, before), _means(design.after, after)
     if design.paired:
@@ -79,8 +104,9 @@ def contrast(
         error, freedom = float((b - factor * a).std(ddof=1)) / sqrt(len(a)), len(a) - 1.0
     else:
         error, freedom = _welch(factor * a, b)
-    slack = design.allowance * abs(first + second) / 2 + tick
-    return Contrast(first, second, second - factor * first, error, freedom, slack)
+    mean = abs(first + second) / 2
+    estimate = second - factor * first
+    return Contrast(first, second, estimate, error, freedom, unseen(mean), tick)
 
 
 def _means(groups: tuple[Rows, ...], figures: Floats) -> Floats:

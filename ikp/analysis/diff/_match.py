@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.analysis.diff._interval import BETWEEN_RUNS, Design, Rows, blocks
+from ikp.analysis.diff._interval import BETWEEN_RUNS, Allowance, Design, Rows, blocks
 from ikp.analysis.diff._sample import KERNEL, Floats, Sample
 
-ALTERNATING: Final = 0.0005
+ALTERNATING: Final = Allowance(0.0005, 0.0005)
 """What kernels differ by because of their turn: the second finds clocks as the first left them."""
 FEWEST_TO_FENCE: Final = 8
 """Of fewer launches nobody can say that one is far out."""
@@ -79,7 +79,7 @@ def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple
     if min(before.runs, after.runs) > 1:
         groups = (_runs(before), _runs(after))
         paired = before.runs == after.runs and _alternate(before, after, groups)
-        return before, after, Design("runs", *groups, paired, 0.0), (0, 0)
+        return before, after, Design("runs", *groups, paired, Allowance()), (0, 0)
     a, b = before.get(KERNEL, "duration"), after.get(KERNEL, "duration")
     if len(a) == len(b):
         together = _usual(b - a, a)
@@ -89,8 +89,9 @@ def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple
         each = tuple(np.arange(len(rows))[i : i + 1] for i in range(len(rows)))
         alternating = _alternate(before, after, (each, each))
         cut = blocks(np.arange(len(rows)))
-        chosen = Design("in order", cut, cut, True, BETWEEN_RUNS)
-        if alternating:
+        same = np.array_equal(before.start_ns, after.start_ns)  # a trace and itself
+        chosen = Design("in order", cut, cut, True, Allowance() if same else BETWEEN_RUNS)
+        if alternating and not same:
             chosen = Design("alternating", cut, cut, True, ALTERNATING)
         return before, after, chosen, (left, left)
     kept = np.flatnonzero(_usual(a, a)), np.flatnonzero(_usual(b, b))

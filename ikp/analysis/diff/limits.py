@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+import numpy as np
+
 from ikp.analysis.diff._interval import Contrast, Design, contrast
-from ikp.analysis.diff._sample import FIGURES, KERNEL, Key, Sample
+from ikp.analysis.diff._sample import FIGURES, KERNEL, SUMS, Key, Sample
 from ikp.analysis.diff.difference import Limit
 from ikp.errors import UsageError
 from ikp.patterns import choose
@@ -54,22 +57,32 @@ class Compared:
 
     def contrast(self, key: Key, figure: str, factor: float = 1.0) -> Contrast | None:
         """Return the contrast of a figure; None where there are too few launches."""
-        counted = figure == "count"
-        exact = figure.startswith("p")
-        tick = max(self.before.tick, self.after.tick) if exact else 0.0
-        design = self.design if not counted else _exact(self.design)
         values = self.before.get(key, figure), self.after.get(key, figure)
-        return contrast(design, *values, tick=tick, factor=factor)
+        tick = max(self.before.tick, self.after.tick) if figure.startswith("p") else 0.0
+        unseen = partial(self._unseen, key, figure)
+        return contrast(self.design, *values, unseen, tick, factor)
+
+    def _unseen(self, key: Key, figure: str, mean: float) -> float:
+        """Return the error of a figure of this mean that no launch shows."""
+        allowed = self.design.allowance
+        if key == KERNEL:
+            return allowed.kernel * mean
+        if figure == "count":
+            return 0.0
+        own = allowed.region * mean
+        return min(own, allowed.kernel * self._residence) if figure in SUMS else own
+
+    @property
+    def _residence(self) -> float:
+        """How long a warp ran, in the mean of all launches."""
+        sides = (self.before.get(KERNEL, "residence"), self.after.get(KERNEL, "residence"))
+        return float(np.mean(np.concatenate(sides)))
 
     def why(self, key: Key, figure: str) -> str:
         """Return why nothing is known of a figure; empty where something may be."""
         if key == KERNEL:
             return self.unknown
         return self.unknown_regions or ("" if figure == "count" else self.unknown)
-
-
-def _exact(design: Design) -> Design:
-    return Design(design.name, design.before, design.after, design.paired, 0.0)
 
 
 def held(

@@ -211,6 +211,8 @@ def _woven(
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, setting.cell, setting.chip)
+    if kept is None and counts[1:]:
+        return _woven(code, places, counts[1:], setting)
     if kept is None:
         raise PatchError(
             f"{name} uses all its uniform registers but {len(room.unused_uniform)}; records need "

@@ -153,3 +153,18 @@ def test_a_whole_kernel(name: str, monkeypatch) -> None:
     monkeypatch.setattr(Room, "unused_own", ())
     with pytest.raises(PatchError, match="all its uniform registers but 0"):
         patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+
+
+@pytest.mark.compiled
+def test_where_even_threads_have_too_few_they_get_more(monkeypatch) -> None:
+    made, tried = code("matmul").compiled, list[int]()
+
+    def own(room: Room) -> tuple[int, ...]:
+        tried.append(room.registers)
+        return () if room.registers == tried[0] else tuple(range(tried[0], room.registers))
+
+    monkeypatch.setattr(Room, "unused_uniform", ())
+    monkeypatch.setattr(Room, "unused_own", property(own))
+    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    assert ours.registers[1] - 2 == tried[-1] > tried[0]
+    assert any("in place of" in note for note in ours.notes)

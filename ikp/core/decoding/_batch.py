@@ -110,13 +110,14 @@ def decode_batch(
         row = -1 if plain is None else plain.place(slots, regions, work.rows)
         if row < 0:
             work.add(read_chunk(used, slots, reached))
-        else:
-            work.rows = row
+        elif plain is not None:
+            work.count(slots, plain.beside[slots], row)
         told((slots.stop - slots.start) * share)
         if plain is not None and not slots.start:  # its regions are known now: mostly all of them
-            row = plain.place_all(slice(slots.stop, len(used.ids)), regions, work.rows)
+            rest = slice(slots.stop, len(used.ids))
+            row = plain.place_all(rest, regions, work.rows)
             if row >= 0:
-                work.rows = row
+                work.count(rest, plain.beside[rest], row)
                 told((len(used.ids) - slots.stop) * share)
                 break
     if plain is not None:
@@ -156,6 +157,12 @@ class _Work:
 
         kept = np.where(self._lost_oldest, -1, self.kept)
         return Plain.of(used, self._timeline, kept, self._tables, self.events)
+
+    def count(self, slots: slice, beside: Ints, row: int) -> None:
+        """Count what came without numpy: rows up to ``row``, and some beside the records."""
+        self.attempted[slots] += beside
+        self.kept[slots] += beside
+        self.rows = row
 
     def add(self, chunk: Chunk) -> None:
         """Add the next slots' records."""

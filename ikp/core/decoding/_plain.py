@@ -18,6 +18,7 @@ import numpy as np
 from ikp.compiling import CompileError, compile_c, kept
 from ikp.core import abi
 from ikp.core.abi import Rows
+from ikp.core.decoding._records import whole_lives
 from ikp.core.decoding._times import SLACK
 from ikp.core.decoding.slots import Ints, Used
 
@@ -31,8 +32,16 @@ _SOURCE: Final = Path(__file__).with_name("plain.c")
 _NAME: Final = "libikp-plain.so"
 _SLOT: Final = np.dtype(
     [
-        *(("records", "u8"), ("step", "i8"), ("count", "i8"), ("init", "i8"), ("since", "i8")),
-        *(("latest", "i8"), ("launch", "i8"), ("table", "u8"), ("offset", "f8"), ("side", "f8")),
+        *(("records", "u8"), ("step", "i8"), ("count", "i8"), ("whole", abi.RECORD)),
+        *(
+            ("init", "i8"),
+            ("since", "i8"),
+            ("latest", "i8"),
+            ("launch", "i8"),
+            ("table", "u8"),
+            ("offset", "f8"),
+            ("side", "f8"),
+        ),
         *(("end", "i8"), ("flags", "i8")),
     ]
 )
@@ -81,6 +90,7 @@ class Plain:
         with np.errstate(all="ignore"):  # from one launch to the next it means nothing
             slope = np.diff(value) / np.diff(knot)
         self._slots = slots
+        self.beside = (slots["whole"]["tag"] > 0).astype(np.int64)
         self._held = (slots, launches, knot, value, slope, *columns.values())
         self._task = np.array([each.ctypes.data for each in self._held], np.uint64)
         self._place = _function()
@@ -97,11 +107,11 @@ class Plain:
         axes, row = timeline.axes, timeline.row
         if axes is None or used.summed or used.clock.bits > abi.WORD_BITS or not _function():
             return None
-        if any(layout.whole for layout in used.layouts):
-            return None
         slots, launches = np.zeros(len(kept), _SLOT), np.zeros(len(tables), _LAUNCH)
         slots["records"], slots["step"] = used.places(kept)
         slots["count"], slots["end"] = kept, timeline.end
+        there, lives = whole_lives(used, slice(None))
+        slots["whole"][there] = lives
         slots["init"], slots["since"] = timeline.init_ticks, timeline.init_ticks
         slots["since"] -= axes.tick_zero[row]
         slots["latest"] = np.where(timeline.finished, timeline.finish_ticks + SLACK, _NEVER)
@@ -123,7 +133,7 @@ class Plain:
     def place_all(self, slots: slice, codes: Codes, row: int) -> int:
         """Decode many slots in threads, all of them or, as far as anybody is told, none."""
         count = self._slots["count"][slots]
-        rows = row + np.append(0, np.cumsum(count))
+        rows = row + np.append(0, np.cumsum(count + self.beside[slots]))
         threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), int(rows[-1] - row) // _WORTH)
         if threads < 2 or count.min() < 0:
             return -1

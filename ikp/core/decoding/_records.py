@@ -195,14 +195,7 @@ def _sound(records: Rows, kinds: NDArray[np.uint32], summed: bool) -> Bools:
 def _with_whole(chunk: Chunk, used: Used) -> Chunk:
     """Add the range from each warp's init to its finish, which ends last."""
     slots, kept = chunk.slots, chunk.kept
-    unit = "ns" if used.unit is ClockKind.GLOBALTIMER else "clock"
-    start, end = used.heads[f"init_{unit}"][slots], used.heads[f"finish_{unit}"][slots]
-    region = np.array([layout.whole for layout in used.layouts], np.uint32)[used.launch[slots]]
-    rows = np.flatnonzero(used.finished[slots] & (start <= end) & (region > 0))
-    made = np.zeros(len(rows), used.clock.record)
-    made["tag"] = abi.tag(Kind.RANGE, abi.PayloadType.NONE, 0) | region[rows]
-    mask = (1 << used.clock.bits) - 1
-    made["start"], made["end"] = start[rows] & mask, end[rows] & mask
+    rows, made = whole_lives(used, slots)
     at, more = np.cumsum(kept)[rows], np.bincount(rows, minlength=len(kept))
     return Chunk(
         slots=slots,
@@ -213,6 +206,19 @@ def _with_whole(chunk: Chunk, used: Used) -> Chunk:
         corrupt=chunk.corrupt,
         kinds=np.insert(chunk.kinds, at, np.uint32(Kind.RANGE)),
     )
+
+
+def whole_lives(used: Used, slots: slice) -> tuple[Ints, Rows]:
+    """Return which of some slots have a range of their warp's whole life, and these."""
+    unit = "ns" if used.unit is ClockKind.GLOBALTIMER else "clock"
+    start, end = used.heads[f"init_{unit}"][slots], used.heads[f"finish_{unit}"][slots]
+    region = np.array([layout.whole for layout in used.layouts], np.uint32)[used.launch[slots]]
+    rows = np.flatnonzero(used.finished[slots] & (start <= end) & (region > 0))
+    made = np.zeros(len(rows), used.clock.record)
+    made["tag"] = abi.tag(Kind.RANGE, abi.PayloadType.NONE, 0) | region[rows]
+    mask = (1 << used.clock.bits) - 1
+    made["start"], made["end"] = start[rows] & mask, end[rows] & mask
+    return rows, made
 
 
 def _plain_kinds(kind: NDArray[np.uint32]) -> NDArray[np.uint32]:

@@ -1,8 +1,8 @@
 /* Plain records to columns, as _records.py and _times.py do it: the same bits.
  *
- * Plain are ranges and instants of a clock of 32 bits, in the order in which they ended. Where a
- * slot holds anything else, or a region that is not known yet, nothing is said of its chunk: what
- * decodes everything does that one. */
+ * Plain are ranges and instants of a clock of 32 bits, in the order in which they ended; behind
+ * them comes the warp's whole life, where that is told. Where a slot holds anything else, or a
+ * region that is not known yet, nothing is said of its chunk: what decodes everything does it. */
 
 #include <math.h>
 #include <stdint.h>
@@ -18,6 +18,7 @@ typedef struct slot {
     const record *records; /* 0 where numpy has to decode them */
     int64_t step;          /* from one to the next, in records */
     int64_t count;
+    record whole;   /* the last one; its tag is 0 where there is none */
     int64_t init;   /* the clock at init */
     int64_t since;  /* the same, counted from where the SM's line begins */
     int64_t latest; /* the clock after which no record can have ended */
@@ -88,12 +89,15 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
     for (int64_t number = first; number < past; number++) {
         slot *slot = &task->slots[number];
         const record *record = slot->records;
+        int64_t count = slot->count + (slot->whole.tag != 0);
         int64_t turns = 0, elapsed = 0, last = slot->end, flags = 0;
         int64_t near = task->launches[slot->launch].first;
         uint32_t before = 0;
         if (!record)
             return -1;
-        for (int64_t i = 0; i < slot->count; i++, row++, record += slot->step) {
+        for (int64_t i = 0; i < count; i++, row++, record += slot->step) {
+            if (i == slot->count)
+                record = &slot->whole;
             uint32_t kind = record->tag >> KIND_SHIFT, ticks = record->end - record->start;
             uint32_t since_init = record->end - (uint32_t)slot->init;
             uint64_t key = slot->table | (record->tag & ((1u << REGION_BITS) - 1));
@@ -120,7 +124,7 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
             task->payload[row] = record->payload;
             last = end > last ? end : last;
         }
-        if (slot->count && elapsed + slot->init > slot->latest)
+        if (count && elapsed + slot->init > slot->latest)
             flags |= OUTSIDE;
         slot->end = last;
         slot->flags = flags;

@@ -20,7 +20,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.trace import Trace
 from tests.core.decoding.checks import assert_same
 from tests.core.decoding.test_properties import CLOCKS, launches
-from tests.segments import Device, Launch, Record, Segment, Sm, Warp, nbytes
+from tests.segments import LAUNCH, Device, Launch, Record, Segment, Sm, Warp, nbytes
 
 ALL, NONE = 0, 1 << 60
 
@@ -37,13 +37,17 @@ def decoded(
         return decode(sources)
 
 
-@given(st.lists(launches(CLOCKS), max_size=3), st.integers(1, 40), st.integers(1, 9))
-def test_both_say_the_same(made: list[tuple[Device, Launch, int]], chunk: int, worth: int) -> None:
+@given(
+    st.lists(launches(CLOCKS), max_size=3), st.integers(1, 40), st.integers(1, 9), st.integers(0, 3)
+)
+def test_both_say_the_same(
+    made: list[tuple[Device, Launch, int]], chunk: int, worth: int, whole: int
+) -> None:
     sources = []
     for device, launch, records in made:
         segment = Segment(nbytes(launch.slots, records), device)
         segment.run(launch)
-        sources.append(segment.source())
+        sources.append(with_lives(segment.source(), whole))
     assert_same(decoded(sources, NONE), decoded(sources, ALL, chunk))
     assert_same(decoded(sources, NONE), decoded(sources, ALL, chunk, worth))
 
@@ -51,13 +55,20 @@ def test_both_say_the_same(made: list[tuple[Device, Launch, int]], chunk: int, w
 @settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_both_say_the_same_of_damaged_records(seed: int, count: int) -> None:
-    source, drawn = busy(seed).source(), random.Random(seed)
+    source, drawn = with_lives(busy(seed).source(), seed % 2), random.Random(seed)
     data = np.array(source.data)
     for _ in range(count):
         data[drawn.randrange(abi.LAUNCH_HEADER_BYTES, len(data))] ^= 1 << drawn.randrange(8)
     sources = [replace(source, data=data)]
     assert_same(decoded(sources, NONE), decoded(sources, ALL, 64))
     assert_same(decoded(sources, NONE), decoded(sources, ALL, 64, 20))
+
+
+def with_lives(source: Source, region: int) -> Source:
+    """Return a segment that also tells of each warp's whole life, unless the region is 0."""
+    data = np.array(source.data)
+    data[LAUNCH["whole"] :][:4] = (region, 0, 0, 0)
+    return replace(source, data=data)
 
 
 def busy(seed: int) -> Segment:
@@ -83,11 +94,12 @@ def test_it_decodes_all_that_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         _batch._Work, "add", lambda work, chunk: by_numpy.append(chunk.row.size) or add(work, chunk)
     )
-    trace = decoded([busy(1).source()], ALL, 50)
+    source = with_lives(busy(1).source(), 9)
+    trace = decoded([source], ALL, 50)
     assert _plain._compiled[0] is not None
     assert len(trace.events) > 300
     assert len(by_numpy) == 1, "the first chunk, of which no region is known"
-    assert_same(trace, decoded([busy(1).source()], ALL, 50, 30))
+    assert_same(trace, decoded([source], ALL, 50, 30))
     assert len(by_numpy) == 2
 
 

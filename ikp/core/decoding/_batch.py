@@ -104,7 +104,7 @@ def decode_batch(
     timeline = Timeline(used)
     tables = np.array(batch.tables)
     work = _Work(used, timeline, reached, tables, regions)
-    plain = work.plain(used) if work.kept.sum() >= _WORTH_PLAIN else None
+    plain = work.plain(used) if len(work.events["slot"]) >= _WORTH_PLAIN else None
     for slots in in_chunks(used, reached):
         row = -1 if plain is None else plain.place(slots, regions, work.rows)
         if row < 0:

@@ -105,7 +105,7 @@ def decode_batch(
     tables = np.array(batch.tables)
     work = _Work(used, timeline, reached, tables, regions)
     share = len(batch.layouts) / max(1, len(used.ids))
-    plain = work.plain(used) if work.kept.sum() >= _WORTH_PLAIN else None
+    plain = work.plain(used) if len(work.events["slot"]) >= _WORTH_PLAIN else None
     for slots in in_chunks(used, reached):
         row = -1 if plain is None else plain.place(slots, regions, work.rows)
         if row < 0:

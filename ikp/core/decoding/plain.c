@@ -59,6 +59,16 @@ static inline double bend(const task *task, const launch *line, double at, int64
         return task->value[line->first];
     if (at >= knot[line->past - 1])
         return task->value[line->past - 1];
+    if (i < 0) { /* a slot's first: from there on the next one is near */
+        i = line->first;
+        for (int64_t past = line->past - 1; past - i > 1;) {
+            int64_t middle = (i + past) / 2;
+            if (knot[middle] <= at)
+                i = middle;
+            else
+                past = middle;
+        }
+    }
     while (knot[i] > at)
         i--;
     while (knot[i + 1] <= at)
@@ -91,7 +101,7 @@ int64_t ikp_place(const task *task, const codes *codes, int64_t first, int64_t p
         const record *record = slot->records;
         int64_t count = slot->count + (slot->whole.tag != 0);
         int64_t turns = 0, elapsed = 0, last = slot->end, flags = 0;
-        int64_t near = task->launches[slot->launch].first;
+        int64_t near = -1;
         uint32_t before = 0;
         if (!record)
             return -1;

@@ -89,7 +89,7 @@ def test_a_languages_library_is_not_what_a_user_looks_for(file: str) -> None:
 def test_nor_are_headers_of_tilelang_and_cuda(library: str) -> None:
     chain = (Line(library, 7), Line("/tmp/gemm.cu", 65))
     assert title("mbarrier wait", [chain]) == "mbarrier wait @gemm.cu:65"
-    assert title("mbarrier wait", [chain[:1]]) == f"mbarrier wait @{library.split('/')[-1]}:7"
+    assert title("mbarrier wait", [chain[:1]]) == f"mbarrier wait @{Path(library).name}:7"
 
 
 def test_several_lines_are_told_up_to_three(file: str) -> None:

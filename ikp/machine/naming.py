@@ -12,7 +12,10 @@ from ikp.machine.sass import Line
 _ASSIGNED = re.compile(r"^\s*(?:[\w:<>]+[\s*&]+)*([A-Za-z_]\w*(?:\s*,\s*\w+)*)\s*(?::[^=]*)?=(?!=)")
 _LOADS = re.compile(r"\bload|\bldg|\bgather|\*|\[")
 _DEFINED = re.compile(r"^(\s*)def\s+(\w+)")
-_LIBRARY = re.compile(r"/(?:triton|cutlass)/(?:.*/)?(?:language|standard|base_dsl|cute)[/.]")
+_LIBRARY = re.compile(
+    r"/(?:triton|cutlass)/(?:.*/)?(?:language|standard|base_dsl|cute)[/.]|"
+    r"/tl_templates/|/tilelang/3rdparty/|/targets/[^/]+/include/"
+)
 _GENERATED = re.compile(r"^\s*# src\[([^\]:]+):(\d+)(?:-\d+)?\]:")
 """What Helion writes above generated code: the line of its own source that this is of."""
 _FAR = 8

@@ -78,6 +78,20 @@ def test_a_languages_library_is_not_what_a_user_looks_for(file: str) -> None:
     assert title("barrier", [(library, Line(file, 14))]) == "barrier @chunk.py:14"
 
 
+@pytest.mark.parametrize(
+    "library",
+    [
+        "/x/tilelang/3rdparty/../src/tl_templates/cuda/barrier.h",
+        "/x/tilelang/3rdparty/cutlass/include/cutlass/cutlass.h",
+        "/usr/local/cuda-13.0/bin/../targets/x86_64-linux/include/cuda_fp16.hpp",
+    ],
+)
+def test_nor_are_headers_of_tilelang_and_cuda(library: str) -> None:
+    chain = (Line(library, 7), Line("/tmp/gemm.cu", 65))
+    assert title("mbarrier wait", [chain]) == "mbarrier wait @gemm.cu:65"
+    assert title("mbarrier wait", [chain[:1]]) == f"mbarrier wait @{Path(library).name}:7"
+
+
 def test_several_lines_are_told_up_to_three(file: str) -> None:
     chains = [(Line(file, number),) for number in (7, 8, 9, 10)]
     assert title("load x4", chains) == "load x4 @chunk.py:7+8+9+..."

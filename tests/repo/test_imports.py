@@ -19,7 +19,7 @@ pytestmark = pytest.mark.any_pins
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "probing", "compiling"),
 )
-"""What every room but the core may import."""
+"""What every room but the core may import, which takes the last of them only."""
 
 EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 """What a file format may import: none another one."""

@@ -220,3 +220,14 @@ def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
     )
     for way in ways:
         yield [each for each in way if any(not _words(*each) & span(pair, 2) for pair in pairs)]
+
+
+def rows_of(spare: Spare) -> list[int]:
+    """Return a pair for an address and up to four rows of four, each its first; or nothing."""
+    if not (spare.predicates and spare.scoreboards):
+        return []
+    quads = list(spare.quads[-5:])
+    pair = next((each for each in spare.pairs[::-1] if each // 4 * 4 not in quads), None)
+    if pair is None and quads:
+        pair = quads.pop(0)
+    return [pair, *quads[-4:]] if pair is not None and quads else []

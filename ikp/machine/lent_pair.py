@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ikp.errors import PatchError
 from ikp.machine import forms
 from ikp.machine.assembler import Step
 from ikp.machine.keeping import LENT, Places
@@ -50,6 +51,20 @@ class Lender:
             return None
         found = (each for each in free if each % 2 == 0 and each + 1 in free)
         return max(found, default=None)
+
+    def to_leave(self, index: int, spare: Spare) -> int:
+        """Return a pair for what stands before an EXIT.
+
+        Raises:
+            PatchError: there is none.
+        """
+        pair = self.pair(index, spare)
+        if pair is None:
+            raise PatchError(
+                "it uses nearly all its uniform registers, and where the kernel ends, at "
+                f"instruction {index}, no two in a row are free."
+            )
+        return pair
 
 
 def lent(steps: Sequence[Step], pair: int, places: Places) -> list[Step]:

@@ -19,7 +19,7 @@ from ikp.errors import PatchError
 from ikp.machine import forms, own_frame, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.choosing import Chooser, used
+from ikp.machine.choosing import Chooser, rows_of, used
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.homes import Home, homes
 from ikp.machine.insert import OnEdge
@@ -304,7 +304,7 @@ class Weaver:
             alone: whether all threads of every warp leave there.
         """
         waits, spare = self._free_to_leave(at)
-        rows = _rows(spare)
+        rows = rows_of(spare)
         if not rows:
             raise NoRoomError(
                 f"no registers are free for records where the kernel ends, at instruction {at}."
@@ -314,21 +314,12 @@ class Weaver:
             steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
         else:
             steps = sequences.leave(self.frame, quads, address, predicates[-1])
-        steps = self._lent(steps, self._pair_to_leave(at, spare))
+        steps = self._lent(steps, self._lender.to_leave(at, spare) if self._lender else None)
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*self._unless_staying(at, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
-
-    def _pair_to_leave(self, at: int, spare: Spare) -> int | None:
-        pair = self._lender.pair(at, spare) if self._lender else None
-        if self._lender and pair is None:
-            raise PatchError(
-                "it uses all its uniform registers but one, and where the kernel ends, at "
-                f"instruction {at}, no two in a row are free."
-            )
-        return pair
 
     def _unless_staying(self, at: int, steps: int) -> list[Step]:
         """Have threads that an EXIT lets go on skip so many steps, once it is known who does."""
@@ -346,15 +337,4 @@ class Weaver:
         held = self.room.flight.held(at)
         ways = ((0, self.room.at), (held, self.room.waited), (held, self.room.left))
         made = ((waits, free(at)) for waits, free in ways)
-        return next((each for each in made if _rows(each[1])), (0, self.room.at(at)))
-
-
-def _rows(spare: Spare) -> list[int]:
-    """Return a pair for an address and up to four rows of four, each its first; or nothing."""
-    if not (spare.predicates and spare.scoreboards):
-        return []
-    quads = list(spare.quads[-5:])
-    pair = next((each for each in spare.pairs[::-1] if each // 4 * 4 not in quads), None)
-    if pair is None and quads:
-        pair = quads.pop(0)
-    return [pair, *quads[-4:]] if pair is not None and quads else []
+        return next((each for each in made if rows_of(each[1])), (0, self.room.at(at)))

@@ -165,6 +165,6 @@ def test_where_even_threads_have_too_few_they_get_more(monkeypatch) -> None:
 
     monkeypatch.setattr(Room, "unused_uniform", ())
     monkeypatch.setattr(Room, "unused_own", property(own))
-    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"], untested=True)
     assert ours.registers[1] - 2 == tried[-1] > tried[0]
     assert any("in place of" in note for note in ours.notes)

@@ -107,19 +107,15 @@ def decode_batch(
     share = len(batch.layouts) / max(1, len(used.ids))
     plain = work.plain(used) if len(work.events["slot"]) >= _WORTH_PLAIN else None
     for slots in in_chunks(used, reached):
-        row = -1 if plain is None else plain.place(slots, regions, work.rows)
-        if row < 0:
+        if plain is None or not work.take(plain, slots, plain.place):
             work.add(read_chunk(used, slots, reached))
-        elif plain is not None:
-            work.count(slots, plain.beside[slots], row)
         told((slots.stop - slots.start) * share)
-        if plain is not None and not slots.start:  # its regions are known now: mostly all of them
-            rest = slice(slots.stop, len(used.ids))
-            row = plain.place_all(rest, regions, work.rows)
-            if row >= 0:
-                work.count(rest, plain.beside[rest], row)
-                told((len(used.ids) - slots.stop) * share)
-                break
+        if plain is None or slots.start:
+            continue
+        rest = slice(slots.stop, len(used.ids))  # of regions that are known now: mostly all of them
+        if work.take(plain, rest, plain.place_all):
+            told((rest.stop - rest.start) * share)
+            break
     if plain is not None:
         plain.tell(timeline, work.end)
     events = {name: column[: work.rows] for name, column in work.events.items()}
@@ -158,11 +154,15 @@ class _Work:
         kept = np.where(self._lost_oldest, -1, self.kept)
         return Plain.of(used, self._timeline, kept, self._tables, self.events)
 
-    def count(self, slots: slice, beside: Ints, row: int) -> None:
-        """Count what came without numpy: rows up to ``row``, and some beside the records."""
-        self.attempted[slots] += beside
-        self.kept[slots] += beside
+    def take(self, plain: Plain, slots: slice, place: Callable[[slice, Codes, int], int]) -> bool:
+        """Add slots' records as ``place``, one of ``plain``'s, decodes them; tell if it can."""
+        row = place(slots, self._regions, self.rows)
+        if row < 0:
+            return False
+        self.attempted[slots] += plain.beside[slots]
+        self.kept[slots] += plain.beside[slots]
         self.rows = row
+        return True
 
     def add(self, chunk: Chunk) -> None:
         """Add the next slots' records."""

@@ -46,37 +46,33 @@ def test_a_wait_for_memory_at_its_rate_is_no_sure_cause(size: int, sure: str) ->
     assert ("memory is asked for 70 % of its rate" in one.title) == (sure == "possible")
 
 
-def test_a_blocks_barrier_is_no_wait_for_copies_that_had_come() -> None:
-    """Its warps come together, and leave one by one: nobody is late, nor are copies."""
+def behind_copies(came: int, over: int, apart: int) -> Scene:
+    """Return two warps that wait for copies up to ``came`` in each of ten turns, then in a barrier.
+
+    The first leaves it at ``over``, the second ``apart`` behind.
+    """
     scene = Scene()
     for w in range(2):
         ranges: list[Range] = []
-        for i in range(10):
-            at = 1000 * i
+        for at in range(0, 10_000, 1000):
             ranges += [
                 ("cp.async @k.py:1", at, at + 10),
-                ("cp.async wait @k.py:1", at + 10, at + 20),
+                ("cp.async wait @k.py:1", at + 10, at + came),
+                ("barrier @k.py:1", at + came, at + over + apart * w),
             ]
-            ranges.append(("barrier @k.py:1", at + 20, at + 320 + 200 * w))
         scene.add(Warp(0, w, 0, 0, 10_000, ranges))
-    verdict = explained(scene)
+    return scene
+
+
+def test_a_blocks_barrier_is_no_wait_for_copies_that_had_come() -> None:
+    """Its warps come together, and leave one by one: nobody is late, nor are copies."""
+    verdict = explained(behind_copies(20, 320, 200))
     assert found(verdict, "barriers").sure == "possible"
     assert "late-copy" not in {one.id for one in verdict.findings}
 
 
 def test_a_barrier_behind_copies_that_are_late_is_theirs() -> None:
-    scene = Scene()
-    for w in range(2):
-        ranges: list[Range] = []
-        for i in range(10):
-            at = 1000 * i
-            ranges += [
-                ("cp.async @k.py:1", at, at + 10),
-                ("cp.async wait @k.py:1", at + 10, at + 400),
-            ]
-            ranges.append(("barrier @k.py:1", at + 400, at + 500 + 100 * w))
-        scene.add(Warp(0, w, 0, 0, 10_000, ranges))
-    ids = [one.id for one in explained(scene).findings]
+    ids = [one.id for one in explained(behind_copies(400, 500, 100)).findings]
     assert ids.count("late-copy") == 2 and "barriers" not in ids
 
 

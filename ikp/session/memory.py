@@ -27,8 +27,11 @@ from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.session.current import Opening
 from ikp.session.readback import Event, read_back
 from ikp.session.streams import beside, current_stream, on
+from ikp.session.wishes import SHARE, free_bytes
 
 CHUNK_BYTES = 64 << 20
+_MOST_TOGETHER = 8
+"""Segments of one size for which memory is got at once, however large they are."""
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
 
@@ -38,13 +41,16 @@ class Arena:
 
     Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
     finds it zero. That is done on a stream where nothing else runs, so that it waits for no kernel.
-    Any thread may take a segment. A chunk is given back with the last of its segments.
+    Any thread may take a segment. A chunk is given back with the last of its segments. Where one
+    large segment after another is taken, chunks get room for more of them: a launch waits less.
     """
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._chunk: Tensor = None
         self._used = 0
+        self._size = 0  # of the segment that the latest chunk was for
+        self._together = 1  # how many of these it had room for, where it is larger than others
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Tensor:
@@ -84,7 +90,7 @@ class Arena:
         # One for many segments if there is room; twice the size always has room on one side of a
         # window's border.
         failure: Exception | None = None
-        for size in (max(CHUNK_BYTES, nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
+        for size in (self._chunk_bytes(nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
             try:
                 self._allocate(size)
             except (RuntimeError, MemoryError) as error:  # torch's and numpy's
@@ -96,6 +102,16 @@ class Arena:
             f"no memory for a recording buffer of {nbytes / 2**20:.1f} MiB on {self._device}: "
             f"{failure}. Give a smaller size: prof.buffer(label, size=...)."
         ) from failure
+
+    def _chunk_bytes(self, nbytes: int) -> int:
+        """Return how large a new chunk is to be: with room for more, where it is one of many."""
+        together = 2 * self._together if nbytes == self._size else 1
+        if together > 1 and together * nbytes > CHUNK_BYTES:
+            free = free_bytes(self._device)
+            most = _MOST_TOGETHER if free is None else free // (SHARE * nbytes)
+            together = max(1, min(together, _MOST_TOGETHER, most))
+        self._size, self._together = nbytes, together
+        return max(CHUNK_BYTES, together * nbytes)
 
     def _allocate(self, size: int) -> None:
         import torch
@@ -208,7 +224,8 @@ def _kind() -> Any:
 
 
 BEGIN_BYTES = 256 << 20
-"""As long as all buffers are smaller than this in all, nothing is read before the session ends."""
+"""As long as all buffers are smaller than this in all, or than a share of what the device has left,
+nothing is read before the session ends."""
 _AT_ONCE = 64
 
 
@@ -223,6 +240,7 @@ class Taken:
     handed: Callable[[], Tensor | None]
     notice: Notice | None  # None where no kernel records into it
     heard: bool = False
+    launch: object = None  # what launches have in common whose buffers are alike
     source: Source | None = None  # what was read back of it; its memory is gone then
 
     def is_over(self, stream: int) -> bool:
@@ -242,6 +260,8 @@ class Harvest:
         self._device = device
         self._waiting: deque[Taken] = deque()
         self._bytes = 0  # of those
+        self._begin_bytes = 0  # from how many on they are read; 0 until that is asked
+        self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
         self._group: list[Taken] = []
         self._reading: Generator[Event, None, list[Source]] | None = None
         self._event: Event = None
@@ -258,9 +278,31 @@ class Harvest:
         self._waiting = deque(each for each in every if keep(each) and each.source is None)
         self._bytes = sum(each.segment.nbytes for each in self._waiting)
 
+    def records(self, launch: object) -> int | None:
+        """Return how many records a warp needs, by those that came back of launches like this.
+
+        None as long as nothing had to be read back for want of memory: no need to know.
+        """
+        return self._made.get(launch)
+
+    def _full(self) -> bool:
+        """Return whether segments take so much that some are to be read.
+
+        From the first ones that were on, less is enough: buffers are smaller then, and who makes
+        more records than before is to be known soon.
+        """
+        if self._made:
+            return self._bytes > BEGIN_BYTES
+        if self._bytes > BEGIN_BYTES and not self._begin_bytes:
+            free = free_bytes(self._device)
+            # They are a part of what there was.
+            share = 0 if free is None else (free + self._bytes) // SHARE
+            self._begin_bytes = max(BEGIN_BYTES, share)
+        return self._bytes > max(BEGIN_BYTES, self._begin_bytes)
+
     def step(self) -> None:
         """Go on as far as one can without waiting."""
-        if self._reading is None and self._bytes > BEGIN_BYTES:
+        if self._reading is None and self._full():
             self._begin()
         while self._reading is not None:
             try:
@@ -295,5 +337,7 @@ class Harvest:
         empty = torch.empty(0, dtype=torch.uint8, device=self._device)
         for each, source in zip(self._group, sources, strict=False):
             if isinstance(source.data, Excerpt) and len(source.data.heads):
+                made = int(source.data.heads.view(abi.SLOT_HEADER)["attempted"].max())
+                self._made[each.launch] = max(made, self._made.get(each.launch, 0))
                 each.source, each.segment.data, each.notice = source, empty, None
         self._group, self._reading, self._event = [], None, None

@@ -74,11 +74,13 @@ class Recording:
         settled = wishes.settle(asked.backend, asked.device, chosen)
         device, spec = settled.device, settled.spec
         name, rate = device_facts(device)
-        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size)
+        alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
         with self._lock:
             arena = self._arenas.setdefault(device, Arena(device))
             harvest = self._harvests.setdefault(device, Harvest(device))
             harvest.step()
+            made = harvest.records(alike)
+        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
         segment = Segment(
             label=asked.label,
             data=arena.take(nbytes),
@@ -96,7 +98,7 @@ class Recording:
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
         prof = settled.backend.argument(replace(segment, data=handed))
         if prof is not None:  # else the language has said why
-            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice)
+            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, launch=alike)
             with self._lock:
                 self._taken.append(taken)
                 harvest.add(taken)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.errors import BufferError, UsageError
 from ikp.session.memory import CHUNK_BYTES, WINDOW, Arena
+from ikp.session.wishes import SHARE
 
 torch = pytest.importorskip("torch")
 
@@ -112,6 +113,32 @@ def test_segments_share_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.asked == [CHUNK_BYTES] * 2
     arena.take(3 * CHUNK_BYTES)
     assert memory.asked[2:] == [3 * CHUNK_BYTES]
+
+
+def test_where_one_large_segment_follows_another_memory_is_got_for_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, free = Memory(lambda size: 1 << 20), [1 << 40]
+    monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: free[0])
+    arena, size = arena_in(memory, monkeypatch), 100 * MIB
+    for _ in range(1 + 2 + 4 + 8 + 8):
+        arena.take(size)
+    assert memory.asked == [size, 2 * size, 4 * size, 8 * size, 8 * size]
+    free[0] = SHARE * 3 * size
+    arena.take(size)
+    assert memory.asked[-1] == 3 * size
+    arena.take(size + MIB)
+    arena.take(size + MIB)
+    arena.take(size + MIB)
+    assert memory.asked[6:] == [size + MIB, 2 * (size + MIB)]
+
+
+def test_where_several_do_not_fit_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(lambda size: 1 << 20, limit=150 * MIB)
+    monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: 1 << 40)
+    arena = arena_in(memory, monkeypatch)
+    assert [arena.take(100 * MIB).size for _ in range(2)] == [100 * MIB] * 2
+    assert memory.asked == [100 * MIB, 200 * MIB, 100 * MIB]
 
 
 def test_where_a_chunk_does_not_fit_a_segment_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ from ikp.session.streams import beside, current_stream, on
 from ikp.session.wishes import SHARE, free_bytes
 
 CHUNK_BYTES = 64 << 20
-_MOST_TOGETHER = 8
-"""Segments of one size for which memory is got at once, however large they are."""
+_LARGEST_CHUNK = 256 << 20
+"""For more than one segment."""
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
 
@@ -106,10 +106,12 @@ class Arena:
     def _chunk_bytes(self, nbytes: int) -> int:
         """Return how large a new chunk is to be: with room for more, where it is one of many."""
         together = 2 * self._together if nbytes == self._size else 1
+        if together * nbytes > CHUNK_BYTES:
+            together = max(1, min(together, _LARGEST_CHUNK // nbytes))
         if together > 1 and together * nbytes > CHUNK_BYTES:
             free = free_bytes(self._device)
-            most = _MOST_TOGETHER if free is None else free // (SHARE * nbytes)
-            together = max(1, min(together, _MOST_TOGETHER, most))
+            most = together if free is None else free // (SHARE * nbytes)
+            together = max(1, min(together, most))
         self._size, self._together = nbytes, together
         return max(CHUNK_BYTES, together * nbytes)
 
@@ -224,8 +226,9 @@ def _kind() -> Any:
 
 
 BEGIN_BYTES = 256 << 20
-"""As long as all buffers are smaller than this in all, or than a share of what the device has left,
-nothing is read before the session ends."""
+"""As long as all buffers are smaller than this in all, nothing is read before the session ends."""
+UNREAD_BYTES = 1 << 30
+"""Nor up to this, where it is no more than a share of what the device has left."""
 _AT_ONCE = 64
 
 
@@ -297,7 +300,7 @@ class Harvest:
             free = free_bytes(self._device)
             # They are a part of what there was.
             share = 0 if free is None else (free + self._bytes) // SHARE
-            self._begin_bytes = max(BEGIN_BYTES, share)
+            self._begin_bytes = max(BEGIN_BYTES, min(UNREAD_BYTES, share))
         return self._bytes > max(BEGIN_BYTES, self._begin_bytes)
 
     def step(self) -> None:

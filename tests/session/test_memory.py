@@ -120,17 +120,16 @@ def test_where_one_large_segment_follows_another_memory_is_got_for_several(
 ) -> None:
     memory, free = Memory(lambda size: 1 << 20), [1 << 40]
     monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: free[0])
-    arena, size = arena_in(memory, monkeypatch), 100 * MIB
-    for _ in range(1 + 2 + 4 + 8 + 8):
+    arena, size = arena_in(memory, monkeypatch), 30 * MIB
+    for _ in range(2 + 2 + 4 + 8 + 8):
         arena.take(size)
-    assert memory.asked == [size, 2 * size, 4 * size, 8 * size, 8 * size]
+    assert memory.asked == [CHUNK_BYTES, CHUNK_BYTES, 4 * size, 8 * size, 8 * size]
     free[0] = SHARE * 3 * size
     arena.take(size)
     assert memory.asked[-1] == 3 * size
-    arena.take(size + MIB)
-    arena.take(size + MIB)
-    arena.take(size + MIB)
-    assert memory.asked[6:] == [size + MIB, 2 * (size + MIB)]
+    for _ in range(3):
+        arena.take(200 * MIB)
+    assert memory.asked[6:] == [200 * MIB] * 3, "so large a one is alone"
 
 
 def test_where_several_do_not_fit_one_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
-from ikp.session.memory import Arena, Harvest, Taken, hand_out
+from ikp.session.harvest import Harvest, Taken
+from ikp.session.memory import Arena, hand_out
 from ikp.session.readback import read_back, waited
 from ikp.session.wishes import Room, Wishes, device_facts
 from ikp.version import __version__

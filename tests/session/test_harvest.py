@@ -12,7 +12,7 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.segment import Segment as Buffer
-from ikp.session import memory, recorder, wishes
+from ikp.session import harvest, recorder, wishes
 from ikp.session.wishes import SHARE
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
@@ -27,7 +27,7 @@ STATE = abi.LAUNCH_HEADER_BYTES + abi.field_offsets(abi.SLOT_HEADER)["state"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 16 buffers be many."""
-    monkeypatch.setattr(memory, "BEGIN_BYTES", 16 * SIZE)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
 
 
 def launch(host: Host, prof: ikp.profile, label: str = "k", **options: Any) -> Truth:
@@ -76,7 +76,7 @@ def test_where_memory_is_short_a_buffer_has_room_for_what_launches_made(
 ) -> None:
     least = abi.segment_bytes(2, 100)
     monkeypatch.setitem(wishes.DEFAULT_BYTES, "timeline", least)
-    monkeypatch.setattr(memory, "BEGIN_BYTES", 4 * SIZE)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 4 * SIZE)
     usual = abi.segment_bytes(2, wishes.RECORDS["timeline"])
     with ikp.profile() as prof:
         found = sizes(host, prof, 30, 100)
@@ -104,7 +104,7 @@ def test_a_share_of_what_a_device_has_left_is_not_short(
         asked.append(device)
         return SHARE * 40 * SIZE
 
-    monkeypatch.setattr(memory, "free_bytes", free)
+    monkeypatch.setattr(harvest, "free_bytes", free)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(40)]
         assert len(held(prof)) == 40
@@ -217,7 +217,7 @@ class Event:
 
 def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[Event] = []
-    real = memory.read_back
+    real = harvest.read_back
 
     def slowly(*given: Any, **options: Any) -> Generator[Any, None, Any]:
         for _ in range(2):
@@ -225,7 +225,7 @@ def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
             yield events[-1]
         return (yield from real(*given, **options))
 
-    monkeypatch.setattr(memory, "read_back", slowly)
+    monkeypatch.setattr(harvest, "read_back", slowly)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(30)]
         assert len(events) == 1 and len(held(prof)) == 30
@@ -243,7 +243,7 @@ def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyP
         yield None
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(memory, "read_back", failing)
+    monkeypatch.setattr(harvest, "read_back", failing)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(60)]
         assert len(held(prof)) == 60

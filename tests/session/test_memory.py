@@ -43,14 +43,13 @@ class Piece:
 
 
 class Memory:
-    """Stands for ``torch.zeros``: hands out addresses as told, up to a limit."""
+    """Hands out addresses as told, up to a limit."""
 
     def __init__(self, addresses: Callable[[int], int], limit: int = 1 << 40) -> None:
         self.addresses, self.limit = addresses, limit
         self.asked: list[int] = []
 
-    def zeros(self, size: int, *, dtype: Any, device: Any) -> Piece:
-        assert dtype is torch.uint8
+    def zeroed(self, size: int, device: Any) -> Piece:
         self.asked.append(size)
         if size > self.limit:
             raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
@@ -58,7 +57,7 @@ class Memory:
 
 
 def arena_in(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Arena:
-    monkeypatch.setattr(torch, "zeros", memory.zeros)
+    monkeypatch.setattr("ikp.session.memory.zeroed", memory.zeroed)
     return Arena("a device")
 
 
@@ -150,10 +149,10 @@ def test_where_a_chunk_does_not_fit_a_segment_may(monkeypatch: pytest.MonkeyPatc
 def test_no_memory_is_told_with_size_device_and_remedy(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def zeros(*_: Any, **__: Any) -> None:
+    def zeroed(*_: Any) -> None:
         raise kind("can't allocate memory: 12 MiB free")
 
-    monkeypatch.setattr(torch, "zeros", zeros)
+    monkeypatch.setattr("ikp.session.memory.zeroed", zeroed)
     with pytest.raises(BufferError, match=r"100\.0 MiB on cuda:7: .*12 MiB free.*size=") as caught:
         Arena("cuda:7").take(100 * MIB)
     assert isinstance(caught.value.__cause__, kind)

@@ -39,12 +39,13 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
     """
     until = time.monotonic() + _PATIENCE
     found: dict[str, str] = {}
-    try:
-        every = (each for backend in registry.imported() for each in _loaded(backend))
-        loaded = list({each.origin: each for each in every}.values())  # Gluon's are Triton's, too
-    except Exception as error:  # noqa: BLE001 - a backend may be anybody's
-        return {f"{NO_FACTS}all": f"{type(error).__name__}: {error}"}
-    recorded = _recorded(trace)
+    known: dict[str, Image] = {}
+    for backend in registry.imported():
+        try:
+            known |= {each.origin: each for each in _loaded(backend)}  # Gluon's are Triton's, too
+        except Exception as error:  # noqa: BLE001 - a backend may be anybody's
+            found[f"{NO_FACTS}all"] = f"{type(error).__name__}: {error}"
+    recorded, loaded = _recorded(trace), list(known.values())
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
         try:
             facts = _of_label(trace, label, recorded[label], loaded, until)

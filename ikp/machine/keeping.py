@@ -45,11 +45,6 @@ class Frame:
         return self.descriptor == LENT
 
     @property
-    def was_run(self) -> bool:
-        """Whether frames of its kind were run on a GPU, and what came out was right."""
-        return not self.lends and self.count < LENT // 2
-
-    @property
     def row_bits(self) -> int:
         """How many warps' records stand in a row, as a power of two; rows divide a block."""
         if self.warps is None or self.selection is not None:

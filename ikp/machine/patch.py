@@ -15,7 +15,7 @@ from ikp.machine import occupancy
 from ikp.machine.asserts import asserts
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.chips import UNTESTED, Chip, chip_of
+from ikp.machine.chips import Chip, chip_of
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.emulated import addressed
@@ -23,7 +23,6 @@ from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
-from ikp.machine.keeping import Frame
 from ikp.machine.liveness import Liveness
 from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
@@ -98,7 +97,7 @@ def patch(
         functions: names of functions, whose lines are chosen, too.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips, and with frames, for which that was never run.
+        untested: whether to do so for chips for which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
 
     Raises:
@@ -117,7 +116,7 @@ def patch(
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     cell = add_constant(file, CELL, CELL_BYTES + SELECTION_BYTES * select)
-    setting = _Setting(cell, size, language, chip, places.regions.divergent, select, untested)
+    setting = _Setting(cell, size, language, chip, places.regions.divergent, select)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -202,7 +201,6 @@ class _Setting:
     chip: Chip
     apart: set[int]  # its blocks in which threads of a warp may be apart
     select: bool
-    untested: bool  # whether frames will do of a kind that was never run
 
 
 def _woven(
@@ -213,10 +211,10 @@ def _woven(
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
     kept = frame(room, one_way, setting.cell, setting.chip)
-    if kept is None or not (kept.was_run or setting.untested):
+    if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)
-        raise PatchError(_used_up(name, len(room.unused_uniform), kept))
+        raise PatchError(_used_up(name, len(room.unused_uniform)))
     if setting.select:
         kept = replace(kept, selection=setting.cell + CELL_BYTES)
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
@@ -230,14 +228,11 @@ def _woven(
         return _woven(code, places, counts[1:], setting)
 
 
-def _used_up(name: str, left: int, kept: Frame | None) -> str:
-    """Say why a kernel has no frame, or none of a kind that was run."""
-    used = f"{name} uses all its uniform registers but {left}; records need seven that it never "
-    if kept is None:
-        return f"{used}names, or one and some of each thread's own."
+def _used_up(name: str, left: int) -> str:
+    """Say why a kernel has no frame."""
     return (
-        f"{used}names. They would do with each thread's own, but that was never run on a GPU: set "
-        f"{UNTESTED}=1 to try, and compare the kernel's results with those of a plain run."
+        f"{name} uses all its uniform registers but {left}; records need seven that it never "
+        f"names, or one and some of each thread's own."
     )
 
 

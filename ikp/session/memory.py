@@ -1,34 +1,24 @@
-"""Device memory for segments: where from, how it is handed out, and how it comes back.
-
-A buffer that nobody holds any more can't be launched with again. If its kernel is done, what it
-recorded can be copied out and the memory used for the next one, while others still run: so a long
-session's memory does not grow. Nothing here waits for a kernel: each time a buffer is taken, one
-looks whether what was begun earlier is done.
-"""
+"""Device memory for segments: where from, and how it is handed out."""
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from functools import cache
 from operator import index
 from typing import Any
 
-import numpy as np
-
 from ikp.core import abi
-from ikp.core.decoding.launch_header import Source
-from ikp.core.decoding.slots import Excerpt
-from ikp.core.segment import Segment, Tensor
+from ikp.core.segment import Tensor
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.session.current import Opening
-from ikp.session.readback import Event, read_back
-from ikp.session.streams import beside, current_stream, on
+from ikp.session.streams import current_stream
+from ikp.session.wishes import SHARE, free_bytes
+from ikp.session.zeros import zeroed
 
 CHUNK_BYTES = 64 << 20
+_LARGEST_CHUNK = 256 << 20
+"""For more than one segment."""
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
 
@@ -38,13 +28,16 @@ class Arena:
 
     Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
     finds it zero. That is done on a stream where nothing else runs, so that it waits for no kernel.
-    Any thread may take a segment. A chunk is given back with the last of its segments.
+    Any thread may take a segment. A chunk is given back with the last of its segments. Where one
+    large segment after another is taken, chunks get room for more of them: a launch waits less.
     """
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self._chunk: Tensor = None
         self._used = 0
+        self._size = 0  # of the segment that the latest chunk was for
+        self._together = 1  # how many of these it had room for, where it is larger than others
         self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Tensor:
@@ -84,7 +77,7 @@ class Arena:
         # One for many segments if there is room; twice the size always has room on one side of a
         # window's border.
         failure: Exception | None = None
-        for size in (max(CHUNK_BYTES, nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
+        for size in (self._chunk_bytes(nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
             try:
                 self._allocate(size)
             except (RuntimeError, MemoryError) as error:  # torch's and numpy's
@@ -97,20 +90,21 @@ class Arena:
             f"{failure}. Give a smaller size: prof.buffer(label, size=...)."
         ) from failure
 
-    def _allocate(self, size: int) -> None:
-        import torch
+    def _chunk_bytes(self, nbytes: int) -> int:
+        """Return how large a new chunk is to be: with room for more, where it is one of many."""
+        together = 2 * self._together if nbytes == self._size else 1
+        if together * nbytes > CHUNK_BYTES:
+            together = max(1, min(together, _LARGEST_CHUNK // nbytes))
+        if together > 1 and together * nbytes > CHUNK_BYTES:
+            free = free_bytes(self._device)
+            most = together if free is None else free // (SHARE * nbytes)
+            together = max(1, min(together, most))
+        self._size, self._together = nbytes, together
+        return max(CHUNK_BYTES, together * nbytes)
 
+    def _allocate(self, size: int) -> None:
         self._chunk, self._used = None, 0  # what it held must be free for the next one
-        if str(self._device) == "cpu":
-            # The system's pages are zero already. And torch zeroes with threads, which a process
-            # that was forked has lost: it would wait for them for ever.
-            self._chunk = torch.from_numpy(np.zeros(size, np.uint8))
-            return
-        stream = beside(self._device)
-        with on(stream):
-            self._chunk = torch.zeros(size, dtype=torch.uint8, device=self._device)
-        if stream is not None:
-            stream.synchronize()
+        self._chunk = zeroed(size, self._device)
 
 
 _pinned: dict[int, Tensor] = {}
@@ -205,95 +199,3 @@ def _kind() -> Any:
             return super().untyped_storage()
 
     return Handed
-
-
-BEGIN_BYTES = 256 << 20
-"""As long as all buffers are smaller than this in all, nothing is read before the session ends."""
-_AT_ONCE = 64
-
-
-@dataclass(slots=True, eq=False)
-class Taken:
-    """A segment, and the tensor that a kernel was handed for it, as long as somebody holds that.
-
-    ``heard`` tells that a kernel has written to it before it was emptied.
-    """
-
-    segment: Segment
-    handed: Callable[[], Tensor | None]
-    notice: Notice | None  # None where no kernel records into it
-    heard: bool = False
-    source: Source | None = None  # what was read back of it; its memory is gone then
-
-    def is_over(self, stream: int) -> bool:
-        """Tell whether all its launches were on one stream, and there can be no others."""
-        return (
-            self.handed() is None
-            and self.notice is not None
-            and not self.notice.captured
-            and self.notice.streams == {stream}
-        )
-
-
-class Harvest:
-    """Reads segments of one device as they are done."""
-
-    def __init__(self, device: Any) -> None:
-        self._device = device
-        self._waiting: deque[Taken] = deque()
-        self._bytes = 0  # of those
-        self._group: list[Taken] = []
-        self._reading: Generator[Event, None, list[Source]] | None = None
-        self._event: Event = None
-
-    def add(self, taken: Taken) -> None:
-        """Watch a segment."""
-        self._waiting.append(taken)
-        self._bytes += taken.segment.nbytes
-
-    def forget(self, keep: Callable[[Taken], bool]) -> None:
-        """Watch only some of the segments from now on; nothing may be running."""
-        every = [*self._group, *self._waiting]
-        self._group, self._reading = [], None
-        self._waiting = deque(each for each in every if keep(each) and each.source is None)
-        self._bytes = sum(each.segment.nbytes for each in self._waiting)
-
-    def step(self) -> None:
-        """Go on as far as one can without waiting."""
-        if self._reading is None and self._bytes > BEGIN_BYTES:
-            self._begin()
-        while self._reading is not None:
-            try:
-                if self._event is not None and not self._event.query():
-                    return
-                self._event = next(self._reading)
-            except StopIteration as end:
-                self._end(end.value)
-            except (RuntimeError, MemoryError):
-                # No memory for a copy, or a kernel failed: who reads at the end says so.
-                self._end([])
-
-    def _begin(self) -> None:
-        """Begin with those whose launches were on the stream that is the current one now."""
-        stream, number = current_stream(self._device)
-        for _ in range(min(_AT_ONCE, len(self._waiting))):
-            each = self._waiting.popleft()
-            (self._group if each.is_over(number) else self._waiting).append(each)
-        if not self._group:
-            return
-        self._event = None
-        if stream is not None:
-            self._event = stream.record_event()
-        self._reading = read_back([each.segment for each in self._group], whole=False)
-
-    def _end(self, sources: list[Source]) -> None:
-        """Give back the memory of segments that were read; the others wait for the end."""
-        import torch
-
-        for each in self._group:
-            self._bytes -= each.segment.nbytes
-        empty = torch.empty(0, dtype=torch.uint8, device=self._device)
-        for each, source in zip(self._group, sources, strict=False):
-            if isinstance(source.data, Excerpt) and len(source.data.heads):
-                each.source, each.segment.data, each.notice = source, empty, None
-        self._group, self._reading, self._event = [], None, None

@@ -256,13 +256,17 @@ def _gather(data: Tensor, first: Ints, count: Ints, step: int) -> Tensor:
     import torch
 
     total = int(count.sum())
-    starts = np.repeat(first - step * (np.cumsum(count) - count), count)
-    index = starts + step * np.arange(total)
+    begins = first - step * (np.cumsum(count) - count)
     words = data[: data.numel() // abi.ALIGNMENT * abi.ALIGNMENT].view(torch.int64)
     units = words.view(-1, abi.ALIGNMENT // words.itemsize)
     if not data.is_cuda:
+        index = np.repeat(begins, count) + step * np.arange(total)
         return torch.from_numpy(units.numpy()[index]).view(torch.uint8)
-    return units.index_select(0, torch.from_numpy(index).to(data.device)).view(torch.uint8)
+    # On the device: an index of each unit is half as large as what it is for, and launches wait.
+    there = torch.from_numpy(np.stack((begins, count))).to(data.device)
+    index = there[0].repeat_interleave(there[1], output_size=total)
+    index += step * torch.arange(total, device=data.device)
+    return units.index_select(0, index).view(torch.uint8)
 
 
 def _fetch(stream: Any, make: Callable[[], list[Tensor]]) -> _Copies:

@@ -25,7 +25,8 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
-from ikp.session.memory import Arena, Harvest, Taken, hand_out
+from ikp.session.harvest import Harvest, Taken
+from ikp.session.memory import Arena, hand_out
 from ikp.session.readback import read_back, waited
 from ikp.session.wishes import Room, Wishes, device_facts
 from ikp.version import __version__
@@ -74,11 +75,13 @@ class Recording:
         settled = wishes.settle(asked.backend, asked.device, chosen)
         device, spec = settled.device, settled.spec
         name, rate = device_facts(device)
-        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size)
+        alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
         with self._lock:
             arena = self._arenas.setdefault(device, Arena(device))
             harvest = self._harvests.setdefault(device, Harvest(device))
             harvest.step()
+            made = harvest.records(alike)
+        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
         segment = Segment(
             label=asked.label,
             data=arena.take(nbytes),
@@ -96,7 +99,7 @@ class Recording:
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
         prof = settled.backend.argument(replace(segment, data=handed))
         if prof is not None:  # else the language has said why
-            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice)
+            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, launch=alike)
             with self._lock:
                 self._taken.append(taken)
                 harvest.add(taken)

@@ -147,6 +147,10 @@ RECORDS: Final = {"timeline": 512, "totals": 32}
 SMALL: Final = {"timeline": 8192, "totals": 512}
 """For how many, where that takes less than the default: a thousand small launches may be queued."""
 MOST_BYTES: Final = 256 << 20
+MARGIN: Final = 2
+MORE: Final = 64
+"""Where memory is short, a warp has room for twice what earlier launches made, and so many more;
+but no buffer gets less than the default for it."""
 SHARE: Final = 8
 """Beyond the default, no more than this part of the device's free memory is taken unasked."""
 
@@ -159,8 +163,18 @@ class Room:
     grid: Any = None
     num_warps: Any = None
 
-    def nbytes(self, spec: Spec, chosen: Selection, device: Any, default: Any) -> Any:
+    def nbytes(
+        self, spec: Spec, chosen: Selection, device: Any, default: Any, made: int | None = None
+    ) -> Any:
         """Return the size as it was given, here or as the default; else what suits the launch.
+
+        Args:
+            spec: how the kernel records.
+            chosen: which warps and blocks record.
+            device: torch's.
+            default: the session's size, where the user gave one.
+            made: the records of the busiest warp of earlier launches like this, where memory is
+                short and they are known.
 
         Raises:
             UsageError: what is known of the launch can't be used.
@@ -168,7 +182,13 @@ class Room:
         unknown = self.grid is None and self.num_warps is None
         slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
         size = default if self.size is None else self.size
-        return inferred(spec, slots, lambda: free_bytes(device)) if size is None else size
+        if size is not None:
+            return size
+        size = inferred(spec, slots, lambda: free_bytes(device))
+        if made is None or not slots:
+            return size
+        enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
+        return min(size, max(enough, DEFAULT_BYTES["totals" if spec.totals else "timeline"]))
 
 
 def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
@@ -218,7 +238,7 @@ def _is_count(value: Any) -> bool:
 
 def free_bytes(device: Any) -> int | None:
     """Return how much memory a GPU has left; None for the host."""
-    if device.type == "cpu":
+    if getattr(device, "type", "cpu") == "cpu":
         return None
     import torch
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ikp import registry
-from ikp.core.code_facts import CodeFacts, RangeFacts, parse_facts, read_facts
+from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts, parse_facts, read_facts
 from ikp.edit import concat
 from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
@@ -147,6 +147,12 @@ def test_cutes_code_is_found_where_it_was_told_to_keep_it(
     monkeypatch.setenv("CUTE_DSL_KEEP", "ptx,cubin")
     (found,) = CuteBackend.loaded_images()
     assert (found.cubin, found.ptx) == (kept.cubin, kept.ptx)
+    monkeypatch.setenv("CUTE_DSL_DUMP_DIR", str(tmp_path / "none"))  # CuTe makes no folder
+    monkeypatch.setattr(registry, "imported", lambda: [CuteBackend, _Backend])
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    found = it.facts_of_trace(recorded("load", "dot"))
+    assert "none, which is no folder" in found[f"{NO_FACTS}all"]
+    assert parse_facts(found[f"{FACTS}mine"]) == facts("gemm sm_90"), "another language's"
 
 
 def test_tritons_code_is_found_beside_what_it_loaded(

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.errors import PatchError
 from ikp.machine import forms, framing
 from ikp.machine.assembler import NOP
 from ikp.machine.instruction import BYTES
@@ -72,9 +71,7 @@ def test_a_run_loads_it_once_behind_its_clock() -> None:
 @pytest.mark.parametrize("parameters", [(3, 9, 9, 9), (9, 2, 9, 9), (9, 9, 2, 9), (9, 9, 9, 4)])
 def test_records_and_results_are_the_same(text: str, parameters, forced, monkeypatch) -> None:
     file, detail = cubin(text, "sm_90a"), "loops" if text is NESTED else "ops"
-    with pytest.raises(PatchError, match="never run on a GPU: set IKP_UNTESTED_CHIPS=1"):
-        patch(file, "k", detail=detail)
-    ours = patch(file, "k", detail=detail, untested=True)
+    ours = patch(file, "k", detail=detail)
     monkeypatch.undo()
     plain = patch(file, "k", detail=detail)
     assert ours.names == plain.names and ours.cubin != plain.cubin
@@ -88,7 +85,7 @@ def test_records_and_results_are_the_same(text: str, parameters, forced, monkeyp
 @pytest.mark.parametrize("name", ["matmul", "gathered", "attention"])
 def test_what_a_whole_kernel_lends_it_needs_no_more(name: str, forced, monkeypatch) -> None:
     made = code(name).compiled
-    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"], untested=True)
+    ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
     monkeypatch.undo()
     before, after = machine(name), code_of(ours.cubin, made.name)
     monkeypatch.setattr(hazards, "_REGISTERS", hazards._REGISTERS | UR.all)

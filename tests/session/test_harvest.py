@@ -12,7 +12,8 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.segment import Segment as Buffer
-from ikp.session import memory, recorder
+from ikp.session import harvest, recorder, wishes
+from ikp.session.wishes import SHARE
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Truth
@@ -26,7 +27,7 @@ STATE = abi.LAUNCH_HEADER_BYTES + abi.field_offsets(abi.SLOT_HEADER)["state"]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let 16 buffers be many."""
-    monkeypatch.setattr(memory, "BEGIN_BYTES", 16 * SIZE)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
 
 
 def launch(host: Host, prof: ikp.profile, label: str = "k", **options: Any) -> Truth:
@@ -52,6 +53,65 @@ def test_memory_does_not_grow_with_launches_and_all_come_back_in_order(host: Hos
     assert_holds(prof.trace, *truths)
     assert [each.label for each in prof.trace.launches] == [f"launch {i}" for i in range(200)]
     assert {each.segment_bytes for each in prof.trace.launches} == {SIZE}
+
+
+LAUNCH: dict[str, Any] = {"grid": (2, 1, 1), "num_warps": 1}
+
+
+def sizes(host: Host, prof: ikp.profile, count: int, records: int, **options: Any) -> list[int]:
+    """Record launches whose size nobody gave; return the bytes of their buffers."""
+    found = []
+    for _ in range(count):
+        buffer = prof.buffer("k", **{**LAUNCH, **options})
+        buffer.data.data_ptr()
+        found.append(buffer.nbytes)
+        host.run(buffer, work(records))
+        del buffer
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*records dropped")
+def test_where_memory_is_short_a_buffer_has_room_for_what_launches_made(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = abi.segment_bytes(2, 100)
+    monkeypatch.setitem(wishes.DEFAULT_BYTES, "timeline", least)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 4 * SIZE)
+    usual = abi.segment_bytes(2, wishes.RECORDS["timeline"])
+    with ikp.profile() as prof:
+        found = sizes(host, prof, 30, 100)
+        more = sizes(host, prof, 60, 400)
+        (given,) = sizes(host, prof, 1, 3, size=SIZE)
+        (other,) = sizes(host, prof, 1, 3, grid=(4, 1, 1))
+        few = sizes(host, prof, 60, 1, num_warps=2)
+    small = abi.segment_bytes(2, 2 * 100 + wishes.MORE)
+    assert found[:15] == [usual] * 15, "while there is memory, nothing is smaller"
+    assert {*found[15:]} <= {usual, small} and found[-1] == small
+    assert more[0] == small and more[-1] == usual, "what was lost counts, too"
+    assert given == SIZE, "the user's word"
+    assert other == abi.segment_bytes(4, wishes.RECORDS["timeline"]), "nothing is known of such"
+    assert min(few) == abi.segment_bytes(4, 2 * 1 + wishes.MORE) > least
+    dropped = [launch.dropped for launch in prof.trace.launches]
+    assert dropped == [0] * 30 + [400 - 264 if size == small else 0 for size in more] + [0] * 62
+
+
+def test_a_share_of_what_a_device_has_left_is_not_short(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def free(device: Any) -> int:
+        asked.append(device)
+        return SHARE * 40 * SIZE
+
+    monkeypatch.setattr(harvest, "free_bytes", free)
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(40)]
+        assert len(held(prof)) == 40
+        assert len(asked) == 1, "it takes its time"
+        truths += [launch(host, prof) for _ in range(40)]
+        assert len(held(prof)) < 20, "once it is short, sixteen are many again"
+    assert_holds(prof.trace, *truths)
 
 
 def test_its_memory_is_freed(host: Host) -> None:
@@ -157,7 +217,7 @@ class Event:
 
 def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     events: list[Event] = []
-    real = memory.read_back
+    real = harvest.read_back
 
     def slowly(*given: Any, **options: Any) -> Generator[Any, None, Any]:
         for _ in range(2):
@@ -165,7 +225,7 @@ def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
             yield events[-1]
         return (yield from real(*given, **options))
 
-    monkeypatch.setattr(memory, "read_back", slowly)
+    monkeypatch.setattr(harvest, "read_back", slowly)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(30)]
         assert len(events) == 1 and len(held(prof)) == 30
@@ -183,7 +243,7 @@ def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyP
         yield None
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(memory, "read_back", failing)
+    monkeypatch.setattr(harvest, "read_back", failing)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(60)]
         assert len(held(prof)) == 60

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ikp.core import abi
 from ikp.errors import BufferError, UsageError
 from ikp.session.memory import CHUNK_BYTES, WINDOW, Arena
+from ikp.session.wishes import SHARE
 
 torch = pytest.importorskip("torch")
 
@@ -42,14 +43,13 @@ class Piece:
 
 
 class Memory:
-    """Stands for ``torch.zeros``: hands out addresses as told, up to a limit."""
+    """Hands out addresses as told, up to a limit."""
 
     def __init__(self, addresses: Callable[[int], int], limit: int = 1 << 40) -> None:
         self.addresses, self.limit = addresses, limit
         self.asked: list[int] = []
 
-    def zeros(self, size: int, *, dtype: Any, device: Any) -> Piece:
-        assert dtype is torch.uint8
+    def zeroed(self, size: int, device: Any) -> Piece:
         self.asked.append(size)
         if size > self.limit:
             raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
@@ -57,7 +57,7 @@ class Memory:
 
 
 def arena_in(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Arena:
-    monkeypatch.setattr(torch, "zeros", memory.zeros)
+    monkeypatch.setattr("ikp.session.memory.zeroed", memory.zeroed)
     return Arena("a device")
 
 
@@ -114,6 +114,31 @@ def test_segments_share_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.asked[2:] == [3 * CHUNK_BYTES]
 
 
+def test_where_one_large_segment_follows_another_memory_is_got_for_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory, free = Memory(lambda size: 1 << 20), [1 << 40]
+    monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: free[0])
+    arena, size = arena_in(memory, monkeypatch), 30 * MIB
+    for _ in range(2 + 2 + 4 + 8 + 8):
+        arena.take(size)
+    assert memory.asked == [CHUNK_BYTES, CHUNK_BYTES, 4 * size, 8 * size, 8 * size]
+    free[0] = SHARE * 3 * size
+    arena.take(size)
+    assert memory.asked[-1] == 3 * size
+    for _ in range(3):
+        arena.take(200 * MIB)
+    assert memory.asked[6:] == [200 * MIB] * 3, "so large a one is alone"
+
+
+def test_where_several_do_not_fit_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory(lambda size: 1 << 20, limit=150 * MIB)
+    monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: 1 << 40)
+    arena = arena_in(memory, monkeypatch)
+    assert [arena.take(100 * MIB).size for _ in range(2)] == [100 * MIB] * 2
+    assert memory.asked == [100 * MIB, 200 * MIB, 100 * MIB]
+
+
 def test_where_a_chunk_does_not_fit_a_segment_may(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(lambda size: 1 << 20, limit=5 * MIB)
     assert arena_in(memory, monkeypatch).take(4 * MIB).size == 4 * MIB
@@ -124,10 +149,10 @@ def test_where_a_chunk_does_not_fit_a_segment_may(monkeypatch: pytest.MonkeyPatc
 def test_no_memory_is_told_with_size_device_and_remedy(
     kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def zeros(*_: Any, **__: Any) -> None:
+    def zeroed(*_: Any) -> None:
         raise kind("can't allocate memory: 12 MiB free")
 
-    monkeypatch.setattr(torch, "zeros", zeros)
+    monkeypatch.setattr("ikp.session.memory.zeroed", zeroed)
     with pytest.raises(BufferError, match=r"100\.0 MiB on cuda:7: .*12 MiB free.*size=") as caught:
         Arena("cuda:7").take(100 * MIB)
     assert isinstance(caught.value.__cause__, kind)

@@ -77,9 +77,17 @@ def test_an_excerpt_decodes_as_the_whole_segment_does() -> None:
     assert 10 < refused < 140
 
 
+class OnDevice(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+    """What says that it lies on a GPU: torch picks from it, not numpy."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+    is_cuda = True
+
+
 @pytest.mark.usefixtures("staged")
+@pytest.mark.parametrize("kind", [torch.Tensor, OnDevice])
 @pytest.mark.parametrize("together", [1, 2, 4])
-def test_so_does_one_of_records_in_rows(together: int) -> None:
+def test_so_does_one_of_records_in_rows(together: int, kind: Any) -> None:
     work = [model.Record(10 * i, 10 * i + 5) for i in range(9)]
     warps = {(b, w): model.Warp(work[: 3 * b + w]) for b in range(3) for w in range(4)}
     for at in ((0, 1), (2, 3)):
@@ -90,7 +98,9 @@ def test_so_does_one_of_records_in_rows(together: int) -> None:
     segment.run(launch)
     whole = densely(segment, launch, 7, together)
     whole = replace(whole, clock=launch.clock, overflow=launch.overflow)
-    (excerpt,) = waited(read_back([on_device(whole)]))
+    there = on_device(whole)
+    there.data = there.data.as_subclass(kind)
+    (excerpt,) = waited(read_back([there]))
     assert isinstance(excerpt.data, Excerpt)
     assert excerpt.data.records.any()
     assert_same(outcome(whole), outcome(excerpt))

@@ -17,14 +17,19 @@ from ikp.errors import UsageError
 from ikp.session import wishes
 from ikp.session.wishes import (
     DEFAULT_BYTES,
+    MARGIN,
+    MORE,
     MOST_BYTES,
     RECORDS,
     SHARE,
     SMALL,
+    Room,
     inferred,
     slots_of,
 )
 from tests.host import Host
+
+torch = pytest.importorskip("torch")
 
 SPEC = Spec()
 SPECS = [
@@ -117,3 +122,20 @@ def test_a_size_goes_before_the_launch_and_the_sessions_before_none(
         with pytest.raises(UsageError, match="is no grid"):
             prof.buffer("k", num_warps=8)
         prof.reset()
+
+
+@pytest.mark.parametrize(
+    ("slots", "made", "expected"),
+    [
+        (1 << 14, 0, DEFAULT_BYTES["timeline"]),
+        (1 << 14, 100, abi.segment_bytes(1 << 14, MARGIN * 100 + MORE)),
+        (1 << 14, 10_000, abi.segment_bytes(1 << 14, RECORDS["timeline"])),
+        (1 << 6, 0, abi.segment_bytes(1 << 6, SMALL["timeline"])),
+    ],
+)
+def test_what_launches_made_makes_a_large_buffer_smaller_and_never_larger(
+    slots: int, made: int, expected: int
+) -> None:
+    room, cpu = Room(grid=slots, num_warps=1), torch.device("cpu")
+    assert room.nbytes(SPEC, EVERYTHING, cpu, None, made) == expected
+    assert room.nbytes(SPEC, EVERYTHING, cpu, 8192, made) == 8192

@@ -32,10 +32,18 @@ def kept_images() -> Iterator[Image]:
 
     Where ``CUTE_DSL_KEEP`` names cubin and ptx, CuTe writes both into ``CUTE_DSL_DUMP_DIR``, or the
     working directory.
+
+    Raises:
+        InspectError: there is no such folder: CuTe makes none, and keeps nothing then.
     """
     if not {"cubin", "ptx"} <= {*os.environ.get("CUTE_DSL_KEEP", "").split(",")}:
         return
     folder = Path(os.environ.get("CUTE_DSL_DUMP_DIR") or ".")
+    if not folder.is_dir():
+        raise InspectError(
+            f"CUTE_DSL_DUMP_DIR names {folder}, which is no folder: CuTe makes none, and kept no "
+            "machine code. Make it before the program starts."
+        )
     files = (path for path in folder.glob("*.cubin") if path.with_suffix(".ptx").exists())
     for path in sorted(files, key=lambda path: -path.stat().st_mtime):
         ptx = path.with_suffix(".ptx").read_text(encoding="utf-8", errors="replace")

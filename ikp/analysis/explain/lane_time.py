@@ -41,9 +41,21 @@ class LaneTime:
         return part / self.count if self.count else 0.0
 
     @property
-    def dealt_unevenly(self) -> bool:
-        """Whether the SM that ends last had more blocks than most: then it is their number."""
+    def last_had_more(self) -> bool:
+        """Whether the SM that ends last had more blocks than most."""
         return bool(self.blocks[np.argmax(self.ends)] > np.median(self.blocks))
+
+    @property
+    def dealt_unevenly(self) -> bool:
+        """Whether it is blocks' number that leaves lanes empty at the end, and not their length.
+
+        Then the SM that ends last had more of them than most, and blocks that all take as long would
+        leave at least half as much.
+        """
+        count = int(self.blocks.sum())
+        waves = -(-count // self.count) if self.count else 0
+        of_equal = 1 - count / (waves * self.count) if waves else 0.0
+        return self.last_had_more and 2 * of_equal * self.duration >= self.mean(self.end)
 
 
 def lane_time(sm: Ints, start: Ints, end: Ints, duration: int) -> LaneTime:

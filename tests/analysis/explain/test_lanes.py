@@ -81,6 +81,19 @@ def test_blocks_that_do_more_are_an_imbalance() -> None:
     assert found.do.startswith("the long blocks start no later")  # each has an SM of its own
 
 
+def test_uneven_blocks_are_no_tail_though_the_last_sm_had_more_of_them() -> None:
+    scene, free = Scene(), [0, 0, 0, 0]
+    for block, count in enumerate([10, 10, 30, 30, 10, 30, 40, 10]):  # to whom is free first
+        at = min(free)
+        sm = free.index(at)
+        ranges = [("dot", at + i * 1000, at + i * 1000 + 900) for i in range(count)]
+        scene.add(Warp(block, 0, sm, at, at + count * 1000, ranges))
+        free[sm] = at + count * 1000
+    assert free == [60_000, 40_000, 40_000, 30_000], "the first had three, and most had two"
+    (found,) = scene.trace().explain().findings
+    assert found.id == "imbalance" and found.sure == "measured"
+
+
 @pytest.mark.parametrize(("turns", "told"), [((10, 40), "start the long"), ((40, 10), "the long")])
 def test_an_order_of_blocks_is_advised_where_long_ones_start_late(
     turns: tuple[int, int], told: str

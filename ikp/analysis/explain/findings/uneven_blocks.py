@@ -94,7 +94,7 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Find
     used = len(np.unique(blocks.sm))
     if not 0 < len(slow) <= max(_FEW * used, 1) or not blocks.same_work or there.all():
         return
-    if launch.lanes.dealt_unevenly:  # they had more blocks, side by side
+    if launch.lanes.last_had_more:  # side by side
         return
     at_stake = float(launch.duration - blocks.end[~there].max())
     if not enough(launch, at_stake):

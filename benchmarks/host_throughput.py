@@ -3,7 +3,8 @@
     python benchmarks/host_throughput.py [--runs 7]
 
 Three numbers of ranges: a small GEMM's; 1,056,768 in 8192 slots; 10 million. Beside them, in the
-same run, a writer of the same packets through Perfetto's own Python library.
+same run, a writer of the same packets through Perfetto's own Python library, and where they are
+installed tg4perfetto, which Triton-distributed's profiler writes with, and orjson.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def main() -> None:
         measure_ours(Path(folder) / "ours.pftrace", arguments.runs)
         measure_others(Path(folder), arguments.runs)
         measure_library(Path(folder) / "library.pftrace")
+        measure_peers(Path(folder) / "peer")
     child = [sys.executable, __file__, "--child", "memory"]
     told = json.loads(subprocess.run(child, check=True, capture_output=True, text=True).stdout)
     row("decode and write", told["ranges"], [told["seconds"]], told["bytes"])
@@ -114,6 +116,57 @@ def measure_library(path: Path) -> None:
     for name, serialize in (("messages", one_message), ("`TraceProtoBuilder`", builder)):
         seconds = repeat(lambda: path.write_bytes(serialize(trace)), 3)  # noqa: B023
         row(f"write, through the library's {name}", len(trace.events), seconds, path.stat().st_size)
+
+
+def measure_peers(path: Path) -> None:
+    """Print a row for each other package that writes the ranges' names and times, if installed."""
+    trace = decode([gemm_segment(LIBRARY_BLOCKS, MILLION[1])])
+    for name, write in (("tg4perfetto", by_tg4perfetto), ("orjson, Chrome JSON", by_orjson)):
+        try:
+            seconds = repeat(lambda: write(trace, path), 3)  # noqa: B023
+        except ModuleNotFoundError as error:
+            print(f"| write, through {name} | {error} | | | |")
+            continue
+        row(f"write, through {name}", len(trace.events), seconds, path.stat().st_size)
+
+
+def by_tg4perfetto(trace: Trace, path: Path) -> None:
+    """Open and close each range on the track of its warp."""
+    from tg4perfetto import TraceGenerator
+
+    made = TraceGenerator(str(path))
+    group = made.create_group("gemm")
+    tracks = [group.create_track(f"warp {slot}") for slot in range(len(trace.slots))]
+    for slot, name, start, end in names_and_times(trace):
+        tracks[slot].open(start, name)
+        tracks[slot].close(end)
+    made.flush()
+
+
+def by_orjson(trace: Trace, path: Path) -> None:
+    """Make a complete event of each range."""
+    import orjson
+
+    events = [
+        {
+            "ph": "X",
+            "name": name,
+            "pid": 0,
+            "tid": slot,
+            "ts": start / 1e3,
+            "dur": (end - start) / 1e3,
+        }
+        for slot, name, start, end in names_and_times(trace)
+    ]
+    path.write_bytes(orjson.dumps({"traceEvents": events}))
+
+
+def names_and_times(trace: Trace) -> list[tuple[int, str, int, int]]:
+    """Return each range's slot, name, start and end; in a GEMM none is inside another."""
+    events, names = trace.events, [region.name for region in trace.regions]
+    columns = (events.slot, events.region, events.start_ns, events.end_ns)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [(slot, names[region], start, end) for slot, region, start, end in rows]
 
 
 def repeat(action: Callable[[], Any], runs: int) -> list[float]:

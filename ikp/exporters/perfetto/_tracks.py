@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ikp.core.trace import Launch, Slots, Trace
 from ikp.exporters.columns.small_tables import vars_of
 from ikp.exporters.perfetto._packets import (
+    IN_SEQUENCE,
     INTEGER,
     TYPES,
     Clock,
@@ -30,8 +31,6 @@ from ikp.exporters.perfetto._packets import (
 from ikp.exporters.perfetto._schema import (
     EXPLICIT,
     MERGE_NONE,
-    NEEDS_STATE,
-    SEQUENCE,
     Annotation,
     Arg,
     Descriptor,
@@ -63,10 +62,6 @@ Ints = NDArray[np.int64]
 _AT_ONCE: Final = 4096
 """Tracks encoded together: enough to hide the cost of each numpy call, few enough for the cache."""
 _LAUNCHES_AT_ONCE: Final = 512
-_IN_SEQUENCE: Final = b"".join(
-    tag(field, VARINT) + bytes([value])
-    for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
-)
 
 
 def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
@@ -102,7 +97,7 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
         *(named(Descriptor.DESCRIPTION, about) if description else ()),
         tag(Descriptor.SIBLING_MERGE_BEHAVIOR, VARINT) + bytes([MERGE_NONE]),
     )
-    parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
+    parts = (IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
     return Message(tag(Packet.PACKET, BYTES), parts)
 
 

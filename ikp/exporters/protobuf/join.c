@@ -54,40 +54,37 @@ typedef struct numbers {
 #define ROW_BITS 48
 #define INLINE static inline __attribute__((always_inline))
 
-/* The bytes of a varint of up to 56 bits, the last one highest in the word. */
-INLINE uint64_t spread(uint64_t value, int size)
+/* Make the bytes of a varint, the last one highest in the word; return how many, 0 if it has more. */
+INLINE int to_word(uint64_t value, uint64_t *word)
 {
+    if (value < 128) {
+        *word = value << 56;
+        return 1;
+    }
+    if (value >> 56)
+        return 0;
+    int size = (70 - __builtin_clzll(value)) / 7;
     value = (value & 0x000000000fffffff) | (value & 0x00fffffff0000000) << 4;
     value = (value & 0x00003fff00003fff) | (value & 0x0fffc0000fffc000) << 2;
     value = (value & 0x007f007f007f007f) | (value & 0x3f803f803f803f80) << 1;
     value |= 0x8080808080808080 & (((uint64_t)1 << 8 * (size - 1)) - 1);
-    return value << (64 - 8 * size);
-}
-
-INLINE int size_of(uint64_t value)
-{
-    return (70 - __builtin_clzll(value | 1)) / 7;
+    *word = value << (64 - 8 * size);
+    return size;
 }
 
 INLINE uint8_t *varint(uint8_t *at, uint64_t value)
 {
-    if (value < 128) {
-        *--at = (uint8_t)value;
-        return at;
+    uint64_t word;
+    int size = to_word(value, &word);
+    if (size) {
+        memcpy(at - 8, &word, 8);
+        return at - size;
     }
-    if (value >> 56) {
-        uint8_t bytes[10];
-        int size = 0;
-        for (; value >> 7; value >>= 7)
-            bytes[size++] = (uint8_t)(value | 0x80);
-        bytes[size++] = (uint8_t)value;
-        at -= size;
-        memcpy(at, bytes, (size_t)size);
-        return at;
-    }
-    int size = size_of(value);
-    value = spread(value, size);
-    memcpy(at - 8, &value, 8);
+    uint8_t bytes[10];
+    for (; value >> 7; value >>= 7)
+        bytes[size++] = (uint8_t)(value | 0x80);
+    bytes[size++] = (uint8_t)value;
+    memcpy(at - size, bytes, (size_t)size);
     return at - size;
 }
 
@@ -144,13 +141,17 @@ static uint8_t *put(uint8_t *at, const part *part, int64_t row, uint64_t later, 
     }
     return at;
 }
+
 /* Find the numbers of a shape's messages. */
 static void look(numbers *all, const part *part)
 {
-    for (all->count = 0; part->kind != END && all->count >= 0; part++) {
-        if (part->kind == COLUMN || part->kind == GROUP || all->count == NUMBERS)
+    for (; part->kind != END; part++) {
+        int is_number = part->kind == NUMBER || part->kind == TIME;
+        if (part->kind == COLUMN || part->kind == GROUP || (is_number && all->count == NUMBERS)) {
             all->count = -1;
-        else if (part->kind == NUMBER || part->kind == TIME) {
+            return;
+        }
+        if (is_number) {
             all->values[all->count] = part->data;
             all->given[all->count++] = part->more;
         }
@@ -168,10 +169,9 @@ INLINE uint8_t *copy(uint8_t *at, const part *part, int64_t row, uint64_t later,
         if (all->given[i] && !all->given[i][row])
             continue;
         uint64_t value = all->values[i] ? all->values[i][row] : later;
-        int size = size_of(value);
-        if (size > 8)
+        int size = to_word(value, &words[i]);
+        if (!size)
             return put(at, part, row, later, 0);
-        words[i] = spread(value, size);
         sizes |= (uint64_t)size;
     }
     message *one = &all->known[sizes * 0x9e3779b97f4a7c15 >> 58];

@@ -116,7 +116,11 @@ class Used:
         ]
         if len(parts) == 1:
             return parts[0]
-        return np.concatenate(parts) if parts else np.zeros(0, self.clock.record)
+        record = self.clock.record
+        plain = np.dtype((np.void, record.itemsize))  # numpy compares fields part by part
+        return np.concatenate([np.zeros(0, plain), *(one.view(plain) for one in parts)]).view(
+            record
+        )
 
 
 def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:

@@ -116,9 +116,13 @@ def _width(kind: str) -> int:
     return int(kind[1:] or 0)
 
 
-def pack_json(name: str, value: object) -> Packed:
-    """Pack plain values: texts, and facts of which there are few."""
-    text = json.dumps(value, separators=(",", ":"), default=int).encode()
+def to_json(value: object) -> bytes:
+    """Return plain values as a text: texts, and facts of which there are few."""
+    return json.dumps(value, separators=(",", ":"), default=int).encode()
+
+
+def pack_json(name: str, text: bytes) -> Packed:
+    """Pack what :func:`to_json` returned."""
     content = deflated(text)
     return Piece(name, len(text), JSON, False, 0, len(content), checksum(content)), content
 

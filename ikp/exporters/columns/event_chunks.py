@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Events
-from ikp.exporters.columns.chunk import Chunk, Integers, Packed, pack, pack_json
+from ikp.exporters.columns.chunk import Chunk, Integers, Packed, pack, pack_json, to_json
 from ikp.exporters.columns.small_tables import fitting, outside
 from ikp.exporters.protobuf.damage import DamagedError
 
@@ -84,7 +84,7 @@ def _pack_arg(number: int, column: ArgColumn) -> list[Packed]:
     packed = [pack(f"given {number}", column.given)]
     if kind == "U":
         texts, codes = np.unique(values, return_inverse=True)
-        packed.append(pack_json(f"texts {number}", texts.tolist()))
+        packed.append(pack_json(f"texts {number}", to_json(texts.tolist())))
         values = codes
     elif kind == "f":
         values = np.ascontiguousarray(values).view(np.int64)

@@ -59,9 +59,9 @@ class Encoder:
             name=Numbers.of(events.region + np.int64(self._ids.region)),
             track=Numbers.of(batch.track),
             args=(
-                *self._ticks(batch),
                 *payloads(events.payload, events.payload_type),
                 *self._own_args(batch.rows),
+                *self._ticks(batch),
             ),
             opens=batch.opens,
             closes=batch.closes,
@@ -158,13 +158,13 @@ def _with_flows(batch: EventColumns, flows: Flows) -> NDArray[np.uint8]:
 def _opening(batch: EventColumns) -> Message:
     return packet(
         batch.start,
-        *batch.args,
         *_type(batch.is_range),
         tag(Event.NAME_IID, VARINT),
         batch.name,
         tag(Event.TRACK_UUID, VARINT),
         batch.track,
         *(() if batch.flows is None else batch.flows.fields()),
+        *batch.args,
     )
 
 

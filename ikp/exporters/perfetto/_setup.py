@@ -65,13 +65,15 @@ class FirstIds:
     region_arg: int  # interned, among the names of arguments: a region as part of such a slice
 
     @classmethod
-    def of(cls, trace: Trace) -> FirstIds:
-        """Draw ids from what tells a trace from any other one."""
+    def of(cls, trace: Trace, facts: bytes) -> FirstIds:
+        """Draw ids from what tells a trace from any other one: all that it says beside its tables.
+
+        Of these, what stands in its slots is enough.
+        """
         digest = blake2b(digest_size=24)
         region = same_size(len(trace.regions) + 1)
-        facts = (trace.launches, trace.regions, trace.roles, trace.provenance, list(trace.args))
-        sizes = len(trace.events), len(trace.totals)
-        digest.update(repr((facts, *sizes)).encode(errors="replace"))
+        digest.update(facts)
+        digest.update(b"%d events, %d totals" % (len(trace.events), len(trace.totals)))
         for name in Slots.__slots__:
             digest.update(np.ascontiguousarray(getattr(trace.slots, name)).tobytes())
         words = np.frombuffer(digest.digest(), "<u8").tolist()

@@ -8,18 +8,21 @@ integers, floats, booleans and strings keep their type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields as fields_of
 from functools import lru_cache, partial
 from itertools import chain, starmap
 from numbers import Integral
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.trace import Launch, Slots, Trace
+from ikp.core.trace import ClockFit, Launch, Slots, Trace
 from ikp.exporters.columns.small_tables import vars_of
 from ikp.exporters.perfetto._packets import (
+    IN_SEQUENCE,
     INTEGER,
     TYPES,
     Clock,
@@ -30,8 +33,6 @@ from ikp.exporters.perfetto._packets import (
 from ikp.exporters.perfetto._schema import (
     EXPLICIT,
     MERGE_NONE,
-    NEEDS_STATE,
-    SEQUENCE,
     Annotation,
     Arg,
     Descriptor,
@@ -63,10 +64,6 @@ Ints = NDArray[np.int64]
 _AT_ONCE: Final = 4096
 """Tracks encoded together: enough to hide the cost of each numpy call, few enough for the cache."""
 _LAUNCHES_AT_ONCE: Final = 512
-_IN_SEQUENCE: Final = b"".join(
-    tag(field, VARINT) + bytes([value])
-    for field, value in ((Packet.SEQUENCE_ID, SEQUENCE), (Packet.SEQUENCE_FLAGS, NEEDS_STATE))
-)
 
 
 def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
@@ -102,7 +99,7 @@ def _descriptors(tracks: list[Track], parent: bool, description: bool, counts: b
         *(named(Descriptor.DESCRIPTION, about) if description else ()),
         tag(Descriptor.SIBLING_MERGE_BEHAVIOR, VARINT) + bytes([MERGE_NONE]),
     )
-    parts = (_IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
+    parts = (IN_SEQUENCE, Message(tag(Packet.TRACK_DESCRIPTOR, BYTES), fields))
     return Message(tag(Packet.PACKET, BYTES), parts)
 
 
@@ -131,7 +128,7 @@ def launch_slices(
             for column in zip(*layout.launches[low : low + len(part)], strict=True)
         )
         label = named(Event.NAME, [one.label for one in part])
-        facts = texts([evidence.of(of_launch(one)) for one in part])
+        facts = texts([evidence.of(one) for one in part])
         lossy = np.flatnonzero([one.dropped > 0 for one in part])
         lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
         first = 4 * np.arange(len(part))
@@ -171,31 +168,41 @@ def _slice(
 
 def of_launch(launch: Launch) -> Facts:
     """Return everything known of a launch. Where the trace comes from, the summary tells."""
-    clock = {name: value for name, value in vars_of(launch.clock).items() if value is not None}
-    if launch.clock.residual_max_ns is None and launch.clock.rate != "exact":
-        clock["residual"] = "unknown: no spare anchors"
-    return {**vars_of(launch), "clock": clock, "dropped": launch.dropped}
+    return {**vars_of(launch), "clock": _of_clock(launch.clock), "dropped": launch.dropped}
+
+
+def _of_clock(clock: ClockFit) -> Facts:
+    facts = {name: value for name, value in vars_of(clock).items() if value is not None}
+    if clock.residual_max_ns is None and clock.rate != "exact":
+        facts["residual"] = "unknown: no spare anchors"
+    return facts
 
 
 class _Evidence:
     """Facts as arguments of events. Of many launches most are alike: those are made once."""
 
     def __init__(self) -> None:
+        self._beside: dict[tuple[object, ...], list[bytes]] = {}  # in front of the clock, behind it
         self._known: dict[tuple[str, type, object], bytes] = {}
         self._around: dict[tuple[object, ...], list[bytes]] = {}  # bytes between numbers
 
-    def of(self, facts: Facts) -> bytes:
-        """Return what :func:`annotate` gives an event."""
-        known, found = self._known, []
-        for name, value in facts.items():
-            if isinstance(value, dict):  # times of the clock: no two launches share them
-                found.append(self._with_floats(name, value))
-                continue
-            key = name, type(value), value if type(value) in _SIMPLE else repr(value)
-            if key not in known:
-                known[key] = annotated(name, value)
-            found.append(known[key])
-        return b"".join(found)
+    def of(self, launch: Launch) -> bytes:
+        """Return what :func:`annotate` gives an event of a launch."""
+        beside = _BESIDE_CLOCK(launch)
+        key = *beside, *map(type, beside)
+        if key not in self._beside:
+            facts = of_launch(launch)
+            place = list(facts).index("clock")
+            made = [self._fact(*each) for each in facts.items() if each[0] != "clock"]
+            self._beside[key] = [b"".join(made[:place]), b"".join(made[place:])]
+        # Times of the clock: no two launches share them.
+        return self._with_floats("clock", _of_clock(launch.clock)).join(self._beside[key])
+
+    def _fact(self, name: str, value: object) -> bytes:
+        key = name, type(value), value if type(value) in _SIMPLE else repr(value)
+        if key not in self._known:
+            self._known[key] = annotated(name, value)
+        return self._known[key]
 
     def _with_floats(self, name: str, facts: Facts) -> bytes:
         """Return a dict as an argument; of several that differ in their floats alone, see those."""
@@ -211,6 +218,9 @@ class _Evidence:
         return b"".join(chain.from_iterable(parts))
 
 
+_BESIDE_CLOCK: Final = attrgetter(
+    *(each.name for each in fields_of(Launch) if each.name != "clock")
+)
 _FLOAT: Final = Struct("<d")
 _MARK: Final = -5.3113237325590895e303  # its bytes are no text, and no clock has it
 _SIMPLE: Final = (int, str, bool)

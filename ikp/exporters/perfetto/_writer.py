@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
-from ikp.exporters.columns.chunk import Packed, build, checksum, deflated, pack_json
+from ikp.exporters.columns.chunk import Packed, build, checksum, deflated, pack_json, to_json
 from ikp.exporters.columns.event_chunks import pack_events
 from ikp.exporters.columns.small_tables import facts_of, pack_rows
 from ikp.exporters.perfetto._events import Encoder
@@ -45,11 +45,11 @@ Bytes = NDArray[np.uint8]
 Rows = tuple[dict[str, Any], Sequence[Packed]]
 """What a chunk's head tells of its rows, and their columns."""
 
-EVENTS_AT_ONCE: Final = 1 << 15
-"""Events encoded together, if slots allow it: their packets fit into a core's cache."""
+EVENTS_AT_ONCE: Final = 1 << 16
+"""Events encoded together, if slots allow it: enough to hide what each batch costs by itself."""
 ROWS_AT_ONCE: Final = 1 << 15
 """Slots, or totals, in one chunk of columns."""
-_WORTH_THREADS: Final = 3
+_WORTH_THREADS: Final = 2
 """Batches from which on threads take less time than it takes to start them."""
 
 
@@ -61,7 +61,8 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
 
 
 def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
-    args, ids = OwnArgs.of(trace), FirstIds.of(trace)
+    facts, args = to_json(facts_of(trace)), OwnArgs.of(trace)
+    ids = FirstIds.of(trace, facts)
     layout = lay_out(trace, ids.track, told)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
@@ -74,7 +75,7 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
         threads = spare_threads()
     with ordered(threads) as jobs:
         out = Output(file, jobs)
-        out.chunk("trace", partial(_whole, trace, len(chunks)))
+        out.chunk("trace", partial(_whole, trace, facts, len(chunks)))
         out.packets(partial(np.asarray, setup(trace, layout, clock, ids, args, sums)))
         for make in block_slices(trace, layout.blocks, clock, told):
             out.packets(make)
@@ -99,7 +100,7 @@ def _announced(tracks: Sequence[Track]) -> Bytes:
     return np.concatenate([*descriptors(tracks)])
 
 
-def _whole(trace: Trace, chunks: int) -> Rows:
+def _whole(trace: Trace, facts: bytes, chunks: int) -> Rows:
     """Return what is not in tables, and how much must be in them."""
     about = {
         "format": FORMAT,
@@ -109,7 +110,7 @@ def _whole(trace: Trace, chunks: int) -> Rows:
         "totals": len(trace.totals),
         "chunks": sum(1 for _ in _parts(trace)) + chunks,
     }
-    return about, [pack_json("facts", facts_of(trace))]
+    return about, [pack_json("facts", facts)]
 
 
 def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:

@@ -30,6 +30,8 @@ _PART: Final = np.dtype(
 )
 _STREAM: Final = np.dtype([("parts", "u8"), ("places", "u8"), ("times", "u8"), ("rows", "i8")])
 _MOST_VARINT: Final = 10
+_AT_ONCE: Final = 128
+"""Bytes that ``join.c`` stores at once, from the last one on: in front of all they must be free."""
 _DEPTH: Final = 32
 """Messages within messages that ``join.c`` has room for."""
 
@@ -74,12 +76,14 @@ def join(*streams: Stream, before: int = 0) -> NDArray[np.uint8]:
     programs = [_Program(*stream) for stream in streams]
     table = np.array([program.stream for program in programs], _STREAM)
     order = np.empty(sum(program.rows for program in programs), np.uint64)
-    room = WORD + sum(program.room for program in programs)
+    room = _AT_ONCE + sum(program.room for program in programs)
     out = np.empty(room, np.uint8)
     size = _compiled[0](
         *(table.ctypes.data, len(table), order.ctypes.data, len(order)),
         *(before % (1 << 64), out.ctypes.data + room),
     )
+    if size < 0:
+        raise MemoryError
     return out[room - size :]
 
 

@@ -7,7 +7,16 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from ikp.exporters.columns.chunk import Chunk, Packed, build, pack, pack_json, unpack, unpack_json
+from ikp.exporters.columns.chunk import (
+    Chunk,
+    Packed,
+    build,
+    pack,
+    pack_json,
+    to_json,
+    unpack,
+    unpack_json,
+)
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.perfetto._walk import Bytes, walk
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag
@@ -32,7 +41,7 @@ class Section:
         self.pieces[name] = pack(name, values)
 
     def put_json(self, name: str, value: Any) -> None:
-        self.pieces[name] = pack_json(name, value)
+        self.pieces[name] = pack_json(name, to_json(value))
 
 
 def take_apart(content: bytes) -> list[Section]:

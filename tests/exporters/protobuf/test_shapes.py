@@ -181,6 +181,19 @@ def test_of_many_messages_both_ways_write_the_same() -> None:
     assert join((shape, places)).tobytes() == shapes.join([(shape, places)], 0).tobytes()
 
 
+@pytest.mark.parametrize(("text", "count"), [(b"", 8), (b"", 9), (bytes(60), 3), (bytes(200), 3)])
+def test_messages_long_and_short_are_copies_of_the_right_ones(text: bytes, count: int) -> None:
+    random = np.random.default_rng(count)
+    rows = 2000
+    values = [random.integers(0, 1 << random.choice([3, 20, 60]), rows) for _ in range(count)]
+    given = [random.random(rows) < share for share in np.linspace(0.2, 1, count)]
+    pairs = zip(values, given, strict=True)
+    first, *rest = (Numbers.of(value).where(there) for value, there in pairs)
+    shape = Message(b"\x0a", (Message(b"\x12", (text, first, b"behind")), *rest, text))
+    found = join((shape, np.arange(rows)))
+    assert found.tobytes() == b"".join(plain(shape, row)[0] for row in range(rows))
+
+
 def test_many_combinations_of_sizes_are_told_apart() -> None:
     # More than fit into 16 bits: each of nine columns is 1 to 10 bytes long.
     numbers = np.random.default_rng(0).integers(0, 64, (9, 400))

@@ -20,7 +20,7 @@ from ikp.machine.room import Room
 from tests.machine import hazards
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code, machine
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_room import room
 from tests.machine.test_ways_out import NESTED, SEVERAL
 from tests.machine.whole import run

@@ -35,6 +35,7 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set up hypothesis and Triton before any test module can import them."""
+    gc.set_threshold(100_000)  # nearly all of half a million objects, modules and tests, stay
     default = "ci" if os.environ.get("CI") else "dev"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
     if _for_the_interpreter(config):
@@ -97,11 +98,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     with Path(os.environ[FOLDER], "collecting").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         return (yield)
-
-
-def pytest_collection_finish() -> None:
-    """Half a million objects, modules and tests, stay: no collection of garbage need look there."""
-    gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -62,11 +62,7 @@ EXCEPTIONS = {
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {
-        name: syntax(path)
-        for name, path in modules().items()
-        if name not in LISTS
-    }
+    return {name: syntax(path) for name, path in modules().items() if name not in LISTS}
 
 
 @cache

@@ -7,11 +7,13 @@ for the interpreter, every other run compiles.
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache, lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +35,7 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 
 def pytest_configure(config: pytest.Config) -> None:
     """Set up hypothesis and Triton before any test module can import them."""
+    gc.set_threshold(100_000)  # nearly all of half a million objects, modules and tests, stay
     default = "ci" if os.environ.get("CI") else "dev"
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
     if _for_the_interpreter(config):
@@ -81,6 +84,20 @@ def _each_cubin_is_disassembled_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tools, "texts", once)
         yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Collect, in CI one process after another: the first compiles what the others import then.
+
+    A fresh clone has no bytecode of torch or of the tests, and processes that import at once make
+    it all at once. Where it is there, to wait would be longer.
+    """
+    if not os.environ.get("CI") or not hasattr(session.config, "workerinput"):
+        return (yield)
+    with Path(os.environ[FOLDER], "collecting").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

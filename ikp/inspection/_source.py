@@ -57,19 +57,21 @@ def lines_of(instructions: list[Instruction]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _tree(file: str) -> ast.Module | None:
+def _nodes(file: str) -> tuple[ast.FunctionDef | ast.With | ast.Call, ...]:
+    """Return what is asked of a file's syntax, outer nodes first; a tree is walked once."""
     try:
-        return ast.parse(Path(file).read_bytes())
+        tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return None  # the code was compiled elsewhere, or has changed since
+        return ()  # the code was compiled elsewhere, or has changed since
+    kinds = (ast.FunctionDef, ast.With, ast.Call)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def _function(line: Line) -> tuple[str, int]:
     """Return the file of a line, and where the innermost function around it begins; 0 for none."""
-    tree = _tree(line.file)
     starts = [
         node.lineno
-        for node in (ast.walk(tree) if tree else ())
+        for node in _nodes(line.file)
         if isinstance(node, ast.FunctionDef)
         and node.lineno <= line.number <= (node.end_lineno or node.lineno)
     ]
@@ -78,8 +80,7 @@ def _function(line: Line) -> tuple[str, int]:
 
 def _body(file: str, line: int) -> tuple[int, int] | None:
     """Return the lines of the ``with`` statement whose range is opened at ``line``."""
-    tree = _tree(file)
-    for node in ast.walk(tree) if tree else ():
+    for node in _nodes(file):
         if isinstance(node, ast.With) and any(
             item.context_expr.lineno <= line <= (item.context_expr.end_lineno or 0)
             for item in node.items
@@ -88,10 +89,10 @@ def _body(file: str, line: int) -> tuple[int, int] | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _calls(file: str, first: int, last: int) -> frozenset[str]:
-    tree = _tree(file)
     return frozenset(
         ast.unparse(node.func)
-        for node in (ast.walk(tree) if tree else ())
+        for node in _nodes(file)
         if isinstance(node, ast.Call) and first <= node.lineno <= last
     )

@@ -106,28 +106,23 @@ def test_a_program_runs_as_it_would_and_leaves_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.any_pins
-def test_a_module_runs_like_python_m_with_totals_in_place_of_a_timeline(tmp_path: Path) -> None:
+def test_a_module_runs_like_python_m_and_what_to_record_can_be_chosen(tmp_path: Path) -> None:
+    """Totals in place of a timeline, and of kernels, launches and lines some."""
     package = tmp_path / "pack"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(PROGRAM)
-    done = start(tmp_path, "run", "--mode", "totals", "-m", "pack", "-q")
+    done = start(
+        *(tmp_path, "run", "--mode", "totals", "--kernel", "__main__.add", "--launch", "1:2"),
+        *("--lines", "__main__.py:11-12", "-m", "pack", "-q"),
+    )
     assert done.returncode == 0
     assert done.stdout == "sum 112.0 __main__ -q\n"
     trace = ikp.load(tmp_path / "ikp-pack.pftrace")
     assert not len(trace.events)
     found = {row.region.partition(" @")[0]: row.count for row in trace.stats()}
-    assert found == {"add": 6, "for i": 6, "for i iteration": 24, "other": 1}
-    assert "ikp: 19 totals, none dropped, of 37 ranges and instants." in done.stderr
-
-
-@pytest.mark.any_pins
-def test_kernels_launches_and_lines_can_be_chosen(tmp_path: Path) -> None:
-    done = start(
-        *(tmp_path, "run", "--kernel", "__main__.add", "--launch", "1:2"),
-        *("--lines", "prog.py:11-12", "--out", "x.pftrace", "prog.py"),
-    )
-    assert counts(tmp_path / "x.pftrace") == {"add": 2, "prog.py:11-12": 8}
+    assert found == {"add": 2, "__main__.py:11-12": 8}
+    assert "ikp: 4 totals, none dropped, of 10 ranges and instants." in done.stderr
     assert "add: 1 of 3 launches recorded; 2 not among the chosen launches" in done.stderr
     assert "other:" not in done.stderr
 

@@ -16,6 +16,7 @@ from ikp.machine.patch import patch
 from ikp.plugins import Image
 from tests.backends.sass import compile_kernel, spec
 from tests.inspection.compiled import image
+from tests.products import one_by_one
 
 pytestmark = pytest.mark.compiled
 
@@ -72,8 +73,9 @@ def test_products_that_run_once_for_each_record_are_counted(capability: int) -> 
     assert found.ranges["dot"].flop == 2 * SIDE**3 // 4
 
 
-@pytest.mark.parametrize("how", ["each third", "some", "several"])
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(
+    ("how", "capability"), one_by_one(["each third", "some", "several"], [90, 80])
+)
 def test_products_are_not_counted_where_records_do_not_say_how_often_they_ran(
     how: str, capability: int
 ) -> None:
@@ -99,12 +101,12 @@ def one(a, b, c, n, HOW: tl.constexpr, SIDE: tl.constexpr):
         tl.store(c + tile, tl.dot(x, y))
 
 
+@pytest.mark.any_pins  # as all that is told of machine code that was patched
 @pytest.mark.parametrize(
-    ("how", "told"), [("always", True), ("returns", False), ("condition", False)]
+    ("how", "capability"), one_by_one(["always", "returns", "condition"], [90, 80])
 )
-@pytest.mark.parametrize("capability", [80, 90])
 def test_a_kernels_own_products_are_counted_where_every_warp_runs_them(
-    how: str, told: bool, capability: int
+    how: str, capability: int
 ) -> None:
     constants = {"HOW": how, "SIDE": SIDE}
     made = compile_kernel(one, TYPES, None, constants, capability, divisible=True)
@@ -112,5 +114,5 @@ def test_a_kernels_own_products_are_counted_where_every_warp_runs_them(
     patched = patch(made.compiled.asm["cubin"], "one", ptx=ptx, detail="kernel", untested=True)
     said = json.dumps({"names": patched.names, "ours": patched.ours})
     (found,) = code_facts(Image(patched.cubin, f"{ptx}\n{MACHINE_MARK} {said}\n", "")).values()
-    assert found.all_products == told
-    assert found.ranges["one"].flop == (2 * SIDE**3 // 4 if told else None)
+    assert found.all_products == (how == "always")
+    assert found.ranges["one"].flop == (2 * SIDE**3 // 4 if how == "always" else None)

@@ -7,7 +7,9 @@ from functools import cache
 from typing import NamedTuple
 
 from ikp.machine import sass
+from ikp.machine.flow import Flow
 from ikp.machine.instruction import BYTES, NOP
+from ikp.machine.liveness import Liveness
 from ikp.machine.shift import Before, Shift
 from ikp.machine.tools import disassemble
 
@@ -29,6 +31,12 @@ class Read(NamedTuple):
 def codes(cubin: bytes) -> dict[str, sass.Code]:
     """Disassemble a cubin."""
     return {each.name: each for each in sass.parse(disassemble(cubin))}
+
+
+@cache
+def code_of(cubin: bytes, name: str) -> Liveness:
+    """Return one function, read, without nvdisasm's life ranges: for those it starts once more."""
+    return Liveness(Flow(codes(cubin)[name]))
 
 
 def read(code: sass.Code) -> list[Read]:

@@ -10,15 +10,15 @@ from ikp.machine.cubin import Cubin
 from ikp.machine.emulated import addressed
 from ikp.machine.instruction import BYTES
 from ikp.machine.patch import patch
-from ikp.machine.reading import read
 from ikp.machine.resources import R
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
+from tests.machine.readback import code_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
-PTX = """
-.visible .entry k(.param .u64 p, .param .u64 q)
+KERNEL = """
+.visible .entry {name}(.param .u64 p, .param .u64 q)
 {{
  .reg .u64 a, b; .reg .b16 h, o; .reg .b32 t, s, i; .reg .pred c; .shared .align 4 .b8 m[64];
  ld.param.u64 a, [p]; mov.u32 t, %tid.x; mul.wide.u32 b, t, 2; add.u64 a, a, b;
@@ -31,28 +31,29 @@ L:
 }}
 """
 OPS = {
-    "global": "atom.global.add.noftz.f16 o, [a]",
-    "generic": "atom.add.noftz.f16 o, [a]",
-    "shared": "atom.shared.add.noftz.f16 o, [s]",
+    "global_add": "atom.global.add.noftz.f16 o, [a]",
+    "generic_add": "atom.add.noftz.f16 o, [a]",
+    "shared_add": "atom.shared.add.noftz.f16 o, [s]",
     "cas": "atom.global.cas.b16 o, [a], h",
 }
+PTX = "".join(KERNEL.format(name=name, op=op) for name, op in OPS.items())
+"""A kernel of each: to disassemble four takes no longer than one."""
 
 
-def listed(data: bytes) -> list[tuple[int, int]]:
+def listed(data: bytes, name: str) -> list[tuple[int, int]]:
     """Return the instructions that the attribute lists, each with its register."""
-    (attribute,) = (each for each in Cubin.read(data).kernel("k").attributes if each.code == 0x2E)
+    (attribute,) = (each for each in Cubin.read(data).kernel(name).attributes if each.code == 0x2E)
     words = attribute.words
     return [(at // BYTES, register) for at, register in zip(words[::2], words[1::2], strict=True)]
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("op", OPS)
-def test_what_is_listed_is_the_word_around_and_the_address_meant(op: str, target: str) -> None:
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100a"])
+def test_what_is_listed_is_the_word_around_and_the_address_meant(target: str, op: str) -> None:
     """What ptxas writes, which is all that is known of it."""
-    data = cubin(PTX.format(op=OPS[op]), target)
-    (code,) = read(data)
-    instructions = code.flow.code.instructions
-    found = listed(data)
+    data = cubin(PTX, target)
+    instructions = code_of(data, op).flow.code.instructions
+    found = listed(data, op)
     assert len(found) == 2
     for at, register in found:
         assert instructions[at].op in ("LDG", "LD", "LDS", "ATOMG", "ATOM", "ATOMS")
@@ -63,25 +64,25 @@ def test_what_is_listed_is_the_word_around_and_the_address_meant(op: str, target
 
 @pytest.mark.parametrize("op", OPS)
 def test_the_list_follows_and_its_registers_stay(op: str) -> None:
-    plain = cubin(PTX.format(op=OPS[op]), "sm_90a")
-    made = patch(plain, "k", detail="ops")
-    (before,), (after,) = read(plain), read(made.cubin)
+    plain = cubin(PTX, "sm_90a")
+    made = patch(plain, op, detail="ops")
+    before, after = code_of(plain, op), code_of(made.cubin, op)
     olds, news = (each.flow.code.instructions for each in (before, after))
     assert len(made.names) > 3 and hazards(after) == hazards(before)
     (masking,) = (at for at, i in enumerate(news) if i.op == "LOP3" and "0xfffffffd" in i.text)
-    for (old, register), (new, kept) in zip(listed(plain), listed(made.cubin), strict=True):
+    for (old, register), (new, kept) in zip(listed(plain, op), listed(made.cubin, op), strict=True):
         assert (olds[old].text, register) == (news[new].text, kept)
         between = after.effects[masking:new]
         assert not any(each.writes >> R.first + register & 1 for each in between)
 
 
 def test_it_counts_as_read_there() -> None:
-    data = cubin(PTX.format(op=OPS["global"]), "sm_90a")
-    (code,) = read(data)
-    kernel = Cubin.read(data).kernel("k")
-    found = addressed(kernel, code.flow.code.instructions)
-    assert found == {at: 1 << R.first + register for at, register in listed(data)}
+    data = cubin(PTX, "sm_90a")
+    kernel = Cubin.read(data).kernel("global_add")
+    instructions = code_of(data, kernel.name).flow.code.instructions
+    found = addressed(kernel, instructions)
+    assert found == {at: 1 << R.first + register for at, register in listed(data, kernel.name)}
     (attribute,) = (each for each in kernel.attributes if each.code == Code.EMULATED_ATOMICS)
     attribute.value = bytes(8)
     with pytest.raises(PatchError, match="lists emulated atomics where there are none"):
-        addressed(kernel, code.flow.code.instructions)
+        addressed(kernel, instructions)

@@ -20,7 +20,7 @@ from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
 from tests.machine.compiled import code, machine
 from tests.machine.hazards import hazards
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_room import room
 from tests.machine.test_sequences import launch, loaded
 

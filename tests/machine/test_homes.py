@@ -21,7 +21,7 @@ from ikp.machine.weave import Weaver
 from tests.machine.compiled import code, machine
 from tests.machine.emulate import LANES, Machine, Warp
 from tests.machine.hazards import hazards
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_sequences import BASE, FRAME, INNER, began
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

@@ -12,7 +12,7 @@ from ikp.machine.resources import UR, P, R, bit
 from tests.machine.assembled import cubin
 from tests.machine.compiled import CASES, machine
 from tests.machine.hazards import hazards
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_room import room
 
 STORES = "@P{0} st.volatile.global.u32 [a4+{1}], r{2};"

@@ -19,17 +19,22 @@ from ikp.machine.room import Room
 from tests.machine import hazards
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code, machine
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_room import room
 from tests.machine.test_ways_out import NESTED, SEVERAL
 from tests.machine.whole import run
+from tests.products import one_by_one
 
 pytestmark = pytest.mark.any_pins
 
 _LOADED = f"c[0x0][{Places().descriptor:#x}]"
 
 
-@pytest.fixture(params=[(61, 59), ()], ids=["count of a warp", "count of a thread"])
+WARP, THREAD = (61, 59), ()
+"""The uniform registers that a warp's count may be in; where there are none, threads count."""
+
+
+@pytest.fixture(params=[WARP, THREAD], ids=["count of a warp", "count of a thread"])
 def forced(request, monkeypatch) -> tuple[int, ...]:
     """Leave all kernels few uniform registers, and none that they keep for global memory."""
     monkeypatch.setattr(Room, "unused_uniform", request.param)
@@ -82,7 +87,10 @@ def test_records_and_results_are_the_same(text: str, parameters, forced, monkeyp
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("name", ["matmul", "gathered", "attention"])
+@pytest.mark.parametrize(
+    ("name", "forced"), one_by_one(["matmul", "gathered", "attention"], [WARP, THREAD]),
+    indirect=["forced"],
+)  # fmt: skip
 def test_what_a_whole_kernel_lends_it_needs_no_more(name: str, forced, monkeypatch) -> None:
     made = code(name).compiled
     ours = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])

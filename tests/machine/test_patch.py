@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from itertools import takewhile
 
 import pytest
@@ -12,7 +11,6 @@ from ikp.errors import PatchError
 from ikp.machine.cubin import Cubin
 from ikp.machine.handed import registers_at
 from ikp.machine.patch import Patch, patch
-from ikp.machine.reading import read
 from ikp.machine.resources import R
 from ikp.machine.room import RESERVED
 from ikp.machine.sass import Instruction
@@ -20,6 +18,7 @@ from ikp.machine.sequences import CELL
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code
 from tests.machine.hazards import hazards
+from tests.machine.readback import code_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -36,12 +35,6 @@ OURS = {
 """What is put in, as the disassembler names it."""
 _ADDRESS = re.compile(r"MOV R\d+, 0x[0-9a-f]+0")
 """What may be the address to return to from a call."""
-
-
-@cache
-def code_of(data: bytes, name: str):
-    """Return one function, read."""
-    return next(each for each in read(data) if each.flow.code.name == name)
 
 
 @pytest.fixture(scope="module", params=KERNELS + OTHERS)

@@ -26,7 +26,7 @@ from tests.machine.assembled import cubin
 from tests.machine.compiled import code
 from tests.machine.emulate import LANES
 from tests.machine.hazards import hazards
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_sequences import FRAME, NAMES, NOTHING, launch
 from tests.machine.test_ways_out import NEVER, SEVERAL
 from tests.machine.whole import run, words_of

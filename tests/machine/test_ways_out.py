@@ -11,15 +11,15 @@ from ikp.machine.alike import Alike
 from ikp.machine.flow import Flow
 from ikp.machine.patch import Patch, patch
 from ikp.machine.places import Places
-from ikp.machine.reading import read
 from ikp.machine.stretches import Point, Regions
 from ikp.machine.ways_out import Open, WaysOut
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
-from tests.machine.test_patch import code_of
+from tests.machine.readback import code_of
 from tests.machine.test_places import alternates, walk
 from tests.machine.texts import sass
 from tests.machine.whole import run
+from tests.products import one_by_one
 
 pytestmark = pytest.mark.any_pins
 
@@ -142,8 +142,10 @@ def test_one_way_may_lead_out_of_two_loops(
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("ptx", [SEVERAL, NESTED])
-@pytest.mark.parametrize("chip", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])
+@pytest.mark.parametrize(
+    ("ptx", "chip"),
+    one_by_one([SEVERAL, NESTED], ["sm_90a", "sm_80", "sm_100a", "sm_120a"]),
+)
 def test_all_else_stands_as_it_did(ptx: str, chip: str) -> None:
     plain = cubin(ptx, chip)
     made = patch(plain, "k", detail="ops", untested=True)
@@ -166,7 +168,7 @@ def test_all_else_stands_as_it_did(ptx: str, chip: str) -> None:
 def test_they_alternate_and_nest_on_every_path(ptx: str) -> None:
     import random
 
-    (code,) = read(cubin(ptx, "sm_90a"))
+    code = code_of(cubin(ptx, "sm_90a"), "k")
     found = Places(code.flow).all
     assert {place.kind for place in found if place.within} == {"loop", "iteration"}
     alternates(code.flow, found)

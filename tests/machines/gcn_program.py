@@ -50,7 +50,8 @@ class Program:
         self.labels: dict[str, int] = {}
         self.entry = 0  # behind the loads for firmware that does not preload arguments
         metadata = text.partition(".amdgpu_metadata\n")[2].partition(".end_amdgpu_metadata")[0]
-        self.kernel: dict[str, Any] = yaml.safe_load(metadata.rstrip("\t\n ."))["amdhsa.kernels"][0]
+        facts = yaml.load(metadata.rstrip("\t\n ."), yaml.CSafeLoader)
+        self.kernel: dict[str, Any] = facts["amdhsa.kernels"][0]
         self._read(text.partition("\t.section\t.rodata")[0])
 
     def _read(self, code: str) -> None:

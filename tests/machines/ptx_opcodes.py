@@ -31,6 +31,7 @@ class Thread(Protocol):
 
 Step = Callable[[Thread], int | None]  # returns where to go on, None for the next instruction
 Read = Callable[[Thread], int]
+Write = Callable[[Thread, int], None]
 _REGISTER = re.compile(r"%(?:p|r|rs|rd|f|fd)\d+|[a-zA-Z_]\w*@\d+")
 
 
@@ -43,24 +44,36 @@ def compile_instruction(instruction: Instruction, program: Program) -> Step:
     if instruction.guard is None:
         return step
     register, wanted = instruction.guard
+    read = _register(register)
 
     def guarded(thread: Thread) -> int | None:
-        return step(thread) if _get(thread, register) == wanted else None
+        return step(thread) if read(thread) == wanted else None
 
     return guarded
 
 
-def _get(thread: Thread, register: str) -> int:
-    try:
-        return thread.registers[register]
-    except KeyError:
-        raise FaultError(f"register {register} is read before it is written") from None
+# What can be known of an instruction is looked at once, not for each thread that runs it.
 
 
-def _put(thread: Thread, register: str, value: int, bits: int) -> None:
+def _register(name: str) -> Read:
+    def read(thread: Thread) -> int:
+        try:
+            return thread.registers[name]
+        except KeyError:
+            raise FaultError(f"register {name} is read before it is written") from None
+
+    return read
+
+
+def _writer(register: str, bits: int) -> Write:
     if not _REGISTER.fullmatch(register):
         raise FaultError(f"{register} is not a register to write to")
-    thread.registers[register] = value & _mask(bits)
+    mask = _mask(bits)
+
+    def write(thread: Thread, value: int) -> None:
+        thread.registers[register] = value & mask
+
+    return write
 
 
 def _mask(bits: int) -> int:
@@ -69,7 +82,7 @@ def _mask(bits: int) -> int:
 
 def _reader(operand: str) -> Read:
     if _REGISTER.fullmatch(operand):
-        return lambda thread: _get(thread, operand)
+        return _register(operand)
     if operand.startswith("%"):
         return lambda thread: thread.read_special(operand)
     is_float = operand[:2] in {"0f", "0F"}
@@ -113,12 +126,17 @@ def _make_mov(i: Instruction, program: Program) -> Step:
     bits = _bits(i.types[-1])
     targets, sources = _parts(i.operands[0]), [_reader(part) for part in _parts(i.operands[1])]
     read_bits, write_bits = bits // len(sources), bits // len(targets)
+    mask = _mask(read_bits)
+    writers = [(_writer(each, write_bits), write_bits * k) for k, each in enumerate(targets)]
+    if len(sources) == len(targets) == 1:
+        (read,), ((write, _),) = sources, writers
+        return lambda thread: write(thread, read(thread))
 
     def mov(thread: Thread) -> None:
-        words = (read(thread) & _mask(read_bits) for read in sources)
+        words = [read(thread) & mask for read in sources]
         value = sum(word << read_bits * k for k, word in enumerate(words))
-        for k, target in enumerate(targets):
-            _put(thread, target, value >> write_bits * k, write_bits)
+        for write, shift in writers:
+            write(thread, value >> shift)
 
     return mov
 
@@ -135,11 +153,14 @@ def _arithmetic(function: Callable[..., int]) -> Callable[..., Step]:
         # The addend of a wide multiplication is as wide as its result.
         widths = [out if wide and k == 2 else bits for k in range(len(reads))]
 
+        masked = [(read, _mask(width)) for read, width in zip(reads, widths, strict=True)]
+        signed, write = kind.startswith("s"), _writer(i.operands[0], out)
+
         def step(thread: Thread) -> None:
-            raw = [read(thread) & _mask(width) for read, width in zip(reads, widths, strict=True)]
-            if kind.startswith("s"):
+            raw = [read(thread) & mask for read, mask in masked]
+            if signed:
                 raw = [_signed(value, width) for value, width in zip(raw, widths, strict=True)]
-            _put(thread, i.operands[0], function(bits, *raw), out)
+            write(thread, function(bits, *raw))
 
         return step
 
@@ -207,12 +228,13 @@ def _make_setp(i: Instruction, program: Program) -> Step:
     third = _reader(i.operands[3] if len(i.types) == 3 else "1")
     if kind.startswith("f"):
         raise FaultError("this machine compares no floating-point numbers")
+    mask, signed, write = _mask(bits), kind.startswith("s"), _writer(i.operands[0], 1)
 
     def setp(thread: Thread) -> None:
-        a, b = left(thread) & _mask(bits), right(thread) & _mask(bits)
-        if kind.startswith("s"):
+        a, b = left(thread) & mask, right(thread) & mask
+        if signed:
             a, b = _signed(a, bits), _signed(b, bits)
-        _put(thread, i.operands[0], int(combine(compare(a, b), bool(third(thread)))), 1)
+        write(thread, int(combine(compare(a, b), bool(third(thread)))))
 
     return setp
 
@@ -220,17 +242,14 @@ def _make_setp(i: Instruction, program: Program) -> Step:
 def _make_cvt(i: Instruction, program: Program) -> Step:
     target, source = i.types[-2:]
     read = _reader(i.operands[1])
-    return lambda thread: _put(
-        thread, i.operands[0], _encode(_decode(read(thread), source), target), _bits(target)
-    )
+    write = _writer(i.operands[0], _bits(target))
+    return lambda thread: write(thread, _encode(_decode(read(thread), source), target))
 
 
 def _make_selp(i: Instruction, program: Program) -> Step:
     a, b, chosen = (_reader(operand) for operand in i.operands[1:])
-    bits = _bits(i.types[-1])
-    return lambda thread: _put(
-        thread, i.operands[0], a(thread) if chosen(thread) else b(thread), bits
-    )
+    write = _writer(i.operands[0], _bits(i.types[-1]))
+    return lambda thread: write(thread, a(thread) if chosen(thread) else b(thread))
 
 
 def _make_bra(i: Instruction, program: Program) -> Step:
@@ -267,15 +286,17 @@ def _aligned(address: int, nbytes: int) -> int:
 
 def _make_ld(i: Instruction, program: Program) -> Step:
     if i.types[0] == "param":
-        index, bits = program.params[i.operands[1].strip("[] ")], _bits(i.types[-1])
-        return lambda thread: _put(thread, i.operands[0], thread.read_param(index), bits)
+        index = program.params[i.operands[1].strip("[] ")]
+        write = _writer(i.operands[0], _bits(i.types[-1]))
+        return lambda thread: write(thread, thread.read_param(index))
     parts, size = _vector(i.types, i.operands[0])
     address = _address(i.operands[1])
+    writers = [_writer(part, 8 * size) for part in parts]
 
     def ld(thread: Thread) -> None:
         at = _aligned(address(thread), size * len(parts))
-        for k, part in enumerate(parts):
-            _put(thread, part, thread.load(at + size * k, size), 8 * size)
+        for k, write in enumerate(writers):
+            write(thread, thread.load(at + size * k, size))
 
     return ld
 

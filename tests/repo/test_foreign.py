@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.repo.tree import ROOT, modules
+from tests.repo.tree import ROOT, modules, nodes, syntax
 
 pytestmark = pytest.mark.any_pins
 
@@ -62,11 +62,7 @@ EXCEPTIONS = {
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {
-        name: ast.parse(path.read_text(encoding="utf-8"))
-        for name, path in modules().items()
-        if name not in LISTS
-    }
+    return {name: syntax(path) for name, path in modules().items() if name not in LISTS}
 
 
 @cache
@@ -83,7 +79,7 @@ def own() -> set[str]:
     """Return the names with an underscore in front that ikp defines itself."""
     found = set()
     for tree in trees().values():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 found.add(node.name)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -93,10 +89,10 @@ def own() -> set[str]:
     return found
 
 
-def private(module: str, tree: ast.Module) -> Iterator[str]:
+def private(tree: ast.Module) -> Iterator[str]:
     """Yield the names in a module that look like undocumented ones of another package."""
     mine, theirs = own(), listed()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if foreign(each.name))
         elif isinstance(node, ast.ImportFrom):
@@ -113,6 +109,12 @@ def private(module: str, tree: ast.Module) -> Iterator[str]:
                 yield node.attr
 
 
+@cache
+def used() -> set[tuple[str, str]]:
+    """Return each module with each such name in it."""
+    return {(module, name) for module, tree in trees().items() for name in private(tree)}
+
+
 def foreign(name: str) -> bool:
     return name.partition(".")[0] in ("triton", "cutlass", "torch") and name not in PUBLIC
 
@@ -122,8 +124,7 @@ def excused(module: str, name: str) -> Any:
 
 
 def test_undocumented_names_are_used_where_they_are_listed() -> None:
-    found = {(module, name) for module, tree in trees().items() for name in private(module, tree)}
-    assert {pair for pair in found if not excused(*pair)} == set()
+    assert {pair for pair in used() if not excused(*pair)} == set()
 
 
 def test_the_rule_sees_what_it_must() -> None:
@@ -139,15 +140,14 @@ def f(kernel, self):
     self._own
     getattr(kernel, "_fn_name")
 """
-    found = set(private("ikp.x", ast.parse(source)))
+    found = set(private(ast.parse(source)))
     wanted = {"triton.knobs", "triton.runtime.jit.JITFunction", "torch._inductor", "_bench"}
     assert wanted | {"torch._inductor.runtime", "device_caches"} <= found
     assert "triton.language" not in found
 
 
 def test_every_exception_is_needed() -> None:
-    found = {(module, name) for module, tree in trees().items() for name in private(module, tree)}
-    needed = found | {(module, "*") for module, _ in found}
+    needed = used() | {(module, "*") for module, _ in used()}
     assert set(EXCEPTIONS) - needed == set()
 
 

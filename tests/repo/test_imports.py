@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repo.tree import ROOT, files, modules
+from tests.repo.tree import files, modules, nodes, syntax
 
 pytestmark = pytest.mark.any_pins
 
@@ -102,10 +102,10 @@ USER_CODE = {"ikp.calibration._kernels", "ikp.cli._demo_kernel"}
 """Modules that show what a user writes, and so import what a user imports."""
 
 
-def every_import(tree: ast.AST) -> Iterator[str]:
-    """Yield the dotted names that a module imports, wherever in it."""
-    for node in ast.walk(tree):
-        yield from imported(node)
+@cache
+def every_import(tree: ast.AST) -> tuple[str, ...]:
+    """Return the dotted names that a module imports, wherever in it."""
+    return tuple(name for node in nodes(tree) for name in imported(node))
 
 
 def top_level_imports(tree: ast.Module) -> Iterator[str]:
@@ -140,7 +140,7 @@ def room(name: str) -> str:
 
 @cache
 def parsed() -> dict[str, ast.Module]:
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules().items()}
+    return {name: syntax(path) for name, path in modules().items()}
 
 
 def allowed(module: str, name: str) -> bool:
@@ -203,12 +203,13 @@ def test_the_core_knows_numpy_alone() -> None:
     assert wrong == []
 
 
+@cache
 def defined(tree: ast.Module) -> set[str]:
     """Return what a module has at its top."""
-    names = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    names = {each.id for each in nodes(tree) if isinstance(each, ast.Name)}
     made = (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)
-    names |= {each.name for each in ast.walk(tree) if isinstance(each, made)}
-    imports = (each for each in ast.walk(tree) if isinstance(each, (ast.Import, ast.ImportFrom)))
+    names |= {each.name for each in nodes(tree) if isinstance(each, made)}
+    imports = (each for each in nodes(tree) if isinstance(each, (ast.Import, ast.ImportFrom)))
     return names | {alias.asname or alias.name for each in imports for alias in each.names}
 
 
@@ -219,7 +220,7 @@ def test_what_no_test_runs_imports_what_is_there() -> None:
         f"{path}: {each.module}.{alias.name}"
         for path in files()
         if path.parts[0] in ("benchmarks", "examples", "tools") and path.suffix == ".py"
-        for each in ast.walk(ast.parse((ROOT / path).read_text()))
+        for each in nodes(syntax(path))
         if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("ikp.")
         for alias in each.names
         if f"{each.module}.{alias.name}" not in known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 from functools import cache
@@ -27,6 +28,18 @@ def files() -> tuple[Path, ...]:
     ).stdout
     paths = (Path(name) for name in sorted(set(listed.split("\0"))) if name)
     return tuple(path for path in paths if (ROOT / path).is_file())
+
+
+@cache
+def syntax(path: Path) -> ast.Module:
+    """Return a file's syntax tree."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return what ``ast.walk`` yields: several tests look at all of it."""
+    return tuple(ast.walk(tree))
 
 
 def modules() -> dict[str, Path]:

@@ -59,7 +59,7 @@ def region(found, name):
 @pytest.mark.parametrize("make", [alternating, separate])
 def test_at_most_one_of_twenty_pairs_of_equal_runs_raises_an_alarm(make):
     noise = rng(1)
-    assert sum(ikp.diff(*make(noise, 20)).moved for _ in range(200)) <= 10
+    assert sum(ikp.diff(*make(noise, 20)).moved for _ in range(100)) <= 5
 
 
 @pytest.mark.parametrize(("make", "planted"), [(alternating, 1.01), (separate, 1.03)])

@@ -11,6 +11,7 @@ from isal import isal_zlib
 
 from ikp.exporters.columns.chunk import RAW, deflated
 from ikp.exporters.files import packed
+from tests.products import one_by_one
 
 pytestmark = pytest.mark.any_pins
 
@@ -29,8 +30,7 @@ def test_bytes_are_the_same_in_each_thread(window_bits: int) -> None:
         assert list(threads.map(lambda each: deflated(each, window_bits), pieces)) == here
 
 
-@pytest.mark.parametrize("size", [600, 70_000])
-@pytest.mark.parametrize("window_bits", [RAW, 12])
+@pytest.mark.parametrize(("window_bits", "size"), one_by_one([RAW, 12], [600, 70_000]))
 def test_bytes_are_the_same_wherever_a_stream_lies(window_bits: int, size: int) -> None:
     """A stream that isal is given at once differs in a few of those that it does not hold back."""
     assert_same_anywhere(

@@ -11,8 +11,7 @@ from tests.kernels.planted.case import DEVICE, ON_GPU, SMS, Case, Take
 from tests.kernels.planted.work import relax, relaxed
 
 LANGUAGE, EXPECTED = "Triton", "load imbalance"
-ROWS = 16
-TILE, ROUNDS = (4096, 64) if ON_GPU else (32, 4)
+ROWS, TILE, ROUNDS = (16, 4096, 64) if ON_GPU else (4, 32, 2)
 
 
 @triton.jit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -65,6 +66,7 @@ def run(
     return decode([source], names_in_code(code.text))
 
 
+@cache
 def compiled(name: str, prof: Spec, arch: str, waves: int) -> AmdCode:
     return compile_amd(getattr(control, name), OUT_AND_N, prof, arch=arch, num_warps=waves)
 
@@ -304,7 +306,7 @@ def test_a_kernel_with_fewer_registers_for_itself_records_the_same(
     monkeypatch.setattr(registers, "MOST", usual - 1)
     monkeypatch.setattr(registers, "LIMIT", usual - 1 - len(registers.NAMES) - 1)
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    code = compiled("functional", spec(), "gfx942", 1)
+    code = compile_amd(control.functional, OUT_AND_N, spec(), num_warps=1)
     assert code.fact(".amdhsa_next_free_sgpr") < usual
     assert code.fact(".private_segment_fixed_size") == 0
     assert records(run(code, (1, 1, 1), 3, 1)) == [list(KERNELS["functional"](0, 3))]

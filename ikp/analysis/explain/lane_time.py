@@ -49,8 +49,8 @@ class LaneTime:
     def dealt_unevenly(self) -> bool:
         """Whether it is blocks' number that leaves lanes empty at the end, and not their length.
 
-        Then the SM that ends last had more of them than most, and blocks that all take as long would
-        leave at least half as much.
+        Then the SM that ends last had more of them than most, and blocks that all take as long
+        would leave at least half as much.
         """
         count = int(self.blocks.sum())
         waves = -(-count // self.count) if self.count else 0

@@ -29,6 +29,7 @@ from ikp.session.harvest import Harvest, Taken
 from ikp.session.memory import Arena, hand_out
 from ikp.session.readback import read_back, waited
 from ikp.session.wishes import Room, Wishes, device_facts
+from ikp.session.zeros import zero
 from ikp.version import __version__
 
 
@@ -124,7 +125,7 @@ class Recording:
                 harvest.forget(lambda each: each.handed() is not None)
             for each in self._taken:
                 each.heard |= written(each.segment)
-                each.segment.data.zero_()
+                zero(each.segment.data)
                 if each.segment.spec.select:
                     _write_selection(each.segment.data, each.segment.selection)
             wait(self.segments)

@@ -14,11 +14,7 @@ _PIECE_BYTES = 4 << 20
 
 
 def zeroed(size: int, device: Any) -> Tensor:
-    """Return memory that a kernel on any stream finds zero, and a GPU's caches as they were.
-
-    What a kernel zeroes is in the L2 cache afterwards, in place of what the user's next kernel
-    would have found there; and that one waits until the zeros are in memory. Zeros that come from
-    the host leave the cache alone.
+    """Return memory that a kernel on any stream finds zero.
 
     Args:
         size: in bytes.
@@ -33,17 +29,32 @@ def zeroed(size: int, device: Any) -> Tensor:
         # The system's pages are zero already. And torch zeroes with threads, which a process
         # that was forked has lost: it would wait for them for ever.
         return torch.from_numpy(np.zeros(size, np.uint8))
-    stream, source = beside(device), _on_host()  # no kernel is waited for on that stream
+    with on(beside(device)):
+        data = torch.empty(size, dtype=torch.uint8, device=device)
+    zero(data)
+    return data
+
+
+def zero(data: Tensor) -> None:
+    """Zero memory that no kernel uses now, wait for that, and leave a GPU's caches as they were.
+
+    What a kernel zeroes is in the L2 cache afterwards, in place of what the user's next kernel
+    would have found there; and that one waits until the zeros are in memory. Zeros that come from
+    the host leave the cache alone.
+
+    Args:
+        data: bytes on any device.
+    """
+    stream = beside(data.device)  # where no kernel is waited for
+    source = None if data.device.type == "cpu" else _on_host()
     with on(stream):
         if source is None:
-            data = torch.zeros(size, dtype=torch.uint8, device=device)
+            data.zero_()
         else:
-            data = torch.empty(size, dtype=torch.uint8, device=device)
             for piece in data.split(_PIECE_BYTES):
                 piece.copy_(source[: len(piece)], non_blocking=True)
     if stream is not None:
         stream.synchronize()
-    return data
 
 
 @cache

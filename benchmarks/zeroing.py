@@ -88,9 +88,8 @@ def main() -> None:
     kernels = [each for each in profiled.events() if each.name == "sums"]
     took = [each.device_time for each in sorted(kernels, key=lambda each: each.time_range.start)]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, triton {triton.__version__}")
-    print(
-        "| | " + " | ".join(f"{each.nbytes / 1e6:.0f} MB: before, after" for each in reads.values())
-    )
+    sizes = (f"{each.nbytes / 1e6:.0f} MB: before, after" for each in reads.values())
+    print(f"| | {' | '.join(sizes)} |\n| --- | --- | --- |")
     for name in ways(data, other):
         cells = [name]
         for turns in reads:

@@ -83,7 +83,7 @@ def join(*streams: Stream, before: int = 0) -> NDArray[np.uint8]:
         *(before % (1 << 64), out.ctypes.data + room),
     )
     if size < 0:
-        raise MemoryError
+        raise MemoryError(f"no memory to lay out {len(order):,} packets")
     return out[room - size :]
 
 

@@ -81,6 +81,18 @@ def test_blocks_that_do_more_are_an_imbalance() -> None:
     assert found.do.startswith("the long blocks start no later")  # each has an SM of its own
 
 
+def test_a_long_block_that_ends_last_is_no_tail_though_a_wave_is_not_full() -> None:
+    scene, free = Scene(), [0] * 8
+    for block in range(17):  # the first SM gets a third one; the long one ends behind it
+        sm, count = block % 8, 25 if block == 5 else 10
+        ranges = [("dot", free[sm] + i * 1000, free[sm] + i * 1000 + 900) for i in range(count)]
+        scene.add(Warp(block, 0, sm, free[sm], free[sm] + count * 1000, ranges))
+        free[sm] += count * 1000
+    assert free[0] == 30_000 and max(free) == free[5] == 35_000
+    (found,) = scene.trace().explain().findings
+    assert found.id == "slow-block" and found.where.warps[0][0] == 5
+
+
 def test_uneven_blocks_are_no_tail_though_the_last_sm_had_more_of_them() -> None:
     scene, free = Scene(), [0, 0, 0, 0]
     for block, count in enumerate([10, 10, 30, 30, 10, 30, 40, 10]):  # to whom is free first

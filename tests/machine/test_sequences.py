@@ -104,7 +104,7 @@ def launch(
 
 def cell_of(cell: Cell, words, chip=HOPPER):
     """Return the constants by which a kernel is told where to record."""
-    begin = cell.offset if cell.bank else chip.stands(cell.offset)
+    begin = cell.offset + (0 if cell.bank else chip.parameters - HOPPER.parameters)
     return {(cell.bank, begin + 4 * i): word for i, word in enumerate(words)}
 
 

@@ -69,7 +69,7 @@ def passed(library: ctypes.CDLL, function: ctypes.c_void_p, image: bytes, name: 
     values = [ctypes.create_string_buffer(bytes([9 + each.ordinal]) * each.size) for each in known]
     array = (handle * len(known))(*(ctypes.addressof(each) for each in values))
     last = known[-1]
-    packed = bytearray(last.offset + last.size + 100)  # longer than it need be
+    packed = bytearray(last.offset + last.size + 5000)  # longer than any launch
     for each, value in zip(known, values, strict=True):
         packed[each.offset : each.offset + each.size] = value.raw[: each.size]
     buffer = ctypes.create_string_buffer(bytes(packed))

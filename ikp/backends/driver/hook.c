@@ -171,7 +171,8 @@ static void *contents(const char *path, size_t *bytes) {
     return made;
 }
 
-/* What ikp has patched has its cell in it: a launch of that is decided. */
+/* What ikp has patched has its cell in it: a launch of that is decided. (What is told by an argument
+   has none, but is loaded while Python is asked.) */
 static int patched(const void *image, size_t bytes) {
     return image && bytes > 4 && !memcmp(image, "\177ELF", 4) &&
            memmem(image, bytes, "ikp_buffer", 10) != NULL;

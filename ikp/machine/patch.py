@@ -12,7 +12,7 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
-from ikp.machine.argument import Argument, add_argument
+from ikp.machine.added_parameter import Argument, add_argument
 from ikp.machine.asserts import asserts
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers

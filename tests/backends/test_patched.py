@@ -16,7 +16,7 @@ from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.argument import Argument
+from ikp.machine.added_parameter import Argument
 from ikp.machine.patch import Patch
 from ikp.machine.selecting import selection_words
 from ikp.machine.sequences import CELL

@@ -10,7 +10,7 @@ import pytest
 from ikp.core import abi
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.machine import attributes
-from ikp.machine.argument import MOST_PARAMETERS, Argument, add_argument
+from ikp.machine.added_parameter import MOST_PARAMETERS, Argument, add_argument
 from ikp.machine.chips import CHIPS, HOPPER, chip_of
 from ikp.machine.cubin import Cubin
 from ikp.machine.keeping import Cell

@@ -34,6 +34,9 @@ typedef struct Known {
 
 enum { MODULE = 1, LIBRARY, FUNCTION, KERNEL };
 
+#define MOST_PARAMETERS 255
+#define MOST_BYTES 4096 /* of all parameters */
+
 /* A launch, as Python is asked of it. */
 typedef struct {
     Handle function;
@@ -41,8 +44,11 @@ typedef struct {
     uint32_t grid[3], block[3];
     uint32_t shared, cooperative;
     Handle stream;
-    Handle instead;   /* out: what to launch */
-    uint32_t decided; /* out: never ask again for this function */
+    uint32_t extensible; /* whether one more argument can be passed */
+    Handle instead;      /* out: what to launch */
+    uint32_t decided;    /* out: never ask again for this function */
+    uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
+    uint64_t told[9];                /* out: that argument */
 } Launch;
 
 typedef void (*Asked)(Launch *);
@@ -165,7 +171,8 @@ static void *contents(const char *path, size_t *bytes) {
     return made;
 }
 
-/* What ikp has patched has its cell in it: a launch of that is decided. */
+/* What ikp has patched has its cell in it: a launch of that is decided. (What is told by an argument
+   has none, but is loaded while Python is asked.) */
 static int patched(const void *image, size_t bytes) {
     return image && bytes > 4 && !memcmp(image, "\177ELF", 4) &&
            memmem(image, bytes, "ikp_buffer", 10) != NULL;
@@ -251,8 +258,67 @@ __attribute__((constructor)) static void begin(void) {
 
 /* --- launches --------------------------------------------------------------------------------- */
 
+/* A launch's arguments, as a program passes them: an array of pointers, or all in one buffer. */
+typedef struct {
+    void **params, **extra;
+} Passed;
+
+/* The same with one more, while that is launched. */
+typedef struct {
+    void *params[MOST_PARAMETERS + 1], *extra[5];
+    unsigned char packed[MOST_BYTES];
+    size_t size;
+    Launch launch;
+} Longer;
+
+enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
+
+/* The buffer in which a program passes all arguments, and its size; NULL for none, or what else. */
+static const void *packed_by(void **extra, size_t *size) {
+    const void *buffer = NULL, *bytes = NULL;
+    for (; *extra != (void *)END; extra += 2)
+        if (*extra == (void *)BUFFER)
+            buffer = extra[1];
+        else if (*extra == (void *)BUFFER_SIZE)
+            bytes = extra[1];
+        else
+            return NULL;
+    if (bytes) memcpy(size, bytes, sizeof *size);
+    return bytes ? buffer : NULL;
+}
+
+static int extensible(Passed passed) {
+    size_t size;
+    if (passed.params) return !passed.extra;
+    return passed.extra && packed_by(passed.extra, &size) != NULL;
+}
+
+/* Return whether there is room for one more argument; it is passed then. */
+static int lengthen(Longer *made, Passed *passed) {
+    Launch *launch = &made->launch;
+    if (launch->bytes > sizeof launch->told || launch->ordinal > MOST_PARAMETERS ||
+        launch->offset + launch->bytes > sizeof made->packed)
+        return 0;
+    if (passed->params) {
+        memcpy(made->params, passed->params, launch->ordinal * sizeof *made->params);
+        made->params[launch->ordinal] = launch->told;
+        passed->params = made->params;
+        return 1;
+    }
+    const void *had = packed_by(passed->extra, &made->size);
+    if (made->size > launch->offset) made->size = launch->offset;
+    memset(made->packed, 0, launch->offset);
+    memcpy(made->packed, had, made->size);
+    memcpy(made->packed + launch->offset, launch->told, launch->bytes);
+    made->size = launch->offset + launch->bytes;
+    void *extra[] = {(void *)BUFFER, made->packed, (void *)BUFFER_SIZE, &made->size, (void *)END};
+    memcpy(made->extra, extra, sizeof extra);
+    passed->extra = made->extra;
+    return 1;
+}
+
 static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *block, uint32_t shared,
-                     uint32_t cooperative, Handle stream) {
+                     uint32_t cooperative, Handle stream, Passed *passed, Longer *longer) {
     Asked ask = asked;
     if (!ask || inside) return function;
     pthread_rwlock_rdlock(&lock);
@@ -261,18 +327,23 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
     int quiet = each && each->quiet;
     pthread_rwlock_unlock(&lock);
     if (quiet) return function;
-    Launch launch = {function, id, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},
-                     shared, cooperative, stream, function, 0};
+    Launch *launch = &longer->launch;
+    *launch = (Launch){.function = function, .id = id, .shared = shared, .stream = stream,
+                       .cooperative = cooperative, .instead = function,
+                       .extensible = (uint32_t)extensible(*passed)};
+    memcpy(launch->grid, grid, sizeof launch->grid);
+    memcpy(launch->block, block, sizeof launch->block);
     inside++;
-    ask(&launch);
+    ask(launch);
     inside--;
-    if (launch.decided) {
+    if (launch->decided) {
         pthread_rwlock_wrlock(&lock);
         if (!(each = find(function))) each = note(function);
         if (each) each->quiet = 1;
         pthread_rwlock_unlock(&lock);
     }
-    return launch.instead;
+    if (launch->bytes && launch->instead != function && !lengthen(longer, passed)) return function;
+    return launch->instead;
 }
 
 #define NEED(name)                                                          \
@@ -288,8 +359,10 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
                unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {           \
         NEED(name);                                                                                  \
         uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};                                    \
-        f = chosen(f, grid, block, shared, 0, stream ? stream : default_stream);                     \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                \
+        Passed passed = {params, extra};                                                             \
+        Longer longer;                                                                               \
+        f = chosen(f, grid, block, shared, 0, stream ? stream : default_stream, &passed, &longer);   \
+        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, passed.params, passed.extra);  \
     }
 
 #define COOPERATE(name, default_stream)                                                              \
@@ -299,8 +372,10 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
                unsigned bz, unsigned shared, Handle stream, void **params) {                         \
         NEED(name);                                                                                  \
         uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};                                    \
-        f = chosen(f, grid, block, shared, 1, stream ? stream : default_stream);                     \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params);                       \
+        Passed passed = {params, NULL};                                                              \
+        Longer longer;                                                                               \
+        f = chosen(f, grid, block, shared, 1, stream ? stream : default_stream, &passed, &longer);   \
+        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, passed.params);                \
     }
 
 typedef struct {
@@ -315,8 +390,10 @@ typedef struct {
     SEEN(name)(const Config *config, Handle f, void **params, void **extra) {                        \
         NEED(name);                                                                                  \
         Handle stream = config->stream ? config->stream : default_stream;                            \
-        f = chosen(f, config->grid, config->block, config->shared, 0, stream);                       \
-        return real_##name(config, f, params, extra);                                                \
+        Passed passed = {params, extra};                                                             \
+        Longer longer;                                                                               \
+        f = chosen(f, config->grid, config->block, config->shared, 0, stream, &passed, &longer);     \
+        return real_##name(config, f, passed.params, passed.extra);                                  \
     }
 
 LAUNCH(cuLaunchKernel, NULL)

@@ -19,6 +19,40 @@ static int context_ = 7, captured;
 #define SAY(...) (at += (size_t)snprintf(log_ + at, sizeof log_ - at, __VA_ARGS__))
 #define NUMBER(handle) ((int)((char *)(handle) - handles))
 
+/* What a module's file says of a kernel's parameters: how many, where each is, and how long. */
+typedef struct {
+    int count, end, at[64], size[64];
+} Parameters;
+static const char *images[4096];
+static Parameters parameters[4096];
+
+static uint64_t number(const char *from, int bytes) {
+    uint64_t made = 0;
+    memcpy(&made, from, (size_t)bytes);
+    return made;
+}
+
+static void describe(Parameters *made, const char *image, const char *name) {
+    const char *table = image + number(image + 40, 8);
+    const char *names = image + number(table + 64 * number(image + 62, 2) + 24, 8);
+    for (unsigned i = 0; i < number(image + 60, 2); i++) {
+        const char *section = table + 64 * i, *title = names + number(section, 4);
+        if (strncmp(title, ".nv.info.", 9) || strcmp(title + 9, name)) continue;
+        const char *each = image + number(section + 24, 8), *end = each + number(section + 32, 8);
+        while (each < end) {
+            int sized = each[0] == 4, value = (int)number(each + 2, 2);
+            if (each[1] == 0x17) {
+                int which = (int)number(each + 8, 2);
+                made->at[which] = (int)number(each + 10, 2);
+                made->size[which] = (int)(number(each + 12, 4) >> 18);
+                made->count += 1;
+            } else if (each[1] == 0x19)
+                made->end = value;
+            each += 4 + sized * value;
+        }
+    }
+}
+
 static H make(void) { return &handles[used++]; }
 const char *fake_log(void) { return log_; }
 void fake_clear(void) { at = 0; log_[0] = 0; }
@@ -37,6 +71,8 @@ R cuModuleLoadData(H *made, const void *image) {
         memcpy(&count, text + 60, 2);
         int ours = memmem(text, end + (uint64_t)size * count, "ikp_buffer", 10) != NULL;
         *made = make();
+        char *copy = malloc(end + (uint64_t)size * count);
+        images[NUMBER(*made)] = memcpy(copy, text, end + (uint64_t)size * count);
         SAY("load %d%s\n", NUMBER(*made), ours ? " patched" : "");
         return 0;
     }
@@ -47,6 +83,8 @@ R cuModuleLoadData(H *made, const void *image) {
 R cuModuleUnload(H gone) { SAY("unload %d\n", NUMBER(gone)); return 0; }
 R cuModuleGetFunction(H *made, H module, const char *name) {
     *made = make();
+    const char *image = images[NUMBER(module)];
+    if (image) describe(&parameters[NUMBER(*made)], image, name);
     SAY("function %d of %d %s\n", NUMBER(*made), NUMBER(module), name);
     return 0;
 }
@@ -121,9 +159,34 @@ R cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, H stream) {
 R cuGetErrorName(int code, const char **name) { (void)code; *name = "FAKE"; return 0; }
 R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                  unsigned shared, H stream, void **params, void **extra) {
-    (void)gy, (void)gz, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
-    SAY("launch %d %ux%u on %d\n", NUMBER(f), gx, bx, (int)(intptr_t)stream);
+    (void)gy, (void)gz, (void)by, (void)bz, (void)shared;
+    const Parameters *known = &parameters[NUMBER(f)];
+    unsigned char given[4096] = {0};
+    size_t size = 0;
+    if (params && extra) return 1;
+    for (int i = 0; params && i < known->count; i++)
+        memcpy(given + known->at[i], params[i], (size_t)known->size[i]), size = (size_t)known->end;
+    const void *packed = NULL;
+    for (; extra && *extra; extra += 2)
+        if (*extra == (void *)1) packed = extra[1];
+        else if (*extra == (void *)2) memcpy(&size, extra[1], sizeof size);
+        else return 1;
+    if (packed) memcpy(given, packed, size);
+    if (size && size < (size_t)known->end) return 1;
+    SAY("launch %d %ux%u on %d", NUMBER(f), gx, bx, (int)(intptr_t)stream);
+    for (size_t i = 0; i < size; i++) SAY(i ? "%02x" : " given %02x", given[i]);
+    SAY("\n");
     return 0;
+}
+R cuLaunchKernelEx(const unsigned *config, H f, void **params, void **extra) {
+    H stream;
+    memcpy(&stream, config + 8, sizeof stream);
+    return cuLaunchKernel(f, config[0], config[1], config[2], config[3], config[4], config[5],
+                          config[6], stream, params, extra);
+}
+R cuLaunchCooperativeKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                            unsigned bz, unsigned shared, H stream, void **params) {
+    return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
 }
 R cuGetProcAddress_v2(const char *name, void **made, int version, uint64_t flags, int *status) {
     (void)version, (void)flags, (void)status;

@@ -43,6 +43,10 @@ typedef struct {
     Handle stream;
     Handle instead;   /* out: what to launch */
     uint32_t decided; /* out: never ask again for this function */
+    uint32_t done;    /* out: it has been launched */
+    void **params, **extra;
+    const void *attributes;
+    uint32_t count; /* of attributes */
 } Launch;
 
 typedef void (*Asked)(Launch *);
@@ -251,28 +255,27 @@ __attribute__((constructor)) static void begin(void) {
 
 /* --- launches --------------------------------------------------------------------------------- */
 
-static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *block, uint32_t shared,
-                     uint32_t cooperative, Handle stream) {
+/* Ask what is launched; returns whether that is done. */
+static int chosen(Launch *launch) {
+    Handle function = launch->instead = launch->function;
     Asked ask = asked;
-    if (!ask || inside) return function;
+    if (!ask || inside) return 0;
     pthread_rwlock_rdlock(&lock);
     Known *each = find(function);
-    uint64_t id = each ? each->id : 0;
+    launch->id = each ? each->id : 0;
     int quiet = each && each->quiet;
     pthread_rwlock_unlock(&lock);
-    if (quiet) return function;
-    Launch launch = {function, id, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},
-                     shared, cooperative, stream, function, 0};
+    if (quiet) return 0;
     inside++;
-    ask(&launch);
+    ask(launch);
     inside--;
-    if (launch.decided) {
+    if (launch->decided) {
         pthread_rwlock_wrlock(&lock);
         if (!(each = find(function))) each = note(function);
         if (each) each->quiet = 1;
         pthread_rwlock_unlock(&lock);
     }
-    return launch.instead;
+    return launch->done;
 }
 
 #define NEED(name)                                                          \
@@ -287,8 +290,11 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {           \
         NEED(name);                                                                                  \
-        uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};                                    \
-        f = chosen(f, grid, block, shared, 0, stream ? stream : default_stream);                     \
+        Launch launch = {f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                                   \
+                         .stream = stream ? stream : default_stream,                                 \
+                         .params = params, .extra = extra};                                          \
+        if (chosen(&launch)) return 0;                                                               \
+        f = launch.instead;                                                                          \
         return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                \
     }
 
@@ -298,25 +304,41 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params) {                         \
         NEED(name);                                                                                  \
-        uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};                                    \
-        f = chosen(f, grid, block, shared, 1, stream ? stream : default_stream);                     \
+        Launch launch = {f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                                \
+                         .stream = stream ? stream : default_stream, .params = params};              \
+        if (chosen(&launch)) return 0;                                                               \
+        f = launch.instead;                                                                          \
         return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params);                       \
     }
 
 typedef struct {
     uint32_t grid[3], block[3], shared;
     Handle stream;
-    void *attributes;
+    const void *attributes;
     uint32_t count;
 } Config; /* CUlaunchConfig */
+
+enum { COOPERATIVE = 2, ATTRIBUTE = 18 }; /* which attribute that is; 32-bit words of each */
+
+static uint32_t cooperative(const Config *config) {
+    const uint32_t *each = config->attributes;
+    for (uint32_t i = 0; i < config->count; i++, each += ATTRIBUTE)
+        if (each[0] == COOPERATIVE && each[2]) return 1;
+    return 0;
+}
 
 #define LAUNCH_EX(name, default_stream)                                                              \
     static Result (*real_##name)(const Config *, Handle, void **, void **);                          \
     SEEN(name)(const Config *config, Handle f, void **params, void **extra) {                        \
         NEED(name);                                                                                  \
-        Handle stream = config->stream ? config->stream : default_stream;                            \
-        f = chosen(f, config->grid, config->block, config->shared, 0, stream);                       \
-        return real_##name(config, f, params, extra);                                                \
+        const uint32_t *grid = config->grid, *block = config->block;                                 \
+        Launch launch = {f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},          \
+                         config->shared, cooperative(config),                                        \
+                         .stream = config->stream ? config->stream : default_stream,                 \
+                         .params = params, .extra = extra,                                           \
+                         .attributes = config->attributes, .count = config->count};                  \
+        if (chosen(&launch)) return 0;                                                               \
+        return real_##name(config, launch.instead, params, extra);                                   \
     }
 
 LAUNCH(cuLaunchKernel, NULL)
@@ -325,6 +347,20 @@ LAUNCH_EX(cuLaunchKernelEx, NULL)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
 COOPERATE(cuLaunchCooperativeKernel, NULL)
 COOPERATE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
+
+/* Launch a function as it was asked for, while Python is asked. */
+SEEN(ikp_launch)(const Launch *launch, Handle function) {
+    NEED(cuLaunchKernelEx);
+    const uint32_t *grid = launch->grid, *block = launch->block;
+    const uint32_t together[ATTRIBUTE] = {COOPERATIVE, 0, 1};
+    Config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, launch->shared,
+                     launch->stream, launch->attributes, launch->count};
+    if (launch->cooperative && !launch->count) {
+        config.attributes = together;
+        config.count = 1;
+    }
+    return real_cuLaunchKernelEx(&config, function, launch->params, launch->extra);
+}
 
 /* --- loads ------------------------------------------------------------------------------------ */
 

@@ -1,39 +1,20 @@
 """A library before the CUDA driver: what a program launches passes it, and is recorded."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ikp.backends.driver._names import readable
+from tests.backends.driver.driving import drive
 from tests.machine.compiled import code
 
 pytestmark = pytest.mark.any_pins
 
-ROOT = Path(__file__).parents[3]
-
-
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """What the program printed that launched a kernel through a driver which writes all down."""
     folder = tmp_path_factory.mktemp("driver")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler, "Triton needs a C compiler, and so does this"
-    fake, image = folder / "libcuda.so.1", folder / "kernel.cubin"
-    source = Path(__file__).with_name("fake.c")
-    flags = ("-shared", "-fPIC", "-D_GNU_SOURCE", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
-    subprocess.run([compiler, *flags, "-o", fake, source], check=True)
-    image.write_bytes(code("matmul").compiled.asm["cubin"])
-    command = [sys.executable, "-m", "tests.backends.driver.program", str(image), "matmul"]
-    env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
-    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    return json.loads(drive(folder, "program", code("matmul").compiled.asm["cubin"], "matmul"))
 
 
 PLAIN = "launch 2 12x256 on 0"

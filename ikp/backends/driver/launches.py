@@ -20,7 +20,7 @@ from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._names import readable
-from ikp.backends.driver._pointed_to import buffers
+from ikp.backends.driver._reached import buffers
 from ikp.core.abi import Language
 from ikp.core.segment import EVERYTHING
 from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
@@ -36,7 +36,7 @@ _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
 """Whose kernels are recorded where they are named, and not among everything that is launched."""
-_ELSEWHERE = "what other memory leads to was not compared"
+_ELSEWHERE = "memory that is reached otherwise was not compared"
 _MANY = 4
 """How far up from a launched function its image is looked for."""
 
@@ -207,8 +207,11 @@ class Launches:
             made = loaded.modules.get(
                 key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch)
             )
-        if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
-            raise PatchError("all its blocks must run at once, and records take more registers.")
+        if launch.cooperative and made.patch.fewer_blocks:
+            raise PatchError(
+                "all its blocks must run at once, and records take registers: an SM would have "
+                "room for fewer."
+            )
         plain = int(launch.function)
         known = self.hook.about(plain)
         if known is not None and known.kind is Kind.KERNEL:

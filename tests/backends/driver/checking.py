@@ -9,6 +9,7 @@ import json
 import sys
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,8 +24,16 @@ WORD = ctypes.c_uint64
 OWN = (1 << 16) - 4096
 """Where the memory that the program has allocated itself begins."""
 SEGMENT = 1 << 15
-"""Where a segment of torch's allocator begins: a held block, a free one, a held one."""
-BLOCKS = ((512, "active_allocated"), (512, "inactive"), (1024, "active_allocated"))
+"""Where a segment of torch's allocator begins: a held block, a free one, two held ones."""
+BLOCKS = (
+    *((512, "active_allocated"), (512, "inactive"), (1024, "active_allocated")),
+    (512, "active_allocated"),
+)
+"""The first and the third are pointed to by parameters, the last by memory."""
+
+
+PLACES = (SEGMENT + 16, SEGMENT + 1024, OWN + 8, SEGMENT + 2048 + 64)
+"""What the kernel writes."""
 
 
 class Config(ctypes.Structure):
@@ -64,6 +73,8 @@ class Program:
             *(9, self.memory + SEGMENT + 16, 7, self.memory + OWN + 8),
             *(3, self.memory + SEGMENT + 1024),
         )
+        table = WORD.from_address(self.memory + OWN + 8 + 32)
+        table.value = self.memory + SEGMENT + 2048 + 64
         at = ctypes.addressof(self.values)
         self.each = (handle * 3)(at, at + 32, at + 40)
         self.size = ctypes.c_size_t(48)
@@ -100,14 +111,14 @@ class Program:
         Session.facts.clear()
         self.launcher.failed.clear()
         self.launcher.plain.clear()
-        places = [self.memory + at for at in (SEGMENT + 16, SEGMENT + 1024, OWN + 8)]
+        places = [self.memory + at for at in PLACES]
         for place in places:
             ctypes.memset(place, 40, 32)
         self.library.fake_clear()
         launch()
         return {
             "log": self.library.fake_log().decode().splitlines(),
-            "memory": [sorted(set(ctypes.string_at(place, 32))) for place in places],
+            "memory": {byte for place in places for byte in ctypes.string_at(place, 32)},
             "check": Session.facts.get("check of adds"),
             "plain": list(self.launcher.plain),
         }
@@ -131,6 +142,11 @@ def main(image: Path, name: str) -> None:
         said["twice"] = program.said(lambda: (program.launch(), program.launch()))
         said["packed"] = program.said(program.launch_packed)
         said["together"] = program.said(program.launch_together)
+        made = loaded.modules._patches
+        kept = dict(made)
+        made |= {key: replace(patch, fewer_blocks=True) for key, patch in kept.items()}  # type: ignore[type-var]
+        said["fewer"] = program.said(program.launch_together)
+        made |= kept
         said["attributes"] = program.said(program.launch_with)
         program.library.fake_capture(1)
         said["captured"] = program.said(program.launch)
@@ -151,7 +167,7 @@ def main(image: Path, name: str) -> None:
     said["counted"] = launcher.recorded["adds"] - recorded
     said["buffers"] = len(Session.asked) - recorded
     said["told"] = [str(each.message) for each in told]
-    print(json.dumps(said))
+    print(json.dumps(said, default=list))
 
 
 if __name__ == "__main__":

@@ -153,8 +153,9 @@ R cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t address) {
     return is_own(address) ? 0 : 1;
 }
 R cuGetErrorName(int code, const char **name) { (void)code; *name = "FAKE"; return 0; }
-/* Each kernel adds 1 to 32 bytes at three places: where its first parameter, a struct, points to
-   with its second and fourth word, and where its third parameter does. Patched ones may do more. */
+/* Each kernel adds 1 to 32 bytes at four places: where its first parameter, a struct, points to
+   with its second and fourth word, where its third parameter does, and where the memory behind the
+   second of these does. Patched ones may do more at that second place. */
 static void run(H f, void **params, void **extra) {
     const uint64_t *first, *third;
     if (params) {
@@ -167,8 +168,9 @@ static void run(H f, void **params, void **extra) {
         return;
     }
     char *places[] = {(char *)(uintptr_t)first[1], (char *)(uintptr_t)first[3],
-                      (char *)(uintptr_t)third[0]};
-    for (int i = 0; i < 3; i++)
+                      (char *)(uintptr_t)third[0], NULL};
+    memcpy(&places[3], places[1] + 32, 8);
+    for (int i = 0; i < 4; i++)
         for (int byte = 0; byte < 32; byte++) places[i][byte]++;
     if (patched[NUMBER(f)]) places[1][7] += off;
     if (patched[NUMBER(f)]) places[1][9] += off;

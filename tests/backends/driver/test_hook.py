@@ -10,6 +10,7 @@ from tests.machine.compiled import code
 
 pytestmark = pytest.mark.any_pins
 
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """What the program printed that launched a kernel through a driver which writes all down."""

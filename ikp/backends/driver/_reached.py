@@ -3,7 +3,7 @@
 Every aligned word of 64 bits in them may be a pointer: it is one where it lies in memory of the
 device that somebody holds. So pointers in structs that are passed by value are found, as CuTe and
 CUTLASS pass tensors and torch its iterators, and those in descriptors for TMA, whose first word is
-the address.
+the address. So are those in memory, where that is small enough for a table of pointers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,13 @@ from ikp.backends.driver._hook import Launch
 from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.attributes import Parameter
-from ikp.machine.rehearsal import Buffer, apart
+from ikp.machine.rehearsal import Buffer, DeviceMemory, apart
 
 _WORD: Final = 8
+_TABLE: Final = 1 << 20
+"""Bytes of the largest memory that is looked through for pointers."""
+_LOWEST, _HIGHEST = 1 << 20, 1 << 48
+"""Between these, addresses of a device lie."""
 _HELD: Final = "active_allocated"
 _PACKED: Final = 1
 """What stands before the parameters' address, where a launch has them in one piece."""
@@ -54,7 +58,30 @@ def buffers(
         for name, size in variables
         if (address := find(name)) is not None
     ]
-    return apart(made)
+    return apart([*made, *_beyond(made, held)])
+
+
+def _beyond(found: Sequence[Buffer], held: Held) -> Iterator[Buffer]:
+    """Yield what only memory points to."""
+    known = {each.address for each in found}
+    todo = [each for each in found if _may_be_table(each)]
+    memory = DeviceMemory()
+    memory.wait()
+    while todo:
+        table = todo.pop()
+        words = np.frombuffer(memory.read(table.address, table.nbytes & -_WORD), "<u8")
+        for word in np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)]).tolist():
+            block = held.around(word)
+            if block is None or block[0] in known:
+                continue
+            known.add(block[0])
+            made = Buffer(f"what {table.name} points to", *block)
+            yield made
+            todo += [made] if _may_be_table(made) else []
+
+
+def _may_be_table(buffer: Buffer) -> bool:
+    return _WORD <= buffer.nbytes <= _TABLE
 
 
 def _place(at: int) -> str:

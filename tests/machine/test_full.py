@@ -73,8 +73,9 @@ def test_the_end_is_stored_word_by_word_where_stores_may_still_read_the_rest(hel
     assert hazards(code) == hazards(code_of(plain, "k"))
     at = next(n for n, each in enumerate(code.flow.code.instructions) if each.op == "EXIT")
     ours = [each for each in code.flow.code.instructions[:at] if _is_ours(each.address, made.ours)]
-    stores = [each.opcode for each in ours if each.op == "STG"][-8:]
-    assert stores == ["STG.E"] * 8
+    stores = [each for each in ours if each.op == "STG"][-8:]
+    assert [each.opcode for each in stores] == ["STG.E"] * 8
+    assert len({each.operands[-1] for each in stores}) == 4
 
 
 def _is_ours(address: int, ours: tuple[tuple[int, int], ...]) -> bool:

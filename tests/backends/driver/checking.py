@@ -29,7 +29,7 @@ BLOCKS = (
     *((512, "active_allocated"), (512, "inactive"), (1024, "active_allocated")),
     (512, "active_allocated"),
 )
-"""The first and the third are pointed to by parameters, the last by memory."""
+"""The first three are pointed to by parameters, the last by memory."""
 
 
 PLACES = (SEGMENT + 16, SEGMENT + 1024, OWN + 8, SEGMENT + 2048 + 64)
@@ -70,7 +70,7 @@ class Program:
         self.library.cuModuleGetFunction(ctypes.byref(self.function), module, name.encode())
         # A struct of four words, a number, a pointer: as the driver takes them.
         self.values = (WORD * 6)(
-            *(9, self.memory + SEGMENT + 16, 7, self.memory + OWN + 8),
+            *(9, self.memory + SEGMENT + 16, self.memory + SEGMENT + 520, self.memory + OWN + 8),
             *(3, self.memory + SEGMENT + 1024),
         )
         table = WORD.from_address(self.memory + OWN + 8 + 32)

@@ -37,6 +37,7 @@ def buffers(
     parameters: Sequence[Parameter],
     variables: Iterable[tuple[str, int]],
     find: Callable[[str], int | None],
+    records: int,
 ) -> list[Buffer]:
     """Return the memory that a kernel may write, as far as it can be found.
 
@@ -45,8 +46,9 @@ def buffers(
         parameters: the plain kernel's.
         variables: of its module, and their sizes.
         find: returns where one of these is.
+        records: an address in the memory that ikp records into: an old pointer there means others.
     """
-    held = Held(torch_blocks())
+    held = Held(torch_blocks(), records)
     made = [
         Buffer(f"argument {each.ordinal}{_place(at)}", *block)
         for each in parameters
@@ -123,9 +125,15 @@ Block = tuple[int, int]
 class Held:
     """Memory of the device that somebody holds."""
 
-    def __init__(self, blocks: Iterable[tuple[int, int, bool]]) -> None:
-        """Take torch's blocks: where each begins, its bytes, and whether it is held."""
-        self._blocks = sorted(blocks)
+    def __init__(self, blocks: Iterable[tuple[int, int, bool]], records: int) -> None:
+        """Take torch's blocks: where each begins, its bytes, and whether it is held.
+
+        That in which ``records`` lies is left out.
+        """
+        self._blocks = sorted(
+            (start, size, held and not start <= records < start + size)
+            for start, size, held in blocks
+        )
         self._starts = [start for start, _, _ in self._blocks]
 
     def around(self, word: int) -> Block | None:

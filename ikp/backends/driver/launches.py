@@ -229,7 +229,7 @@ class Launches:
             made.point(prof, grid, warps, stream, meant.selection)
 
         if meant.plan.check:
-            meant.verdict = self._compared(kernel, made, launch, point)
+            meant.verdict = self._compared(kernel, made, launch, prof.address, point)
             launch.done = meant.verdict is not None and meant.verdict.ran
         if meant.tell is not None:
             meant.tell()
@@ -242,6 +242,7 @@ class Launches:
         kernel: _Kernel,
         made: loaded.Module,
         launch: hooks.Launch,
+        records: int,
         point: Callable[[], None],
     ) -> Verdict | None:
         """Launch a kernel plain and with records, once, and compare what they write."""
@@ -253,7 +254,7 @@ class Launches:
         verdict = compared(
             made,
             launch.stream or 0,
-            partial(_written, kernel, launch),
+            partial(_written, kernel, launch, records),
             partial(self.hook.launch, launch, int(launch.function)),
             recorded,
         )
@@ -281,11 +282,11 @@ class Launches:
                 cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
 
 
-def _written(kernel: _Kernel, launch: hooks.Launch) -> list[Buffer]:
+def _written(kernel: _Kernel, launch: hooks.Launch, records: int) -> list[Buffer]:
     """Return the memory that a launch may write, as far as it can be found."""
     code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
     parameters = Cubin.read(code).kernel(kernel.symbol).parameters
-    return buffers(launch, parameters, variables(code), kernel.find)
+    return buffers(launch, parameters, variables(code), kernel.find, records)
 
 
 def _ptx(kernel: _Kernel) -> str:

@@ -32,6 +32,8 @@ BLOCKS = (
 """The first three are pointed to by parameters, the last by memory."""
 
 
+RECORDS = 1 << 33
+"""Where the session's buffers are; an old pointer that was left in memory leads there."""
 PLACES = (SEGMENT + 16, SEGMENT + 1024, OWN + 8, SEGMENT + 2048 + 64)
 """What the kernel writes."""
 
@@ -75,6 +77,7 @@ class Program:
         )
         table = WORD.from_address(self.memory + OWN + 8 + 32)
         table.value = self.memory + SEGMENT + 2048 + 64
+        WORD.from_address(self.memory + OWN + 512).value = RECORDS + 64
         at = ctypes.addressof(self.values)
         self.each = (handle * 3)(at, at + 32, at + 40)
         self.size = ctypes.c_size_t(48)
@@ -86,7 +89,11 @@ class Program:
         blocks = [
             {"size": size, "state": state} for size, state in zip(self.sizes, states, strict=True)
         ]
-        return [{"address": self.memory + SEGMENT, "blocks": blocks}]
+        records = {"size": 1 << 20, "state": "active_allocated"}
+        return [
+            {"address": self.memory + SEGMENT, "blocks": blocks},
+            {"address": RECORDS, "blocks": [records]},
+        ]
 
     def launch(self) -> None:
         self.library.cuLaunchKernel(self.function, 12, 1, 1, 64, 1, 1, 0, 0, self.each, None)

@@ -1,8 +1,9 @@
 """Kernels with records in their machine code, loaded, and told where to record.
 
-What one is told lies in its module's constant memory, which is written in the order of a stream
-before a launch. So each thread has a module of its own for each stream: launches that overlap
-never share one, and nobody tells it anything else before it is launched.
+What one is told goes with each launch, as one more argument, where ikp itself makes the launch.
+Elsewhere it lies in its module's constant memory, which is written in the order of a stream before
+a launch. So each thread has a module of its own for each stream: launches that overlap never share
+one, and nobody tells it anything else before it is launched.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Module:
     patch: Patch
     module: int
     function: int
-    cell: int  # address in the device's memory
+    cell: int  # address in the device's memory; 0 where it is an argument
     checked: bool = False  # its results were compared with the plain kernel's
 
     @classmethod
@@ -44,7 +45,8 @@ class Module:
             PatchError: the driver refuses it.
         """
         module, function = cuda.load(patch.cubin, name)
-        return cls(patch, module, function, cuda.address_of(module, CELL))
+        cell = cuda.address_of(module, CELL) if patch.argument is None else 0
+        return cls(patch, module, function, cell)
 
     def point(
         self,
@@ -53,8 +55,11 @@ class Module:
         warps: int,
         stream: int,
         selection: Selection = EVERYTHING,
-    ) -> None:
+    ) -> tuple[int, ...]:
         """Tell the kernel where to record, in the order of the stream.
+
+        Returns:
+            What it is told, in words of 64 bits: where it has an argument for that, that is passed.
 
         Raises:
             PatchError: the driver refuses.
@@ -67,10 +72,13 @@ class Module:
         told, behind = self.patch.size_for_cell(each), tuple[int, ...]()
         if self.patch.select:  # a launch is told where it has a size, though nobody is chosen
             told, behind = told * records, selection_words(selection, warps)
-        cuda.write(self.cell, (prof.address, told | recording << 32, *behind), stream)
+        words = prof.address, told | recording << 32, *behind
+        if self.patch.argument is None:
+            cuda.write(self.cell, words, stream)
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
             # What the address was asked for tells is torch's own stream: it need not be this one.
             notice.launched(stream, captured=cuda.capturing(stream))
+        return words
 
 
 @dataclass(slots=True)

@@ -193,6 +193,7 @@ def made(
     shared: int,
     shown: str = "",
     block: tuple[int, int, int] | None = None,
+    argue: bool = False,
     assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
     """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
@@ -205,6 +206,7 @@ def made(
         shared: bytes of shared memory that a block has.
         shown: what traces call the kernel, where that is another name.
         block: threads of a block, where the kernel does not say.
+        argue: whether whoever launches it can pass one more argument.
         assemble: makes machine code of PTX, as the cubin was made; where records go into that.
 
     Raises:
@@ -230,6 +232,7 @@ def made(
                 functions=plan.functions,
                 max_overhead=plan.max_overhead,
                 untested=untested_asked(),
+                argue=argue,
             )
     for each in patched.names:
         intern(each, shown if each == name else "")

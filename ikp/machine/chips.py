@@ -53,6 +53,12 @@ class Chip:
             return ()
         return (f"records on {self.name} were never run by ikp's makers: compare results.",)
 
+    def stands(self, offset: int) -> int:
+        """Return where this chip has in the constant bank 0 what sm_90 has at an offset."""
+        if offset >= HOPPER.parameters:
+            return offset - HOPPER.parameters + self.parameters
+        return self.places.get(offset, offset)
+
     def fitted(self, steps: Sequence[Step]) -> list[Step]:
         """Return a run of instructions as this chip has them."""
         made = [self._fit(step, _unset(steps[at + 1 :])) for at, step in enumerate(steps)]
@@ -65,7 +71,7 @@ class Chip:
     def _fit(self, step: Step, free: Sequence[int]) -> list[Step]:
         opcode = step.low & 0xFFF
         if opcode in _CONSTANTS and step.low >> _BANK == 0:
-            step = _at(step, self.places.get(_offset(step), _offset(step)))
+            step = _at(step, self.stands(_offset(step)))
         if change := self.changes.get(opcode):
             return change(step, free)
         return [step]

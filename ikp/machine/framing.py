@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.keeping import LENT, Frame, Places
+from ikp.machine.keeping import LENT, Cell, Frame, Places
 from ikp.machine.own_frame import FIRST
 from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
@@ -16,7 +16,7 @@ _LEAST = 5
 _LOADED = re.compile(r"ULDC\.64 UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
-def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Frame | None:
+def frame(room: Room, warps: int | None, cell: Cell, chip: Chip = HOPPER) -> Frame | None:
     """Return a frame of registers that the kernel never names; None where they are too few.
 
     Where few are left, the clocks at the entry are stored there. Where fewer are, it shares the
@@ -26,7 +26,7 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
     Args:
         room: of the kernel.
         warps: of a block, in one dimension; None where it is not fixed.
-        cell: where the cell stands in the constant bank 3.
+        cell: where the kernel is told where to record.
         chip: what the kernel is for.
     """
     free = list(room.unused_uniform)
@@ -48,7 +48,7 @@ def frame(room: Room, warps: int | None, cell: int, chip: Chip = HOPPER) -> Fram
     return None
 
 
-def _made(pair: int, others: list[int], warps: int | None, cell: int) -> Frame:
+def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:
     """Return a frame of a pair and others; the last one that has to be is the count."""
     records, high, room_left, header, count = others[:_LEAST]
     clocks = others[_LEAST : _LEAST + _CLOCKS] if len(others) > _LEAST + _CLOCKS else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,18 @@ class Places:
     descriptor: int = 0x208  # of global memory
 
 
+class Cell(NamedTuple):
+    """Where in its constants a kernel is told where to record."""
+
+    bank: int  # 3: of the module; 0: the kernel's last argument
+    offset: int  # as sm_90 has it
+
+    def beyond(self, nbytes: int) -> Cell:
+        """Return what stands so many bytes behind it."""
+        return Cell(self.bank, self.offset + nbytes)
+
+
+_BEGIN: Final = Cell(3, 0)
 LENT: Final = 126
 """A frame's number for the pair of global memory where it keeps none: see ``lent_pair``."""
 _MOST = 3
@@ -33,11 +45,11 @@ class Frame:
     count: int  # how many it has made, those without room among them
     header: int  # the address of the warp's header
     entered: tuple[int, ...] = ()  # both clocks at the entry, and who it is; if none, stored then
-    cell: int = 0  # where the cell stands in the constant bank 3
+    cell: Cell = _BEGIN
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
     places: Places = Places()
-    selection: int | None = None  # where there stands which warps record; None: all do
+    selection: Cell | None = None  # where there stands which warps record; None: all do
 
     @property
     def lends(self) -> bool:

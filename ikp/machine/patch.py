@@ -12,10 +12,11 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
+from ikp.machine.added_parameter import Argument, add_argument
 from ikp.machine.asserts import asserts
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.chips import Chip, chip_of
+from ikp.machine.chips import HOPPER, Chip, chip_of
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.emulated import addressed
@@ -23,6 +24,7 @@ from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
 from ikp.machine.instruction import BYTES
+from ikp.machine.keeping import Cell
 from ikp.machine.liveness import Liveness
 from ikp.machine.pace import Pace
 from ikp.machine.places import Level, Place, Places
@@ -56,6 +58,7 @@ class Patch:
     kept: str = ""  # the file that it is in; "" where nobody keeps it
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
     select: bool = False  # behind the cell stands which warps record
+    argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
     fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
 
     @staticmethod
@@ -84,6 +87,7 @@ def patch(
     shared: int = 0,
     untested: bool = False,
     select: bool = False,
+    argue: bool = False,
 ) -> Patch:
     """Put records into a kernel.
 
@@ -100,6 +104,7 @@ def patch(
         shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so for chips for which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
+        argue: whether whoever launches it can pass one more argument, by which it is told.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -116,7 +121,7 @@ def patch(
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
-    cell = add_constant(file, CELL, CELL_BYTES + SELECTION_BYTES * select)
+    argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
     setting = _Setting(cell, size, language, chip, places.regions.divergent, select)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
@@ -129,8 +134,19 @@ def patch(
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         select=select,
+        argument=argument,
         fewer_blocks=bool(fewer),
     )
+
+
+def _cell(
+    file: Cubin, name: str, size: int, chip: Chip, argue: bool
+) -> tuple[Argument | None, Cell]:
+    """Make room for what a kernel is told, in its arguments where that can be."""
+    argument = add_argument(file, name, size, chip.parameters) if argue else None
+    if argument is not None:
+        return argument, Cell(0, HOPPER.parameters + argument.offset)
+    return None, Cell(3, add_constant(file, CELL, size))
 
 
 def _in_rows(size: Sequence[int]) -> bool:
@@ -197,7 +213,7 @@ def _unplaced(places: Places) -> list[str]:
 class _Setting:
     """What a kernel's records depend on beside its code."""
 
-    cell: int  # where the cell stands in the constant bank 3
+    cell: Cell
     size: list[int]  # threads of a block; [] where that is not known
     language: Language
     chip: Chip
@@ -218,7 +234,7 @@ def _woven(
             return _woven(code, places, counts[1:], setting)
         raise PatchError(_used_up(name, len(room.unused_uniform)))
     if setting.select:
-        kept = replace(kept, selection=setting.cell + CELL_BYTES)
+        kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
     full = bool(size) and math.prod(size) % occupancy.LANES == 0
     full &= setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
     weaver = Weaver(room, kept, places, full, setting.chip)

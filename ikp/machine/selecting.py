@@ -18,7 +18,7 @@ from typing import Final
 from ikp.core.segment import MAX_WARPS, Selection
 from ikp.machine import forms
 from ikp.machine.assembler import Step
-from ikp.machine.keeping import Ground
+from ikp.machine.keeping import Cell, Ground
 
 SELECTION_BYTES: Final = 56
 OFFSET, SHIFT, ROWS, ROW_OF_WARP = 0, 8, 16, 20
@@ -54,13 +54,13 @@ def linear_of(ground: Ground) -> int:
 
 
 def selected(
-    ground: Ground, begin: int, warp: int, place: tuple[int, int], free: tuple[int, int]
+    ground: Ground, begin: Cell, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
     """Return what makes a warp's number among those that record, or ``NO_SLOT``.
 
     Args:
         ground: what is free there.
-        begin: where the words stand in the constant bank 3.
+        begin: where the words stand.
         warp: the register with its number in its block, and then with what is found.
         place: those with the warps of a block, and with the block's number.
         free: two more.
@@ -69,10 +69,10 @@ def selected(
     (warps, block), (row, rows) = place, free
     number, inverse, shift, blocks = range(quad, quad + 4)
     return [
-        f.load_constant(number, 3, begin + OFFSET, pair=True),
-        f.load_constant(shift, 3, begin + SHIFT, pair=True),
-        f.load_constant(rows, 3, begin + ROWS),
-        f.load_byte(row, 3, begin + ROW_OF_WARP, warp),
+        f.load_constant(number, *begin.beyond(OFFSET), pair=True),
+        f.load_constant(shift, *begin.beyond(SHIFT), pair=True),
+        f.load_constant(rows, *begin.beyond(ROWS)),
+        f.load_byte(row, *begin.beyond(ROW_OF_WARP), warp),
         f.multiply(number, block, inverse, number),
         f.rotate_right(number, number, shift),
         f.below_constant(ok, row, MAX_WARPS),

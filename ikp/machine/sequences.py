@@ -1,7 +1,7 @@
 """What a patched kernel runs beside its own instructions: entry, ranges, exit.
 
-The *cell* says where to record: 16 bytes of the module's constant memory, which the host writes
-before a launch. All zero, they say that nothing is recorded::
+The *cell* says where to record: 16 bytes of constants, the last argument of a launch, or memory of
+the module's, which the host writes before it. All zero, they say that nothing is recorded::
 
     | address of the segment u64 | bytes of a slot u32 | slots u32 |
 
@@ -84,8 +84,8 @@ def locate(
         *[f.special(into, f.CTAID_X + axis) for axis, into in enumerate((x, y, z))],
         f.load_constant(columns, 0, p.grid),
         f.load_constant(rows, 0, p.grid + 4),
-        f.load_constant(cell, 3, frame.cell, pair=True),
-        f.load_constant(sizes, 3, frame.cell + 8, pair=True),
+        f.load_constant(cell, *frame.cell, pair=True),
+        f.load_constant(sizes, *frame.cell.beyond(8), pair=True),
         f.copy_uniform(frame.count, URZ),
         *_warp(frame, slot, warps, ground.single[FEW:]),
         f.multiply(y, z, rows, y),

@@ -16,6 +16,7 @@ from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import PatchError
 from ikp.machine import cuda
+from ikp.machine.added_parameter import Argument
 from ikp.machine.patch import Patch
 from ikp.machine.selecting import selection_words
 from ikp.machine.sequences import CELL
@@ -86,6 +87,20 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
     module.point(SimpleNamespace(data=sized, address=64, slots_bytes=1), (3, 1, 1), 2, 0)
     module.point(SimpleNamespace(data=sized, address=64, slots_bytes=0), (3, 1, 1), 2, 0)
     assert written == [(64, told | slots << 32), (64, told)]
+
+
+def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written: not even the cell is asked for, which such a module does not have."""
+    for name in ("write", "address_of"):
+        monkeypatch.delattr(cuda, name)
+    monkeypatch.setattr(cuda, "load", lambda cubin, name: (1, 2))
+    patch = Patch(b"", ("k",), 2, (8, 8), select=True, argument=Argument(3, 48, 72))
+    module = Module.load(patch, "k")
+    data = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
+    prof = SimpleNamespace(data=data, address=64, slots_bytes=1)
+    words = module.point(prof, (5, 1, 1), 2, 0, EVERYTHING)
+    assert words == (64, 96 | 10 << 32, *selection_words(EVERYTHING, 2))
+    assert 8 * len(words) == 72
 
 
 def test_threads_have_a_patched_kernel_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ikp.machine import forms as f
 from ikp.machine.assembler import Step
-from ikp.machine.chips import CHIPS
+from ikp.machine.chips import CHIPS, HOPPER
 from tests.machine.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -286,7 +286,9 @@ def _number(target: str) -> int:
 @pytest.mark.parametrize("target", TARGETS)
 def test_forms_are_what_the_assembler_makes(target: str) -> None:
     chip = next(each for each in CHIPS if each.name == target.rstrip("a"))
-    chip = replace(chip, places={})  # the operands are this chip's own
+    chip = replace(
+        chip, places={}, parameters=HOPPER.parameters
+    )  # the operands are this chip's own
     unseen = {form for form in FORMS if not (chip.late and form.startswith(_EXPANDED))}
     for text, word in _module(target):
         guard, plain = re.fullmatch(r"(?:@(\S+) )?(.*)", text).groups()

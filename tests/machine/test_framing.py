@@ -13,7 +13,7 @@ from ikp.errors import PatchError
 from ikp.machine import forms, framing, own_frame
 from ikp.machine.chips import CHIPS
 from ikp.machine.framing import frame
-from ikp.machine.keeping import LENT, Frame
+from ikp.machine.keeping import LENT, Cell, Frame
 from ikp.machine.own_frame import FIRST
 from ikp.machine.patch import patch
 from ikp.machine.resources import UR, R
@@ -46,40 +46,40 @@ def full(*left: int) -> Room:
 
 def test_where_enough_are_left_nothing_else_is_taken() -> None:
     made = full(20, 21, 30, 31, 32, 33, 34)
-    assert frame(made, None, 0) == Frame(20, 30, 31, 32, 34, 33)
+    assert frame(made, None, Cell(3, 0)) == Frame(20, 30, 31, 32, 34, 33)
 
 
 def test_the_kernel_s_own_pair_is_shared() -> None:
     made = full(20, 30, 32, 34, 36)
-    assert frame(made, None, 0) == Frame(4, 20, 30, 32, 36, 34)
+    assert frame(made, None, Cell(3, 0)) == Frame(4, 20, 30, 32, 36, 34)
     other = room(LOADS, *names(4, *range(6, 63)), LEAVES)
     assert framing._descriptors(other, framing.HOPPER) == []
 
 
 def test_what_never_changes_may_be_in_threads_registers() -> None:
     made = full(30, 33)
-    kept = frame(made, None, 0)
+    kept = frame(made, None, Cell(3, 0))
     assert kept == Frame(4, 33, FIRST, FIRST + 1, 30, FIRST + 2, own=(13, 14, 15))
     assert not made.free[:, [R.first + 13, R.first + 14, R.first + 15]].any()
-    assert frame(replace(full(30, 33), registers=11), None, 0) is None
+    assert frame(replace(full(30, 33), registers=11), None, Cell(3, 0)) is None
 
 
 def test_the_count_is_each_thread_s_where_no_uniform_register_is_left() -> None:
-    kept = frame(full(), None, 0)
+    kept = frame(full(), None, Cell(3, 0))
     numbers = (FIRST, FIRST + 1, FIRST + 2, FIRST + 4, FIRST + 3)
     assert kept == Frame(4, *numbers, own=(11, 12, 13, 14, 15))
-    assert frame(replace(full(), registers=14), None, 0) is None
+    assert frame(replace(full(), registers=14), None, Cell(3, 0)) is None
 
 
 def test_records_are_lent_a_pair_where_the_kernel_keeps_none() -> None:
     own = [(f"MOV R{each}, R{each}", None, None, 0) for each in range(10)]
     used = [each for each in range(4, 63) if each != 30]
     made = replace(room(*names(*used), *own, LEAVES), registers=16)
-    kept = frame(made, None, 0)
+    kept = frame(made, None, Cell(3, 0))
     assert kept == Frame(LENT, FIRST, FIRST + 1, FIRST + 2, 30, FIRST + 3, own=(12, 13, 14, 15))
     single = replace(room(*names(*range(4, 53)), LEAVES), registers=16)
     single.__dict__["unused_uniform"] = (53, 55, 57, 59, 61)
-    assert frame(single, None, 0) == Frame(LENT, 55, 57, 59, 53, 61)
+    assert frame(single, None, Cell(3, 0)) == Frame(LENT, 55, 57, 59, 53, 61)
 
 
 def test_each_instruction_reads_a_thread_s_register_instead() -> None:
@@ -124,7 +124,7 @@ def test_these_are_what_the_assembler_writes() -> None:
 def test_records_are_the_same(chip, count, warps, block, monkeypatch) -> None:
     own = (59, 60, 61, 62, 63)
     numbers = (FIRST, FIRST + 1, FIRST + 2, count, FIRST + 3)
-    kept = Frame(40, *numbers, cell=16, warps=warps, own=own)
+    kept = Frame(40, *numbers, cell=Cell(3, 16), warps=warps, own=own)
     fitted = type(chip).fitted
     monkeypatch.setattr(
         type(chip), "fitted", lambda self, steps: fitted(self, own_frame.fitted(steps, own))

@@ -22,7 +22,7 @@ from tests.machine.compiled import code, machine
 from tests.machine.emulate import LANES, Machine, Warp
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
-from tests.machine.test_sequences import BASE, FRAME, INNER, began
+from tests.machine.test_sequences import BASE, FRAME, INNER, began, cell_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -102,7 +102,7 @@ def test_a_record_has_the_start_that_a_thread_kept(first: int, last: int) -> Non
     data = bytearray(abi.segment_bytes(1, 2))
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, len(data) - abi.LAUNCH_HEADER_BYTES, 1)
     constants = {(0, offset): 1 for offset in range(0, 0x300, 4)}
-    constants |= {(3, FRAME.cell + 4 * i): word for i, word in enumerate(cell)}
+    constants |= cell_of(FRAME.cell, cell)
     running = Machine(constants, data, BASE)
     warp = Warp(running, {number: np.zeros(LANES) for number in range(256)}, elected=7)
     tag = sequences.range_tag(INNER)

@@ -16,7 +16,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
 from ikp.machine import own_frame
 from ikp.machine.chips import CHIPS, HOPPER
-from ikp.machine.keeping import Frame
+from ikp.machine.keeping import Cell, Frame
 from ikp.machine.own_frame import FIRST
 from ikp.machine.patch import patch
 from ikp.machine.selecting import SELECTION_BYTES, selection_words
@@ -33,7 +33,7 @@ from tests.machine.whole import run, words_of
 
 pytestmark = pytest.mark.any_pins
 
-SELECTING = replace(FRAME, selection=FRAME.cell + CELL_BYTES)
+SELECTING = replace(FRAME, selection=FRAME.cell.beyond(CELL_BYTES))
 WORD = 1 << 32
 
 
@@ -80,12 +80,12 @@ def test_those_that_are_chosen_record_and_no_others(mask, grid, chosen, warps, k
 
 def test_it_does_so_where_a_part_of_what_is_kept_is_in_threads_registers(monkeypatch):
     own, fitted = (59, 60, 61, 62), type(HOPPER).fitted
-    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=16, own=own)
+    kept = Frame(40, FIRST, FIRST + 1, FIRST + 2, 45, FIRST + 3, cell=Cell(3, 16), own=own)
     monkeypatch.setattr(
         type(HOPPER), "fitted", lambda self, steps: fitted(self, own_frame.fitted(steps, own))
     )
     monkeypatch.setattr(
-        sys.modules[__name__], "SELECTING", replace(kept, selection=kept.cell + CELL_BYTES)
+        sys.modules[__name__], "SELECTING", replace(kept, selection=kept.cell.beyond(CELL_BYTES))
     )
     chosen = Selection(0b101, 1, 2)
     assert_chosen(recorded(chosen, (3, 2, 1), (96, 1, 1), entered=()), chosen, (3, 2, 1), 3)
@@ -186,7 +186,10 @@ def test_a_whole_kernel_records_its_chosen_blocks(chosen):
     made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=True)
     name, grid, block = "k", (3, 3, 1), (32, 4, 1)
     size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
-    words, frame = words_of(made, name), replace(SELECTING, cell=0, selection=CELL_BYTES)
+    words, frame = (
+        words_of(made, name),
+        replace(SELECTING, cell=Cell(3, 0), selection=Cell(3, CELL_BYTES)),
+    )
     data, *_ = launch(frame, grid, block, size, 0, whole=words, chosen=chosen)
     trace = decode([Source("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
     blocks = [n for n in range(9) if chosen.rank(n) is not None]

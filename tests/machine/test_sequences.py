@@ -23,7 +23,7 @@ from ikp.machine import sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
-from ikp.machine.keeping import Frame, Ground, Scratch
+from ikp.machine.keeping import Cell, Frame, Ground, Scratch
 from ikp.machine.patch import patch
 from ikp.machine.piecemeal import leave_by_words
 from ikp.machine.selecting import selection_words
@@ -36,7 +36,7 @@ BASE = 0x7F42_1000_0000
 DESCRIPTOR = 0x1234
 OUTER, INNER, WHOLE = 7, 8, 9
 NAMES = {OUTER: "outer", INNER: "inner", WHOLE: "whole"}
-FRAME = Frame(40, 42, 43, 44, 45, 46, (47, 48, 49), cell=16)
+FRAME = Frame(40, 42, 43, 44, 45, 46, (47, 48, 49), cell=Cell(3, 16))
 SCRATCH = Scratch(first=24, last=26, address=20, predicate=3, scoreboard=5)
 APART = Scratch(first=14, last=17, address=8, predicate=3, scoreboard=5)
 KEPT = 50
@@ -65,14 +65,14 @@ def launch(
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
-    constants = {(bank, chip.places.get(at, at)): word for (bank, at), word in constants.items()}
-    constants |= {(0, chip.places.get(places.descriptor, places.descriptor) + 4): 0}
+    constants = {(bank, chip.stands(at)): word for (bank, at), word in constants.items()}
+    constants |= {(0, chip.stands(places.descriptor) + 4): 0}
     cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0]
     if frame.selection is not None:
         cell[2] *= enabled
         words = selection_words(chosen, warps)
         cell += [each >> half & 0xFFFFFFFF for each in words for half in (0, 32)]
-    constants |= {(3, frame.cell + 4 * i): word for i, word in enumerate(cell)}
+    constants |= cell_of(frame.cell, cell, chip)
     machine = Machine(constants, bytearray(size), BASE, chip=chip)
     if chosen != EVERYTHING:
         machine.put(BASE + WORDS_AT, chosen.words().tolist())
@@ -101,6 +101,12 @@ def launch(
             running.run(finish)
             running.run(after)
     return np.frombuffer(bytes(machine.memory), np.uint8), slot_bytes, slots
+
+
+def cell_of(cell: Cell, words, chip=HOPPER):
+    """Return the constants by which a kernel is told where to record."""
+    begin = cell.offset + (0 if cell.bank else chip.parameters - HOPPER.parameters)
+    return {(cell.bank, begin + 4 * i): word for i, word in enumerate(words)}
 
 
 def began(frame: Frame):
@@ -143,7 +149,7 @@ def test_a_record_can_be_made_in_few_registers(first, last):
     data = bytearray(abi.segment_bytes(1, 2))
     cell = (BASE & 0xFFFFFFFF, BASE >> 32, len(data) - abi.LAUNCH_HEADER_BYTES, 1)
     constants = {(0, offset): 1 for offset in range(0, 0x300, 4)}
-    constants |= {(3, FRAME.cell + 4 * i): word for i, word in enumerate(cell)}
+    constants |= cell_of(FRAME.cell, cell)
     machine = Machine(constants, data, BASE)
     warp = Warp(machine, {number: np.zeros(LANES) for number in range(256)}, elected=7)
     code = [
@@ -254,7 +260,7 @@ def run_entry(words):
     """Execute an entry for one warp with nowhere to record."""
     constants = {(bank, offset): 1 for bank in (0, 3) for offset in range(0, 0x300, 4)}
     special = {number: np.zeros(LANES) for number in range(256)}
-    constants |= {(3, FRAME.cell + 12): 0}
+    constants |= cell_of(FRAME.cell.beyond(12), [0])
     Warp(Machine(constants, bytearray(1 << 12), BASE), special).run(words)
 
 
@@ -269,7 +275,7 @@ def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block):
     # The kernel's own load of a stack that it has not: nobody can tell when that is there.
     words = [word & ~0xFFF | 0x918 if word & 0xFF0FFF == 0x10B82 else word for word in words]
     size = abi.segment_bytes(3 * 4, made.most or 1)
-    data, _, slots = launch(replace(FRAME, cell=0), (3, 1, 1), block, size, 0, whole=words)
+    data, _, slots = launch(replace(FRAME, cell=Cell(3, 0)), (3, 1, 1), block, size, 0, whole=words)
     trace = decode([Source(data=data, label="k", clock_rate_hz=5e8, regions={region_id("k"): "k"})])
     assert len(trace.slots) == slots == 12
     assert trace.slots.finished.all()

@@ -8,6 +8,7 @@ import pytest
 
 from ikp.core.abi import Language
 from ikp.machine.framing import frame
+from ikp.machine.keeping import Cell
 from ikp.machine.places import Level, Places
 from ikp.machine.weave import Weaver
 from tests.machine.test_room import room
@@ -23,7 +24,7 @@ def test_a_record_shares_no_scoreboard_with_a_wait_that_has_a_range(between: int
     others = [("NOP", None, None, 0)] * between
     waits = ("IADD3 R6, R20, R21, R22", None, None, 0b111111)
     made = replace(room(*LOADS, *others, waits, ("EXIT", None, None, 0)), registers=64)
-    kept = frame(made, None, 0)
+    kept = frame(made, None, Cell(3, 0))
     assert kept
     weaver = Weaver(made, kept, Places(made.liveness.flow).at(Level.OPS))
     weaver.woven("k", Language.OTHER)

@@ -66,7 +66,9 @@ def run(
     cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot, chosen.count_slots(1, warps)]
     behind = selection_words(chosen, warps) if made.select else ()
     cell += [each >> half & 0xFFFFFFFF for each in behind for half in (0, 32)]
-    constants |= {(3, 4 * i): each for i, each in enumerate(cell)}
+    argument = made.argument
+    bank, begin = (0, chip.parameters + argument.offset) if argument else (3, 0)
+    constants |= {(bank, begin + 4 * i): each for i, each in enumerate(cell)}
     machine = Machine(constants, bytearray(RESULTS + 256), BASE, chip=chip)
     words = words_of(made, name)
     ours = {at // BYTES for first, end in made.ours for at in range(first, end, BYTES)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ikp.compiling import CompileError, compile_c, compiler, kept
 from ikp.errors import PatchError
+from ikp.machine.added_parameter import Argument
 
 _DRIVER = "libcuda.so.1"
 _SOURCE = Path(__file__).with_name("hook.c")
@@ -38,14 +39,25 @@ class Launch(ctypes.Structure):
         ("shared", ctypes.c_uint32),
         ("cooperative", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
+        ("extensible", ctypes.c_uint32),
         ("instead", ctypes.c_void_p),
         ("decided", ctypes.c_uint32),
+        ("ordinal", ctypes.c_uint32),
+        ("offset", ctypes.c_uint32),
+        ("bytes", ctypes.c_uint32),
+        ("told", ctypes.c_uint64 * 9),
         ("done", ctypes.c_uint32),
         ("params", ctypes.POINTER(ctypes.c_void_p)),
         ("extra", ctypes.POINTER(ctypes.c_void_p)),
         ("attributes", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
     )
+
+    def append(self, argument: Argument, words: Sequence[int]) -> None:
+        """Pass one more argument to what is launched."""
+        self.told[: len(words)] = words
+        self.ordinal, self.offset = argument.ordinal, argument.offset
+        self.bytes = argument.size
 
 
 class _About(ctypes.Structure):

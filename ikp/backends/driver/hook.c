@@ -34,6 +34,9 @@ typedef struct Known {
 
 enum { MODULE = 1, LIBRARY, FUNCTION, KERNEL };
 
+#define MOST_PARAMETERS 255
+#define MOST_BYTES 4096 /* of all parameters */
+
 /* A launch, as Python is asked of it. */
 typedef struct {
     Handle function;
@@ -41,10 +44,13 @@ typedef struct {
     uint32_t grid[3], block[3];
     uint32_t shared, cooperative;
     Handle stream;
-    Handle instead;   /* out: what to launch */
-    uint32_t decided; /* out: never ask again for this function */
-    uint32_t done;    /* out: it has been launched */
-    void **params, **extra;
+    uint32_t extensible; /* whether one more argument can be passed */
+    Handle instead;      /* out: what to launch */
+    uint32_t decided;    /* out: never ask again for this function */
+    uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
+    uint64_t told[9];                /* out: that argument */
+    uint32_t done;                   /* out: it has been launched */
+    void **params, **extra; /* arguments, as the program passes them: one by one, or in one buffer */
     const void *attributes;
     uint32_t count; /* of attributes */
 } Launch;
@@ -169,7 +175,8 @@ static void *contents(const char *path, size_t *bytes) {
     return made;
 }
 
-/* What ikp has patched has its cell in it: a launch of that is decided. */
+/* What ikp has patched has its cell in it: a launch of that is decided. (What is told by an argument
+   has none, but is loaded while Python is asked.) */
 static int patched(const void *image, size_t bytes) {
     return image && bytes > 4 && !memcmp(image, "\177ELF", 4) &&
            memmem(image, bytes, "ikp_buffer", 10) != NULL;
@@ -255,8 +262,63 @@ __attribute__((constructor)) static void begin(void) {
 
 /* --- launches --------------------------------------------------------------------------------- */
 
+/* A launch, and its arguments with one more. */
+typedef struct {
+    Launch launch;
+    void *params[MOST_PARAMETERS + 1], *extra[5];
+    unsigned char packed[MOST_BYTES];
+    size_t size;
+} Longer;
+
+enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
+
+/* The buffer in which a program passes all arguments, and its size; NULL for none, or what else. */
+static const void *packed_by(void **extra, size_t *size) {
+    const void *buffer = NULL, *bytes = NULL;
+    for (; *extra != (void *)END; extra += 2)
+        if (*extra == (void *)BUFFER)
+            buffer = extra[1];
+        else if (*extra == (void *)BUFFER_SIZE)
+            bytes = extra[1];
+        else
+            return NULL;
+    if (bytes) memcpy(size, bytes, sizeof *size);
+    return bytes ? buffer : NULL;
+}
+
+static int extensible(const Launch *launch) {
+    size_t size;
+    if (launch->params) return !launch->extra;
+    return launch->extra && packed_by(launch->extra, &size) != NULL;
+}
+
+/* Return whether there is room for one more argument; it is passed then. */
+static int lengthen(Longer *made) {
+    Launch *launch = &made->launch;
+    if (launch->bytes > sizeof launch->told || launch->ordinal > MOST_PARAMETERS ||
+        launch->offset + launch->bytes > sizeof made->packed)
+        return 0;
+    if (launch->params) {
+        memcpy(made->params, launch->params, launch->ordinal * sizeof *made->params);
+        made->params[launch->ordinal] = launch->told;
+        launch->params = made->params;
+        return 1;
+    }
+    const void *had = packed_by(launch->extra, &made->size);
+    if (made->size > launch->offset) made->size = launch->offset;
+    memset(made->packed, 0, launch->offset);
+    memcpy(made->packed, had, made->size);
+    memcpy(made->packed + launch->offset, launch->told, launch->bytes);
+    made->size = launch->offset + launch->bytes;
+    void *extra[] = {(void *)BUFFER, made->packed, (void *)BUFFER_SIZE, &made->size, (void *)END};
+    memcpy(made->extra, extra, sizeof extra);
+    launch->extra = made->extra;
+    return 1;
+}
+
 /* Ask what is launched; returns whether that is done. */
-static int chosen(Launch *launch) {
+static int chosen(Longer *longer) {
+    Launch *launch = &longer->launch;
     Handle function = launch->instead = launch->function;
     Asked ask = asked;
     if (!ask || inside) return 0;
@@ -266,6 +328,7 @@ static int chosen(Launch *launch) {
     int quiet = each && each->quiet;
     pthread_rwlock_unlock(&lock);
     if (quiet) return 0;
+    launch->extensible = (uint32_t)extensible(launch);
     inside++;
     ask(launch);
     inside--;
@@ -275,6 +338,8 @@ static int chosen(Launch *launch) {
         if (each) each->quiet = 1;
         pthread_rwlock_unlock(&lock);
     }
+    if (launch->bytes && launch->instead != function && !launch->done && !lengthen(longer))
+        launch->instead = function;
     return launch->done;
 }
 
@@ -290,12 +355,13 @@ static int chosen(Launch *launch) {
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {           \
         NEED(name);                                                                                  \
-        Launch launch = {f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                                   \
-                         .stream = stream ? stream : default_stream,                                 \
-                         .params = params, .extra = extra};                                          \
-        if (chosen(&launch)) return 0;                                                               \
-        f = launch.instead;                                                                          \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra);                \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                           \
+                                 .stream = stream ? stream : default_stream,                         \
+                                 .params = params, .extra = extra};                                  \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
+                           longer.launch.params, longer.launch.extra);                               \
     }
 
 #define COOPERATE(name, default_stream)                                                              \
@@ -304,11 +370,12 @@ static int chosen(Launch *launch) {
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params) {                         \
         NEED(name);                                                                                  \
-        Launch launch = {f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                                \
-                         .stream = stream ? stream : default_stream, .params = params};              \
-        if (chosen(&launch)) return 0;                                                               \
-        f = launch.instead;                                                                          \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, params);                       \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
+                                 .stream = stream ? stream : default_stream, .params = params};      \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
+                           longer.launch.params);                                                    \
     }
 
 typedef struct {
@@ -332,13 +399,15 @@ static uint32_t cooperative(const Config *config) {
     SEEN(name)(const Config *config, Handle f, void **params, void **extra) {                        \
         NEED(name);                                                                                  \
         const uint32_t *grid = config->grid, *block = config->block;                                 \
-        Launch launch = {f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},          \
-                         config->shared, cooperative(config),                                        \
-                         .stream = config->stream ? config->stream : default_stream,                 \
-                         .params = params, .extra = extra,                                           \
-                         .attributes = config->attributes, .count = config->count};                  \
-        if (chosen(&launch)) return 0;                                                               \
-        return real_##name(config, launch.instead, params, extra);                                   \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},  \
+                                 config->shared, cooperative(config),                                \
+                                 .stream = config->stream ? config->stream : default_stream,         \
+                                 .params = params, .extra = extra,                                   \
+                                 .attributes = config->attributes, .count = config->count};          \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(config, longer.launch.instead, longer.launch.params,                      \
+                           longer.launch.extra);                                                     \
     }
 
 LAUNCH(cuLaunchKernel, NULL)
@@ -359,7 +428,11 @@ SEEN(ikp_launch)(const Launch *launch, Handle function) {
         config.attributes = together;
         config.count = 1;
     }
-    return real_cuLaunchKernelEx(&config, function, launch->params, launch->extra);
+    Longer made;
+    made.launch = *launch;
+    if (function != launch->function && launch->bytes && !lengthen(&made))
+        return 1; /* CUDA_ERROR_INVALID_VALUE */
+    return real_cuLaunchKernelEx(&config, function, made.launch.params, made.launch.extra);
 }
 
 /* --- loads ------------------------------------------------------------------------------------ */

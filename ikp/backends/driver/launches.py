@@ -202,10 +202,19 @@ class Launches:
             )
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
-        key = kernel.id, str(meant.plan), block, cuda.context(), meant.selection != EVERYTHING
+        # A graph's nodes keep arguments, and whoever changes a node passes as many as ever.
+        argue = bool(launch.extensible) and not cuda.capturing(stream)
+        key = (
+            kernel.id,
+            str(meant.plan),
+            block,
+            cuda.context(),
+            meant.selection != EVERYTHING,
+            argue,
+        )
         with patched.apart(stream):
             made = loaded.modules.get(
-                key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch)
+                key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch, argue)
             )
         if launch.cooperative and made.patch.fewer_blocks:
             raise PatchError(
@@ -226,7 +235,9 @@ class Launches:
         meant.patch = made.patch
 
         def point() -> None:
-            made.point(prof, grid, warps, stream, meant.selection)
+            words = made.point(prof, grid, warps, stream, meant.selection)
+            if made.patch.argument is not None:
+                launch.append(made.patch.argument, words)
 
         if meant.plan.check:
             meant.verdict = self._compared(kernel, made, launch, prof.address, point)
@@ -262,7 +273,9 @@ class Launches:
             return verdict
         return replace(verdict, text=f"{verdict.text}; {_ELSEWHERE}")
 
-    def _patch(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> Patch:
+    def _patch(
+        self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch, argue: bool
+    ) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
         self._constants[kernel.id] = constants(code)
         return patched.made(
@@ -273,6 +286,7 @@ class Launches:
             shown=kernel.__name__,
             shared=launch.shared,
             block=(launch.block[0], launch.block[1], launch.block[2]),
+            argue=argue,
         )
 
     def _copy_constants(self, kernel: _Kernel, made: loaded.Module, stream: int) -> None:

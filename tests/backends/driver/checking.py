@@ -57,6 +57,7 @@ class Program:
     def __init__(self, launcher: Launcher, image: Path, name: str) -> None:
         self.launcher = launcher
         self.library = ctypes.CDLL("libcuda.so.1")
+        self.library.fake_run(1)
         self.library.fake_log.restype = ctypes.c_char_p
         self.library.fake_memory.restype = ctypes.c_void_p
         handle = ctypes.c_void_p

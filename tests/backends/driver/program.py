@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
+from ikp.machine.cubin import Cubin
 from ikp.machine.patch import patch
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
@@ -60,6 +61,39 @@ class Launcher:
 
     def tell(self, kernel: Any, reason: str) -> None:
         self.plain.append(f"{kernel.__name__}: {reason}")
+
+
+def passed(library: ctypes.CDLL, function: ctypes.c_void_p, image: bytes, name: str) -> Any:
+    """Yield names of ways to launch a kernel with arguments, after each launch, and its code."""
+    handle, known = ctypes.c_void_p, Cubin.read(image).kernel(name).parameters
+    values = [ctypes.create_string_buffer(bytes([9 + each.ordinal]) * each.size) for each in known]
+    array = (handle * len(known))(*(ctypes.addressof(each) for each in values))
+    last = known[-1]
+    packed = bytearray(last.offset + last.size + 5000)  # longer than any launch
+    for each, value in zip(known, values, strict=True):
+        packed[each.offset : each.offset + each.size] = value.raw[: each.size]
+    buffer = ctypes.create_string_buffer(bytes(packed))
+    size = ctypes.c_size_t(len(packed))
+    pair = (ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
+    extra, strange = (handle * 5)(1, *pair), (handle * 7)(7, 0, 1, *pair)
+
+    def launch(params: object, more: object) -> int:
+        return library.cuLaunchKernel(function, 12, 1, 1, 256, 1, 1, 0, None, params, more)
+
+    config = (ctypes.c_uint32 * 14)(12, 1, 1, 256, 1, 1, 0)
+    size.value = last.offset + last.size
+    yield "buffer", launch(None, extra)
+    yield "array", launch(array, None)
+    size.value = len(packed)
+    yield "long buffer", launch(None, extra)
+    yield "extended", library.cuLaunchKernelEx(config, function, array, None)
+    library.fake_capture(1)
+    yield "array captured", launch(array, None)
+    library.fake_capture(0)
+    yield "both", launch(array, extra)
+    yield "strange", launch(None, strange)
+    dimensions = [ctypes.c_uint(each) for each in (12, 1, 1, 256, 1, 1, 0)]
+    yield "together", library.cuLaunchCooperativeKernel(function, *dimensions, None, array)
 
 
 def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after another
@@ -127,6 +161,11 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         library.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
         launch(found, block=1)
         told("tile")
+        library.cuModuleGetFunction(ctypes.byref(found), module, name.encode())
+        library.fake_clear()
+        for part, result in passed(library, found, image.read_bytes(), name):
+            told(part)
+            said[f"{part}: code"] = result
     launch(function)
     told("after")
     said["names"] = list(known().values())

@@ -19,6 +19,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict:
 
 
 PLAIN = "launch 2 12x256 on 0"
+TOLD = ((1 << 33) | (10912 | 96 << 32) << 64).to_bytes(16, "little").hex()
+"""Where to record, and how much."""
 
 
 def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None:
@@ -29,9 +31,9 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     ]
     assert said["again"] == ["copy 10912 96 to stream 0", "launch 4 12x256 on 0"]
     assert said["address"]  # whoever asks the driver for its functions gets the same
-    assert said["recorded"] == {"matmul": 5}
+    assert said["recorded"] == {"matmul": 13}
     wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
-    assert said["asked"] == [wanted] * 5
+    assert said["asked"] == [wanted] * 13
 
 
 def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
@@ -73,6 +75,36 @@ def test_what_ikp_has_patched_is_launched_as_it_is(said: dict) -> None:
 def test_a_tile_kernels_warps_are_those_that_its_file_says(said: dict) -> None:
     assert said["tile"][-1].endswith(" 12x1 on 0")
     assert said["asked"][-1]["num_warps"] == 8
+
+
+GIVEN = "".join(f"{9 + n:02x}" * size for n, size in enumerate((8, 8, 8, 4, 4, 8, 8)))
+"""What the program passes, in the order of its parameters."""
+ARGUED = [f"launch 17 12x256 on 0 given {GIVEN}{TOLD}"]
+
+
+def test_a_kernel_whose_arguments_are_seen_is_told_by_one_more(said: dict) -> None:
+    """And nothing is copied: neither is anything of the module's asked for."""
+    assert said["buffer"] == ["load 16", "function 17 of 16 matmul", *ARGUED]
+    for part in ("array", "long buffer", "extended"):
+        assert said[part] == ARGUED, part
+        assert said[f"{part}: code"] == 0
+
+
+def test_a_graph_s_launches_have_the_arguments_that_they_had(said: dict) -> None:
+    assert "write 10912 96 in stream 0" in said["array captured"]
+    assert said["array captured"][-1].endswith(f" given {GIVEN}")
+
+
+def test_what_the_driver_refuses_it_refuses_as_before(said: dict) -> None:
+    """A launch with both forms, and one with a form that nobody knows."""
+    for part in ("both", "strange"):
+        assert said[f"{part}: code"] == 1
+        assert not any("launch" in each for each in said[part])
+
+
+def test_blocks_that_must_run_at_once_are_told_so_too(said: dict) -> None:
+    """This kernel has more registers with records, and an SM room for as many blocks."""
+    assert said["together"] == [f"together {ARGUED[0]}"]
 
 
 def test_names_are_those_of_the_source() -> None:

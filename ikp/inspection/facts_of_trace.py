@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -46,15 +46,26 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
         except Exception as error:  # noqa: BLE001 - a backend may be anybody's
             found[f"{NO_FACTS}all"] = f"{type(error).__name__}: {error}"
     recorded, loaded = _recorded(trace), list(known.values())
+    answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
     for label in sorted(recorded, key=_time_by_label(trace), reverse=True):
-        try:
-            facts = _of_label(trace, label, recorded[label], loaded, until)
-        except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
-            found[f"{NO_FACTS}{label}"] = f"{type(error).__name__}: {error}"
-            continue
-        if facts is not None:
-            found[f"{FACTS}{label}"] = facts.text()
+        asked = trace.provenance.get(f"{KEPT}{label}"), frozenset(recorded[label])
+        if asked not in answers:
+            answers[asked] = _answer(trace, *asked, loaded, until)
+        heading, text = answers[asked]
+        if text:
+            found[f"{heading}{label}"] = text
     return found
+
+
+def _answer(
+    trace: Trace, kept: str | None, names: Collection[str], loaded: list[Image], until: float
+) -> tuple[str, str]:
+    """Return what is known of a label's code, or why nothing is: under which heading, and what."""
+    try:
+        facts = _of_label(trace, kept, names, loaded, until)
+    except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
+        return NO_FACTS, f"{type(error).__name__}: {error}"
+    return FACTS, facts.text() if facts is not None else ""
 
 
 def _loaded(backend: object) -> Iterable[Image]:
@@ -90,15 +101,15 @@ def _recorded(trace: Trace) -> dict[str, set[str]]:
 
 
 def _of_label(
-    trace: Trace, label: str, names: set[str], loaded: list[Image], until: float
+    trace: Trace, kept: str | None, names: Collection[str], loaded: list[Image], until: float
 ) -> CodeFacts | None:
     refused: list[IkpError] = []
-    if (kept := trace.provenance.get(f"{KEPT}{label}")) is not None:
+    if kept is not None:
         found = list(_of_kept(trace, kept, until, refused))
     else:
         every = list(_facts(_with_names(loaded, names), until, refused))
-        exact = [each for each in every if {*each.ranges} == names]
-        found = exact or [each for each in every if names <= {*each.ranges}]
+        exact = [each for each in every if {*each.ranges} == {*names}]
+        found = exact or [each for each in every if {*names} <= {*each.ranges}]
         refused = [] if every else refused
     if refused and not found:
         raise refused[0]
@@ -125,10 +136,10 @@ def _at(path: str) -> Iterator[Image]:
         yield from images(path)
 
 
-def _with_names(loaded: list[Image], names: set[str]) -> Iterator[Image]:
+def _with_names(loaded: list[Image], names: Collection[str]) -> Iterator[Image]:
     for image in loaded:
         try:
-            if names <= {*read(image.ptx).names.values()}:
+            if {*names} <= {*read(image.ptx).names.values()}:
                 yield image
         except IkpError:
             continue

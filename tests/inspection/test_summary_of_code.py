@@ -118,6 +118,22 @@ def test_a_launch_is_of_the_kernel_with_its_names(tmp_path: Any) -> None:
 
 
 @pytest.mark.usefixtures("_loaded")
+def test_launches_with_labels_of_their_own_are_looked_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (text,) = it.facts_of_trace(recorded("load", "dot")).values()
+    ranges = [("load", 0, 5), ("dot", 10, 15)]
+    trace = Scene().add(*(Warp(0, 0, 0, 0, 100, ranges, launch=n) for n in range(30))).trace()
+    launches = (replace(one, label=f"launch {n}") for n, one in enumerate(trace.launches))
+    asked: list[Any] = []
+    known = it.cached_facts
+    monkeypatch.setattr(it, "cached_facts", lambda image: (asked.append(image), known(image))[1])
+    found = it.facts_of_trace(replace(trace, launches=tuple(launches)))
+    assert found == {f"ranges of launch {n}": text for n in range(30)}
+    assert len(asked) == 1
+
+
+@pytest.mark.usefixtures("_loaded")
 def test_names_that_no_kernel_has_are_of_none() -> None:
     assert it.facts_of_trace(recorded("load", "other")) == {}
 

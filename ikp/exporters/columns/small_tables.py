@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -185,8 +186,8 @@ _HINTS: Final[dict[type[Any], dict[str, Any]]] = {
 
 def _fits(value: object, kind: Any) -> bool:
     """Tell whether a value is of a field's type: a class, a union, or a tuple."""
-    inner = get_args(kind)
-    if get_origin(kind) is tuple:
+    origin, inner = _parts(kind)
+    if origin is tuple:
         if not isinstance(value, tuple):
             return False
         wanted = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
@@ -194,6 +195,12 @@ def _fits(value: object, kind: Any) -> bool:
     if inner:
         return any(_fits(value, one) for one in inner)
     return isinstance(value, (int, float) if kind is float else kind)
+
+
+@cache
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return what a type is made of; a file of many launches asks for the same few each time."""
+    return get_origin(kind), get_args(kind)
 
 
 _Table = TypeVar("_Table", Slots, Totals)

@@ -248,9 +248,14 @@ def tell(session: Session, label: str, launch: Launch) -> None:
         launch: how it was launched.
     """
     if launch.verdict is not None:
-        session.facts[f"check of {label}"] = launch.verdict.text
-    if launch.patch is not None and launch.patch.kept:  # of several specialisations, all
-        known = session.facts.get(f"{KEPT}{label}", "").splitlines()
-        session.facts[f"{KEPT}{label}"] = "\n".join(dict.fromkeys([*known, launch.patch.kept]))
+        _add(session, f"check of {label}", launch.verdict.text)
+    if launch.patch is not None and launch.patch.kept:
+        _add(session, f"{KEPT}{label}", launch.patch.kept)
     if launch.patch is not None and launch.patch.told:
         session.facts[f"chosen in {label}"] = "\n".join(launch.patch.told)
+
+
+def _add(session: Session, key: str, text: str) -> None:
+    """Have a trace say something of one more of a kernel's specialisations."""
+    known = session.facts.get(key, "").splitlines()
+    session.facts[key] = "\n".join(dict.fromkeys([*known, text]))

@@ -28,6 +28,7 @@ class Code(IntEnum):
     EMULATED_ATOMICS = 0x2E
     REGCOUNT = 0x2F
     INDIRECT_BRANCH_TARGETS = 0x34
+    KPARAM_INFO_V2 = 0x45
 
 
 class Format(IntEnum):
@@ -220,6 +221,9 @@ def parameters(attributes: list[Attribute]) -> list[Parameter]:
         if each.code == Code.KPARAM_INFO:
             _, ordinal, offset, packed = struct.unpack("<IHHI", each.data)
             found.append(Parameter(ordinal, offset, packed >> 18))
+        elif each.code == Code.KPARAM_INFO_V2:  # of kernels with parameters of very many bytes
+            _, ordinal, offset, size = struct.unpack("<IHHI", each.data)
+            found.append(Parameter(ordinal, offset, size))
     return sorted(found, key=lambda each: each.ordinal)
 
 

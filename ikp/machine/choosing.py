@@ -20,6 +20,7 @@ from ikp.machine.room import Room, Spare
 _NO_BOARD = -1
 _FEWEST = 3
 """The registers that the smallest record needs, two of them in a row."""
+_WORDS = 4
 _T = TypeVar("_T", int, tuple[int, int])
 
 
@@ -220,6 +221,15 @@ def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
     )
     for way in ways:
         yield [each for each in way if any(not _words(*each) & span(pair, 2) for pair in pairs)]
+
+
+def words_of(spare: Spare) -> list[int]:
+    """Return a pair for an address, its first, and four other registers; or nothing."""
+    if not (spare.predicates and spare.scoreboards and spare.pairs):
+        return []
+    pair = spare.pairs[-1]
+    others = [each for each in spare.registers if each // 2 * 2 != pair]
+    return [pair, *others[-_WORDS:]] if len(others) >= _WORDS else []
 
 
 def rows_of(spare: Spare) -> list[int]:

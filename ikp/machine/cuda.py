@@ -20,6 +20,9 @@ _RELAXED: Final = 2
 
 
 _WRITE_64: Final = 5
+_MEMORY_TYPE: Final = 2
+_DEVICE: Final = 2
+"""What an address is asked for, and the answer where it is of a device's memory."""
 
 
 class _Write(ctypes.Structure):
@@ -262,6 +265,15 @@ def allocation(pointer: int) -> tuple[int, int]:
         f"find the memory around {pointer:#x}",
     )
     return base.value, size.value
+
+
+def on_device(pointer: int) -> bool:
+    """Return whether an address is of memory that a device has, and that this process allocated."""
+    kind = ctypes.c_uint32()
+    code = _driver().cuPointerGetAttribute(
+        ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(pointer)
+    )
+    return not code and kind.value == _DEVICE
 
 
 def allocate(nbytes: int) -> int:

@@ -59,6 +59,7 @@ class Patch:
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
     select: bool = False  # behind the cell stands which warps record
     argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
+    fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
 
     @staticmethod
     def fits(slot_bytes: int) -> bool:
@@ -126,14 +127,15 @@ def patch(
     if count > before:
         set_registers(file, name, count)
     moved = insert(file, name, added, edges := weaver.on_edges())
-    cost = (*chip.notes, *occupancy.cost(name, warps, before, count, chip))
+    fewer = occupancy.cost(name, warps, before, count, chip)
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
-        notes=(*cost, *unplaced, *weaver.notes),
+        notes=(*chip.notes, *fewer, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         select=select,
         argument=argument,
+        fewer_blocks=bool(fewer),
     )
 
 

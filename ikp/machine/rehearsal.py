@@ -138,20 +138,14 @@ def _compared(
     _keep(first, memory)
     _restore(before, memory)
     _run(plain, memory)
-    again = {each: _first_difference(each, first[each], memory) for each in buffers}
-    unsteady = [each for each, at in again.items() if at is not None]
+    unsteady = [each for each in buffers if _difference(each, first[each], memory)]
     _restore(before, memory)
     _run(recorded, memory)
     steady = [each for each in buffers if each not in unsteady]
-    for each in steady:
-        at = _first_difference(each, first[each], memory)
-        if at is not None:
-            _restore(first, memory)
-            return Verdict(
-                f"{each.name} differs from what the plain kernel writes, first at byte {at:,} of "
-                f"{each.nbytes:,}",
-                differs=True,
-            )
+    differing = [told for each in steady if (told := _difference(each, first[each], memory))]
+    if differing:
+        _restore(first, memory)
+        return Verdict("; ".join(differing), differs=True)
     equal = f"{_told(steady)}, equal bit for bit"
     if not unsteady:
         return Verdict(equal)
@@ -199,15 +193,23 @@ def _run(launch: Callable[[], object], memory: Memory) -> None:
     memory.wait()
 
 
-def _first_difference(buffer: Buffer, copy: int, memory: Memory) -> int | None:
-    """Return the first byte in which a buffer is not its copy."""
+def _difference(buffer: Buffer, copy: int, memory: Memory) -> str:
+    """Return in words where a buffer is not its copy; "" where it is."""
+    first, different = 0, 0
     for at in range(0, buffer.nbytes, _CHUNK):
         count = min(_CHUNK, buffer.nbytes - at)
         one, other = (memory.read(base + at, count) for base in (buffer.address, copy))
         if one != other:
             left, right = (np.frombuffer(each, np.uint8) for each in (one, other))
-            return at + int(np.flatnonzero(left != right)[0])
-    return None
+            found = np.flatnonzero(left != right)
+            first = first if different else at + int(found[0])
+            different += len(found)
+    if not different:
+        return ""
+    return (
+        f"{buffer.name} differs from what the plain kernel writes, in {different:,} of "
+        f"{buffer.nbytes:,} bytes, first at byte {first:,}"
+    )
 
 
 def apart(found: Sequence[Buffer]) -> list[Buffer]:

@@ -7,7 +7,7 @@ reference to one becomes the address where the plain module has it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -113,11 +113,20 @@ def _settle(data: bytearray, entry: np.void, address: int, name: str) -> None:
 
 def constants(cubin: bytes) -> list[tuple[str, int]]:
     """Return the constants that a program may write: their names and sizes in bytes."""
+    return _objects(cubin, (_CONSTANTS,))
+
+
+def variables(cubin: bytes) -> list[tuple[str, int]]:
+    """Return the variables that kernels may write: their names and sizes in bytes."""
+    return _objects(cubin, _MEMORY)
+
+
+def _objects(cubin: bytes, sections: Collection[str]) -> list[tuple[str, int]]:
     elf = Cubin.read(cubin).elf
     made = []
     for symbol, name in zip(elf.symbols(), elf.symbol_names(), strict=True):
         number, size = int(symbol["section"]), int(symbol["size"])
         inside = symbol["info"] & 15 == _OBJECT and 0 < number < len(elf.sections)
-        if inside and size and elf.sections[number].name == _CONSTANTS:
+        if inside and size and elf.sections[number].name in sections:
             made.append((name, size))
     return made

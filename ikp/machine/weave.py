@@ -19,12 +19,13 @@ from ikp.errors import PatchError
 from ikp.machine import forms, own_frame, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.choosing import Chooser, rows_of, used
+from ikp.machine.choosing import Chooser, rows_of, used, words_of
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.homes import Home, homes
 from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.lent_pair import Lender, lent
+from ikp.machine.piecemeal import leave_by_words
 from ikp.machine.places import Place, marks
 from ikp.machine.resources import bit
 from ikp.machine.room import Room, Spare
@@ -304,13 +305,18 @@ class Weaver:
             alone: whether all threads of every warp leave there.
         """
         waits, spare = self._free_to_leave(at)
-        rows = rows_of(spare)
-        if not rows:
+        rows, words = rows_of(spare), words_of(spare)
+        if not (rows or words):
             raise NoRoomError(
-                f"no registers are free for records where the kernel ends, at instruction {at}."
+                f"no registers are free for records where the kernel ends, at instruction {at}: "
+                "its last stores may still read them."
             )
-        (address, *quads), board, predicates = rows, spare.scoreboards[-1], spare.predicates[-2:]
-        if alone and self.frame.entered and len(predicates) == 2:
+        (address, *quads), board, predicates = (
+            *(rows or words, spare.scoreboards[-1], spare.predicates[-2:]),
+        )
+        if not rows:
+            steps = leave_by_words(self.frame, quads, address, predicates[-1])
+        elif alone and self.frame.entered and len(predicates) == 2:
             steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
         else:
             steps = sequences.leave(self.frame, quads, address, predicates[-1])
@@ -336,5 +342,7 @@ class Weaver:
         """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
         held = self.room.flight.held(at)
         ways = ((0, self.room.at), (held, self.room.waited), (held, self.room.left))
-        made = ((waits, free(at)) for waits, free in ways)
-        return next((each for each in made if rows_of(each[1])), (0, self.room.at(at)))
+        made = [(waits, free(at)) for waits, free in ways]
+        return next(
+            (each for enough in (rows_of, words_of) for each in made if enough(each[1])), made[0]
+        )

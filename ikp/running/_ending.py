@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ikp.trace import Trace
 
 _ROWS = 10
+_VERDICTS = 4
 MIB = 1 << 20
 
 
@@ -103,6 +104,13 @@ def _recording(trace: Trace) -> str:
     )
 
 
+def _checked(verdicts: list[str]) -> list[str]:
+    """Say what was found of a kernel's specialisations."""
+    more = len(verdicts) - _VERDICTS
+    rest = [f"  check: and {more} more; the trace has them."] if more > 0 else []
+    return [f"  check: {each}." for each in verdicts[:_VERDICTS]] + rest
+
+
 def _launches(session: profile, launcher: Watched, options: Options) -> list[str]:
     """Say which launches were recorded, and why others were not."""
     from ikp.unedited.plan import BEST, NOT_NAMED
@@ -124,8 +132,7 @@ def _launches(session: profile, launcher: Watched, options: Options) -> list[str
         if launcher.plan.level == BEST and used.startswith("level=ptx"):
             parts.append("marked in its PTX, assembled again")
         lines.append("; ".join(parts))
-        if verdict := session.facts.get(f"check of {name}"):
-            lines.append(f"  check: {verdict}.")
+        lines += _checked(session.facts.get(f"check of {name}", "").splitlines())
         told = session.facts.get(f"chosen in {name}", "")
         lines += [f"  {each}" for each in told.split("\n") if each]
     if launcher.aside:

@@ -7,6 +7,7 @@ import pytest
 from ikp.errors import PatchError
 from ikp.machine.attributes import Parameter
 from ikp.machine.cubin import Cubin
+from tests.machine.assembled import cubin as assembled
 from tests.machine.module import CHIPS, KERNELS, cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -24,6 +25,13 @@ def test_kernels(chip: str) -> None:
         assert kernel.exits and len(kernel.words) % 8 == 0
     assert made.kernel("loop").parameters == [Parameter(0, 0, 8), Parameter(1, 8, 4)]
     assert any("mix" in each.name for each in made.kernel("calls").functions)
+
+
+def test_parameters_of_very_many_bytes_are_told_in_another_form() -> None:
+    body = "{ .reg .u64 a; ld.param.u64 a, [s]; st.global.u64 [a], a; ret; }"
+    ptx = f".visible .entry k(.param .align 8 .b8 s[20008], .param .u32 n_) {body}"
+    parameters = Cubin.read(assembled(ptx, "sm_90a")).kernel("k").parameters
+    assert parameters == [Parameter(0, 0, 20008), Parameter(1, 20008, 4)]
 
 
 def test_unchanged_is_the_same() -> None:

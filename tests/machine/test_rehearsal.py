@@ -82,16 +82,19 @@ def test_equal_results_are_told_and_stand_as_after_one_run() -> None:
 
 def test_a_difference_is_told_and_the_plain_results_stand() -> None:
     memory = Memory()
-    verdict = rehearse([IN, OUT], adding(memory), adding(memory, 128 + 7), memory)
+    verdict = rehearse([IN, OUT], adding(memory), adding(memory, 128 + 7, 128 + 9), memory)
     assert verdict.differs
-    assert verdict.text == "out differs from what the plain kernel writes, first at byte 7 of 64"
+    assert verdict.text == (
+        "out differs from what the plain kernel writes, in 2 of 64 bytes, first at byte 7"
+    )
     assert memory.data[:256] == once(memory) and not memory.lent
 
 
 def test_an_input_that_only_records_change_is_a_difference() -> None:
     memory = Memory()
-    verdict = rehearse([IN, OUT], adding(memory), adding(memory, 3), memory)
+    verdict = rehearse([IN, OUT], adding(memory), adding(memory, 3, 128), memory)
     assert verdict.differs and verdict.text.startswith("x differs")
+    assert "; out differs" in verdict.text
 
 
 def test_what_differs_between_plain_runs_can_not_be_told() -> None:

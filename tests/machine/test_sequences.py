@@ -25,6 +25,7 @@ from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
 from ikp.machine.keeping import Cell, Frame, Ground, Scratch
 from ikp.machine.patch import patch
+from ikp.machine.piecemeal import leave_by_words
 from ikp.machine.selecting import selection_words
 from tests.machine.assembled import cubin
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
@@ -114,8 +115,13 @@ def began(frame: Frame):
     return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
 
 
+BY_WORDS = False
+
+
 def left(frame: Frame):
     """Return what stands before the exit."""
+    if BY_WORDS:
+        return leave_by_words(frame, (23, 25, 28, 31), 20, 3)
     if frame.entered and frame.warps:  # both ways, each in some tests
         return sequences.leave_together(frame, QUADS[0], 20, (3, 4))
     return sequences.leave(frame, QUADS, 20, 3)
@@ -199,7 +205,11 @@ def test_every_warp_leaves_its_records(grid, block, turns, room):
 )
 @pytest.mark.parametrize("quads", [(8,), (8, 12, 16)])
 @pytest.mark.parametrize("entered", [FRAME.entered, ()])
-def test_the_decoder_reads_what_they_leave(grid, block, warps, quads, entered, monkeypatch):
+@pytest.mark.parametrize("by_words", [False, True])
+def test_the_decoder_reads_what_they_leave(
+    grid, block, warps, quads, entered, by_words, monkeypatch
+):
+    monkeypatch.setattr(sys.modules[__name__], "BY_WORDS", by_words)
     monkeypatch.setattr(sys.modules[__name__], "GROUND", replace(GROUND, quads=quads))
     frame = replace(FRAME, warps=warps, entered=entered)
     slots = math.prod(grid) * -(-math.prod(block) // LANES)
@@ -214,9 +224,11 @@ def test_the_decoder_reads_what_they_leave(grid, block, warps, quads, entered, m
     assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
 
 
+@pytest.mark.parametrize("by_words", [False, True])
 @pytest.mark.parametrize("warps", [None, 3])
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
-def test_on_every_chip(chip, warps):
+def test_on_every_chip(chip, warps, by_words, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "BY_WORDS", by_words)
     block = (40, 2, 1) if warps is None else (96, 1, 1)
     frame, size = replace(FRAME, warps=warps), abi.segment_bytes(12, 8)
     data, _, _ = launch(frame, (2, 1, 2), block, size, 2, chip=chip)

@@ -10,7 +10,7 @@ import pytest
 from ikp.errors import PatchError
 from ikp.machine.cubin import Cubin
 from ikp.machine.sass import parse
-from ikp.machine.shared import constants, shared
+from ikp.machine.shared import constants, shared, variables
 from ikp.machine.tools import disassemble, tool
 from tests.machine.assembled import cubin
 
@@ -61,6 +61,10 @@ def test_a_variable_that_nobody_finds_is_refused_in_words() -> None:
 
 def test_constants_are_known_by_name_and_size() -> None:
     assert constants(cubin(PTX, "sm_90a")) == [("scale", 32)]
+
+
+def test_variables_are_known_by_name_and_size() -> None:
+    assert sorted(variables(cubin(PTX, "sm_90a"))) == [("counter", 4), ("other", 4)]
 
 
 def test_one_function_reads_as_it_does_among_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.running._ending import _chosen_nothing, _recording, report
+from ikp.running._ending import _checked, _chosen_nothing, _recording, report
 from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
 
@@ -54,3 +54,10 @@ def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is():
         "one: --blocks 1:2 names no block: its grid has 1 block, counted from 0.",
         "one: --warps 3 names no warp: its blocks have 1 warp, counted from 0.",
     ]
+
+
+def test_of_many_specialisations_some_verdicts_are_told():
+    assert _checked([]) == []
+    assert _checked(["equal"]) == ["  check: equal."]
+    many = _checked([f"{n} buffers" for n in range(6)])
+    assert many[-2:] == ["  check: 3 buffers.", "  check: and 2 more; the trace has them."]

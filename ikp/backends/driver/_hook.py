@@ -46,6 +46,11 @@ class Launch(ctypes.Structure):
         ("offset", ctypes.c_uint32),
         ("bytes", ctypes.c_uint32),
         ("told", ctypes.c_uint64 * 9),
+        ("done", ctypes.c_uint32),
+        ("params", ctypes.POINTER(ctypes.c_void_p)),
+        ("extra", ctypes.POINTER(ctypes.c_void_p)),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint32),
     )
 
     def append(self, argument: Argument, words: Sequence[int]) -> None:
@@ -110,6 +115,16 @@ class Hook:
 
         self._asked = _ASKED(asked)  # held as long as the driver may call it
         self._library.ikp_ask(self._asked)
+
+    def launch(self, launch: Launch, function: int) -> None:
+        """Launch a function as ``launch`` asks for another, while that is asked about.
+
+        Raises:
+            PatchError: the driver refuses.
+        """
+        code = self._library.ikp_launch(ctypes.byref(launch), ctypes.c_void_p(function))
+        if code:
+            raise PatchError(f"the CUDA driver does not launch it: error {code}.")
 
     def about(self, handle: int) -> Known | None:
         """Return what is known of a handle."""

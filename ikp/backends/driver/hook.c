@@ -49,6 +49,10 @@ typedef struct {
     uint32_t decided;    /* out: never ask again for this function */
     uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
     uint64_t told[9];                /* out: that argument */
+    uint32_t done;                   /* out: it has been launched */
+    void **params, **extra; /* arguments, as the program passes them: one by one, or in one buffer */
+    const void *attributes;
+    uint32_t count; /* of attributes */
 } Launch;
 
 typedef void (*Asked)(Launch *);
@@ -258,17 +262,12 @@ __attribute__((constructor)) static void begin(void) {
 
 /* --- launches --------------------------------------------------------------------------------- */
 
-/* A launch's arguments, as a program passes them: an array of pointers, or all in one buffer. */
+/* A launch, and its arguments with one more. */
 typedef struct {
-    void **params, **extra;
-} Passed;
-
-/* The same with one more, while that is launched. */
-typedef struct {
+    Launch launch;
     void *params[MOST_PARAMETERS + 1], *extra[5];
     unsigned char packed[MOST_BYTES];
     size_t size;
-    Launch launch;
 } Longer;
 
 enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
@@ -287,25 +286,25 @@ static const void *packed_by(void **extra, size_t *size) {
     return bytes ? buffer : NULL;
 }
 
-static int extensible(Passed passed) {
+static int extensible(const Launch *launch) {
     size_t size;
-    if (passed.params) return !passed.extra;
-    return passed.extra && packed_by(passed.extra, &size) != NULL;
+    if (launch->params) return !launch->extra;
+    return launch->extra && packed_by(launch->extra, &size) != NULL;
 }
 
 /* Return whether there is room for one more argument; it is passed then. */
-static int lengthen(Longer *made, Passed *passed) {
+static int lengthen(Longer *made) {
     Launch *launch = &made->launch;
     if (launch->bytes > sizeof launch->told || launch->ordinal > MOST_PARAMETERS ||
         launch->offset + launch->bytes > sizeof made->packed)
         return 0;
-    if (passed->params) {
-        memcpy(made->params, passed->params, launch->ordinal * sizeof *made->params);
+    if (launch->params) {
+        memcpy(made->params, launch->params, launch->ordinal * sizeof *made->params);
         made->params[launch->ordinal] = launch->told;
-        passed->params = made->params;
+        launch->params = made->params;
         return 1;
     }
-    const void *had = packed_by(passed->extra, &made->size);
+    const void *had = packed_by(launch->extra, &made->size);
     if (made->size > launch->offset) made->size = launch->offset;
     memset(made->packed, 0, launch->offset);
     memcpy(made->packed, had, made->size);
@@ -313,26 +312,23 @@ static int lengthen(Longer *made, Passed *passed) {
     made->size = launch->offset + launch->bytes;
     void *extra[] = {(void *)BUFFER, made->packed, (void *)BUFFER_SIZE, &made->size, (void *)END};
     memcpy(made->extra, extra, sizeof extra);
-    passed->extra = made->extra;
+    launch->extra = made->extra;
     return 1;
 }
 
-static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *block, uint32_t shared,
-                     uint32_t cooperative, Handle stream, Passed *passed, Longer *longer) {
+/* Ask what is launched; returns whether that is done. */
+static int chosen(Longer *longer) {
+    Launch *launch = &longer->launch;
+    Handle function = launch->instead = launch->function;
     Asked ask = asked;
-    if (!ask || inside) return function;
+    if (!ask || inside) return 0;
     pthread_rwlock_rdlock(&lock);
     Known *each = find(function);
-    uint64_t id = each ? each->id : 0;
+    launch->id = each ? each->id : 0;
     int quiet = each && each->quiet;
     pthread_rwlock_unlock(&lock);
-    if (quiet) return function;
-    Launch *launch = &longer->launch;
-    *launch = (Launch){.function = function, .id = id, .shared = shared, .stream = stream,
-                       .cooperative = cooperative, .instead = function,
-                       .extensible = (uint32_t)extensible(*passed)};
-    memcpy(launch->grid, grid, sizeof launch->grid);
-    memcpy(launch->block, block, sizeof launch->block);
+    if (quiet) return 0;
+    launch->extensible = (uint32_t)extensible(launch);
     inside++;
     ask(launch);
     inside--;
@@ -342,8 +338,9 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
         if (each) each->quiet = 1;
         pthread_rwlock_unlock(&lock);
     }
-    if (launch->bytes && launch->instead != function && !lengthen(longer, passed)) return function;
-    return launch->instead;
+    if (launch->bytes && launch->instead != function && !launch->done && !lengthen(longer))
+        launch->instead = function;
+    return launch->done;
 }
 
 #define NEED(name)                                                          \
@@ -358,11 +355,13 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {           \
         NEED(name);                                                                                  \
-        uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};                                    \
-        Passed passed = {params, extra};                                                             \
         Longer longer;                                                                               \
-        f = chosen(f, grid, block, shared, 0, stream ? stream : default_stream, &passed, &longer);   \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, passed.params, passed.extra);  \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                           \
+                                 .stream = stream ? stream : default_stream,                         \
+                                 .params = params, .extra = extra};                                  \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
+                           longer.launch.params, longer.launch.extra);                               \
     }
 
 #define COOPERATE(name, default_stream)                                                              \
@@ -371,29 +370,44 @@ static Handle chosen(Handle function, const uint32_t *grid, const uint32_t *bloc
     SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
                unsigned bz, unsigned shared, Handle stream, void **params) {                         \
         NEED(name);                                                                                  \
-        uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};                                    \
-        Passed passed = {params, NULL};                                                              \
         Longer longer;                                                                               \
-        f = chosen(f, grid, block, shared, 1, stream ? stream : default_stream, &passed, &longer);   \
-        return real_##name(f, gx, gy, gz, bx, by, bz, shared, stream, passed.params);                \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
+                                 .stream = stream ? stream : default_stream, .params = params};      \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
+                           longer.launch.params);                                                    \
     }
 
 typedef struct {
     uint32_t grid[3], block[3], shared;
     Handle stream;
-    void *attributes;
+    const void *attributes;
     uint32_t count;
 } Config; /* CUlaunchConfig */
+
+enum { COOPERATIVE = 2, ATTRIBUTE = 18 }; /* which attribute that is; 32-bit words of each */
+
+static uint32_t cooperative(const Config *config) {
+    const uint32_t *each = config->attributes;
+    for (uint32_t i = 0; i < config->count; i++, each += ATTRIBUTE)
+        if (each[0] == COOPERATIVE && each[2]) return 1;
+    return 0;
+}
 
 #define LAUNCH_EX(name, default_stream)                                                              \
     static Result (*real_##name)(const Config *, Handle, void **, void **);                          \
     SEEN(name)(const Config *config, Handle f, void **params, void **extra) {                        \
         NEED(name);                                                                                  \
-        Handle stream = config->stream ? config->stream : default_stream;                            \
-        Passed passed = {params, extra};                                                             \
+        const uint32_t *grid = config->grid, *block = config->block;                                 \
         Longer longer;                                                                               \
-        f = chosen(f, config->grid, config->block, config->shared, 0, stream, &passed, &longer);     \
-        return real_##name(config, f, passed.params, passed.extra);                                  \
+        longer.launch = (Launch){f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},  \
+                                 config->shared, cooperative(config),                                \
+                                 .stream = config->stream ? config->stream : default_stream,         \
+                                 .params = params, .extra = extra,                                   \
+                                 .attributes = config->attributes, .count = config->count};          \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(config, longer.launch.instead, longer.launch.params,                      \
+                           longer.launch.extra);                                                     \
     }
 
 LAUNCH(cuLaunchKernel, NULL)
@@ -402,6 +416,24 @@ LAUNCH_EX(cuLaunchKernelEx, NULL)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
 COOPERATE(cuLaunchCooperativeKernel, NULL)
 COOPERATE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
+
+/* Launch a function as it was asked for, while Python is asked. */
+SEEN(ikp_launch)(const Launch *launch, Handle function) {
+    NEED(cuLaunchKernelEx);
+    const uint32_t *grid = launch->grid, *block = launch->block;
+    const uint32_t together[ATTRIBUTE] = {COOPERATIVE, 0, 1};
+    Config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, launch->shared,
+                     launch->stream, launch->attributes, launch->count};
+    if (launch->cooperative && !launch->count) {
+        config.attributes = together;
+        config.count = 1;
+    }
+    Longer made;
+    made.launch = *launch;
+    if (function != launch->function && launch->bytes && !lengthen(&made))
+        return 1; /* CUDA_ERROR_INVALID_VALUE */
+    return real_cuLaunchKernelEx(&config, function, made.launch.params, made.launch.extra);
+}
 
 /* --- loads ------------------------------------------------------------------------------------ */
 

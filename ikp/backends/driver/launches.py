@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,17 +15,20 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ikp.backends import loaded, patched
+from ikp.backends.checked import DIFFERS, compared, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._names import readable
+from ikp.backends.driver._reached import buffers
 from ikp.core.abi import Language
 from ikp.core.segment import EVERYTHING
-from ikp.errors import IkpError, PatchError
+from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
 from ikp.machine import cuda
+from ikp.machine.cubin import Cubin
 from ikp.machine.patch import Patch
-from ikp.machine.rehearsal import Verdict
-from ikp.machine.shared import constants, shared
+from ikp.machine.rehearsal import Buffer, Verdict
+from ikp.machine.shared import constants, shared, variables
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 
@@ -32,6 +36,7 @@ _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
 """Whose kernels are recorded where they are named, and not among everything that is launched."""
+_ELSEWHERE = "memory that is reached otherwise was not compared"
 _MANY = 4
 """How far up from a launched function its image is looked for."""
 
@@ -110,6 +115,11 @@ class Launches:
         """Say what is launched. The program never sees an error of this."""
         try:
             self._answer(launch)
+        except CheckError as error:  # it has run, and left the plain kernel's results
+            kernel = self._kernels[launch.id]
+            self.launcher.failed[kernel.full_name] = DIFFERS
+            self.launcher.tell(kernel, DIFFERS)
+            warnings.warn(str(error), IkpWarning, stacklevel=2)
         except Exception as error:  # noqa: BLE001 - whatever it is, the plain kernel is launched
             launch.instead = launch.function
             self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
@@ -171,12 +181,17 @@ class Launches:
         def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
             options = {**patched.shape(grid, warps, most, selection), **self.launcher.buffer}
             options["backend"] = "driver"
-            return patched.take_buffer(self.launcher, session, label, plan, options)
+            taken.append(patched.take_buffer(self.launcher, session, label, plan, options))
+            return taken[0]
 
+        def tell() -> None:
+            patched.tell(session, label, made)
+            if made.verdict is not None and made.verdict.differs:
+                raise refused(self.launcher, session, label, taken[0], made.verdict)
+
+        taken: list[Any] = []
         made = patched.Launch(plan, _language(kernel), buffer, selection)
-        if plan.check:
-            made.verdict = Verdict("not checked: its arguments are not known", ran=False)
-        made.tell = partial(patched.tell, session, label, made)
+        made.tell = tell
         return made
 
     def _recorded(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
@@ -201,8 +216,11 @@ class Launches:
             made = loaded.modules.get(
                 key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch, argue)
             )
-        if launch.cooperative and made.patch.registers[1] > made.patch.registers[0]:
-            raise PatchError("all its blocks must run at once, and records take more registers.")
+        if launch.cooperative and made.patch.fewer_blocks:
+            raise PatchError(
+                "all its blocks must run at once, and records take registers: an SM would have "
+                "room for fewer."
+            )
         plain = int(launch.function)
         known = self.hook.about(plain)
         if known is not None and known.kind is Kind.KERNEL:
@@ -215,12 +233,45 @@ class Launches:
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
+
+        def point() -> None:
+            words = made.point(prof, grid, warps, stream, meant.selection)
+            if made.patch.argument is not None:
+                launch.append(made.patch.argument, words)
+
+        if meant.plan.check:
+            meant.verdict = self._compared(kernel, made, launch, prof.address, point)
+            launch.done = meant.verdict is not None and meant.verdict.ran
         if meant.tell is not None:
             meant.tell()
-        words = made.point(prof, grid, warps, stream, meant.selection)
-        if made.patch.argument is not None:
-            launch.append(made.patch.argument, words)
+        if not launch.done:
+            point()
         return made.function
+
+    def _compared(
+        self,
+        kernel: _Kernel,
+        made: loaded.Module,
+        launch: hooks.Launch,
+        records: int,
+        point: Callable[[], None],
+    ) -> Verdict | None:
+        """Launch a kernel plain and with records, once, and compare what they write."""
+
+        def recorded() -> None:
+            point()
+            self.hook.launch(launch, made.function)
+
+        verdict = compared(
+            made,
+            launch.stream or 0,
+            partial(_written, kernel, launch, records),
+            partial(self.hook.launch, launch, int(launch.function)),
+            recorded,
+        )
+        if verdict is None or not verdict.ran or verdict.differs:
+            return verdict
+        return replace(verdict, text=f"{verdict.text}; {_ELSEWHERE}")
 
     def _patch(
         self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch, argue: bool
@@ -243,6 +294,13 @@ class Launches:
         for name, size in self._constants[kernel.id]:
             if (source := kernel.find(name)) is not None:
                 cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
+
+
+def _written(kernel: _Kernel, launch: hooks.Launch, records: int) -> list[Buffer]:
+    """Return the memory that a launch may write, as far as it can be found."""
+    code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
+    parameters = Cubin.read(code).kernel(kernel.symbol).parameters
+    return buffers(launch, parameters, variables(code), kernel.find, records)
 
 
 def _ptx(kernel: _Kernel) -> str:

@@ -12,6 +12,8 @@ static size_t at;
 static char handles[4096];
 static int used = 1;
 static int attributes[4096][32];
+static unsigned char patched[4096];
+static int off, runs;
 static char memory[1 << 16];
 static size_t taken = 256;
 static int context_ = 7, captured;
@@ -54,11 +56,18 @@ static void describe(Parameters *made, const char *image, const char *name) {
 }
 
 static H make(void) { return &handles[used++]; }
+static H part(H of) {
+    H made = make();
+    patched[NUMBER(made)] = patched[NUMBER(of)];
+    return made;
+}
 const char *fake_log(void) { return log_; }
 void fake_clear(void) { at = 0; log_[0] = 0; }
 void fake_capture(int on) { captured = on; }
 void fake_context(int which) { context_ = which; }
 char *fake_memory(void) { return memory; }
+void fake_run(int on) { runs = on; } /* whether kernels do what they are for */
+void fake_off(int much) { off = much; } /* what patched kernels compute beside */
 
 R cuInit(unsigned flags) { return (R)flags; }
 R cuModuleLoadData(H *made, const void *image) {
@@ -71,6 +80,7 @@ R cuModuleLoadData(H *made, const void *image) {
         memcpy(&count, text + 60, 2);
         int ours = memmem(text, end + (uint64_t)size * count, "ikp_buffer", 10) != NULL;
         *made = make();
+        patched[NUMBER(*made)] = ours;
         char *copy = malloc(end + (uint64_t)size * count);
         images[NUMBER(*made)] = memcpy(copy, text, end + (uint64_t)size * count);
         SAY("load %d%s\n", NUMBER(*made), ours ? " patched" : "");
@@ -82,7 +92,7 @@ R cuModuleLoadData(H *made, const void *image) {
 }
 R cuModuleUnload(H gone) { SAY("unload %d\n", NUMBER(gone)); return 0; }
 R cuModuleGetFunction(H *made, H module, const char *name) {
-    *made = make();
+    *made = part(module);
     const char *image = images[NUMBER(module)];
     if (image) describe(&parameters[NUMBER(*made)], image, name);
     SAY("function %d of %d %s\n", NUMBER(*made), NUMBER(module), name);
@@ -101,7 +111,7 @@ R cuLibraryGetKernel(H *made, H library, const char *name) {
     return 0;
 }
 R cuKernelGetFunction(H *made, H kernel) {
-    *made = make();
+    *made = part(kernel);
     memcpy(attributes[NUMBER(*made)], attributes[NUMBER(kernel)], sizeof attributes[0]);
     return 0;
 }
@@ -152,11 +162,60 @@ R cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, H stream) {
     return 0;
 }
 R cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, H stream) {
-    (void)to, (void)from;
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
     SAY("copy within %zu to stream %d\n", size, (int)(intptr_t)stream);
     return 0;
 }
+R cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) {
+    memcpy(to, (const void *)(uintptr_t)from, size);
+    return 0;
+}
+R cuMemAlloc_v2(uint64_t *made, size_t size) {
+    if (size > 1 << 20) return 2;
+    *made = (uint64_t)(uintptr_t)malloc(size);
+    return 0;
+}
+R cuMemFree_v2(uint64_t gone) { free((void *)(uintptr_t)gone); return 0; }
+R cuCtxSynchronize(void) { return 0; }
+/* The last 4096 bytes are an allocation of the program's own. */
+static char *const own = memory + sizeof memory - 4096;
+static int is_own(uint64_t address) {
+    return address >= (uint64_t)(uintptr_t)own && address < (uint64_t)(uintptr_t)own + 4096;
+}
+R cuPointerGetAttribute(unsigned *kind, int which, uint64_t address) {
+    *kind = 2;
+    return is_own(address) && which == 2 ? 0 : 1;
+}
+R cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t address) {
+    *base = (uint64_t)(uintptr_t)own;
+    *size = 4096;
+    return is_own(address) ? 0 : 1;
+}
 R cuGetErrorName(int code, const char **name) { (void)code; *name = "FAKE"; return 0; }
+/* Each kernel adds 1 to 32 bytes at four places: where its first parameter, a struct, points to
+   with its second and fourth word, where its third parameter does, and where the memory behind the
+   second of these does. Patched ones may do more at that second place. */
+static void run(H f, void **params, void **extra) {
+    const uint64_t *first, *third;
+    if (!runs) return;
+    if (params) {
+        first = params[0];
+        third = params[2];
+    } else if (extra) {
+        first = extra[1];
+        third = (const uint64_t *)extra[1] + 5;
+    } else {
+        return;
+    }
+    char *places[] = {(char *)(uintptr_t)first[1], (char *)(uintptr_t)first[3],
+                      (char *)(uintptr_t)third[0], NULL};
+    memcpy(&places[3], places[1] + 32, 8);
+    for (int i = 0; i < 4; i++)
+        for (int byte = 0; byte < 32; byte++) places[i][byte]++;
+    int ours = patched[NUMBER(f)] || parameters[NUMBER(f)].count > 3;
+    if (ours) places[1][7] += off;
+    if (ours) places[1][9] += off;
+}
 R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                  unsigned shared, H stream, void **params, void **extra) {
     (void)gy, (void)gz, (void)by, (void)bz, (void)shared;
@@ -167,25 +226,33 @@ R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsign
     for (int i = 0; params && i < known->count; i++)
         memcpy(given + known->at[i], params[i], (size_t)known->size[i]), size = (size_t)known->end;
     const void *packed = NULL;
-    for (; extra && *extra; extra += 2)
-        if (*extra == (void *)1) packed = extra[1];
-        else if (*extra == (void *)2) memcpy(&size, extra[1], sizeof size);
+    for (void **each = extra; each && *each; each += 2)
+        if (*each == (void *)1) packed = each[1];
+        else if (*each == (void *)2) memcpy(&size, each[1], sizeof size);
         else return 1;
     if (packed) memcpy(given, packed, size);
     if (size && size < (size_t)known->end) return 1;
     SAY("launch %d %ux%u on %d", NUMBER(f), gx, bx, (int)(intptr_t)stream);
     for (size_t i = 0; i < size; i++) SAY(i ? "%02x" : " given %02x", given[i]);
     SAY("\n");
+    run(f, params, extra);
     return 0;
 }
-R cuLaunchKernelEx(const unsigned *config, H f, void **params, void **extra) {
+typedef struct {
+    unsigned grid[3], block[3], shared;
     H stream;
-    memcpy(&stream, config + 8, sizeof stream);
-    return cuLaunchKernel(f, config[0], config[1], config[2], config[3], config[4], config[5],
-                          config[6], stream, params, extra);
+    const unsigned *attributes;
+    unsigned count;
+} Config;
+R cuLaunchKernelEx(const Config *config, H f, void **params, void **extra) {
+    const unsigned *grid = config->grid, *block = config->block;
+    for (unsigned i = 0; i < config->count; i++) SAY("with %u ", config->attributes[18 * i]);
+    return cuLaunchKernel(f, grid[0], grid[1], grid[2], block[0], block[1], block[2],
+                          config->shared, config->stream, params, extra);
 }
 R cuLaunchCooperativeKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                             unsigned bz, unsigned shared, H stream, void **params) {
+    SAY("together ");
     return cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
 }
 R cuGetProcAddress_v2(const char *name, void **made, int version, uint64_t flags, int *status) {

@@ -1,39 +1,21 @@
 """A library before the CUDA driver: what a program launches passes it, and is recorded."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from ikp.backends.driver._names import readable
+from tests.backends.driver.driving import drive
 from tests.machine.compiled import code
 
 pytestmark = pytest.mark.any_pins
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """What the program printed that launched a kernel through a driver which writes all down."""
     folder = tmp_path_factory.mktemp("driver")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler, "Triton needs a C compiler, and so does this"
-    fake, image = folder / "libcuda.so.1", folder / "kernel.cubin"
-    source = Path(__file__).with_name("fake.c")
-    flags = ("-shared", "-fPIC", "-D_GNU_SOURCE", "-Wl,-soname,libcuda.so.1,-Bsymbolic")
-    subprocess.run([compiler, *flags, "-o", fake, source], check=True)
-    image.write_bytes(code("matmul").compiled.asm["cubin"])
-    command = [sys.executable, "-m", "tests.backends.driver.program", str(image), "matmul"]
-    env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
-    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    return json.loads(drive(folder, "program", code("matmul").compiled.asm["cubin"], "matmul"))
 
 
 PLAIN = "launch 2 12x256 on 0"
@@ -49,9 +31,9 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     ]
     assert said["again"] == ["copy 10912 96 to stream 0", "launch 4 12x256 on 0"]
     assert said["address"]  # whoever asks the driver for its functions gets the same
-    assert said["recorded"] == {"matmul": 12}
+    assert said["recorded"] == {"matmul": 13}
     wanted = {"label": "matmul", "backend": "driver", "grid": [12, 1, 1], "num_warps": 8}
-    assert said["asked"] == [wanted] * 12
+    assert said["asked"] == [wanted] * 13
 
 
 def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
@@ -81,10 +63,6 @@ def test_what_is_not_chosen_or_cannot_be_runs_plain_and_is_told(said: dict) -> N
         (
             "unknown: its machine code was not seen: the program got it from the driver in another "
             "way"
-        ),
-        (
-            "matmul: could not be marked: all its blocks must run at once, and records take more "
-            "registers."
         ),
     ]
 
@@ -125,8 +103,8 @@ def test_what_the_driver_refuses_it_refuses_as_before(said: dict) -> None:
 
 
 def test_blocks_that_must_run_at_once_are_told_so_too(said: dict) -> None:
-    """This kernel has more registers with records: what is launched is the plain one."""
-    assert said["together"] == [f"launch 15 12x256 on 0 given {GIVEN}"]
+    """This kernel has more registers with records, and an SM room for as many blocks."""
+    assert said["together"] == [f"together {ARGUED[0]}"]
 
 
 def test_names_are_those_of_the_source() -> None:

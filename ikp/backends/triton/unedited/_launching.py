@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ikp.backends.checked import refused
 from ikp.backends.patched import Launch, chosen, shape, take_buffer, tell
 from ikp.backends.triton.unedited import _by_hand as by_hand
 from ikp.backends.triton.unedited._foreign import Kernel
@@ -19,7 +20,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
-from ikp.errors import CheckError, IkpError, IkpWarning, KernelError, PatchError
+from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session
@@ -210,13 +211,7 @@ class Launcher:
             self.tell(kernel, "launched by another runtime than Triton's")
         tell(session, label, launch)
         if launch.verdict is not None and launch.verdict.differs:
-            session.discard(taken[0])
-            self.recorded[label] -= 1
-            raise CheckError(
-                f"{label} with records computes something else than without: "
-                f"{launch.verdict.text}. The plain kernel's results are kept, and nothing was "
-                "recorded. Please report it, with the kernel's cubin."
-            )
+            raise refused(self, session, label, taken[0], launch.verdict)
         return made
 
 

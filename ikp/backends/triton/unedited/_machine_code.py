@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from ikp.backends.checked import compared
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
@@ -21,7 +22,6 @@ from ikp.core.segment import EVERYTHING
 from ikp.errors import InspectError, PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
-from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
 from ikp.probing import Feature, Untyped
 
 
@@ -79,13 +79,16 @@ def _run(
         module.point(prof, grid, module.patch.warps, stream, launch.selection)
         return plain(x, y, z, stream, module.function, *rest)
 
-    if launch.plan.check and not module.checked and not cuda.capturing(stream):
-        module.checked = True
-        found = pointed_to.buffers(rest, foreign.argument_names(compiled))
-        launch.verdict = _rehearsed(
-            found, lambda: plain(x, y, z, stream, function, *rest), recorded
+    if launch.plan.check:
+        verdict = compared(
+            module,
+            stream,
+            lambda: pointed_to.buffers(rest, foreign.argument_names(compiled)),
+            lambda: plain(x, y, z, stream, function, *rest),
+            recorded,
         )
-        if launch.verdict.ran:
+        launch.verdict = verdict or launch.verdict
+        if verdict is not None and verdict.ran:
             return None
     return recorded()
 
@@ -116,16 +119,6 @@ def _module(compiled: Untyped, launch: Launch, function: int, stream: int) -> Mo
         return get(f"{refused} So ")
     except PatchError as error:
         raise PatchError(refused if str(error) in refused else f"{refused} {error}") from error
-
-
-def _rehearsed(
-    buffers: list[Buffer], plain: Callable[[], object], recorded: Callable[[], object]
-) -> Verdict:
-    import torch.distributed as ranks
-
-    if ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1:
-        return Verdict("not checked: other ranks may wait for each of its launches", ran=False)
-    return rehearse(buffers, plain, recorded, DeviceMemory())
 
 
 def kept(compiled: Untyped) -> str:

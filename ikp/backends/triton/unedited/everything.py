@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ikp.backends.checked import DIFFERS
 from ikp.backends.patched import others
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
@@ -74,7 +75,7 @@ class Everything(Launcher):
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except CheckError as error:  # it has run, and left the plain kernel's results
             warnings.warn(str(error), IkpWarning, stacklevel=2)
-            self.failed[full_name(kernel)] = "compute something else with records (--check)"
+            self.failed[full_name(kernel)] = DIFFERS
             self.tell(kernel, self.failed[full_name(kernel)])
             return None
         except IkpError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ikp.backends import checked
 from ikp.backends.patched import Launch, take
 from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
@@ -151,7 +152,7 @@ def launching(monkeypatch: pytest.MonkeyPatch):
         made = SimpleNamespace(patch=plain, function=RECORDED, checked=False, point=lambda *_: None)
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
-        monkeypatch.setattr(machine_code, "DeviceMemory", lambda: gpu)
+        monkeypatch.setattr(checked, "DeviceMemory", lambda: gpu)
         monkeypatch.setattr(cuda, "like", lambda *_: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
@@ -175,7 +176,8 @@ def test_the_first_launch_runs_three_times_and_the_next_once(launching) -> None:
 def test_in_a_graph_that_is_captured_nothing_is_checked(launching) -> None:
     gpu = Gpu()
     launch = launching(gpu, capturing=True)
-    assert gpu.launched == [RECORDED, RECORDED] and launch.verdict is None
+    assert gpu.launched == [RECORDED, RECORDED]
+    assert launch.verdict and launch.verdict.text.startswith("not checked: a CUDA graph")
 
 
 def test_a_difference_leaves_what_the_plain_kernel_wrote(launching) -> None:

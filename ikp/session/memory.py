@@ -1,20 +1,19 @@
-"""Device memory for segments: where from, and how it is handed out."""
+"""Device memory for segments: where from, and how it gets zero."""
 
 from __future__ import annotations
 
 import threading
-import warnings
 from functools import cache
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from ikp.core import abi
 from ikp.core.segment import Tensor
-from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.session.current import Opening
-from ikp.session.streams import current_stream
+from ikp.errors import BufferError, UsageError
+from ikp.session.streams import beside, on
 from ikp.session.wishes import SHARE, free_bytes
-from ikp.session.zeros import zeroed
 
 CHUNK_BYTES = 64 << 20
 _LARGEST_CHUNK = 256 << 20
@@ -107,95 +106,59 @@ class Arena:
         self._chunk = zeroed(size, self._device)
 
 
-_pinned: dict[int, Tensor] = {}
-"""Memory that kernels may write to at any time from now on, by address: never freed."""
+_PIECE_BYTES = 4 << 20
 
 
-def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
-    """Return ``data`` as a tensor that notices when a kernel takes its address.
+def zeroed(size: int, device: Any) -> Tensor:
+    """Return memory that a kernel on any stream finds zero.
 
     Args:
-        data: the memory of one segment.
-        label: what the buffer is called.
-        opening: the opening of the session that reads it; None where no kernel records into it.
+        size: in bytes.
+        device: torch's.
+
+    Raises:
+        RuntimeError, MemoryError: there is no memory for it; torch's and numpy's.
     """
-    handed = data.as_subclass(_kind())
-    handed.ikp_notice = None if opening is None else Notice(data, label, opening)
-    return handed
+    import torch
+
+    if str(device) == "cpu":
+        # The system's pages are zero already. And torch zeroes with threads, which a process
+        # that was forked has lost: it would wait for them for ever.
+        return torch.from_numpy(np.zeros(size, np.uint8))
+    with on(beside(device)):
+        data = torch.empty(size, dtype=torch.uint8, device=device)
+    zero(data)
+    return data
 
 
-class Notice:
-    """Tells a launch that nobody will read what it records.
+def zero(data: Tensor) -> None:
+    """Zero memory that no kernel uses now, wait for that, and leave a GPU's caches as they were.
 
-    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    What a kernel zeroes is in the L2 cache afterwards, in place of what the user's next kernel
+    would have found there; and that one waits until the zeros are in memory. Zeros that come from
+    the host leave the cache alone.
+
+    Args:
+        data: bytes on any device.
     """
-
-    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
-        self._data, self._label, self._opening = data, label, opening
-        self._told = False
-        self.streams: set[int] = set()  # that were current when its address was taken
-        self.captured = False  # a CUDA graph holds its address
-
-    def taken(self) -> None:
-        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
-        over = not (self._opening.lasts and self._opening.here)
-        if self._data.is_cuda:
-            import torch
-
-            stream = current_stream(self._data.device)[1]
-            self.launched(stream, captured=torch.cuda.is_current_stream_capturing())
+    stream = beside(data.device)  # where no kernel is waited for
+    source = None if data.device.type == "cpu" else _on_host()
+    with on(stream):
+        if source is None:
+            data.zero_()
         else:
-            self.launched(0, captured=False)
-        if over:
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
-        if over and not self._told:
-            self._told = True
-            warnings.warn(self._why(), IkpWarning, stacklevel=4)
-
-    def launched(self, stream: int, *, captured: bool) -> None:
-        """Take note of the stream of a launch.
-
-        ``captured`` tells that a CUDA graph will launch again without asking for the address.
-        """
-        self.streams.add(stream)
-        self.captured |= captured
-        if captured:
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
-
-    def _why(self) -> str:
-        if not self._opening.here:
-            return (
-                f"a kernel is launched with the buffer {self._label!r} of the process that this "
-                "one was forked from, which can't see what is recorded here: it is lost. Open a "
-                "session in this process, with a path of its own."
-            )
-        return (
-            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
-            "it records is lost. Take a buffer for each launch, inside the session."
-        )
+            for piece in data.split(_PIECE_BYTES):
+                piece.copy_(source[: len(piece)], non_blocking=True)
+    if stream is not None:
+        stream.synchronize()
 
 
 @cache
-def _kind() -> Any:
-    """Return the class of what kernels are handed: torch is loaded late."""
+def _on_host() -> Tensor | None:
+    """Return zeros that a GPU reads by itself; None where the host has no memory for them."""
     import torch
 
-    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
-        """Like any tensor; what is made of it is a plain one."""
-
-        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
-        ikp_notice: Notice | None
-
-        def data_ptr(self) -> int:
-            """Return the address, as compiled kernels take it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return int(super().data_ptr())
-
-        def untyped_storage(self) -> Any:
-            """Return the memory, as Triton's interpreter takes it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return super().untyped_storage()
-
-    return Handed
+    try:
+        return torch.zeros(_PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return None

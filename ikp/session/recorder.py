@@ -25,11 +25,10 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
-from ikp.session.harvest import Harvest, Taken
-from ikp.session.memory import Arena, hand_out
+from ikp.session.harvest import Harvest, Taken, hand_out
+from ikp.session.memory import Arena, zero
 from ikp.session.readback import read_back, waited
 from ikp.session.wishes import Room, Wishes, device_facts
-from ikp.session.zeros import zero
 from ikp.version import __version__
 
 
@@ -78,11 +77,11 @@ class Recording:
         name, rate = device_facts(device)
         alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
         with self._lock:
-            arena = self._arenas.setdefault(device, Arena(device))
             harvest = self._harvests.setdefault(device, Harvest(device))
             harvest.step()
             made = harvest.records(alike)
-        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
+            nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
+            arena = self._arenas.setdefault(device, Arena(device))
         segment = Segment(
             label=asked.label,
             data=arena.take(nbytes),

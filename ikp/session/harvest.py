@@ -21,9 +21,9 @@ from ikp.core.decoding.slots import Excerpt
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import IkpWarning
 from ikp.session.current import Opening
+from ikp.session.memory import SHARE, free_bytes
 from ikp.session.readback import Event, read_back
 from ikp.session.streams import current_stream
-from ikp.session.wishes import SHARE, free_bytes
 
 BEGIN_BYTES = 256 << 20
 """As long as all buffers are smaller than this in all, nothing is read before the session ends."""

@@ -26,9 +26,9 @@ from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
 from ikp.session.harvest import Harvest, Taken, hand_out
-from ikp.session.memory import Arena, zero
+from ikp.session.memory import Arena, Room, zero
 from ikp.session.readback import read_back, waited
-from ikp.session.wishes import Room, Wishes, device_facts
+from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
 
 

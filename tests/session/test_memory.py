@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from ikp.core import abi
 from ikp.errors import BufferError, UsageError
-from ikp.session.memory import CHUNK_BYTES, WINDOW, Arena, zero, zeroed
-from ikp.session.wishes import SHARE
+from ikp.session.memory import CHUNK_BYTES, SHARE, WINDOW, Arena, zero, zeroed
 
 torch = pytest.importorskip("torch")
 

@@ -72,14 +72,13 @@ class Encoder:
     def _ticks(self, batch: Batch) -> Iterator[Message]:
         """Yield the ticks, by what they are called, where the duration doesn't tell them."""
         events, ranges = batch.events, batch.ranges
-        ticks = Numbers.of(events.ticks)
         if self._cycles.all() and ranges.all():
-            yield argument(Arg.CYCLES, ticks)
+            yield argument(Arg.CYCLES, Numbers.of(events.ticks))
             return
         cycles = self._cycles[self._trace.slots.launch[events.slot]]
         shown = (events.ticks != events.end_ns - events.start_ns) | (ranges & cycles)
-        yield argument(Arg.CYCLES, ticks.where(shown & cycles))
-        yield argument(Arg.TICKS, ticks.where(shown & ~cycles))
+        yield argument(Arg.CYCLES, Numbers.of(events.ticks, shown & cycles))
+        yield argument(Arg.TICKS, Numbers.of(events.ticks, shown & ~cycles))
 
     def _own_args(self, rows: NDArray[np.intp]) -> Iterator[Message]:
         """Yield the trace's own arguments of the given events."""
@@ -190,7 +189,7 @@ def payloads(bits: NDArray[np.uint32], types: NDArray[np.uint8]) -> Iterator[Mes
             value: Column | Numbers = Column(widen_float(bits)[:, None], there * np.uint8(WORD))
         else:
             numbers = bits.view(np.int32) if kind is PayloadType.I32 else bits
-            value = Numbers.of(numbers).where(there)
+            value = Numbers.of(numbers, there)
         yield argument(Arg.PAYLOAD, value, value_tag)
 
 

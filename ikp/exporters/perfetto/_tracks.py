@@ -311,14 +311,14 @@ def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:
     rows = blocks.slots
     start = np.repeat(blocks.start, np.diff(blocks.first, append=len(rows)))
     kept, attempted, role = slots.kept[rows], slots.attempted[rows], slots.role[rows]
-    unfinished = Numbers.of(np.zeros_like(rows)).where(~slots.finished[rows])
+    unfinished = Numbers.of(np.zeros_like(rows), ~slots.finished[rows])
     facts: list[tuple[Arg, Numbers, bytes]] = [
         (Arg.WARP, Numbers.of(slots.warp[rows]), INTEGER),
-        (Arg.ROLE, Numbers.of(role).where(role != 0), INTEGER),
+        (Arg.ROLE, Numbers.of(role, role != 0), INTEGER),
         (Arg.START_OFFSET_NS, Numbers.of(slots.start_ns[rows] - start), INTEGER),
         (Arg.END_OFFSET_NS, Numbers.of(slots.end_ns[rows] - start), INTEGER),
         (Arg.KEPT, Numbers.of(kept), INTEGER),
-        (Arg.ATTEMPTED, Numbers.of(attempted).where(attempted != kept), INTEGER),
+        (Arg.ATTEMPTED, Numbers.of(attempted, attempted != kept), INTEGER),
         (Arg.FINISHED, unfinished, tag(Annotation.BOOL_VALUE, VARINT)),
     ]
     given = (fact for fact in facts if fact[1].given is None or fact[1].given.any())

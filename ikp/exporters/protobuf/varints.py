@@ -58,9 +58,9 @@ class Numbers:
     given: NDArray[np.bool_] | None = None  # the others are left out
 
     @classmethod
-    def of(cls, values: Integers) -> Numbers:
-        """Take integers of any type."""
-        return cls(as_words(values))
+    def of(cls, values: Integers, given: NDArray[np.bool_] | None = None) -> Numbers:
+        """Take integers of any type, all of them or those that are ``given``."""
+        return cls(as_words(values), given)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,10 +68,6 @@ class Numbers:
     def take(self, rows: NDArray[np.intp]) -> Numbers:
         """Return the given rows, in the given order."""
         return Numbers(self.values[rows], None if self.given is None else self.given[rows])
-
-    def where(self, mask: NDArray[np.bool_]) -> Numbers:
-        """Return these numbers without those outside ``mask``."""
-        return Numbers(self.values, mask if self.given is None else mask & self.given)
 
     def column(self) -> Column:
         """Return them as bytes."""

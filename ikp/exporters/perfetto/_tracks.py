@@ -7,9 +7,9 @@ integers, floats, booleans and strings keep their type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields as fields_of
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, starmap
 from numbers import Integral
 from operator import attrgetter
@@ -258,21 +258,11 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
         annotation.double_value = float(value)
 
 
-def block_slices(
-    trace: Trace, blocks: Blocks, clock: Clock, told: Callable[[int], None]
-) -> Iterator[Callable[[], NDArray[np.uint8]]]:
-    """Yield what makes the packets of the slices that show where each block ran, lane by lane.
+def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
+    """Return the packets of the slices that show where each block ran, lane by lane.
 
-    They also carry what is known of each warp. ``told`` is told how many slots more are done.
+    They also carry what is known of each warp. ``before`` is when the packet in front of them is.
     """
-    for low in range(0, len(blocks.block), _AT_ONCE):
-        part = blocks.part(low, low + _AT_ONCE)
-        yield partial(_encode, trace, part, clock.now)
-        clock.now = int(part.end[-1])
-        told(len(part.slots))
-
-
-def _encode(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
     name, facts = _names(trace, blocks), _warps(trace.slots, blocks)
     warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), facts)
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))

@@ -47,6 +47,7 @@ Rows = tuple[dict[str, Any], Sequence[Packed]]
 
 EVENTS_AT_ONCE: Final = 1 << 16
 """Events encoded together, if slots allow it: enough to hide what each batch costs by itself."""
+BLOCKS_AT_ONCE: Final = 1 << 12
 ROWS_AT_ONCE: Final = 1 << 15
 """Slots, or totals, in one chunk of columns."""
 _WORTH_THREADS: Final = 2
@@ -77,8 +78,10 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
         out = Output(file, jobs)
         out.chunk("trace", partial(_whole, trace, facts, len(chunks)))
         out.packets(partial(np.asarray, setup(trace, layout, clock, ids, args, sums)))
-        for make in block_slices(trace, layout.blocks, clock, told):
-            out.packets(make)
+        for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
+            out.packets(partial(block_slices, trace, blocks, clock.now))
+            clock.now = int(blocks.end[-1])
+            told(len(blocks.slots))
         summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)
         for packets in chain(counter_steps(layout.counters, clock), summed):
             out.packets(partial(np.asarray, packets))

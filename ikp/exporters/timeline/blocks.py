@@ -38,18 +38,20 @@ class Blocks:
     first: Ints
     slots: Ints
 
-    def part(self, low: int, high: int) -> Blocks:
-        """Return the blocks from ``low`` up to ``high``, or to the last."""
-        bounds = self.first[low : high + 1]
-        if high >= len(self.first):
-            bounds = np.append(bounds, len(self.slots))
+    def parts(self, at_once: int) -> Iterator[Blocks]:
+        """Yield so many blocks at a time."""
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
-        return replace(
-            self,
-            **{name: getattr(self, name)[low:high] for name in names},
-            first=bounds[:-1] - bounds[0],
-            slots=self.slots[bounds[0] : bounds[-1]],
-        )
+        for low in range(0, len(self.block), at_once):
+            high = low + at_once
+            bounds = self.first[low : high + 1]
+            if high >= len(self.first):
+                bounds = np.append(bounds, len(self.slots))
+            yield replace(
+                self,
+                **{name: getattr(self, name)[low:high] for name in names},
+                first=bounds[:-1] - bounds[0],
+                slots=self.slots[bounds[0] : bounds[-1]],
+            )
 
 
 _MANY_EVENTS: Final = 32

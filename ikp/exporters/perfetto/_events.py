@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
+from ikp.core.args import ArgColumn
 from ikp.core.trace import Trace
 from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
-from ikp.exporters.perfetto._setup import FirstIds, OwnArgs
+from ikp.exporters.perfetto._setup import FirstIds
 from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import (
@@ -41,9 +42,10 @@ Bools = NDArray[np.bool_]
 class Encoder:
     """Turns batches of events into packets."""
 
-    def __init__(self, trace: Trace, ids: FirstIds, args: OwnArgs) -> None:
+    def __init__(self, trace: Trace, ids: FirstIds) -> None:
         self._trace = trace
-        self._args = args
+        self._args = _OwnArgs.of(trace)
+        self.texts = self._args.texts  # that packets name by their place in it, from 1 on
         self._ids = ids
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
         self._arrows = Arrows.of(trace)
@@ -85,6 +87,33 @@ class Encoder:
         parts = zip(self._args.kinds, self._args.columns, strict=True)
         for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG):
             yield argument(encoded_varint(iid), *typed(column.take(rows), kind))
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnArgs:
+    """A trace's arguments, and the texts that occur in them: the i-th is interned as ``i + 1``."""
+
+    columns: tuple[ArgColumn, ...]  # those of texts hold numbers of texts
+    kinds: str  # numpy's kind of each
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> _OwnArgs:
+        """Intern the texts of a trace's arguments."""
+        texts: dict[str, int] = {}
+        columns = [_interned(column, texts) for column in trace.args.values()]
+        kinds = "".join(column.values.dtype.kind for column in trace.args.values())
+        return cls(tuple(columns), kinds, tuple(texts))
+
+
+def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
+    if column.values.dtype.kind != "U":
+        return column
+    distinct, code = np.unique(column.values[column.given], return_inverse=True)
+    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
+    values = np.zeros(len(column), np.int64)
+    values[column.given] = np.array(iids, np.int64)[code]
+    return ArgColumn(values, column.given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from ikp.exporters.columns.small_tables import facts_of, pack_rows
 from ikp.exporters.perfetto._events import Encoder
 from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import COLUMNS, FORMAT, Packet
-from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, setup
+from ikp.exporters.perfetto._setup import FirstIds, setup
 from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
@@ -62,12 +62,12 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
 
 
 def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
-    facts, args = to_json(facts_of(trace)), OwnArgs.of(trace)
+    facts = to_json(facts_of(trace))
     ids = FirstIds.of(trace, facts)
     layout = lay_out(trace, ids.track, told)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
-    encoder = Encoder(trace, ids, args)
+    encoder = Encoder(trace, ids)
     batches = Batches(trace, layout, EVENTS_AT_ONCE, by_track(trace, layout))
     chunks, done = cuts(slot_bounds(trace), EVENTS_AT_ONCE), 0
     threads = 0
@@ -77,7 +77,7 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", partial(_whole, trace, facts, len(chunks)))
-        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, args, sums)))
+        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, encoder.texts, sums)))
         for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
             out.packets(partial(block_slices, trace, blocks, clock.now))
             clock.now = int(blocks.end[-1])

@@ -41,9 +41,11 @@ from ikp.exporters.protobuf.shapes import Group, Message
 from ikp.exporters.protobuf.varints import (
     BYTES,
     VARINT,
+    WORD,
     Column,
+    Integers,
     Numbers,
-    decimals,
+    as_words,
     in_field,
     tag,
     texts,
@@ -167,6 +169,21 @@ def _names(trace: Trace, blocks: Blocks) -> Message:
     rows, planes = (decimals(index) if index.any() else b"0" for index in (y, z))
     parts = (b"block (", decimals(x), b",", rows, b",", planes, b")")
     return Message(tag(Event.NAME, BYTES), parts)
+
+
+def decimals(values: Integers) -> Column:
+    """Return numbers, none negative, as they are read."""
+    rest = as_words(values)
+    if int(rest.max(initial=0)) >= 10**WORD:
+        return texts([b"%d" % value for value in rest.tolist()])
+    word, sizes = np.zeros_like(rest), np.zeros(len(rest), np.int64)
+    more = np.ones(len(rest), np.bool_)
+    while more.any():  # from the last digit on, which the ones in front of it push up
+        rest, digit = np.divmod(rest, np.uint64(10))
+        word = np.where(more, word << np.uint64(8) | digit + np.uint64(ord("0")), word)
+        sizes += more
+        more = rest > 0
+    return Column(word[:, None], sizes)
 
 
 def _warps(slots: Slots, blocks: Blocks) -> tuple[Message, ...]:

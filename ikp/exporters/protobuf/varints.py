@@ -83,21 +83,6 @@ def texts(values: Sequence[bytes]) -> Column:
     return Column(padded.view(np.uint64).reshape(-1, width), sizes)
 
 
-def decimals(values: Integers) -> Column:
-    """Return numbers, none negative, as they are read."""
-    rest = as_words(values)
-    if int(rest.max(initial=0)) >= 10**WORD:
-        return texts([b"%d" % value for value in rest.tolist()])
-    word, sizes = np.zeros_like(rest), np.zeros(len(rest), np.int64)
-    more = np.ones(len(rest), np.bool_)
-    while more.any():  # from the last digit on, which the ones in front of it push up
-        rest, digit = np.divmod(rest, np.uint64(10))
-        word = np.where(more, word << np.uint64(8) | digit + np.uint64(ord("0")), word)
-        sizes += more
-        more = rest > 0
-    return Column(word[:, None], sizes)
-
-
 def varint_size(value: int) -> int:
     """Return how many bytes ``value`` (not negative) takes as a varint."""
     return max(1, -(-value.bit_length() // VARINT_BITS))

@@ -62,8 +62,8 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
 
 
 def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
-    facts = to_json(facts_of(trace))
-    ids = FirstIds.of(trace, facts)
+    text = to_json(facts_of(trace))
+    facts, ids = pack_json("facts", text), FirstIds.of(trace, text)
     layout = lay_out(trace, ids.track, told)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
@@ -103,7 +103,7 @@ def _announced(tracks: Sequence[Track]) -> Bytes:
     return np.concatenate([*descriptors(tracks)])
 
 
-def _whole(trace: Trace, facts: bytes, chunks: int) -> Rows:
+def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
     """Return what is not in tables, and how much must be in them."""
     about = {
         "format": FORMAT,
@@ -113,7 +113,7 @@ def _whole(trace: Trace, facts: bytes, chunks: int) -> Rows:
         "totals": len(trace.totals),
         "chunks": sum(1 for _ in _parts(trace)) + chunks,
     }
-    return about, [pack_json("facts", facts)]
+    return about, [facts]
 
 
 def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:

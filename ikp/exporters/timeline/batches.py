@@ -186,7 +186,7 @@ class Arrows:
         """Find a trace's arrows; None if it has none to show."""
         if not any(map(is_flow, trace.args)):
             return None
-        source, target = arrows(trace)
+        source, target = arrows(trace.args)
         start, end, count = trace.events.start_ns, trace.events.end_ns, len(trace.events)
         shown = end[target] > start[source]
         source, target = source[shown], target[shown]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.trace import ClockFit, Launch, Slots, Trace
-from ikp.exporters.columns.small_tables import described, vars_of
+from ikp.exporters.columns.packing import described, vars_of
 from ikp.exporters.perfetto._packets import TYPES, Clock, argument, packet
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,

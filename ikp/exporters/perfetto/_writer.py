@@ -24,9 +24,17 @@ from numpy.typing import NDArray
 
 from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
-from ikp.exporters.columns.chunk import Packed, build, checksum, deflated, pack_json, to_json
-from ikp.exporters.columns.event_chunks import pack_events
-from ikp.exporters.columns.small_tables import facts_of, pack_rows
+from ikp.exporters.columns.packing import (
+    Packed,
+    build,
+    checksum,
+    deflated,
+    facts_of,
+    pack_events,
+    pack_json,
+    pack_rows,
+    to_json,
+)
 from ikp.exporters.perfetto._events import Encoder
 from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import COLUMNS, FORMAT, Packet

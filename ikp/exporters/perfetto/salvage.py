@@ -16,8 +16,9 @@ from ikp.core.totals import take_totals
 from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns
 from ikp.errors import ExportError
 from ikp.exporters.columns import small_tables
-from ikp.exporters.columns.chunk import MAGIC, Chunk
+from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
+from ikp.exporters.columns.packing import MAGIC
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._schema import FORMAT

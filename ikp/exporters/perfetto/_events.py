@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
-from ikp.core.args import ArgColumn
+from ikp.core.args import ArgColumn, take_args
 from ikp.core.trace import Trace
+from ikp.exporters.columns.packing import Packed, pack_events
 from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
@@ -33,14 +34,14 @@ from ikp.exporters.protobuf.varints import (
     encoded_varint,
     tag,
 )
-from ikp.exporters.timeline.batches import Arrows, Batch
+from ikp.exporters.timeline.batches import Arrows, Batch, by_end
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
 class Encoder:
-    """Turns batches of events into packets."""
+    """Turns events into packets, and into columns beside them."""
 
     def __init__(self, trace: Trace, ids: FirstIds) -> None:
         self._trace = trace
@@ -70,6 +71,12 @@ class Encoder:
             flows=None if arrows is None else Flows.of(arrows, batch.rows, self._ids.flow),
         )
         return encode(columns)
+
+    def packed(self, low: int, high: int) -> tuple[dict[str, Any], list[Packed]]:
+        """Return what a chunk tells of the events of some slots, by their rows, and columns."""
+        events, rows = by_end(self._trace.events, slice(low, high))
+        args = take_args(self._trace.args, rows) if self._trace.args else {}
+        return pack_events(events, args, self._trace.slots.launch)
 
     def _ticks(self, batch: Batch) -> Iterator[Message]:
         """Yield the ticks, by what they are called, where the duration doesn't tell them."""

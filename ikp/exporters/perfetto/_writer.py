@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
 from ikp.exporters.columns.packing import (
     Packed,
@@ -30,7 +29,6 @@ from ikp.exporters.columns.packing import (
     checksum,
     deflated,
     facts_of,
-    pack_events,
     pack_json,
     pack_rows,
     to_json,
@@ -43,7 +41,7 @@ from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
 from ikp.exporters.protobuf.varints import BYTES, in_field, tag
-from ikp.exporters.timeline.batches import Batches, by_end, by_track, cuts
+from ikp.exporters.timeline.batches import Batches, by_track, cuts
 from ikp.exporters.timeline.blocks import slot_bounds
 from ikp.exporters.timeline.sums import Sums
 from ikp.exporters.timeline.tracks import Track, lay_out
@@ -102,7 +100,7 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
             clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
             # The last chunk is behind the last batch: it seals what is in front of it.
             while (done + 1) * len(batches) <= number * len(chunks):
-                out.chunk("events", partial(_events, trace, *chunks[done]))
+                out.chunk("events", partial(encoder.packed, *chunks[done]))
                 done += 1
             told(len(batch.rows))
 
@@ -146,12 +144,6 @@ _WAITING: Final = 2
 def spare_threads() -> int:
     """Return how many threads may work beside this one: none on a single core."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1)
-
-
-def _events(trace: Trace, low: int, high: int) -> Rows:
-    events, rows = by_end(trace.events, slice(low, high))
-    args = take_args(trace.args, rows) if trace.args else {}
-    return pack_events(events, args, trace.slots.launch)
 
 
 class Ordered:

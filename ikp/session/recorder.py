@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from operator import methodcaller
 from typing import Any
 
@@ -236,7 +237,7 @@ def recording(wishes: Wishes) -> Iterator[Recording]:
 
 def provenance(segments: list[Segment]) -> dict[str, str]:
     """Return what recorded the segments: program, host, devices and versions."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError
 
     facts = {
         "ikp": __version__,
@@ -249,10 +250,18 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
     }
     for package in (*registry.distributions(), "torch"):
         try:
-            facts[package] = version(package)
+            facts[package] = _version(package)
         except PackageNotFoundError:
             continue
     return facts
+
+
+@cache
+def _version(package: str) -> str:
+    """Return a package's version, which takes half a millisecond to find and each session asks."""
+    from importlib.metadata import version
+
+    return version(package)
 
 
 def _write_selection(data: Tensor, selection: Selection) -> None:

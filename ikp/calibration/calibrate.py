@@ -16,8 +16,9 @@ from ikp.core.overhead import Figure, Overhead
 from ikp.core.trace import Trace
 from ikp.errors import BufferError, UsageError
 from ikp.session import current
+from ikp.session.memory import Room
 from ikp.session.recorder import Asked, recording
-from ikp.session.wishes import Room, Wishes
+from ikp.session.wishes import Wishes
 from ikp.version import __version__
 
 _RANGES = 64

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn, Args
-
-if TYPE_CHECKING:
-    from ikp.core.trace import Trace
 
 OUT: Final = "flow_out"
 IN: Final = "flow_in"
@@ -36,19 +33,19 @@ def incoming(number: int) -> str:
     return IN if number == 1 else f"{IN}_{number}"
 
 
-def arrows(trace: Trace) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def arrows(args: Args) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the row of the event at which each arrow starts, and of that at which it ends.
 
     An arrow of which one event is missing, because it was left out, is none.
     """
     nothing = np.zeros(0, np.intp)
-    if OUT not in trace.args:
+    if OUT not in args:
         return nothing, nothing
-    numbers, rows = _given(trace.args[OUT])
+    numbers, rows = _given(args[OUT])
     order = np.argsort(numbers, kind="stable")
     numbers, rows = numbers[order], rows[order]
     found = [(nothing, nothing)]
-    for name, column in trace.args.items():
+    for name, column in args.items():
         if is_flow(name) and name != OUT:
             wanted, targets = _given(column)
             first = np.searchsorted(numbers, wanted)

@@ -10,7 +10,7 @@ from typing import Any
 from ikp.core import abi
 from ikp.errors import BufferError, IkpWarning, UsageError
 from ikp.profiling.profile import profile
-from ikp.session.wishes import DEFAULT_BYTES
+from ikp.session.memory import DEFAULT_BYTES
 from ikp.trace import Trace
 
 

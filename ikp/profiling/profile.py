@@ -17,8 +17,9 @@ from ikp.core.trace import of_class
 from ikp.errors import UsageError
 from ikp.profiling._life import Life, check_here
 from ikp.session.current import current_rank
+from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
-from ikp.session.wishes import Room, Wishes
+from ikp.session.wishes import Wishes
 from ikp.trace import Trace
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -1,4 +1,4 @@
-"""How segments' memory comes back while the session goes on.
+"""How segments' memory is handed out, and comes back while the session goes on.
 
 A buffer that nobody holds any more can't be launched with again. If its kernel is done, what it
 recorded can be copied out and the memory used for the next one, while others still run: so a long
@@ -8,25 +8,122 @@ looks whether what was begun earlier is done.
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ikp.core import abi
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.slots import Excerpt
 from ikp.core.segment import Segment, Tensor
-from ikp.session.memory import Notice
+from ikp.errors import IkpWarning
+from ikp.session.current import Opening
+from ikp.session.memory import SHARE, free_bytes
 from ikp.session.readback import Event, read_back
 from ikp.session.streams import current_stream
-from ikp.session.wishes import SHARE, free_bytes
 
 BEGIN_BYTES = 256 << 20
 """As long as all buffers are smaller than this in all, nothing is read before the session ends."""
 UNREAD_BYTES = 1 << 30
 """Nor up to this, where it is no more than a share of what the device has left."""
 _AT_ONCE = 64
+
+
+_pinned: dict[int, Tensor] = {}
+"""Memory that kernels may write to at any time from now on, by address: never freed."""
+
+
+def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
+    """Return ``data`` as a tensor that notices when a kernel takes its address.
+
+    Args:
+        data: the memory of one segment.
+        label: what the buffer is called.
+        opening: the opening of the session that reads it; None where no kernel records into it.
+    """
+    handed = data.as_subclass(_kind())
+    handed.ikp_notice = None if opening is None else Notice(data, label, opening)
+    return handed
+
+
+class Notice:
+    """Tells a launch that nobody will read what it records.
+
+    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    """
+
+    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
+        self._data, self._label, self._opening = data, label, opening
+        self._told = False
+        self.streams: set[int] = set()  # that were current when its address was taken
+        self.captured = False  # a CUDA graph holds its address
+
+    def taken(self) -> None:
+        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
+        over = not (self._opening.lasts and self._opening.here)
+        if self._data.is_cuda:
+            import torch
+
+            stream = current_stream(self._data.device)[1]
+            self.launched(stream, captured=torch.cuda.is_current_stream_capturing())
+        else:
+            self.launched(0, captured=False)
+        if over:
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+        if over and not self._told:
+            self._told = True
+            warnings.warn(self._why(), IkpWarning, stacklevel=4)
+
+    def launched(self, stream: int, *, captured: bool) -> None:
+        """Take note of the stream of a launch.
+
+        ``captured`` tells that a CUDA graph will launch again without asking for the address.
+        """
+        self.streams.add(stream)
+        self.captured |= captured
+        if captured:
+            _pinned[self._data.untyped_storage().data_ptr()] = self._data
+
+    def _why(self) -> str:
+        if not self._opening.here:
+            return (
+                f"a kernel is launched with the buffer {self._label!r} of the process that this "
+                "one was forked from, which can't see what is recorded here: it is lost. Open a "
+                "session in this process, with a path of its own."
+            )
+        return (
+            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
+            "it records is lost. Take a buffer for each launch, inside the session."
+        )
+
+
+@cache
+def _kind() -> Any:
+    """Return the class of what kernels are handed: torch is loaded late."""
+    import torch
+
+    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
+        """Like any tensor; what is made of it is a plain one."""
+
+        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
+        ikp_notice: Notice | None
+
+        def data_ptr(self) -> int:
+            """Return the address, as compiled kernels take it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return int(super().data_ptr())
+
+        def untyped_storage(self) -> Any:
+            """Return the memory, as Triton's interpreter takes it."""
+            if self.ikp_notice is not None:
+                self.ikp_notice.taken()
+            return super().untyped_storage()
+
+    return Handed
 
 
 @dataclass(slots=True, eq=False)

@@ -1,20 +1,126 @@
-"""Device memory for segments: where from, and how it is handed out."""
+"""Device memory for segments: how much, where from, and how it gets zero."""
 
 from __future__ import annotations
 
+import math
 import threading
-import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from operator import index
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from ikp.core import abi
-from ikp.core.segment import Tensor
-from ikp.errors import BufferError, IkpWarning, UsageError
-from ikp.session.current import Opening
-from ikp.session.streams import current_stream
-from ikp.session.wishes import SHARE, free_bytes
-from ikp.session.zeros import zeroed
+from ikp.core.segment import MAX_WARPS, Selection, Spec, Tensor
+from ikp.errors import BufferError, UsageError
+from ikp.session.streams import beside, on
+
+DEFAULT_BYTES: Final = {"timeline": 32 << 20, "totals": 8 << 20}
+"""Where nothing is known of the launch."""
+RECORDS: Final = {"timeline": 512, "totals": 32}
+"""For how many records there is room in each warp of a launch that is known."""
+SMALL: Final = {"timeline": 8192, "totals": 512}
+"""For how many, where that takes less than the default: a thousand small launches may be queued."""
+MOST_BYTES: Final = 256 << 20
+MARGIN: Final = 2
+MORE: Final = 64
+"""Where memory is short, a warp has room for twice what earlier launches made, and so many more;
+but no buffer gets less than the default for it."""
+SHARE: Final = 8
+"""Beyond the default, no more than this part of the device's free memory is taken unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a buffer is to be: as given, or as its launch needs."""
+
+    size: Any = None
+    grid: Any = None
+    num_warps: Any = None
+
+    def nbytes(
+        self, spec: Spec, chosen: Selection, device: Any, default: Any, made: int | None = None
+    ) -> Any:
+        """Return the size as it was given, here or as the default; else what suits the launch.
+
+        Args:
+            spec: how the kernel records.
+            chosen: which warps and blocks record.
+            device: torch's.
+            default: the session's size, where the user gave one.
+            made: the records of the busiest warp of earlier launches like this, where memory is
+                short and they are known.
+
+        Raises:
+            UsageError: what is known of the launch can't be used.
+        """
+        unknown = self.grid is None and self.num_warps is None
+        slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
+        size = default if self.size is None else self.size
+        if size is not None:
+            return size
+        size = inferred(spec, slots, lambda: free_bytes(device))
+        if made is None or not slots:
+            return size
+        enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
+        return min(size, max(enough, DEFAULT_BYTES["totals" if spec.totals else "timeline"]))
+
+
+def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
+    """Return the size in bytes of a buffer for a launch that has so many ``slots``; 0: any number.
+
+    ``free_bytes`` returns how much the device has left, where that is known. It is asked only where
+    more than the default is wanted: the answer takes its time, and there may be many launches.
+    """
+    mode = "totals" if spec.totals else "timeline"
+    wanted = abi.segment_bytes(slots, RECORDS[mode], spec.overflow, spec.clock) if slots else 0
+    if wanted <= DEFAULT_BYTES[mode]:
+        roomy = abi.segment_bytes(slots, SMALL[mode], spec.overflow, spec.clock) if slots else None
+        return min(DEFAULT_BYTES[mode], roomy or DEFAULT_BYTES[mode])
+    free = free_bytes()
+    most = MOST_BYTES if free is None else min(MOST_BYTES, free // SHARE)
+    return max(DEFAULT_BYTES[mode], min(wanted, most))
+
+
+def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
+    """Return how many warps of a launch record.
+
+    Args:
+        grid: blocks: an integer, or up to three of them.
+        num_warps: warps of each block.
+        selection: which of them record.
+
+    Raises:
+        UsageError: an argument is missing or can't be used.
+    """
+    sizes = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+    if not 1 <= len(sizes) <= 3 or not all(_is_count(size) for size in sizes):
+        raise UsageError(
+            f"grid={grid!r} is no grid: give the number of blocks, or up to three of them, as to "
+            "the launch."
+        )
+    if not _is_count(num_warps) or index(num_warps) > MAX_WARPS:
+        raise UsageError(
+            f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
+            f"{MAX_WARPS}."
+        )
+    return selection.count_slots(math.prod(index(size) for size in sizes), index(num_warps))
+
+
+def _is_count(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool) and index(value) >= 0
+
+
+def free_bytes(device: Any) -> int | None:
+    """Return how much memory a GPU has left; None for the host."""
+    if getattr(device, "type", "cpu") == "cpu":
+        return None
+    import torch
+
+    return int(torch.cuda.mem_get_info(device)[0])
+
 
 CHUNK_BYTES = 64 << 20
 _LARGEST_CHUNK = 256 << 20
@@ -107,95 +213,59 @@ class Arena:
         self._chunk = zeroed(size, self._device)
 
 
-_pinned: dict[int, Tensor] = {}
-"""Memory that kernels may write to at any time from now on, by address: never freed."""
+_PIECE_BYTES = 4 << 20
 
 
-def hand_out(data: Tensor, label: str, opening: Opening | None) -> Tensor:
-    """Return ``data`` as a tensor that notices when a kernel takes its address.
+def zeroed(size: int, device: Any) -> Tensor:
+    """Return memory that a kernel on any stream finds zero.
 
     Args:
-        data: the memory of one segment.
-        label: what the buffer is called.
-        opening: the opening of the session that reads it; None where no kernel records into it.
+        size: in bytes.
+        device: torch's.
+
+    Raises:
+        RuntimeError, MemoryError: there is no memory for it; torch's and numpy's.
     """
-    handed = data.as_subclass(_kind())
-    handed.ikp_notice = None if opening is None else Notice(data, label, opening)
-    return handed
+    import torch
+
+    if str(device) == "cpu":
+        # The system's pages are zero already. And torch zeroes with threads, which a process
+        # that was forked has lost: it would wait for them for ever.
+        return torch.from_numpy(np.zeros(size, np.uint8))
+    with on(beside(device)):
+        data = torch.empty(size, dtype=torch.uint8, device=device)
+    zero(data)
+    return data
 
 
-class Notice:
-    """Tells a launch that nobody will read what it records.
+def zero(data: Tensor) -> None:
+    """Zero memory that no kernel uses now, wait for that, and leave a GPU's caches as they were.
 
-    Every language asks a tensor for its address when it launches, so it is there that this is told.
+    What a kernel zeroes is in the L2 cache afterwards, in place of what the user's next kernel
+    would have found there; and that one waits until the zeros are in memory. Zeros that come from
+    the host leave the cache alone.
+
+    Args:
+        data: bytes on any device.
     """
-
-    def __init__(self, data: Tensor, label: str, opening: Opening) -> None:
-        self._data, self._label, self._opening = data, label, opening
-        self._told = False
-        self.streams: set[int] = set()  # that were current when its address was taken
-        self.captured = False  # a CUDA graph holds its address
-
-    def taken(self) -> None:
-        """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
-        over = not (self._opening.lasts and self._opening.here)
-        if self._data.is_cuda:
-            import torch
-
-            stream = current_stream(self._data.device)[1]
-            self.launched(stream, captured=torch.cuda.is_current_stream_capturing())
+    stream = beside(data.device)  # where no kernel is waited for
+    source = None if data.device.type == "cpu" else _on_host()
+    with on(stream):
+        if source is None:
+            data.zero_()
         else:
-            self.launched(0, captured=False)
-        if over:
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
-        if over and not self._told:
-            self._told = True
-            warnings.warn(self._why(), IkpWarning, stacklevel=4)
-
-    def launched(self, stream: int, *, captured: bool) -> None:
-        """Take note of the stream of a launch.
-
-        ``captured`` tells that a CUDA graph will launch again without asking for the address.
-        """
-        self.streams.add(stream)
-        self.captured |= captured
-        if captured:
-            _pinned[self._data.untyped_storage().data_ptr()] = self._data
-
-    def _why(self) -> str:
-        if not self._opening.here:
-            return (
-                f"a kernel is launched with the buffer {self._label!r} of the process that this "
-                "one was forked from, which can't see what is recorded here: it is lost. Open a "
-                "session in this process, with a path of its own."
-            )
-        return (
-            f"a kernel is launched with the buffer {self._label!r} after its session ended: what "
-            "it records is lost. Take a buffer for each launch, inside the session."
-        )
+            for piece in data.split(_PIECE_BYTES):
+                piece.copy_(source[: len(piece)], non_blocking=True)
+    if stream is not None:
+        stream.synchronize()
 
 
 @cache
-def _kind() -> Any:
-    """Return the class of what kernels are handed: torch is loaded late."""
+def _on_host() -> Tensor | None:
+    """Return zeros that a GPU reads by itself; None where the host has no memory for them."""
     import torch
 
-    class Handed(torch.Tensor):  # type: ignore[misc]  # torch is Any here
-        """Like any tensor; what is made of it is a plain one."""
-
-        __torch_function__ = torch._C._disabled_torch_function_impl  # noqa: SLF001 - torch's docs
-        ikp_notice: Notice | None
-
-        def data_ptr(self) -> int:
-            """Return the address, as compiled kernels take it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return int(super().data_ptr())
-
-        def untyped_storage(self) -> Any:
-            """Return the memory, as Triton's interpreter takes it."""
-            if self.ikp_notice is not None:
-                self.ikp_notice.taken()
-            return super().untyped_storage()
-
-    return Handed
+    try:
+        return torch.zeros(_PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return None

@@ -24,7 +24,6 @@ from ikp.core.decoding.slots import (
     first_records,
     header_rows,
     is_used,
-    look_at,
 )
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import DecodeError
@@ -129,7 +128,7 @@ def _read_slots(
         head, grid = each.source.head, each.source.grid_id
         rows = header_rows(heads, each.layout, grid)
         slots: Rows = rows.view(abi.SLOT_HEADER).reshape(-1)
-        counts = look_at(each.layout, slots, grid)
+        counts = _look_at(each.layout, slots, grid)
         unfinished = slots["state"] != SlotState.FINISHED
         if not whole and (unfinished | ~is_used(slots, grid)).any():
             counts, rows = counts[:0], rows[:0]
@@ -156,6 +155,18 @@ def _read_slots(
         replace(each, records=records.get(id(launch), _NOTHING))
         for each, launch in zip(found, launched, strict=True)
     ]
+
+
+def _look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:
+    """Return how many records of each slot tell something of a launch.
+
+    Of a warp that finished, it is one more than it counted, where there should be nothing; of one
+    that did not, all that there is room for.
+    """
+    finished = heads["state"] == SlotState.FINISHED
+    counted = np.minimum(heads["attempted"].astype(np.int64) + 1, layout.capacity)
+    counts = np.where(finished, counted, 0 if layout.summed else layout.capacity)
+    return np.where(is_used(heads, grid_id), counts, 0)
 
 
 def _last_records(stream: Any, launched: _Launched, slots: Ints) -> Generator[Event, None, Ints]:

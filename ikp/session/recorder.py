@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from operator import methodcaller
 from typing import Any
 
@@ -25,11 +26,10 @@ from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
-from ikp.session.harvest import Harvest, Taken
-from ikp.session.memory import Arena, hand_out
+from ikp.session.harvest import Harvest, Taken, hand_out
+from ikp.session.memory import Arena, Room, zero
 from ikp.session.readback import read_back, waited
-from ikp.session.wishes import Room, Wishes, device_facts
-from ikp.session.zeros import zero
+from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
 
 
@@ -78,11 +78,11 @@ class Recording:
         name, rate = device_facts(device)
         alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
         with self._lock:
-            arena = self._arenas.setdefault(device, Arena(device))
             harvest = self._harvests.setdefault(device, Harvest(device))
             harvest.step()
             made = harvest.records(alike)
-        nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
+            nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
+            arena = self._arenas.setdefault(device, Arena(device))
         segment = Segment(
             label=asked.label,
             data=arena.take(nbytes),
@@ -237,7 +237,7 @@ def recording(wishes: Wishes) -> Iterator[Recording]:
 
 def provenance(segments: list[Segment]) -> dict[str, str]:
     """Return what recorded the segments: program, host, devices and versions."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError
 
     facts = {
         "ikp": __version__,
@@ -250,10 +250,18 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
     }
     for package in (*registry.distributions(), "torch"):
         try:
-            facts[package] = version(package)
+            facts[package] = _version(package)
         except PackageNotFoundError:
             continue
     return facts
+
+
+@cache
+def _version(package: str) -> str:
+    """Return a package's version, which takes half a millisecond to find and each session asks."""
+    from importlib.metadata import version
+
+    return version(package)
 
 
 def _write_selection(data: Tensor, selection: Selection) -> None:

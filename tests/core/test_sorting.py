@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ikp.core import sorting
-from ikp.core.sorting import order_by, sort_by
+from ikp.core.sorting import distinct, order_by, sort_by
 
 pytestmark = pytest.mark.any_pins
 
@@ -35,6 +35,18 @@ def test_it_is_the_order_of_lexsort(columns: list[NDArray[np.int64]]) -> None:
     assert np.array_equal(order_by(*columns), order)
     found = sort_by(*columns)
     assert [one.tolist() for one in found] == [column[order].tolist() for column in columns]
+
+
+@given(columns(), st.integers(1, 4))
+def test_distinct_rows_are_numbered_in_sorted_order(
+    columns: list[NDArray[np.int64]], times: int
+) -> None:
+    rows = np.repeat(np.stack(columns, axis=1), times, axis=0)  # runs of what is alike
+    number, one = distinct(*rows.T)
+    wanted, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    assert number.tolist() == which.reshape(-1).tolist()
+    assert rows[one].tolist() == wanted.tolist()
+    assert one.tolist() == first.tolist()
 
 
 def test_no_rows_have_an_order() -> None:

@@ -130,7 +130,7 @@ def test_payloads_are_compared_as_numbers() -> None:
     types = [PayloadType.U32, PayloadType.U32, PayloadType.F32, PayloadType.F32]
     types += [PayloadType.I32, PayloadType.I32, PayloadType.I32, PayloadType.F32]
     events = replace(trace.events, payload=bits, payload_type=np.array(types, np.uint8))
-    source, target = arrows(ikp.edit.connect(replace(trace, events=events), "issue", "wait"))
+    source, target = arrows(ikp.edit.connect(replace(trace, events=events), "issue", "wait").args)
     assert list(zip(source.tolist(), target.tolist(), strict=True)) == [(1, 5), (2, 6)]
 
 
@@ -175,7 +175,7 @@ def test_arrows_follow_their_events() -> None:
     assert joined(ikp.edit.select(trace, warp=[0, 1])) == [row for row in chained() if row[4] == 1]
     assert joined(ikp.edit.select(trace, region="wait")) == []
     apart = ikp.edit.group_by(trace, "region")
-    assert len(arrows(apart)[0]) == len(chained())
+    assert len(arrows(apart.args)[0]) == len(chained())
 
 
 def test_traces_that_become_one_keep_their_arrows_apart() -> None:
@@ -183,8 +183,12 @@ def test_traces_that_become_one_keep_their_arrows_apart() -> None:
     whole = ikp.edit.concat(parts)
     offset = np.cumsum([0, *(len(part.events) for part in parts)])
     for column in (0, 1):
-        wanted = [arrows(part)[column] + low for part, low in zip(parts, offset[:-1], strict=True)]
-        assert Counter(arrows(whole)[column].tolist()) == Counter(np.concatenate(wanted).tolist())
+        wanted = [
+            arrows(part.args)[column] + low for part, low in zip(parts, offset[:-1], strict=True)
+        ]
+        assert Counter(arrows(whole.args)[column].tolist()) == Counter(
+            np.concatenate(wanted).tolist()
+        )
 
 
 def test_they_are_in_every_file(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import ikp
-from ikp.core.trace import Trace
+from ikp.core.trace import Trace, faults
 from ikp.errors import UsageError
-from ikp.exporters.files import faults
 from tests.edit.test_select import example, names
 from tests.strategies import traces
 

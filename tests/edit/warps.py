@@ -54,7 +54,8 @@ def joined(trace: Trace) -> list[tuple[str, int, int, str, int, int]]:
         return names[region[row]], warp[slot[row]], start[row]
 
     return sorted(
-        (*told(a), *told(b)) for a, b in zip(*map(np.ndarray.tolist, arrows(trace)), strict=True)
+        (*told(a), *told(b))
+        for a, b in zip(*map(np.ndarray.tolist, arrows(trace.args)), strict=True)
     )
 
 

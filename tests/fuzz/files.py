@@ -16,11 +16,10 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, TracePacket
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMessage
 
-from ikp.core.trace import Trace
+from ikp.core.trace import Trace, faults
 from ikp.edit import add_args, concat
 from ikp.errors import ExportError
-from ikp.exporters.columns.chunk import JSON
-from ikp.exporters.files import faults
+from ikp.exporters.columns.packing import JSON
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto._schema import Packet
 from ikp.exporters.protobuf.damage import DamagedError

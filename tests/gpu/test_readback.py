@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 
 import ikp  # noqa: E402
 from ikp.core import abi  # noqa: E402
-from ikp.session.wishes import DEFAULT_BYTES  # noqa: E402
+from ikp.session.memory import DEFAULT_BYTES  # noqa: E402
 from tests.gpu import kernels  # noqa: E402
 from tests.gpu.test_triton import steps  # noqa: E402
 

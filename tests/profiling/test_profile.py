@@ -15,7 +15,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import Segment as Buffer
 from ikp.errors import DecodeError, IkpWarning, RegionError, UsageError
-from ikp.session.wishes import DEFAULT_BYTES
+from ikp.session.memory import DEFAULT_BYTES
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Launch, Record, Warp, nbytes

@@ -49,7 +49,7 @@ EXCEPTIONS = {
         "backend_name",
     ): "a twin's code calls it, with a buffer",
     ("ikp.backends.cute._calls", "*"): "loaded where CUTE.has(CALLS): extends what that has found",
-    ("ikp.session.memory", "_disabled_torch_function_impl"): "torch's documentation has it",
+    ("ikp.session.harvest", "_disabled_torch_function_impl"): "torch's documentation has it",
     (
         "ikp.running.startup.sitecustomize",
         "torch._inductor.runtime.triton_heuristics",

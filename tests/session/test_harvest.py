@@ -12,8 +12,8 @@ import ikp
 from ikp.core import abi
 from ikp.core.abi import SlotState
 from ikp.core.segment import Segment as Buffer
-from ikp.session import harvest, recorder, wishes
-from ikp.session.wishes import SHARE
+from ikp.session import harvest, memory, recorder
+from ikp.session.memory import SHARE
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Truth
@@ -75,22 +75,22 @@ def test_where_memory_is_short_a_buffer_has_room_for_what_launches_made(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     least = abi.segment_bytes(2, 100)
-    monkeypatch.setitem(wishes.DEFAULT_BYTES, "timeline", least)
+    monkeypatch.setitem(memory.DEFAULT_BYTES, "timeline", least)
     monkeypatch.setattr(harvest, "BEGIN_BYTES", 4 * SIZE)
-    usual = abi.segment_bytes(2, wishes.RECORDS["timeline"])
+    usual = abi.segment_bytes(2, memory.RECORDS["timeline"])
     with ikp.profile() as prof:
         found = sizes(host, prof, 30, 100)
         more = sizes(host, prof, 60, 400)
         (given,) = sizes(host, prof, 1, 3, size=SIZE)
         (other,) = sizes(host, prof, 1, 3, grid=(4, 1, 1))
         few = sizes(host, prof, 60, 1, num_warps=2)
-    small = abi.segment_bytes(2, 2 * 100 + wishes.MORE)
+    small = abi.segment_bytes(2, 2 * 100 + memory.MORE)
     assert found[:15] == [usual] * 15, "while there is memory, nothing is smaller"
     assert {*found[15:]} <= {usual, small} and found[-1] == small
     assert more[0] == small and more[-1] == usual, "what was lost counts, too"
     assert given == SIZE, "the user's word"
-    assert other == abi.segment_bytes(4, wishes.RECORDS["timeline"]), "nothing is known of such"
-    assert min(few) == abi.segment_bytes(4, 2 * 1 + wishes.MORE) > least
+    assert other == abi.segment_bytes(4, memory.RECORDS["timeline"]), "nothing is known of such"
+    assert min(few) == abi.segment_bytes(4, 2 * 1 + memory.MORE) > least
     dropped = [launch.dropped for launch in prof.trace.launches]
     assert dropped == [0] * 30 + [400 - 264 if size == small else 0 for size in more] + [0] * 62
 

@@ -14,8 +14,8 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, OverflowMode
 from ikp.core.segment import EVERYTHING, Spec, select
 from ikp.errors import UsageError
-from ikp.session import wishes
-from ikp.session.wishes import (
+from ikp.session import memory
+from ikp.session.memory import (
     DEFAULT_BYTES,
     MARGIN,
     MORE,
@@ -110,7 +110,7 @@ def test_what_is_no_number_of_warps_is_refused(warps: Any) -> None:
 def test_a_size_goes_before_the_launch_and_the_sessions_before_none(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wishes, "MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(memory, "MOST_BYTES", 1 << 30)
     with ikp.profile() as prof:
         launch: dict[str, Any] = {"grid": (1 << 13), "num_warps": 8}
         wanted = abi.segment_bytes(1 << 16, RECORDS["timeline"])

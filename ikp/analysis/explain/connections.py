@@ -108,7 +108,7 @@ def connect_wait(launch: Prepared, region: int) -> Connection | None:
 
 
 def _by_arrows(launch: Prepared, region: int, waits: Rows) -> Connection | None:
-    sources, targets = arrows(launch.trace)
+    sources, targets = arrows(launch.trace.args)
     if not len(sources):
         return None
     place = np.full(len(launch.trace.events), -1)

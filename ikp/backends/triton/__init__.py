@@ -150,10 +150,8 @@ class TritonBackend:
         """
         from ikp.backends.argument import argument
         from ikp.backends.triton import _hooks as hooks
-        from ikp.backends.triton.foreign import INTERPRETER, TRITON, VERBS, interprets
 
-        hooks.install()
-        return argument(segment) if TRITON.has(INTERPRETER if interprets() else VERBS) else None
+        return argument(segment) if hooks.install() else None
 
     def names(self) -> dict[int, str]:
         """Return the regions known from kernels traced or loaded in this process."""

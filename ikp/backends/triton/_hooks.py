@@ -83,9 +83,12 @@ def _refused(what: str, reason: str, remedy: str) -> KernelError:
     )
 
 
-def install() -> None:
-    """Install all three; around what others have set since, too. A second call changes nothing."""
-    foreign.install(_loading, _StagesHook, _bare)
+def install() -> bool:
+    """Install all three, around what others have set since, too; tell if kernels can record.
+
+    A second call changes nothing.
+    """
+    return foreign.install(_loading, _StagesHook, _bare)
 
 
 def _bare(trial: Callable[..., object]) -> Callable[..., object]:

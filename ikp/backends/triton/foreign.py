@@ -100,14 +100,18 @@ def install(
     loading: _Called,
     stages: Callable[[_Called | None], _Called],
     trials: Callable[[_Called], _Called],
-) -> None:
+) -> bool:
     """Put ikp's own on Triton, around what is set there; a second call changes nothing.
 
     Args:
         loading: is called before each kernel is loaded.
         stages: returns what goes around a hook on the compiler's stages, where there is one.
         trials: returns what goes around what an autotuner runs a configuration by.
+
+    Returns:
+        Whether kernels can record as they run here: compiled, or interpreted.
     """
+    can_record = TRITON.has(INTERPRETER if interprets() else VERBS)
     if TRITON.has(LOADED):
         _LOADED.find()(loading)
     if TRITON.has(STAGES):
@@ -119,6 +123,7 @@ def install(
         trial = _TRIAL.find()
         if not hasattr(trial, "is_ikp"):
             Private("triton.runtime.autotuner", "Autotuner").find()._bench = trials(trial)
+    return can_record
 
 
 def interprets() -> bool:

@@ -55,6 +55,10 @@ _WORTH: Final = 1 << 17
 """Records for which a thread is started."""
 _NEVER: Final = (1 << 63) - 1
 
+_WORD: Final = 4
+_ALL: Final = 1 << 40
+"""More records than any slot has."""
+
 _compiled: list[Any] = []
 """The function ``ikp_place``, or None where there can't be one; nothing before anyone asked."""
 
@@ -108,7 +112,7 @@ class Plain:
         if axes is None or used.summed or used.clock.bits > abi.WORD_BITS or not _function():
             return None
         slots, launches = np.zeros(len(kept), _SLOT), np.zeros(len(tables), _LAUNCH)
-        slots["records"], slots["step"] = used.places(kept)
+        slots["records"], slots["step"] = _places(used, kept)
         slots["count"], slots["end"] = kept, timeline.end
         there, lives = whole_lives(used, slice(None))
         slots["whole"][there] = lives
@@ -154,3 +158,21 @@ class Plain:
         timeline.turned |= (self._slots["flags"] & _TURNED) > 0
         timeline.outside |= (self._slots["flags"] & _OUTSIDE) > 0
         np.maximum(end, self._slots["end"], out=end)
+
+
+def _places(used: Used, count: Ints) -> tuple[Ints, Ints]:
+    """Return where in memory so many first records of each slot lie, and how far apart.
+
+    The place is 0 where ``count`` is below 0, or not all of them are here.
+    """
+    parts, launch = used.memories, used.launch
+    slots = np.array([len(each.first) for each in parts])
+    at = (np.cumsum(slots) - slots)[launch] + used.ids
+    begin = np.array([each.raw.ctypes.data for each in parts])[launch]
+    first = np.concatenate([each.first for each in parts])[at]
+    counts = [each.first + _ALL if each.counts is None else each.counts for each in parts]
+    step = np.array([each.step for each in parts])[launch]
+    units = np.array([each.raw.size // abi.ALIGNMENT for each in parts])[launch]
+    there = (count >= 0) & (count <= np.concatenate(counts)[at]) & (begin % _WORD == 0)
+    there &= first + count * step - step < units
+    return np.where(there, begin + first * abi.ALIGNMENT, 0), step

@@ -1,4 +1,4 @@
-"""Which warps of some launches came, as the headers of their slots say, and what they recorded.
+"""Which warps of some launches came, as their slots say, and how many records each made.
 
 Buffers are made for the busiest warp there may be, so most of a segment is usually empty. Where it
 lies in a device's memory, only an excerpt of it is copied to the host.
@@ -26,9 +26,6 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _MAX_SMS = 1 << 16
-_WORD = 4
-_ALL = 1 << 40
-"""More records than any slot has."""
 MAX_CLOCK = 1 << 62
 """A century of nanoseconds or cycles: sums of a few such clocks still fit into 64 bits."""
 
@@ -90,23 +87,6 @@ class Used:
             launch[starts].tolist(), starts.tolist(), ends.tolist(), strict=True
         ):
             yield number, slice(start, end)
-
-    def places(self, count: Ints) -> tuple[Ints, Ints]:
-        """Return where in memory so many first records of each slot lie, and how far apart.
-
-        The place is 0 where ``count`` is below 0, or not all of them are here.
-        """
-        parts, launch = self.memories, self.launch
-        slots = np.array([len(each.first) for each in parts])
-        at = (np.cumsum(slots) - slots)[launch] + self.ids
-        begin = np.array([each.raw.ctypes.data for each in parts])[launch]
-        first = np.concatenate([each.first for each in parts])[at]
-        counts = [each.first + _ALL if each.counts is None else each.counts for each in parts]
-        step = np.array([each.step for each in parts])[launch]
-        units = np.array([each.raw.size // abi.ALIGNMENT for each in parts])[launch]
-        there = (count >= 0) & (count <= np.concatenate(counts)[at]) & (begin % _WORD == 0)
-        there &= first + count * step - step < units
-        return np.where(there, begin + first * abi.ALIGNMENT, 0), step
 
     def read(self, slots: Ints, position: Ints) -> Rows:
         """Return records by their slots, which ascend, and their positions there."""
@@ -209,18 +189,6 @@ def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | in
     return np.asarray(good)
 
 
-def look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:
-    """Return how many records of each slot tell something of a launch.
-
-    Of a warp that finished, it is one more than it counted, where there should be nothing; of one
-    that did not, all that there is room for.
-    """
-    finished = heads["state"] == SlotState.FINISHED
-    counted = np.minimum(heads["attempted"].astype(np.int64) + 1, layout.capacity)
-    counts = np.where(finished, counted, 0 if layout.summed else layout.capacity)
-    return np.where(is_used(heads, grid_id), counts, 0)
-
-
 def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
     """Return whether there is anything behind a fresh segment's last slot."""
     if not (layout.slots and layout.fresh):
@@ -284,3 +252,89 @@ def is_placed(tag: NDArray[np.uint32]) -> Bools:
     """Tell which records stand at an index that the kernel gave."""
     kind = tag >> abi.KIND_SHIFT
     return np.asarray((kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT))
+
+
+_SCAN_RECORDS = 1 << 20
+"""Records looked at together where counts must be read from the records."""
+
+
+def count_attempted(used: Used) -> tuple[Ints, Ints]:
+    """Return records attempted per slot; counted from the records where finish never ran.
+
+    Memory that no earlier launch used is zero behind a slot's records: also returns, by launch,
+    the number of warps where it isn't.
+    """
+    attempted = used.heads["attempted"].astype(np.int64)
+    if used.summed:  # finish alone writes totals: others are those of an earlier launch
+        attempted[~used.finished] = 0
+    whole = np.flatnonzero(used.finished & used.fresh & (attempted < used.capacity))
+    more = whole[~is_empty(used.read(whole, attempted[whole]))]
+    behind = np.bincount(used.launch[more], minlength=len(used.layouts))
+    unknown = np.flatnonzero(~used.finished) if not used.summed else more[:0]
+    for launch, part in used.parts(unknown):
+        layout = used.layouts[launch]
+        step = max(1, _SCAN_RECORDS // max(1, layout.capacity))
+        mine = unknown[part]
+        for i in range(0, len(mine), step):
+            chosen = mine[i : i + step]
+            records = _whole(used, chosen, layout.capacity)
+            attempted[chosen] = _count(used, records, chosen, layout.fresh)
+            behind[launch] += _gaps(records) if layout.fresh else 0
+    return attempted, behind
+
+
+def _whole(used: Used, slots: Ints, capacity: int) -> Rows:
+    """Return all records of some slots of one launch, and what is behind them, a row each."""
+    position = np.tile(np.arange(capacity), len(slots))
+    return used.read(np.repeat(slots, capacity), position).reshape(len(slots), capacity)
+
+
+def _count(used: Used, records: Rows, chosen: Ints, fresh: bool) -> Ints:
+    """Count the leading records of slots; a full ring counts past its seam, to be put in order.
+
+    Within a launch records end in order. So where the clock steps back is a ring's seam, or
+    where the records of an earlier launch begin.
+    """
+    capacity = records.shape[1]
+    if not capacity:
+        return np.zeros(len(chosen), np.int64)
+    empty = records["tag"] == 0
+    count = np.where(empty.any(1), empty.argmax(1), capacity)
+    placed = is_placed(records["tag"]).any(1)
+    if placed.any():  # up to the last that is there, with holes
+        last = capacity - (~empty[:, ::-1]).argmax(1)
+        return np.asarray(np.where(placed, last, count))
+    if not used.ring and fresh:
+        return np.asarray(count)
+    base = init_word(used)[chosen][:, None]
+    step = np.diff(records["end"], axis=1, prepend=base)
+    back: Bools = step >= 1 << (used.clock.bits - 1)
+    back &= np.arange(capacity) < count[:, None]
+    elapsed = records["end"] - base
+    fall = np.zeros(records.shape, bool)
+    fall[:, 1:] = elapsed[:, 1:] < elapsed[:, :-1]
+    if not fresh:
+        seam = np.where(back.any(1), back.argmax(1), count)
+        # Records behind the seam are a ring's older ones if they lie after init.
+        at_seam = fall[np.arange(len(seam)), np.minimum(seam, capacity - 1)]
+        older = (count == capacity) & at_seam
+        return np.asarray(np.where(used.ring & older, seam + count, seam))
+    back[:, 0] = False  # late, but not a seam
+    back = np.where(back.any(1, keepdims=True), back, fall)  # a long ring spans half a turn
+    return np.asarray(count + np.where(count == capacity, back.argmax(1), 0))
+
+
+def init_word(used: Used) -> NDArray[np.uint32] | NDArray[np.uint64]:
+    """Return the clock word at init, by slot."""
+    name = "init_ns" if used.unit is ClockKind.GLOBALTIMER else "init_clock"
+    word: NDArray[np.uint32] | NDArray[np.uint64]
+    word = used.heads[name].astype(f"<u{used.clock.bits // 8}")
+    return word
+
+
+def _gaps(records: Rows) -> int:
+    """Count slots in which something stands behind no record, though no index was given."""
+    tag = records["tag"]
+    ended = np.logical_or.accumulate(tag == 0, axis=1)
+    behind = (ended & ~is_empty(records)).any(1)
+    return int(np.count_nonzero(behind & ~is_placed(tag).any(1)))

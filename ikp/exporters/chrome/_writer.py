@@ -72,8 +72,7 @@ def _launches(trace: Trace, layout: Layout, threads: Threads, origin: int) -> It
 def _blocks(trace: Trace, layout: Layout, threads: Threads, origin: int) -> Iterator[bytes]:
     """Yield the ranges that show where each block ran, lane by lane."""
     grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
-    for low in range(0, len(layout.blocks.block), _BLOCKS_AT_ONCE):
-        blocks = layout.blocks.part(low, low + _BLOCKS_AT_ONCE)
+    for blocks in layout.blocks.parts(_BLOCKS_AT_ONCE):
         x, y, _ = grids[blocks.launch].T
         fields: list[tuple[bytes, Part]] = [
             (b'{"ph":"X",', texts([threads.heads[uuid] for uuid in blocks.track.tolist()])),

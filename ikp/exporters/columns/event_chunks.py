@@ -1,13 +1,8 @@
-"""Events as packed columns, and back.
-
-A chunk holds all events of some slots. Of each slot it has how many they are and when the first one
-starts; of each event what passed since the one before it ended, and how long it took. How many
-ticks that was follows from the time and the clock's rate but for a few: only those few are kept.
-"""
+"""Events from chunks of packed columns, of which ``packing.py`` says how they lie."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,79 +12,15 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.args import ArgColumn
 from ikp.core.trace import Events
-from ikp.exporters.columns.chunk import Chunk, Integers, Packed, pack, pack_json, to_json
+from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns.packing import DIRECT, MOST_RATE, RATE_BITS, Integers
 from ikp.exporters.columns.small_tables import fitting, outside
 from ikp.exporters.protobuf.damage import DamagedError
 
 Ints = NDArray[np.int64]
 Columns = dict[str, NDArray[Any]]
 
-_RATE_BITS: Final = 20
-"""The rate of ticks is kept as a whole number of 2**-20 ticks for each ns."""
-_MOST_RATE: Final = 1 << 40
-_DIRECT: Final = {"region": np.int32, "kind": np.uint8, "payload_type": np.uint8}
 ALL: Final = tuple(Events.__slots__)
-
-
-def pack_events(
-    events: Events, args: Mapping[str, ArgColumn], launch: NDArray[Any]
-) -> tuple[dict[str, Any], list[Packed]]:
-    """Pack the events of some slots; return what their chunk's head tells of them, and columns.
-
-    ``launch`` is that of each slot of the trace.
-    """
-    start, end = events.start_ns, events.end_ns
-    first = np.append(0, np.flatnonzero(events.slot[1:] != events.slot[:-1]) + 1)
-    slots = events.slot[first]
-    span, gap = end - start, np.empty_like(start)
-    gap[1:] = start[1:] - end[:-1]
-    gap[first] = 0
-    rate = _rate(events.ticks, span)
-    with np.errstate(over="ignore"):
-        ticks = events.ticks - ((span * rate) >> _RATE_BITS)
-    typed = events.payload_type != int(PayloadType.NONE)  # ten times as fast as with the member
-    payload = events.payload if typed.all() else events.payload[np.flatnonzero(typed)]
-    about = {
-        "rows": len(start),
-        "slots": [int(slots[0]), int(slots[-1])],
-        "launches": [int(launch[slots].min()), int(launch[slots].max())],
-        "time": [int(start.min()), int(end.max())],
-        "rate": int(rate),
-    }
-    packed = [
-        pack("slot", slots),
-        pack("count", np.diff(first, append=len(start))),
-        pack("origin", start[first]),
-        pack("gap", gap, steps=False),
-        pack("span", span, steps=False),
-        pack("ticks", ticks, steps=False),
-        *(pack(name, getattr(events, name), steps=False) for name in _DIRECT),
-        pack("payload", payload),
-    ]
-    for number, column in enumerate(args.values()):
-        packed += _pack_arg(number, column)
-    return about, packed
-
-
-def _rate(ticks: Ints, span: Ints) -> np.int64:
-    """Return what makes ticks of a duration, about: so many 2**-20 for each ns."""
-    whole = float(span.sum(dtype=np.float64))
-    rate = float(ticks.sum(dtype=np.float64)) / whole * (1 << _RATE_BITS) if whole else 0.0
-    return np.int64(round(rate) if abs(rate) < _MOST_RATE else 0)
-
-
-def _pack_arg(number: int, column: ArgColumn) -> list[Packed]:
-    values = column.values[column.given]
-    kind = values.dtype.kind
-    packed = [pack(f"given {number}", column.given)]
-    if kind == "U":
-        texts, codes = np.unique(values, return_inverse=True)
-        packed.append(pack_json(f"texts {number}", to_json(texts.tolist())))
-        values = codes
-    elif kind == "f":
-        values = np.ascontiguousarray(values).view(np.int64)
-    packed.append(pack(f"arg {number}", values))
-    return packed
 
 
 @dataclass(slots=True)
@@ -133,7 +64,7 @@ class Table:
             _fill_times(one, out)
         if "ticks" in wanted:
             _fill_ticks(one, out)
-        for name in wanted & _DIRECT.keys():
+        for name in wanted & DIRECT.keys():
             out[name][:] = self._checked(name, chunk.numbers(name, count), one)
         if "payload" in wanted:
             _fill_payload(one, out)
@@ -193,7 +124,7 @@ _BOOL: Final = np.dtype(np.bool_)
 _ARGS: Final[dict[str, type[Any]]] = {"i": np.int64, "f": np.float64, "b": np.bool_}
 _DTYPES: Final[dict[str, type[Any]]] = {
     "slot": np.int32,
-    **_DIRECT,
+    **DIRECT,
     "start_ns": np.int64,
     "end_ns": np.int64,
     "ticks": np.int64,
@@ -255,10 +186,10 @@ def _fill_times(one: _Reader, out: Columns) -> None:
 
 def _fill_ticks(one: _Reader, out: Columns) -> None:
     rate = one.chunk.about.get("rate")
-    if type(rate) is not int or abs(rate) >= _MOST_RATE:
+    if type(rate) is not int or abs(rate) >= MOST_RATE:
         raise DamagedError("a chunk doesn't say its rate")
     usual = np.multiply(one.span, np.int64(rate), out=out["ticks"])
-    usual >>= _RATE_BITS
+    usual >>= RATE_BITS
     usual += one.chunk.numbers("ticks", one.rows)
 
 

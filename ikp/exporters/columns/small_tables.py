@@ -1,13 +1,7 @@
-"""A trace's tables but that of its events: packed, and back.
-
-Slots and totals are columns. Of launches, regions, roles, names of arguments and provenance there
-are few: they are plain values, each field of all launches, or regions, one list: what is alike
-stands together.
-"""
+"""A trace's tables but that of its events, from what ``packing.py`` made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
@@ -16,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
-from ikp.core.args import ArgColumn
 from ikp.core.trace import (
     ClockFit,
     Column,
@@ -24,52 +17,16 @@ from ikp.core.trace import (
     Region,
     Slots,
     Totals,
-    Trace,
     make_columns,
 )
-from ikp.exporters.columns.chunk import Chunk, Integers, Packed, pack
+from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns.packing import ARG_TYPES, BESIDE, Facts, Integers
 from ikp.exporters.protobuf.damage import DamagedError
 
-Facts = dict[str, Any]
-"""Plain values by name, nested as in JSON."""
 _Kind = TypeVar("_Kind", Launch, ClockFit, Region)
 
-_TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
-"""What numpy's kinds are called in files."""
-KINDS: Final = {name: kind for kind, name in _TYPES.items()}
-
-
-def facts_of(trace: Trace) -> Facts:
-    """Return what a trace says beside its tables."""
-    return {
-        "launches": {
-            **_lists(Launch, trace.launches),
-            "clock": [vars_of(one.clock) for one in trace.launches],
-        },
-        "regions": _lists(Region, trace.regions),
-        "roles": list(trace.roles),
-        "args": described(trace.args),
-        "provenance": trace.provenance,
-    }
-
-
-def _lists(kind: type[Any], rows: Sequence[object]) -> Facts:
-    return {each.name: [getattr(row, each.name) for row in rows] for each in fields(kind)}
-
-
-def vars_of(one: Launch | ClockFit) -> Facts:
-    """Return all fields as they are: ``asdict`` copies them deeply, which takes its time."""
-    return {name: getattr(one, name) for name in _NAMES[type(one)]}
-
-
-_NAMES: Final = {kind: tuple(each.name for each in fields(kind)) for kind in (Launch, ClockFit)}
-
-
-def described(args: Mapping[str, ArgColumn]) -> list[dict[str, str]]:
-    """Return names and types of arguments."""
-    return [
-        {"name": name, "type": _TYPES[column.values.dtype.kind]} for name, column in args.items()
-    ]
+KINDS: Final = {name: kind for kind, name in ARG_TYPES.items()}
+"""numpy's kinds, by what they are called in files."""
 
 
 def launches_of(facts: Facts) -> tuple[Launch, ...]:
@@ -205,20 +162,6 @@ def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 _Table = TypeVar("_Table", Slots, Totals)
 
-_BESIDE: Final = {"end_ns": "start_ns", "attempted": "kept"}
-"""Columns that are kept as what they are above another one."""
-
-
-def pack_rows(table: Slots | Totals, rows: slice) -> tuple[dict[str, Any], list[Packed]]:
-    """Pack some rows of a table; return what their chunk's head tells of them, and columns."""
-    packed = []
-    for each in fields(table):
-        values = getattr(table, each.name)[rows]
-        if each.name in _BESIDE:
-            values = values - getattr(table, _BESIDE[each.name])[rows]
-        packed.append(pack(each.name, values))
-    return {"rows": rows.stop - rows.start, "first": rows.start}, packed
-
 
 def unpack_rows(kind: type[_Table], chunks: list[Chunk]) -> _Table:
     """Return the table of which the chunks hold rows.
@@ -231,7 +174,7 @@ def unpack_rows(kind: type[_Table], chunks: list[Chunk]) -> _Table:
     for chunk in chunks:
         rows = chunk.size("rows")
         found: dict[str, Any] = {name: chunk.numbers(name, rows) for name in names}
-        for name, other in _BESIDE.items():
+        for name, other in BESIDE.items():
             if name in found:
                 with np.errstate(over="ignore"):
                     found[name] = found[name].astype(np.int64) + found[other]

@@ -6,6 +6,7 @@ encoded by vectorised numpy, byte for byte as the package would.
 
 from __future__ import annotations
 
+from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -20,7 +21,9 @@ class PerfettoExporter(FileExporter):
 
     suffixes = (".pftrace", ".perfetto-trace")
 
-    def prepare(self) -> None:
+    @staticmethod
+    @cache  # each session asks
+    def prepare() -> None:
         """Import what writing takes."""
         import isal.isal_zlib  # noqa: F401
         import perfetto.protos.perfetto.trace.perfetto_trace_pb2  # noqa: F401

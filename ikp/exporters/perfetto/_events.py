@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
+from ikp.core.args import ArgColumn, take_args
 from ikp.core.trace import Trace
+from ikp.exporters.columns.packing import Packed, pack_events
 from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
 from ikp.exporters.perfetto._packets import INTEGER, TYPES, argument, packet, typed
 from ikp.exporters.perfetto._schema import FIRST_OWN_ARG, Annotation, Arg, Event, EventType
-from ikp.exporters.perfetto._setup import FirstIds, OwnArgs
+from ikp.exporters.perfetto._setup import FirstIds
 from ikp.exporters.protobuf.joining import join
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import (
@@ -32,18 +34,19 @@ from ikp.exporters.protobuf.varints import (
     encoded_varint,
     tag,
 )
-from ikp.exporters.timeline.batches import Arrows, Batch
+from ikp.exporters.timeline.batches import Arrows, Batch, by_end
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
 class Encoder:
-    """Turns batches of events into packets."""
+    """Turns events into packets, and into columns beside them."""
 
-    def __init__(self, trace: Trace, ids: FirstIds, args: OwnArgs) -> None:
+    def __init__(self, trace: Trace, ids: FirstIds) -> None:
         self._trace = trace
-        self._args = args
+        self._args = _OwnArgs.of(trace)
+        self.texts = self._args.texts  # that packets name by their place in it, from 1 on
         self._ids = ids
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
         self._arrows = Arrows.of(trace)
@@ -69,23 +72,55 @@ class Encoder:
         )
         return encode(columns)
 
+    def packed(self, low: int, high: int) -> tuple[dict[str, Any], list[Packed]]:
+        """Return what a chunk tells of the events of some slots, by their rows, and columns."""
+        events, rows = by_end(self._trace.events, slice(low, high))
+        args = take_args(self._trace.args, rows) if self._trace.args else {}
+        return pack_events(events, args, self._trace.slots.launch)
+
     def _ticks(self, batch: Batch) -> Iterator[Message]:
         """Yield the ticks, by what they are called, where the duration doesn't tell them."""
         events, ranges = batch.events, batch.ranges
-        ticks = Numbers.of(events.ticks)
         if self._cycles.all() and ranges.all():
-            yield argument(Arg.CYCLES, ticks)
+            yield argument(Arg.CYCLES, Numbers.of(events.ticks))
             return
         cycles = self._cycles[self._trace.slots.launch[events.slot]]
         shown = (events.ticks != events.end_ns - events.start_ns) | (ranges & cycles)
-        yield argument(Arg.CYCLES, ticks.where(shown & cycles))
-        yield argument(Arg.TICKS, ticks.where(shown & ~cycles))
+        yield argument(Arg.CYCLES, Numbers.of(events.ticks, shown & cycles))
+        yield argument(Arg.TICKS, Numbers.of(events.ticks, shown & ~cycles))
 
     def _own_args(self, rows: NDArray[np.intp]) -> Iterator[Message]:
         """Yield the trace's own arguments of the given events."""
         parts = zip(self._args.kinds, self._args.columns, strict=True)
         for iid, (kind, column) in enumerate(parts, FIRST_OWN_ARG):
             yield argument(encoded_varint(iid), *typed(column.take(rows), kind))
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnArgs:
+    """A trace's arguments, and the texts that occur in them: the i-th is interned as ``i + 1``."""
+
+    columns: tuple[ArgColumn, ...]  # those of texts hold numbers of texts
+    kinds: str  # numpy's kind of each
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> _OwnArgs:
+        """Intern the texts of a trace's arguments."""
+        texts: dict[str, int] = {}
+        columns = [_interned(column, texts) for column in trace.args.values()]
+        kinds = "".join(column.values.dtype.kind for column in trace.args.values())
+        return cls(tuple(columns), kinds, tuple(texts))
+
+
+def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
+    if column.values.dtype.kind != "U":
+        return column
+    distinct, code = np.unique(column.values[column.given], return_inverse=True)
+    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
+    values = np.zeros(len(column), np.int64)
+    values[column.given] = np.array(iids, np.int64)[code]
+    return ArgColumn(values, column.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +225,7 @@ def payloads(bits: NDArray[np.uint32], types: NDArray[np.uint8]) -> Iterator[Mes
             value: Column | Numbers = Column(widen_float(bits)[:, None], there * np.uint8(WORD))
         else:
             numbers = bits.view(np.int32) if kind is PayloadType.I32 else bits
-            value = Numbers.of(numbers).where(there)
+            value = Numbers.of(numbers, there)
         yield argument(Arg.PAYLOAD, value, value_tag)
 
 

@@ -109,7 +109,7 @@ def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
     if column.values.dtype.kind == "f":
         words = column.values.view(np.uint64)[:, None]
         return Column(words, column.given * np.uint8(WORD)), found
-    return Numbers.of(column.values).where(column.given), found
+    return Numbers.of(column.values, column.given), found
 
 
 _TAGS: Final = {

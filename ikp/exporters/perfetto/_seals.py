@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ikp.exporters.columns.chunk import Chunk, checksum
+from ikp.exporters.columns.chunk import Chunk
+from ikp.exporters.columns.packing import checksum
 from ikp.exporters.perfetto._inflate import Budget, inflated
 from ikp.exporters.perfetto._walk import Bytes, Part
 from ikp.exporters.protobuf.damage import DamagedError

@@ -4,21 +4,27 @@ Perfetto can join files: one behind the other (``cat``), or in an archive. Ids o
 flows then share one space, and whatever has equal ids becomes one. So each file's begin at
 numbers drawn from what the trace is: where, when and what was recorded, and how it was edited. The
 same trace gets the same ids each time.
+
+Evidence is what a trace says of its launches, as arguments of their slices: readable in the viewer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from itertools import chain
+from operator import attrgetter
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.args import ArgColumn
-from ikp.core.trace import Slots, Trace
-from ikp.exporters.columns.small_tables import described
-from ikp.exporters.perfetto._packets import Clock
+from ikp.core.trace import ClockFit, Launch, Slots, Trace
+from ikp.exporters.columns.packing import described, vars_of
+from ikp.exporters.perfetto._packets import TYPES, Clock, argument, packet
 from ikp.exporters.perfetto._schema import (
     CLEARED_STATE,
     FIRST_GLOBAL_CLOCK,
@@ -31,18 +37,18 @@ from ikp.exporters.perfetto._schema import (
     STEPS,
     SUMMARY,
     Arg,
+    Event,
     EventType,
     Facts,
 )
-from ikp.exporters.perfetto._tracks import annotate, descriptors, launch_slices
-from ikp.exporters.protobuf.varints import VARINT_BITS
+from ikp.exporters.perfetto._tracks import annotate, descriptors, named
+from ikp.exporters.protobuf.shapes import Message
+from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, Column, Numbers, tag, texts
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 
 if TYPE_CHECKING:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
-        TracePacket,
-    )
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 Ints = NDArray[np.int64]
 
@@ -103,43 +109,16 @@ def _least(size: int) -> int:
     return 1 << VARINT_BITS * (size - 1) if size > 1 else 1
 
 
-@dataclass(frozen=True, slots=True)
-class OwnArgs:
-    """A trace's arguments, and the texts that occur in them: the i-th is interned as ``i + 1``."""
-
-    columns: tuple[ArgColumn, ...]  # those of texts hold numbers of texts
-    kinds: str  # numpy's kind of each
-    texts: tuple[str, ...]
-
-    @classmethod
-    def of(cls, trace: Trace) -> OwnArgs:
-        """Intern the texts of a trace's arguments."""
-        texts: dict[str, int] = {}
-        columns = [_interned(column, texts) for column in trace.args.values()]
-        kinds = "".join(column.values.dtype.kind for column in trace.args.values())
-        return cls(tuple(columns), kinds, tuple(texts))
-
-
-def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
-    if column.values.dtype.kind != "U":
-        return column
-    distinct, code = np.unique(column.values[column.given], return_inverse=True)
-    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
-    values = np.zeros(len(column), np.int64)
-    values[column.given] = np.array(iids, np.int64)[code]
-    return ArgColumn(values, column.given)
-
-
 def setup(
     trace: Trace,
     layout: Layout,
     clock: Clock,
     ids: FirstIds,
-    args: OwnArgs,
+    texts_of_args: tuple[str, ...],
     sums: Sums | None,
 ) -> NDArray[np.uint8]:
     """Return the packets before all others."""
-    begin = _serialized([_sequence_start(trace, ids, args, sums), _clocks(clock, ids)])
+    begin = _serialized([_sequence_start(trace, ids, texts_of_args, sums), _clocks(clock, ids)])
     summary = _serialized([_summary(trace, layout, sums)])
     # The reader knows our files by the first five.
     first_five = [begin, *descriptors(layout.tracks[:2]), summary]
@@ -159,7 +138,9 @@ def _packet(flags: int = NEEDS_STATE) -> TracePacket:
     return TracePacket(trusted_packet_sequence_id=SEQUENCE, sequence_flags=flags)
 
 
-def _sequence_start(trace: Trace, ids: FirstIds, args: OwnArgs, sums: Sums | None) -> TracePacket:
+def _sequence_start(
+    trace: Trace, ids: FirstIds, texts_of_args: tuple[str, ...], sums: Sums | None
+) -> TracePacket:
     packet = _packet(CLEARED_STATE)
     packet.first_packet_on_sequence = True
     packet.trace_packet_defaults.timestamp_clock_id = STEPS
@@ -173,7 +154,7 @@ def _sequence_start(trace: Trace, ids: FirstIds, args: OwnArgs, sums: Sums | Non
         packet.interned_data.event_names.add(iid=ids.sums, name=NAME)
         for iid, name in enumerate(sums.names, ids.region_arg):
             packet.interned_data.debug_annotation_names.add(iid=iid, name=name)
-    for iid, text in enumerate(args.texts, 1):
+    for iid, text in enumerate(texts_of_args, 1):
         packet.interned_data.debug_annotation_string_values.add(iid=iid, str=text.encode())
     return packet
 
@@ -216,3 +197,127 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         "args": described(trace.args),
         "provenance": trace.provenance,
     }
+
+
+_LAUNCHES_AT_ONCE: Final = 512
+
+
+def launch_slices(
+    launches: Sequence[Launch], layout: Layout, clock: Clock
+) -> Iterator[NDArray[np.uint8]]:
+    """Yield each launch's slices, on its own row with the evidence and on that of all launches.
+
+    The one with the evidence comes first: a link to a launch finds it by its time alone.
+    """
+    evidence = _Evidence()
+    for low in range(0, len(launches), _LAUNCHES_AT_ONCE):
+        part = launches[low : low + _LAUNCHES_AT_ONCE]
+        overview, _, own, _, _, start, end = (
+            np.array(column, np.int64)
+            for column in zip(*layout.launches[low : low + len(part)], strict=True)
+        )
+        label = named(Event.NAME, [one.label for one in part])
+        facts = texts([evidence.of(one) for one in part])
+        lossy = np.flatnonzero([one.dropped > 0 for one in part])
+        lost = [f"{part[row].dropped} records dropped" for row in lossy.tolist()]
+        first = 4 * np.arange(len(part))
+        first[1:] += np.cumsum(np.bincount(lossy, minlength=len(part)))[:-1]
+        closed = first + 1 + np.bincount(lossy, minlength=len(part))
+        number = Numbers.of(np.arange(low, low + len(part)))
+        yield clock.join(
+            (_slice(start, EventType.SLICE_BEGIN, own, facts, name=label), first),
+            (
+                _slice(end[lossy], EventType.INSTANT, own[lossy], name=named(Event.NAME, lost)),
+                first[lossy] + 1,
+            ),
+            (_slice(end, EventType.SLICE_END, own), closed),
+            (
+                _slice(
+                    *(start, EventType.SLICE_BEGIN, overview, argument(Arg.LAUNCH, number)),
+                    name=label,
+                ),
+                closed + 1,
+            ),
+            (_slice(end, EventType.SLICE_END, overview), closed + 2),
+        )
+
+
+def _slice(
+    times: Ints,
+    kind: EventType,
+    track: Ints,
+    *args: Message | Column,
+    name: tuple[bytes, Column] | tuple[()] = (),
+) -> Message:
+    """Return events of one kind, on the given tracks."""
+    return packet(
+        times, *args, TYPES[kind], tag(Event.TRACK_UUID, VARINT), Numbers.of(track), *name
+    )
+
+
+def of_launch(launch: Launch) -> Facts:
+    """Return everything known of a launch. Where the trace comes from, the summary tells."""
+    return {**vars_of(launch), "clock": _of_clock(launch.clock), "dropped": launch.dropped}
+
+
+def _of_clock(clock: ClockFit) -> Facts:
+    facts = {name: value for name, value in vars_of(clock).items() if value is not None}
+    if clock.residual_max_ns is None and clock.rate != "exact":
+        facts["residual"] = "unknown: no spare anchors"
+    return facts
+
+
+class _Evidence:
+    """Facts as arguments of events. Of many launches most are alike: those are made once."""
+
+    def __init__(self) -> None:
+        self._beside: dict[tuple[object, ...], list[bytes]] = {}  # in front of the clock, behind it
+        self._known: dict[tuple[str, type, object], bytes] = {}
+        self._around: dict[tuple[object, ...], list[bytes]] = {}  # bytes between numbers
+
+    def of(self, launch: Launch) -> bytes:
+        """Return what :func:`annotate` gives an event of a launch."""
+        beside = _BESIDE_CLOCK(launch)
+        key = *beside, *map(type, beside)
+        if key not in self._beside:
+            facts = of_launch(launch)
+            place = list(facts).index("clock")
+            made = [self._fact(*each) for each in facts.items() if each[0] != "clock"]
+            self._beside[key] = [b"".join(made[:place]), b"".join(made[place:])]
+        # Times of the clock: no two launches share them.
+        return self._with_floats("clock", _of_clock(launch.clock)).join(self._beside[key])
+
+    def _fact(self, name: str, value: object) -> bytes:
+        key = name, type(value), value if type(value) in _SIMPLE else repr(value)
+        if key not in self._known:
+            self._known[key] = annotated(name, value)
+        return self._known[key]
+
+    def _with_floats(self, name: str, facts: Facts) -> bytes:
+        """Return a dict as an argument; of several that differ in their floats alone, see those."""
+        floats, marked = [b""], dict(facts)
+        for each, value in facts.items():
+            if type(value) is float:
+                floats.append(_FLOAT.pack(value))
+                marked[each] = _MARK
+        key = name, *marked.items()
+        if key not in self._around:
+            self._around[key] = annotated(name, marked).split(_FLOAT.pack(_MARK))
+        parts = zip(floats, self._around[key], strict=True)
+        return b"".join(chain.from_iterable(parts))
+
+
+_BESIDE_CLOCK: Final = attrgetter(
+    *(each.name for each in fields_of(Launch) if each.name != "clock")
+)
+_FLOAT: Final = Struct("<d")
+_MARK: Final = -5.3113237325590895e303  # its bytes are no text, and no clock has it
+_SIMPLE: Final = (int, str, bool)
+
+
+def annotated(name: str, value: Any) -> bytes:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackEvent
+
+    event = TrackEvent()
+    annotate(event, {name: value})
+    return bytes(event.SerializeToString())

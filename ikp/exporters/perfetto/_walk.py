@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from ikp.exporters.columns.chunk import checksum
+from ikp.exporters.columns.packing import checksum
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.protobuf.damage import DamagedError
 from ikp.exporters.protobuf.varints import BYTES, tag

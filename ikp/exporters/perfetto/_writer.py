@@ -22,20 +22,26 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.args import take_args
 from ikp.core.trace import Slots, Totals, Trace
-from ikp.exporters.columns.chunk import Packed, build, checksum, deflated, pack_json, to_json
-from ikp.exporters.columns.event_chunks import pack_events
-from ikp.exporters.columns.small_tables import facts_of, pack_rows
+from ikp.exporters.columns.packing import (
+    Packed,
+    build,
+    checksum,
+    deflated,
+    facts_of,
+    pack_json,
+    pack_rows,
+    to_json,
+)
 from ikp.exporters.perfetto._events import Encoder
 from ikp.exporters.perfetto._packets import Clock
 from ikp.exporters.perfetto._schema import COLUMNS, FORMAT, Packet
-from ikp.exporters.perfetto._setup import FirstIds, OwnArgs, setup
+from ikp.exporters.perfetto._setup import FirstIds, setup
 from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
 from ikp.exporters.protobuf.varints import BYTES, in_field, tag
-from ikp.exporters.timeline.batches import Batches, by_end, by_track, cuts
+from ikp.exporters.timeline.batches import Batches, by_track, cuts
 from ikp.exporters.timeline.blocks import slot_bounds
 from ikp.exporters.timeline.sums import Sums
 from ikp.exporters.timeline.tracks import Track, lay_out
@@ -47,6 +53,7 @@ Rows = tuple[dict[str, Any], Sequence[Packed]]
 
 EVENTS_AT_ONCE: Final = 1 << 16
 """Events encoded together, if slots allow it: enough to hide what each batch costs by itself."""
+BLOCKS_AT_ONCE: Final = 1 << 12
 ROWS_AT_ONCE: Final = 1 << 15
 """Slots, or totals, in one chunk of columns."""
 _WORTH_THREADS: Final = 2
@@ -61,12 +68,12 @@ def write(trace: Trace, file: BinaryIO, name: str) -> None:
 
 
 def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
-    facts, args = to_json(facts_of(trace)), OwnArgs.of(trace)
-    ids = FirstIds.of(trace, facts)
+    text = to_json(facts_of(trace))
+    facts, ids = pack_json("facts", text), FirstIds.of(trace, text)
     layout = lay_out(trace, ids.track, told)
     clock = Clock(layout.span[0] if layout.span else 0)
     sums = Sums.of(trace) if len(trace.totals) else None
-    encoder = Encoder(trace, ids, args)
+    encoder = Encoder(trace, ids)
     batches = Batches(trace, layout, EVENTS_AT_ONCE, by_track(trace, layout))
     chunks, done = cuts(slot_bounds(trace), EVENTS_AT_ONCE), 0
     threads = 0
@@ -76,9 +83,11 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
     with ordered(threads) as jobs:
         out = Output(file, jobs)
         out.chunk("trace", partial(_whole, trace, facts, len(chunks)))
-        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, args, sums)))
-        for make in block_slices(trace, layout.blocks, clock, told):
-            out.packets(make)
+        out.packets(partial(np.asarray, setup(trace, layout, clock, ids, encoder.texts, sums)))
+        for blocks in layout.blocks.parts(BLOCKS_AT_ONCE):
+            out.packets(partial(block_slices, trace, blocks, clock.now))
+            clock.now = int(blocks.end[-1])
+            told(len(blocks.slots))
         summed = () if sums is None else sum_slices(trace, sums, layout, clock, ids)
         for packets in chain(counter_steps(layout.counters, clock), summed):
             out.packets(partial(np.asarray, packets))
@@ -91,7 +100,7 @@ def _write(trace: Trace, file: BinaryIO, told: Callable[[float], None]) -> None:
             clock.now = int(batch.events.end_ns[-1])  # they close in order: nothing is behind that
             # The last chunk is behind the last batch: it seals what is in front of it.
             while (done + 1) * len(batches) <= number * len(chunks):
-                out.chunk("events", partial(_events, trace, *chunks[done]))
+                out.chunk("events", partial(encoder.packed, *chunks[done]))
                 done += 1
             told(len(batch.rows))
 
@@ -100,7 +109,7 @@ def _announced(tracks: Sequence[Track]) -> Bytes:
     return np.concatenate([*descriptors(tracks)])
 
 
-def _whole(trace: Trace, facts: bytes, chunks: int) -> Rows:
+def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
     """Return what is not in tables, and how much must be in them."""
     about = {
         "format": FORMAT,
@@ -110,7 +119,7 @@ def _whole(trace: Trace, facts: bytes, chunks: int) -> Rows:
         "totals": len(trace.totals),
         "chunks": sum(1 for _ in _parts(trace)) + chunks,
     }
-    return about, [pack_json("facts", facts)]
+    return about, [facts]
 
 
 def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
@@ -135,12 +144,6 @@ _WAITING: Final = 2
 def spare_threads() -> int:
     """Return how many threads may work beside this one: none on a single core."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)) - 1)
-
-
-def _events(trace: Trace, low: int, high: int) -> Rows:
-    events, rows = by_end(trace.events, slice(low, high))
-    args = take_args(trace.args, rows) if trace.args else {}
-    return pack_events(events, args, trace.slots.launch)
 
 
 class Ordered:

@@ -14,8 +14,9 @@ from ikp.core.args import ArgColumn
 from ikp.core.flows import is_flow
 from ikp.core.trace import Events, Launch, Region, Slots, Totals, Trace
 from ikp.exporters.columns import small_tables
-from ikp.exporters.columns.chunk import JSON, Chunk
+from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
+from ikp.exporters.columns.packing import JSON, Facts
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._refusals import another_version, two_traces
@@ -82,7 +83,7 @@ class ColumnFile:
             check_seal(self._source, part, chunk, self._budget)
 
     @cached_property
-    def _facts(self) -> small_tables.Facts:
+    def _facts(self) -> Facts:
         found = self.head.json("facts")
         if not isinstance(found, dict):
             raise DamagedError("what it tells of itself is damaged")

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ikp.core.sorting import distinct
 from ikp.exporters.perfetto.head import Head
-from ikp.exporters.timeline.blocks import distinct
 from ikp.exporters.timeline.tracks import group_names, launch_names
 
 _MARGIN: Final = 0.05

@@ -8,9 +8,8 @@ from os import PathLike
 
 import numpy as np
 
-from ikp.core.trace import Trace
+from ikp.core.trace import Trace, faults
 from ikp.exporters.columns.small_tables import args_of, provenance_of, to_launch
-from ikp.exporters.files import faults
 from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto._rebuild import rebuild_rows, rebuild_slots, together

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from ikp.core.args import ArgColumn, join_args
 from ikp.core.totals import take_totals
-from ikp.core.trace import Events, Slots, Totals, Trace, make_columns
+from ikp.core.trace import Events, Slots, Totals, Trace, faults, make_columns
 from ikp.errors import ExportError
 from ikp.exporters.columns import small_tables
-from ikp.exporters.columns.chunk import MAGIC, Chunk
+from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.event_chunks import ALL, Columns, Table
+from ikp.exporters.columns.packing import MAGIC
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
-from ikp.exporters.files import faults
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._schema import FORMAT
 from ikp.exporters.perfetto.column_file import room

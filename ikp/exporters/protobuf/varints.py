@@ -58,9 +58,9 @@ class Numbers:
     given: NDArray[np.bool_] | None = None  # the others are left out
 
     @classmethod
-    def of(cls, values: Integers) -> Numbers:
-        """Take integers of any type."""
-        return cls(as_words(values))
+    def of(cls, values: Integers, given: NDArray[np.bool_] | None = None) -> Numbers:
+        """Take integers of any type, all of them or those that are ``given``."""
+        return cls(as_words(values), given)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,10 +68,6 @@ class Numbers:
     def take(self, rows: NDArray[np.intp]) -> Numbers:
         """Return the given rows, in the given order."""
         return Numbers(self.values[rows], None if self.given is None else self.given[rows])
-
-    def where(self, mask: NDArray[np.bool_]) -> Numbers:
-        """Return these numbers without those outside ``mask``."""
-        return Numbers(self.values, mask if self.given is None else mask & self.given)
 
     def column(self) -> Column:
         """Return them as bytes."""
@@ -85,21 +81,6 @@ def texts(values: Sequence[bytes]) -> Column:
     width = max(1, -(-int(sizes.max(initial=0)) // WORD))
     padded = np.array(values, f"S{WORD * width}")
     return Column(padded.view(np.uint64).reshape(-1, width), sizes)
-
-
-def decimals(values: Integers) -> Column:
-    """Return numbers, none negative, as they are read."""
-    rest = as_words(values)
-    if int(rest.max(initial=0)) >= 10**WORD:
-        return texts([b"%d" % value for value in rest.tolist()])
-    word, sizes = np.zeros_like(rest), np.zeros(len(rest), np.int64)
-    more = np.ones(len(rest), np.bool_)
-    while more.any():  # from the last digit on, which the ones in front of it push up
-        rest, digit = np.divmod(rest, np.uint64(10))
-        word = np.where(more, word << np.uint64(8) | digit + np.uint64(ord("0")), word)
-        sizes += more
-        more = rest > 0
-    return Column(word[:, None], sizes)
 
 
 def varint_size(value: int) -> int:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ikp.core.abi import Kind
 from ikp.core.flows import arrows, is_flow, spread
 from ikp.core.lanes import arrange
-from ikp.core.sorting import order_by
+from ikp.core.sorting import distinct, order_by
 from ikp.core.trace import Events, Trace
-from ikp.exporters.timeline.blocks import distinct, slot_bounds
+from ikp.exporters.timeline.blocks import slot_bounds
 from ikp.exporters.timeline.tracks import Layout, Track
 
 Ints = NDArray[np.int64]
@@ -186,7 +186,7 @@ class Arrows:
         """Find a trace's arrows; None if it has none to show."""
         if not any(map(is_flow, trace.args)):
             return None
-        source, target = arrows(trace)
+        source, target = arrows(trace.args)
         start, end, count = trace.events.start_ns, trace.events.end_ns, len(trace.events)
         shown = end[target] > start[source]
         source, target = source[shown], target[shown]

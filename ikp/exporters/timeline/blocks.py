@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.lanes import pack
-from ikp.core.sorting import order_by, sort_by
+from ikp.core.sorting import distinct, order_by, sort_by
 from ikp.core.trace import Slots, Trace
 from ikp.errors import ExportError
 
@@ -38,18 +38,20 @@ class Blocks:
     first: Ints
     slots: Ints
 
-    def part(self, low: int, high: int) -> Blocks:
-        """Return the blocks from ``low`` up to ``high``, or to the last."""
-        bounds = self.first[low : high + 1]
-        if high >= len(self.first):
-            bounds = np.append(bounds, len(self.slots))
+    def parts(self, at_once: int) -> Iterator[Blocks]:
+        """Yield so many blocks at a time."""
         names = ("launch", "block", "sm", "lane", "start", "end", "track")
-        return replace(
-            self,
-            **{name: getattr(self, name)[low:high] for name in names},
-            first=bounds[:-1] - bounds[0],
-            slots=self.slots[bounds[0] : bounds[-1]],
-        )
+        for low in range(0, len(self.block), at_once):
+            high = low + at_once
+            bounds = self.first[low : high + 1]
+            if high >= len(self.first):
+                bounds = np.append(bounds, len(self.slots))
+            yield replace(
+                self,
+                **{name: getattr(self, name)[low:high] for name in names},
+                first=bounds[:-1] - bounds[0],
+                slots=self.slots[bounds[0] : bounds[-1]],
+            )
 
 
 _MANY_EVENTS: Final = 32
@@ -136,7 +138,9 @@ def _find_blocks(slots: Slots, used_start: Ints, used_end: Ints) -> tuple[Blocks
     order = order_by(number, warp)
     in_order = number[order]
     first = np.flatnonzero(np.diff(in_order, prepend=-1))
-    _refuse_twins(in_order, warp[order], block[order])
+    twins = np.flatnonzero((np.diff(in_order) == 0) & (np.diff(warp[order]) == 0))
+    if len(twins):
+        raise _same_warp(warp[order[twins[0]]], block[order[twins[0]]])
     one = order[first]  # any slot of each block
     last_moment = np.maximum(slots.start_ns, slots.end_ns)
     lane = pack(
@@ -198,43 +202,11 @@ def _reduce(function: np.ufunc, values: Ints, first: Ints) -> Ints:
 _SMALL: Final = 32
 
 
-def _refuse_twins(number: Ints, warp: Ints, block: Ints) -> None:
-    twins = np.flatnonzero((np.diff(number) == 0) & (np.diff(warp) == 0))
-    if len(twins):
-        raise ExportError(
-            f"two slots of the trace are both warp {warp[twins[0]]} of block {block[twins[0]]} of "
-            "one launch. A slot is one warp of one block: merge the two, or make them two launches."
-        )
-
-
-def distinct(*keys: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
-    """Number the distinct rows of the given columns, in sorted order.
-
-    Returns the number of each row, and for each number the first row that has it.
-    """
-    begins = _changes(keys)
-    runs = np.flatnonzero(begins)  # rows in a row that are alike are sorted as one
-    if 2 * len(runs) > len(begins):
-        return _distinct(keys)
-    numbers, one = _distinct([key[runs] for key in keys])
-    return np.repeat(numbers, np.diff(runs, append=len(begins))), runs[one]
-
-
-def _distinct(keys: Sequence[NDArray[np.integer[Any]]]) -> tuple[Ints, Ints]:
-    order = order_by(*keys)
-    new = _changes([key[order] for key in keys])
-    numbers = np.empty(len(order), np.int64)
-    numbers[order] = np.cumsum(new) - 1
-    return numbers, order[new]
-
-
-def _changes(keys: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
-    """Tell which rows differ from the one before them."""
-    new = np.zeros(len(keys[0]), bool)
-    new[:1] = True
-    for key in keys:
-        new[1:] |= key[1:] != key[:-1]
-    return new
+def _same_warp(warp: int, block: int) -> ExportError:
+    return ExportError(
+        f"two slots of the trace are both warp {warp} of block {block} of one launch. A slot is "
+        "one warp of one block: merge the two, or make them two launches."
+    )
 
 
 def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:

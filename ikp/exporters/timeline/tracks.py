@@ -30,11 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.lanes import pack
+from ikp.core.sorting import distinct
 from ikp.core.trace import Launch, Trace
 from ikp.exporters.timeline.blocks import (
     Blocks,
     Steps,
-    distinct,
     extents,
     find_blocks,
     in_use,

@@ -39,7 +39,7 @@ def wanted_arrows(trace: Trace) -> Counter[tuple[Place, Place, bool]]:
     events = trace.events
     begin = int(min(trace.slots.start_ns.min(), events.start_ns.min()))
     rows: Counter[tuple[Place, Place, bool]] = Counter()
-    for source, target in zip(*(each.tolist() for each in arrows(trace)), strict=True):
+    for source, target in zip(*(each.tolist() for each in arrows(trace.args)), strict=True):
         late = bool(events.start_ns[target] <= events.start_ns[source])
         at = events.end_ns[target] if late else events.start_ns[target]
         ends = [(source, events.start_ns[source]), (target, at)]
@@ -76,7 +76,7 @@ def found_arrows(path: Path) -> Counter[tuple[Place, Place, bool]]:
 def test_the_viewer_draws_them(late: int, producer: tuple[int, int], tmp_path: Path) -> None:
     trace = ikp.edit.connect(ring(8, 4, producer, late), "issue", "wait")
     trace.save(tmp_path / "t.json")
-    assert len(arrows(trace)[0]) == 16
+    assert len(arrows(trace.args)[0]) == 16
     assert found_arrows(tmp_path / "t.json") == wanted_arrows(trace)
 
 
@@ -119,7 +119,7 @@ def test_whatever_was_recorded_is_drawn(trace: Trace, tmp_path: Path) -> None:
     except ikp.UsageError:
         return
     events = trace.events
-    source, target = arrows(trace)
+    source, target = arrows(trace.args)
     shown = events.end_ns[target] > events.start_ns[source]
     ChromeExporter().write(trace, tmp_path / "t.json", force=True)
     wanted = wanted_arrows(trace)

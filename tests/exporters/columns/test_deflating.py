@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from isal import isal_zlib
 
-from ikp.exporters.columns.chunk import RAW, deflated
+from ikp.exporters.columns.packing import RAW, deflated
 from ikp.exporters.files import packed
 from tests.products import one_by_one
 

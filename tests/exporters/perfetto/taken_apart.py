@@ -7,16 +7,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from ikp.exporters.columns.chunk import (
-    Chunk,
-    Packed,
-    build,
-    pack,
-    pack_json,
-    to_json,
-    unpack,
-    unpack_json,
-)
+from ikp.exporters.columns.chunk import Chunk, unpack, unpack_json
+from ikp.exporters.columns.packing import Packed, build, pack, pack_json, to_json
 from ikp.exporters.perfetto._schema import COLUMNS, Packet
 from ikp.exporters.perfetto._walk import Bytes, walk
 from ikp.exporters.protobuf.varints import BYTES, encoded_varint, tag

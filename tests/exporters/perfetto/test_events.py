@@ -47,7 +47,7 @@ def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> 
         return np.array([event[name] or 0 for event in events], dtype)
 
     shown = np.array([event["ticks"] is not None for event in events], bool)
-    ticks, named = Numbers.of(column("ticks", np.int64)), column("ticks_name")
+    ticks, named = column("ticks", np.int64), column("ticks_name")
     return EventColumns(
         before=BEFORE,
         start=column("start", np.int64),
@@ -56,8 +56,8 @@ def batch(events: list[dict[str, int]], opens: list[int], closes: list[int]) -> 
         name=Numbers.of(column("name")),
         track=Numbers.of(column("track")),
         args=(
-            argument(Arg.CYCLES, ticks.where(shown & (named == Arg.CYCLES))),
-            argument(Arg.TICKS, ticks.where(shown & (named == Arg.TICKS))),
+            argument(Arg.CYCLES, Numbers.of(ticks, shown & (named == Arg.CYCLES))),
+            argument(Arg.TICKS, Numbers.of(ticks, shown & (named == Arg.TICKS))),
             *payloads(column("payload", np.uint32), column("payload_type", np.uint8)),
         ),
         opens=np.array(opens, np.int64),

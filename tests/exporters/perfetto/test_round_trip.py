@@ -12,7 +12,7 @@ from ikp.core.trace import ClockFit, Events, Trace
 from ikp.exporters.columns.small_tables import to_launch
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
-from ikp.exporters.perfetto._tracks import of_launch
+from ikp.exporters.perfetto._setup import of_launch
 from ikp.exporters.timeline import batches
 from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import (

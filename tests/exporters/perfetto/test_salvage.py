@@ -12,9 +12,8 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
-from ikp.core.trace import Trace
+from ikp.core.trace import Trace, faults
 from ikp.errors import ExportError
-from ikp.exporters.files import faults
 from ikp.exporters.perfetto import PerfettoExporter, _writer
 from ikp.exporters.perfetto.reader import salvage
 from tests.exporters.perfetto.examples import START, assert_same, warps

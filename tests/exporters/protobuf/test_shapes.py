@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ikp.exporters.protobuf import joining, shapes
 from ikp.exporters.protobuf.joining import join
@@ -33,12 +34,10 @@ def columns(draw: st.DrawFn, rows: int) -> Column | Numbers:
     kind = draw(st.sampled_from(["small", "any", "all", "text", "long text"]))
     if kind in {"small", "any", "all"}:
         numbers = st.integers(0, 300 if kind == "small" else (1 << 64) - 1)
-        column: Column | Numbers = Numbers(np.array(_many(draw, numbers, rows), np.uint64))
-        if kind == "all":
-            return column
-    else:
-        column = texts(_many(draw, st.binary(max_size=3 if kind == "text" else 200), rows))
-    return column.where(np.array(_many(draw, st.booleans(), rows), bool))
+        values = np.array(_many(draw, numbers, rows), np.uint64)
+        return Numbers(values, None if kind == "all" else _mask(draw, rows))
+    texts_of_all = texts(_many(draw, st.binary(max_size=3 if kind == "text" else 200), rows))
+    return texts_of_all.where(_mask(draw, rows))
 
 
 @st.composite
@@ -46,6 +45,10 @@ def groups(draw: st.DrawFn, rows: int) -> Group:
     sizes = _many(draw, st.integers(1, 3), rows)
     first = np.cumsum([0, *sizes])
     return Group(draw(trees(int(first[-1]), st.nothing())), first[:-1], int(first[-1]))
+
+
+def _mask(draw: st.DrawFn, rows: int) -> NDArray[np.bool_]:
+    return np.array(_many(draw, st.booleans(), rows), bool)
 
 
 def _many(draw: st.DrawFn, one: st.SearchStrategy[Any], rows: int) -> list[Any]:
@@ -175,7 +178,7 @@ def test_of_many_messages_both_ways_write_the_same() -> None:
     random = np.random.default_rng(0)
     rows = 1 << 16
     numbers = [random.integers(0, 1 << bits, rows, np.uint64) for bits in (3, 14, 33, 57, 63)]
-    inner = Message(b"\x12", tuple(Numbers(each).where(each % 3 > 0) for each in numbers))
+    inner = Message(b"\x12", tuple(Numbers(each, each % 3 > 0) for each in numbers))
     shape = Message(b"\x0a", (b"\x08", Numbers(numbers[1]), inner, b"a longer text of its own"))
     places = random.permutation(rows)
     assert join((shape, places)).tobytes() == shapes.join([(shape, places)], 0).tobytes()
@@ -187,8 +190,7 @@ def test_messages_long_and_short_are_copies_of_the_right_ones(text: bytes, count
     rows = 2000
     values = [random.integers(0, 1 << random.choice([3, 20, 60]), rows) for _ in range(count)]
     given = [random.random(rows) < share for share in np.linspace(0.2, 1, count)]
-    pairs = zip(values, given, strict=True)
-    first, *rest = (Numbers.of(value).where(there) for value, there in pairs)
+    first, *rest = map(Numbers.of, values, given)
     shape = Message(b"\x0a", (Message(b"\x12", (text, first, b"behind")), *rest, text))
     found = join((shape, np.arange(rows)))
     assert found.tobytes() == b"".join(plain(shape, row)[0] for row in range(rows))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ikp.exporters.protobuf.varints import (
     Column,
-    decimals,
     encoded_varint,
     texts,
     varint_size,
@@ -61,11 +60,6 @@ def test_rows_can_be_taken_and_emptied(numbers: list[int], data: st.DataObject) 
     mask = np.arange(len(numbers)) % 2 == 0
     wanted = [row if there else b"" for row, there in zip(rows(column), mask, strict=True)]
     assert rows(column.where(mask)) == wanted
-
-
-@given(st.lists(st.integers(0, 10**7) | st.integers(0, 1 << 40)))
-def test_decimals_are_numbers_as_they_are_read(values: list[int]) -> None:
-    assert rows(decimals(np.array(values, np.int64))) == [b"%d" % value for value in values]
 
 
 @given(st.lists(st.binary(max_size=40)))

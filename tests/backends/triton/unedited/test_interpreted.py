@@ -11,7 +11,7 @@ import pytest
 
 import ikp
 from ikp.backends.triton.unedited import _launching as launching
-from ikp.session.wishes import MOST_BYTES
+from ikp.session.memory import MOST_BYTES
 from tests.kernels import control, unedited
 from tests.trace_processor import check_trace
 

@@ -149,6 +149,7 @@ def test_the_evidence_of_a_kernel_is_with_it(files: list[str], folder: Path) -> 
 @example(label="a/b")
 @example(label="%41")
 @example(label="..")
+@example(label="0X0")
 @example(label="測" * 300)
 @given(label=NAMES)
 def test_any_label_is_a_folder_and_read_back(label: str, tmp_path: Path) -> None:
@@ -157,10 +158,11 @@ def test_any_label_is_a_folder_and_read_back(label: str, tmp_path: Path) -> None
     folder.mkdir()
     write_partition(trace([(0, 0, 0, 9)], launches=(launch(label),)), folder, "x")
     assert len(list(folder.rglob("*.parquet"))) == 1
-    query = f"select kernel::varchar, label from '{folder}/**/*.parquet'"
+    plain = "hive_partitioning=true, hive_types_autocast=false"  # DuckDB takes 0X0 for a number
+    query = f"select kernel, label from read_parquet('{folder}/**/*.parquet', {plain})"
     ((kernel, exact),) = ask(query)
     assert exact == label
-    if len(folder_name(label)) < 200 and not label.strip(".").isdecimal() and label:
+    if len(folder_name(label)) < 200 and label:
         assert kernel == label
 
 

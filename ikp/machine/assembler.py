@@ -106,7 +106,7 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
         if step.time == NEVER:
             written |= step.writes
         if step.time == NEVER or step.keeps:  # that a result is there tells of its operands, too
-            kept |= step.reads
+            kept |= step.reads - {("P", step.guard)}  # that is read at once
         ordered.append(step)
     return [*ordered, NOP.after(scoreboard)] if written else ordered
 

@@ -26,7 +26,7 @@ _CLOCK_TIME = 8
 _PREDICATE_TIME = 6
 _UNIFORM_TIME = 13
 _COUNT_TIME = 8
-_SAVING_STALL = 4
+SAVING_STALL: Final = 4
 """A predicate that is saved is read so late; ptxas lets 2 cycles pass before it writes it."""
 
 
@@ -179,7 +179,7 @@ def differs(into: int, source: int, value: int) -> Step:
 def save(into: int, predicate: int) -> Step:
     """Copy a predicate to its bit of a register."""
     low = 0x7803 | into << 16 | RZ << 24 | 1 << predicate << 32
-    return Step(low, 0, reads=_p(predicate), writes=_r(into), stall=_SAVING_STALL)
+    return Step(low, 0, reads=_p(predicate), writes=_r(into), stall=SAVING_STALL)
 
 
 def restore(predicate: int, saved: int) -> Step:

@@ -1,4 +1,4 @@
-"""What a patched kernel runs beside its own instructions: entry, ranges, exit.
+"""What a patched kernel runs where it begins and ends; ``records`` has what stands between.
 
 The *cell* says where to record: 16 bytes of constants, the last argument of a launch, or memory of
 the module's, which the host writes before it. All zero, they say that nothing is recorded::
@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from ikp.core import abi
-from ikp.core.abi import ClockKind, Kind, Language, OverflowMode, PayloadType
+from ikp.core.abi import ClockKind, Language, OverflowMode
 from ikp.machine import forms
 from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
-from ikp.machine.keeping import Frame, Ground, Scratch
+from ikp.machine.keeping import Frame, Ground
 from ikp.machine.ordering import reordered
 from ikp.machine.selecting import linear_of, selected
 
@@ -148,64 +148,6 @@ def _first_record(
     ]
 
 
-def start(register: int) -> list[Step]:
-    """Return what begins a range: the clock is read into a register, to be kept or stored."""
-    return [forms.clock(register)]
-
-
-def keep(uniform: int, register: int) -> list[Step]:
-    """Return what keeps a start in a uniform register."""
-    return [forms.to_uniform(uniform, register)]
-
-
-def end(
-    frame: Frame, scratch: Scratch, tag: int, kept: int | None = None, *, own: bool = False
-) -> list[Step]:
-    """Return what ends a range, and stores its record if there is room.
-
-    What is kept is read last: a range may be so short that its start is only just on its way.
-
-    Args:
-        frame: what the kernel keeps.
-        scratch: what is free here.
-        tag: the record's.
-        kept: the uniform register with the range's start; None where it is in place.
-        own: whether it is none, but one of each thread's own.
-    """
-    f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
-    stored = _stored(frame, scratch, tag, kept, own)
-    return [
-        f.clock(scratch.last),
-        *([] if saved is None else [f.save(saved, room)]),
-        f.elect(room),
-        f.from_uniform(here, frame.count),
-        *([] if scratch.piecemeal else [f.immediate(scratch.first, tag)]),
-        f.below(room, here, frame.room, where=room),
-        f.scaled(here, here, frame.records, _RECORD_BITS + frame.row_bits),
-        f.from_uniform(here + 1, frame.high),
-        f.add_uniform(frame.count, frame.count, 1),
-        *[each.when(room) if each.keeps else each for each in stored],
-        *([] if saved is None else [f.restore(room, saved)]),
-    ]
-
-
-def _stored(frame: Frame, scratch: Scratch, tag: int, kept: int | None, own: bool) -> list[Step]:
-    """Return what stores a record's words."""
-    f, first, last, here = forms, scratch.first, scratch.last, scratch.address
-    begin = f.copy if own else f.from_uniform
-    begun = [] if kept is None else [begin(first + 1, kept)]
-    if scratch.in_a_row:  # nobody reads what is stored as the payload
-        return [*begun, _put(frame, here, 0, first)]
-    end = _put(frame, here, 8, last, 1)
-    if not scratch.piecemeal:
-        return [*begun, _put(frame, here, 0, first, 2), end]
-    tagged = f.immediate(first, tag)
-    if last != first:
-        return [end, tagged, *begun, _put(frame, here, 0, first, 2)]
-    begun = [] if kept is None else [begin(first, kept)]
-    return [end, tagged, _put(frame, here, 0, first, 1), *begun, _put(frame, here, 4, first, 1)]
-
-
 def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> list[Step]:
     """Return what stands before an EXIT: one thread stores the slot's header.
 
@@ -261,11 +203,6 @@ def leave_together(
         _put(frame, address, 0, quad).when(stores),
     ]
     return [f.wide(quad, f.GLOBAL_TIMER), f.wide(quad + 2, f.CLOCK), *reordered(steps)]
-
-
-def range_tag(region: int) -> int:
-    """Return the tag of a range."""
-    return abi.tag(Kind.RANGE, PayloadType.NONE, region)
 
 
 def _warp(frame: Frame, thread: int, warps: int, more: Sequence[int]) -> list[Step]:

@@ -16,7 +16,7 @@ from functools import cached_property
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, own_frame, sequences
+from ikp.machine import forms, own_frame, records, sequences
 from ikp.machine.assembler import NOP, Step, assemble
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, rows_of, used, words_of
@@ -147,8 +147,8 @@ class Weaver:
         return self.room.liveness.flow.code.instructions
 
     def _ranges(self) -> None:
-        ranges = [each for each in self.places if each.ends]
-        kept = homes(ranges, self._for_starts, self.room)
+        ended = [each for each in self.places if each.ends]
+        kept = homes(ended, self._for_starts, self.room)
         chosen = {id(each) for each in self.places if each.ends and self._fits(each, kept)}
         found = [each for each in self.places if id(each) in chosen]
         stores = {_Site.of(end) for each in found for end in each.ends}
@@ -158,16 +158,20 @@ class Weaver:
                 self._runs[site] = _Run(self._scratch(site, site in stores), stores=site in stores)
             run, home = self._runs[site], kept[id(place)]
             assert home is not None  # noqa: S101 - for the type checker
-            if opens and home.own:
-                run.steps += sequences.start(home.number)
+            tag = records.range_tag(region_id(place.name))
+            alone = place.ends == (place.start,) and not run.scratch.piecemeal
+            if alone and opens:
+                run.steps += records.wait(self.frame, run.scratch, tag, place.waits)
+            elif opens and home.own:
+                run.steps += records.start(home.number)
                 run.kept |= home.written
             elif opens:
                 register = run.scratch.last
-                run.steps += [*sequences.start(register), *sequences.keep(home.number, register)]
-            else:
-                tag = sequences.range_tag(region_id(place.name))
-                made = sequences.end(self.frame, run.scratch, tag, home.number, own=home.own)
+                run.steps += [*records.start(register), *records.keep(home.number, register)]
+            elif not alone:
+                made = records.end(self.frame, run.scratch, tag, home.number, own=home.own)
                 run.steps += [made[0].after(place.waits), *made[1:]]
+            if not opens:
                 self._count(point)
                 self.names.append(place.name)
         self.names = list(dict.fromkeys(self.names))

@@ -19,7 +19,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
-from ikp.machine import sequences
+from ikp.machine import records, sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
@@ -132,13 +132,13 @@ def kernel(frame: Frame):
     wait = NOP.after(SCRATCH.busy)
     return (
         began(frame),
-        [wait, *sequences.start(18), *sequences.keep(KEPT, 18)],
+        [wait, *records.start(18), *records.keep(KEPT, 18)],
         [
             wait,
-            *sequences.start(SCRATCH.first + 1),
-            *sequences.end(frame, SCRATCH, sequences.range_tag(INNER)),
+            *records.start(SCRATCH.first + 1),
+            *records.end(frame, SCRATCH, records.range_tag(INNER)),
         ],
-        [wait, *sequences.end(frame, APART, sequences.range_tag(OUTER), KEPT)],
+        [wait, *records.end(frame, APART, records.range_tag(OUTER), KEPT)],
         [wait, *left(frame)],
     )
 
@@ -154,8 +154,8 @@ def test_a_record_can_be_made_in_few_registers(first, last):
     warp = Warp(machine, {number: np.zeros(LANES) for number in range(256)}, elected=7)
     code = [
         began(FRAME),
-        [*sequences.start(last), *sequences.keep(KEPT, last)],
-        sequences.end(FRAME, scratch, sequences.range_tag(INNER), KEPT),
+        [*records.start(last), *records.keep(KEPT, last)],
+        records.end(FRAME, scratch, records.range_tag(INNER), KEPT),
     ]
     warp.p[3] = np.arange(LANES) % 3 == 0  # the kernel's
     kept = warp.p.copy()

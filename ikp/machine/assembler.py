@@ -25,6 +25,7 @@ PT: Final = 7
 _NO_SCOREBOARD = 7
 _CONTROL_AT = 105
 _GUARD = 0xF000
+_OPCODE, _CLOCK = 0xFFF, 0x805
 _MOST_STALL = 15
 _PATIENT_STALL = 2
 """Behind longer stalls, the warp offers its turn to others."""
@@ -78,8 +79,27 @@ def assemble(steps: Sequence[Step], scoreboard: int, settled: str = "RUP") -> li
         scoreboard: one that nothing else in flight here holds.
         settled: the files of which that is so; nobody reads what is in the others so soon.
     """
+    parts = spread(steps, scoreboard, (), settled)
+    return [word for _, words in parts for word in words]
+
+
+def spread(
+    steps: Sequence[Step], scoreboard: int, cycles: Sequence[int], settled: str = "RUP"
+) -> list[tuple[int, list[int]]]:
+    """Return the words of a run, part by part: each with how many other instructions precede it.
+
+    Where a run would be held back, other code can run: what comes behind the last clock that it
+    reads stands as far behind it as that takes.
+
+    Args:
+        steps: as for ``assemble``.
+        scoreboard: as for ``assemble``.
+        cycles: for how long each of the instructions behind the run that may stand in it holds
+            back the next one, at least.
+        settled: as for ``assemble``.
+    """
     ordered = _with_waits(steps, 1 << scoreboard)
-    stalls, pads = _times(ordered, settled)
+    stalls, pads, passed = _times(ordered, settled, cycles)
     words: list[int] = []
     starts: list[int] = []  # of each step, among the words
     for pad in pads:
@@ -90,7 +110,10 @@ def assemble(steps: Sequence[Step], scoreboard: int, settled: str = "RUP") -> li
     for at, (step, stall) in enumerate(zip(ordered, stalls, strict=True)):
         distance = starts[at + 1 + step.skips] - starts[at] - 1 if step.skips else 0
         words[starts[at]] = _word(_branching(step, distance), stall, scoreboard)
-    return words
+    cuts = [at for at, before in enumerate(passed) if at and before > passed[at - 1]]
+    bounds = [0, *(starts[at] - len(pads[at]) for at in cuts), len(words)]
+    behind = [0, *(passed[at] for at in cuts)]
+    return [(n, words[a:b]) for n, a, b in zip(behind, bounds[:-1], bounds[1:], strict=True)]
 
 
 def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
@@ -111,18 +134,28 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
     return [*ordered, NOP.after(scoreboard)] if written else ordered
 
 
-def _times(steps: Sequence[Step], settled: str) -> tuple[list[int], list[list[int]]]:
-    """Return each step's stall, and the stalls of the NOPs before each, and behind the last."""
-    now = 0
+def _times(
+    steps: Sequence[Step], settled: str, cycles: Sequence[int]
+) -> tuple[list[int], list[list[int]], list[int]]:
+    """Return each step's stall, the stalls of the NOPs before each, and behind the last, and how
+    many of other instructions are passed before each.
+    """
+    now = passed = 0
     ready: dict[Resource, int] = {}
     stalls: list[int] = []
     pads: list[list[int]] = []
-    for step in steps:
+    before: list[int] = []
+    clock = max((at for at, step in enumerate(steps) if step.low & _OPCODE == _CLOCK), default=0)
+    for at, step in enumerate(steps):
         # What both ways of a branch lead to must not depend on which was taken.
         used = ready.keys() if step.skips else step.reads | step.writes
         due = max((ready.get(resource, 0) for resource in used), default=0)
         if (guard := ("P", step.guard)) in ready:
             due = max(due, ready[guard] + GUARD_LATER)
+        while due > now and at > clock and passed < len(cycles):
+            now += cycles[passed]
+            passed += 1
+        before.append(passed)
         pads.append(_hold(stalls, due - now))
         now = max(now, due)
         signals = step.time == NEVER or step.keeps
@@ -131,7 +164,7 @@ def _times(steps: Sequence[Step], settled: str) -> tuple[list[int], list[list[in
         now += stalls[-1]
     last = max((cycle for (file, _), cycle in ready.items() if file in settled), default=0)
     pads.append(_hold(stalls, last - now))
-    return stalls, pads
+    return stalls, pads, before
 
 
 def _hold(stalls: list[int], cycles: int) -> list[int]:

@@ -17,10 +17,11 @@ from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
 from ikp.machine import forms, own_frame, records, sequences
-from ikp.machine.assembler import NOP, Step, assemble
+from ikp.machine.assembler import NOP, Step, assemble, spread
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, rows_of, used, words_of
 from ikp.machine.control import SCOREBOARDS
+from ikp.machine.filling import fillers
 from ikp.machine.homes import Home, homes
 from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Scratch
@@ -89,6 +90,7 @@ class Weaver:
     _runs: dict[_Site, _Run] = field(default_factory=dict)
     _waits: dict[_Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
     _late: dict[_Site, int] = field(default_factory=dict)  # last there
+    _over: dict[_Site, int] = field(default_factory=dict)  # where what a run uses is needed again
     _chosen: dict[tuple[_Site, bool], Scratch | str] = field(default_factory=dict)
 
     def woven(self, name: str, language: Language) -> list[Before]:
@@ -257,6 +259,7 @@ class Weaver:
         later = sorted(each for each in ahead if self._meets(each, registers))
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
+            self._over[site] = at
             if met is None and choose.waits(at, board):
                 return
             last = at in jumps or at == end - 1
@@ -272,14 +275,27 @@ class Weaver:
         return run.stores or bool(registers & (run.kept | 1 << run.scratch.last))
 
     def _written(self) -> Iterable[Before]:
-        inline = (each for each in self._runs if each.rank != _TAKEN)
-        for site in sorted({*inline, *self._waits}):
+        inline = {each for each in self._runs if each.rank != _TAKEN}
+        sites = sorted(inline | set(self._waits))
+        for site, next_ in zip(sites, [*sites, None][1:], strict=True):
             run = self._runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
             first, *rest = self._lent(run.steps, run.scratch.pair) if run else [NOP]
             steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
-            yield Before(site.index, self._assembled(steps, board, "RP"), site.rank == 0)
+            cycles = self._fillers(site, run, next_) if run and not late else []
+            for passed, words in spread(self._fitted(steps), board, cycles, "RP"):
+                yield Before(site.index + passed, tuple(words), site.rank == 0 and not passed)
+
+    def _fillers(self, site: _Site, run: _Run, next_: _Site | None) -> list[int]:
+        """Return how long the instructions take that may stand in a run; see ``filling``."""
+        scratch, graph = run.scratch, self.room.liveness.flow.graph
+        block = graph.blocks[graph.block(site.index)]
+        falls = not site.rank and site.index == block.first  # what follows is others', too
+        if falls or self.chip.late or scratch.saved is not None or scratch.pair is not None:
+            return []
+        ends = (self._over.get(site, block.end), next_.index if next_ else block.end, block.end)
+        return fillers(self.room, site.index, min(ends) - 1, scratch, run.stores)
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
@@ -297,8 +313,10 @@ class Weaver:
         ]
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
-        steps = own_frame.fitted(steps, self.frame.own)
-        return tuple(assemble(self.chip.fitted(steps), board, settled))
+        return tuple(assemble(self._fitted(steps), board, settled))
+
+    def _fitted(self, steps: list[Step]) -> list[Step]:
+        return self.chip.fitted(own_frame.fitted(steps, self.frame.own))
 
     def _exit(self, at: int, instruction: Instruction, alone: bool) -> Before:
         """Return what stands before an EXIT. Where stores read all that is free, it waits.

@@ -94,8 +94,8 @@ def spread(
     Args:
         steps: as for ``assemble``.
         scoreboard: as for ``assemble``.
-        cycles: for how long each of the instructions behind the run that may stand in it holds
-            back the next one, at least.
+        cycles: for how long each of the instructions that may stand in the run, which name nothing
+            that it does, holds back the next one, at least.
         settled: as for ``assemble``.
     """
     ordered = _with_waits(steps, 1 << scoreboard)
@@ -163,6 +163,7 @@ def _times(
         ready |= dict.fromkeys(step.writes, now + step.time)
         now += stalls[-1]
     last = max((cycle for (file, _), cycle in ready.items() if file in settled), default=0)
+    now += sum(cycles[passed:])  # until then, nobody names what the run does
     pads.append(_hold(stalls, last - now))
     return stalls, pads, before
 

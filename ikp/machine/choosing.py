@@ -84,7 +84,7 @@ class Chooser:
     def _saving(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         """Return what makes a record with a predicate that the kernel needs: it is saved meanwhile.
 
-        None whose value is only just on its way.
+        None whose value is only just on its way; of the others, what is used again latest.
         """
         late = self.room.flight.table[min(index, len(self.room.free) - 1)][P.columns]
         there = [number for number, soon in enumerate(late) if not soon]
@@ -96,12 +96,19 @@ class Chooser:
             spare,
             registers=tuple(each for each in spare.registers if each != saved),
             pairs=tuple(each for each in spare.pairs if each // 2 != saved // 2),
-            predicates=(there[-1],),
+            predicates=(max(there, key=lambda each: (self._untouched(index, each), each)),),
         )
         made = self._made(index, rest, alone)
         if isinstance(made, str):
             return "no predicate is"
         return replace(made, saved=saved)
+
+    def _untouched(self, index: int, predicate: int) -> int:
+        """Return how many instructions pass until one of a block names a predicate."""
+        effects, named = self.room.liveness.effects, 1 << P.first + predicate
+        ahead = range(index, self.end(index))
+        found = (at for at in ahead if (effects[at].reads | effects[at].writes) & named)
+        return next(found, ahead.stop) - index
 
     def end(self, index: int) -> int:
         """Return where the block of an instruction ends."""

@@ -1,7 +1,8 @@
 """Where the start of each range is kept until its end.
 
-A uniform register that the kernel never names is best: nothing has to be known of the code between.
-Where these are used up, it is one of each thread's own that is free all the way, on every way.
+A uniform register that the kernel never names needs nothing to be known of the code between. Where
+these are used up, it is one of each thread's own that is free all the way, on every way. In one
+block, where many are free, that is best: to fill it takes one cycle.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from ikp.machine.places import Place, marks
 from ikp.machine.resources import R
 from ikp.machine.room import Room
 from ikp.machine.stretches import Regions
+
+_PLENTY = 10
+"""With so many free registers, a record has its six in a row though one keeps a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,9 @@ def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[i
         if not opens:
             continue
         depth = depths[id(place)]
-        if depth < len(uniform):
+        if near := _near(place, regions, room):
+            made[id(place)] = near
+        elif depth < len(uniform):
             made[id(place)] = Home(uniform[depth])
         else:
             made[id(place)] = _taken(place, regions, room)
@@ -71,8 +77,26 @@ def _depths(places: Sequence[Place], regions: Regions) -> dict[int, int]:
     return {id(each): depth(each) for each in places if each.ends}
 
 
-def _taken(place: Place, regions: Regions, room: Room) -> Home | None:
-    """Return a register that is free from a place's start to its end, and take it."""
+def _near(place: Place, regions: Regions, room: Room) -> Home | None:
+    """Return a thread's register for a place within one block, where many are free.
+
+    To copy a clock to a uniform register, a warp waits 7 cycles for the clock.
+    """
+    if len(place.ends) != 1 or place.within or place.ends == (place.start,):
+        return None
+    blocks = {regions.block(place.start), regions.block(place.ends[0])}
+    return _taken(place, regions, room, _PLENTY) if len(blocks) == 1 else None
+
+
+def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home | None:
+    """Return a register that is free from a place's start to its end, and take it.
+
+    Args:
+        place: it.
+        regions: of its kernel.
+        room: what is free where.
+        least: how many must be.
+    """
     last = len(room.free) - 1
     inside = regions.inside(place.start, place.ends, place.within)
     liveness = room.liveness
@@ -84,7 +108,7 @@ def _taken(place: Place, regions: Regions, room: Room) -> Home | None:
     for at in inside:
         named |= liveness.effects[at].reads | liveness.effects[at].writes
     free = [each for each in room.through(rows).registers if not named >> R.first + each & 1]
-    if not free:
+    if len(free) < least:
         return None
     singles = [each for each in free if each ^ 1 not in free]
     number = (singles or free)[0]

@@ -32,39 +32,13 @@ from ikp.machine.resources import bit
 from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.shift import Before
+from ikp.machine.sites import TAKEN, Run, Site
 from ikp.machine.starting import start
 from ikp.machine.stretches import Point, Regions
 
 
 class NoRoomError(PatchError):
     """A kernel has no registers for what every kernel needs: with more of them, it has."""
-
-
-_TAKEN = 2
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Site:
-    """Where code is put: before an instruction, or on the way that a jump leads."""
-
-    index: int
-    rank: int  # 0 for those that fall, 1 for all, _TAKEN for those that jump from there, or leave
-
-    @classmethod
-    def of(cls, point: Point) -> _Site:
-        if point.taken:
-            return cls(point.index, _TAKEN)
-        return cls(point.index + 1, 0) if point.after else cls(point.index, 1)
-
-
-@dataclass(slots=True)
-class _Run:
-    """What is put at one site."""
-
-    scratch: Scratch
-    steps: list[Step] = field(default_factory=list)
-    stores: bool = False
-    kept: int = 0  # threads' registers that starts are kept in, as bits
 
 
 @dataclass
@@ -87,11 +61,11 @@ class Weaver:
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
-    _runs: dict[_Site, _Run] = field(default_factory=dict)
-    _waits: dict[_Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
-    _late: dict[_Site, int] = field(default_factory=dict)  # last there
-    _over: dict[_Site, int] = field(default_factory=dict)  # where what a run uses is needed again
-    _chosen: dict[tuple[_Site, bool], Scratch | str] = field(default_factory=dict)
+    _runs: dict[Site, Run] = field(default_factory=dict)
+    _waits: dict[Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
+    _late: dict[Site, int] = field(default_factory=dict)  # last there
+    _over: dict[Site, int] = field(default_factory=dict)  # where what a run uses is needed again
+    _chosen: dict[tuple[Site, bool], Scratch | str] = field(default_factory=dict)
 
     def woven(self, name: str, language: Language) -> list[Before]:
         """Return what is put before which instruction.
@@ -112,7 +86,7 @@ class Weaver:
         alone = self.full and len(leaving) == 1 and not leaving[0][1].guard
         exits = [self._exit(at, each, alone) for at, each in leaving]
         for site, run in self._runs.items():
-            if run.stores and site.rank != _TAKEN:
+            if run.stores and site.rank != TAKEN:
                 self._wait_behind(site, run.scratch)
         return [*entry, *self._written(), *self._on_leaving(), *exits]
 
@@ -121,7 +95,7 @@ class Weaver:
         return [
             OnEdge(site.index, self._apart(run))
             for site, run in sorted(self._runs.items())
-            if site.rank == _TAKEN and self._code[site.index].op != "EXIT"
+            if site.rank == TAKEN and self._code[site.index].op != "EXIT"
         ]
 
     def _on_leaving(self) -> list[Before]:
@@ -129,10 +103,10 @@ class Weaver:
         return [
             Before(site.index, self._apart(run, site.index))
             for site, run in sorted(self._runs.items())
-            if site.rank == _TAKEN and self._code[site.index].op == "EXIT"
+            if site.rank == TAKEN and self._code[site.index].op == "EXIT"
         ]
 
-    def _apart(self, run: _Run, leaving: int | None = None) -> tuple[int, ...]:
+    def _apart(self, run: Run, leaving: int | None = None) -> tuple[int, ...]:
         """Return a run that stands on a way of its own: its last store is waited for there.
 
         Args:
@@ -153,11 +127,11 @@ class Weaver:
         kept = homes(ended, self._for_starts, self.room)
         chosen = {id(each) for each in self.places if each.ends and self._fits(each, kept)}
         found = [each for each in self.places if id(each) in chosen]
-        stores = {_Site.of(end) for each in found for end in each.ends}
+        stores = {Site.of(end) for each in found for end in each.ends}
         for point, place, opens in marks(found):
-            site = _Site.of(point)
+            site = Site.of(point)
             if site not in self._runs:
-                self._runs[site] = _Run(self._scratch(site, site in stores), stores=site in stores)
+                self._runs[site] = Run(self._scratch(site, site in stores), stores=site in stores)
             run, home = self._runs[site], kept[id(place)]
             assert home is not None  # noqa: S101 - for the type checker
             tag = records.range_tag(region_id(place.name))
@@ -173,6 +147,7 @@ class Weaver:
             elif not alone:
                 made = records.end(self.frame, run.scratch, tag, home.number, own=home.own)
                 run.steps += [made[0].after(place.waits), *made[1:]]
+                run.begun |= home.written
             if not opens:
                 self._count(point)
                 self.names.append(place.name)
@@ -193,33 +168,33 @@ class Weaver:
         """Return whether there is room for a place's records; note where there is not."""
         why = "no register for its start is" if kept[id(place)] is None else ""
         for point, stores in ((place.start, False), *((end, True) for end in place.ends)):
-            made = self._choices(_Site.of(point), stores)
+            made = self._choices(Site.of(point), stores)
             why = why or (made if isinstance(made, str) else "")
         if why:
             self.notes.append(f"{place.name} is not recorded: {why} free there.")
         return not why
 
-    def _scratch(self, site: _Site, stores: bool) -> Scratch:
+    def _scratch(self, site: Site, stores: bool) -> Scratch:
         made = self._choices(site, stores)
         assert not isinstance(made, str)  # noqa: S101 - for the type checker
         return made
 
-    def _choices(self, site: _Site, stores: bool) -> Scratch | str:
+    def _choices(self, site: Site, stores: bool) -> Scratch | str:
         if (site, stores) not in self._chosen:
             self._chosen[site, stores] = self._choose(site, stores)
         return self._chosen[site, stores]
 
-    def _choose(self, site: _Site, stores: bool) -> Scratch | str:
+    def _choose(self, site: Site, stores: bool) -> Scratch | str:
         if not stores:
             return self._chooser.for_start(site.index)
-        if site.rank == _TAKEN:  # nothing may be shared with what stands where it leads
+        if site.rank == TAKEN:  # nothing may be shared with what stands where it leads
             index = self._regions.lands(Point(site.index, taken=True))
             return self._chooser.for_record(index, alone=False)
         return self._chooser.for_record(site.index, self._alone(site))
 
-    def _alone(self, site: _Site) -> bool:
+    def _alone(self, site: Site) -> bool:
         """Whether nothing else is put between a record and the instruction behind it."""
-        behind = not site.rank and _Site(site.index, 1) in self._begun
+        behind = not site.rank and Site(site.index, 1) in self._begun
         return self._ends[site] == 1 and not behind
 
     @cached_property
@@ -227,15 +202,15 @@ class Weaver:
         return Regions(self.room.liveness.flow)
 
     @cached_property
-    def _ends(self) -> Counter[_Site]:
+    def _ends(self) -> Counter[Site]:
         """How many places end at a site."""
-        return Counter(_Site.of(end) for each in self.places for end in each.ends)
+        return Counter(Site.of(end) for each in self.places for end in each.ends)
 
     @cached_property
-    def _begun(self) -> frozenset[_Site]:
+    def _begun(self) -> frozenset[Site]:
         """Where places begin or end."""
         points = (p for each in self.places if each.ends for p in (each.start, *each.ends))
-        return frozenset(map(_Site.of, points))
+        return frozenset(map(Site.of, points))
 
     @cached_property
     def _chooser(self) -> Chooser:
@@ -250,12 +225,12 @@ class Weaver:
     def _lent(self, steps: list[Step], pair: int | None) -> list[Step]:
         return steps if pair is None else lent(steps, pair, self.frame.places)
 
-    def _wait_behind(self, site: _Site, scratch: Scratch) -> None:
+    def _wait_behind(self, site: Site, scratch: Scratch) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
         registers, board = used(scratch), scratch.scoreboard
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
-        ahead = (each for each in self._runs if each > site and each.rank != _TAKEN)
+        ahead = (each for each in self._runs if each > site and each.rank != TAKEN)
         later = sorted(each for each in ahead if self._meets(each, registers))
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
@@ -264,38 +239,52 @@ class Weaver:
                 return
             last = at in jumps or at == end - 1
             if met is not None or last or choose.needs(at, registers, board):
-                there = met or _Site(at, 1)
+                there = met or Site(at, 1)
                 waits = self._late if there == site else self._waits
                 waits[there] = waits.get(there, 0) | scratch.busy
                 return
 
-    def _meets(self, site: _Site, registers: int) -> bool:
+    def _meets(self, site: Site, registers: int) -> bool:
         """Return whether a run may need a scoreboard, or writes one of these registers."""
         run = self._runs[site]
         return run.stores or bool(registers & (run.kept | 1 << run.scratch.last))
 
     def _written(self) -> Iterable[Before]:
-        inline = {each for each in self._runs if each.rank != _TAKEN}
+        inline = {each for each in self._runs if each.rank != TAKEN}
         sites = sorted(inline | set(self._waits))
-        for site, next_ in zip(sites, [*sites, None][1:], strict=True):
+        for at, site in enumerate(sites):
             run = self._runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
             first, *rest = self._lent(run.steps, run.scratch.pair) if run else [NOP]
             steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
-            cycles = self._fillers(site, run, next_) if run and not late else []
-            for passed, words in spread(self._fitted(steps), board, cycles, "RP"):
+            cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
+            settled = "" if self._light(site) else "RP"
+            for passed, words in spread(self._fitted(steps), board, cycles, settled):
                 yield Before(site.index + passed, tuple(words), site.rank == 0 and not passed)
 
-    def _fillers(self, site: _Site, run: _Run, next_: _Site | None) -> list[int]:
+    def _light(self, site: Site, needed: int = 0) -> bool:
+        """Whether all that is done at a site is to read clocks into registers kept for them.
+
+        Args:
+            site: it.
+            needed: registers, as bits, of which those must be none.
+        """
+        run = self._runs.get(site)
+        light = run is not None and len(run.steps) == run.kept.bit_count() > 0
+        busy = site in self._waits or site in self._late or (run and run.kept & needed)
+        return light and not busy
+
+    def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
         """Return how long the instructions take that may stand in a run; see ``filling``."""
         scratch, graph = run.scratch, self.room.liveness.flow.graph
         block = graph.blocks[graph.block(site.index)]
         falls = not site.rank and site.index == block.first  # what follows is others', too
-        if falls or self.chip.late or scratch.saved is not None or scratch.pair is not None:
+        if falls or self.chip.late or scratch.pair is not None:
             return []
-        ends = (self._over.get(site, block.end), next_.index if next_ else block.end, block.end)
-        return fillers(self.room, site.index, min(ends) - 1, scratch, run.stores)
+        next_ = next((each.index for each in later if not self._light(each, run.begun)), block.end)
+        ends = (self._over.get(site, block.end), next_, block.end)
+        return fillers(self.room, site.index, min(ends) - 1, scratch, run.stores, run.begun)
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))

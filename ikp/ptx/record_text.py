@@ -26,8 +26,9 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.segment import MAX_WARPS
 from ikp.machine.occupancy import LANES, warps_of
+from ikp.machine.records import range_tag
 from ikp.machine.selecting import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
-from ikp.machine.sequences import CELL, CELL_BYTES, range_tag
+from ikp.machine.sequences import CELL, CELL_BYTES
 
 _SILENT: Final = 1 << 31
 """How many records lanes have made, as they count, that make none."""

@@ -1,4 +1,4 @@
-"""What a patched kernel runs where it begins and ends; ``records`` has what stands between.
+"""What a patched kernel runs where it begins and ends; ``range_code`` has what stands between.
 
 The *cell* says where to record: 16 bytes of constants, the last argument of a launch, or memory of
 the module's, which the host writes before it. All zero, they say that nothing is recorded::

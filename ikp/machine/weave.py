@@ -16,7 +16,7 @@ from functools import cached_property
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, own_frame, records, sequences
+from ikp.machine import forms, own_frame, range_code, sequences
 from ikp.machine.assembler import NOP, Step, assemble, spread
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, rows_of, used, words_of
@@ -134,18 +134,18 @@ class Weaver:
                 self._runs[site] = Run(self._scratch(site, site in stores), stores=site in stores)
             run, home = self._runs[site], kept[id(place)]
             assert home is not None  # noqa: S101 - for the type checker
-            tag = records.range_tag(region_id(place.name))
+            tag = range_code.range_tag(region_id(place.name))
             alone = place.ends == (place.start,) and not run.scratch.piecemeal
             if alone and opens:
-                run.steps += records.wait(self.frame, run.scratch, tag, place.waits)
+                run.steps += range_code.wait(self.frame, run.scratch, tag, place.waits)
             elif opens and home.own:
-                run.steps += records.start(home.number)
+                run.steps += range_code.start(home.number)
                 run.kept |= home.written
             elif opens:
                 register = run.scratch.last
-                run.steps += [*records.start(register), *records.keep(home.number, register)]
+                run.steps += [*range_code.start(register), *range_code.keep(home.number, register)]
             elif not alone:
-                made = records.end(self.frame, run.scratch, tag, home.number, own=home.own)
+                made = range_code.end(self.frame, run.scratch, tag, home.number, own=home.own)
                 run.steps += [made[0].after(place.waits), *made[1:]]
                 run.begun |= home.written
             if not opens:
@@ -271,9 +271,8 @@ class Weaver:
             needed: registers, as bits, of which those must be none.
         """
         run = self._runs.get(site)
-        light = run is not None and len(run.steps) == run.kept.bit_count() > 0
         busy = site in self._waits or site in self._late or (run and run.kept & needed)
-        return light and not busy
+        return not busy and run is not None and len(run.steps) == run.kept.bit_count() > 0
 
     def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
         """Return how long the instructions take that may stand in a run; see ``filling``."""

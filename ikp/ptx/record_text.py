@@ -26,7 +26,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.segment import MAX_WARPS
 from ikp.machine.occupancy import LANES, warps_of
-from ikp.machine.records import range_tag
+from ikp.machine.range_code import range_tag
 from ikp.machine.selecting import NO_SLOT, OFFSET, ROW_OF_WARP, ROWS, SELECTION_BYTES
 from ikp.machine.sequences import CELL, CELL_BYTES
 

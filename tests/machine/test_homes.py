@@ -7,7 +7,7 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import Kind
-from ikp.machine import records
+from ikp.machine import range_code
 from ikp.machine.assembler import assemble
 from ikp.machine.homes import Home, homes
 from ikp.machine.keeping import Scratch
@@ -105,10 +105,10 @@ def test_a_record_has_the_start_that_a_thread_kept(first: int, last: int) -> Non
     constants |= cell_of(FRAME.cell, cell)
     running = Machine(constants, data, BASE)
     warp = Warp(running, {number: np.zeros(LANES) for number in range(256)}, elected=7)
-    tag = records.range_tag(INNER)
-    made = records.end(FRAME, scratch, tag, home, own=True)
+    tag = range_code.range_tag(INNER)
+    made = range_code.end(FRAME, scratch, tag, home, own=True)
     warp.run(assemble(began(FRAME), scratch.scoreboard))
-    warp.run(assemble(records.start(home), scratch.scoreboard, "RP"))
+    warp.run(assemble(range_code.start(home), scratch.scoreboard, "RP"))
     begun = int(warp.r[home][0])
     warp.run(assemble(made, scratch.scoreboard, "RP"))
     wanted = np.array([begun, tag], "<u4")

@@ -19,7 +19,7 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
-from ikp.machine import records, sequences
+from ikp.machine import range_code, sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
@@ -132,13 +132,13 @@ def kernel(frame: Frame):
     wait = NOP.after(SCRATCH.busy)
     return (
         began(frame),
-        [wait, *records.start(18), *records.keep(KEPT, 18)],
+        [wait, *range_code.start(18), *range_code.keep(KEPT, 18)],
         [
             wait,
-            *records.start(SCRATCH.first + 1),
-            *records.end(frame, SCRATCH, records.range_tag(INNER)),
+            *range_code.start(SCRATCH.first + 1),
+            *range_code.end(frame, SCRATCH, range_code.range_tag(INNER)),
         ],
-        [wait, *records.end(frame, APART, records.range_tag(OUTER), KEPT)],
+        [wait, *range_code.end(frame, APART, range_code.range_tag(OUTER), KEPT)],
         [wait, *left(frame)],
     )
 
@@ -154,8 +154,8 @@ def test_a_record_can_be_made_in_few_registers(first, last):
     warp = Warp(machine, {number: np.zeros(LANES) for number in range(256)}, elected=7)
     code = [
         began(FRAME),
-        [*records.start(last), *records.keep(KEPT, last)],
-        records.end(FRAME, scratch, records.range_tag(INNER), KEPT),
+        [*range_code.start(last), *range_code.keep(KEPT, last)],
+        range_code.end(FRAME, scratch, range_code.range_tag(INNER), KEPT),
     ]
     warp.p[3] = np.arange(LANES) % 3 == 0  # the kernel's
     kept = warp.p.copy()

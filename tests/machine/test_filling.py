@@ -1,0 +1,113 @@
+"""Records in parts, among instructions of the kernel that run while they would be held back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from ikp.core.regions import region_id
+from ikp.inspection._find_records import find
+from ikp.machine.assembler import assemble, spread
+from ikp.machine.instruction import BYTES
+from ikp.machine.keeping import Frame, Scratch
+from ikp.machine.patch import Patch, patch
+from ikp.machine.range_code import end, keep, range_tag, start, wait
+from ikp.machine.resources import bit
+from tests.machine.compiled import code
+from tests.machine.readback import code_of
+
+pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
+
+FRAME = Frame(4, 6, 7, 8, 9, 10, (11, 12, 13), warps=8)
+SCRATCH = Scratch(4, 6, 8, predicate=0, scoreboard=0)
+KERNELS = ("matmul", "attention", "rms_norm", "gathered")
+_TIMES = {"CS2R": 8, "R2UR": 13, "UIADD3": 8, "ISETP": 6}
+"""Cycles until a result can be read; 6 for others."""
+_TO_GUARD = 7
+_NAMED = re.compile(r"\bU?[RP]\d+\b")
+
+
+def stalls(words: list[int]) -> list[int]:
+    return [word >> 105 & 15 for word in words]
+
+
+def test_what_is_held_back_stands_behind_what_others_do() -> None:
+    steps = end(FRAME, SCRATCH, range_tag(5), 14)
+    alone = assemble(steps, 0, "RP")
+    parts = spread(steps, 0, [4] * 9, "RP")
+    assert [word & ~(15 << 105) & ~(1 << 109) for _, words in parts for word in words] == [
+        word & ~(15 << 105) & ~(1 << 109) for word in alone
+    ]
+    assert [passed for passed, _ in parts] == [0, 1, 3]
+    assert sum(stalls(alone)) == 23
+    assert sum(stall for _, words in parts for stall in stalls(words)) == 11
+
+
+def test_no_clock_is_read_later_than_it_was_to_be() -> None:
+    steps = [*start(6), *keep(14, 6), *end(FRAME, SCRATCH, range_tag(5), 14)]
+    first, *_ = spread(steps, 0, [15] * 9, "RP")
+    assert sum(word & 0xFFF == 0x805 for word in first[1]) == 2
+
+
+def test_a_wait_is_over_when_all_but_its_end_and_its_store_is_done() -> None:
+    words = assemble(wait(FRAME, SCRATCH, range_tag(5), 0b100), 0, "RP")
+    ends = next(at for at, word in enumerate(words) if word >> 116 & 0b100)
+    assert words[ends] & 0xFFF == 0x805 and len(words) - ends == 2
+    assert sum(stalls(words)) == 23
+    assert sum(stalls(words[ends:])) < 14
+
+
+def test_a_saved_predicate_waits_for_no_store() -> None:
+    scratch = Scratch(4, 6, 8, predicate=0, scoreboard=0, saved=11)
+    words = assemble(end(FRAME, scratch, range_tag(5), 14), 0, "RP")
+    assert not any(word >> 116 & 1 for word in words)
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def kernel(request: pytest.FixtureRequest) -> tuple[Patch, str]:
+    made = code(request.param).compiled
+    return patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"]), made.name
+
+
+def test_every_record_has_the_clocks_and_the_tag_of_its_range(kernel: tuple[Patch, str]) -> None:
+    patched, name = kernel
+    found = find(code_of(patched.cubin, name).flow)
+    assert not found.unresolved
+    wanted = {range_tag(region_id(each)) for each in patched.names if each != name}
+    assert {record.tag for record in found.records} >= wanted
+    read = {
+        each for record in found.records for span in record.spans for each in (span.start, span.end)
+    }
+    assert read == set(found.clocks)
+
+
+def test_nothing_is_read_before_it_is_there(kernel: tuple[Patch, str]) -> None:
+    patched, name = kernel
+    liveness = code_of(patched.cubin, name)
+    instructions, cycles = liveness.flow.code.instructions, liveness.flow.code.controls.stalls
+    ours = {at // BYTES for first, last in patched.ours for at in range(first, last, BYTES)}
+    apart = 0
+    for block in liveness.flow.graph.blocks:
+        now, due = 0, dict[int, int]()
+        for at in range(block.first, block.end):
+            each, effects = instructions[at], liveness.effects[at]
+            if at in ours and each.op not in ("RED", "REDG"):  # taken to read more than it does
+                for one in _bits(effects.reads):
+                    later = _TO_GUARD if each.guard and one == bit(each.guard.lstrip("!")) else 0
+                    assert due.get(one, 0) + later * (one in due) <= now, (at, each.text)
+            for one in _bits(effects.kills):
+                due.pop(one, None)
+                if at in ours and each.op not in ("S2R", "LDC", "ULDC", "LDCU"):
+                    due[one] = now + _TIMES.get(each.op, 6)
+            apart += at in ours and each.op == "STG" and at - 1 not in ours
+            now += max(int(cycles[at]), 1)
+    assert apart, "no record's store stands apart: nothing is tested"
+
+
+def _bits(members: int) -> Iterator[int]:
+    while members:
+        one = members & -members
+        members ^= one
+        yield one.bit_length() - 1

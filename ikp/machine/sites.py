@@ -36,3 +36,8 @@ class Run:
     stores: bool = False
     kept: int = 0  # threads' registers that starts are kept in, as bits
     begun: int = 0  # those that starts of ranges which end here were kept in
+
+    @property
+    def clocks_alone(self) -> bool:
+        """Whether all that is done is to read clocks into registers kept for them."""
+        return len(self.steps) == self.kept.bit_count() > 0

@@ -264,15 +264,11 @@ class Weaver:
                 yield Before(site.index + passed, tuple(words), site.rank == 0 and not passed)
 
     def _light(self, site: Site, needed: int = 0) -> bool:
-        """Whether all that is done at a site is to read clocks into registers kept for them.
-
-        Args:
-            site: it.
-            needed: registers, as bits, of which those must be none.
-        """
+        """Whether a site has nothing but clocks, kept in registers that are not ``needed``."""
         run = self._runs.get(site)
-        busy = site in self._waits or site in self._late or (run and run.kept & needed)
-        return not busy and run is not None and len(run.steps) == run.kept.bit_count() > 0
+        if run is None or site in self._waits or site in self._late:
+            return False
+        return run.clocks_alone and not run.kept & needed
 
     def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
         """Return how long the instructions take that may stand in a run; see ``filling``."""
@@ -295,10 +291,7 @@ class Weaver:
         clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
         steps = sequences.locate(self.frame, ground, whole, language, stored)
         found = self._assembled(self._lent(steps, begun.pair), ground.scoreboard)
-        return [
-            Before(0, clocks, skipped=True),
-            Before(begun.index, found, skipped=True),
-        ]
+        return [Before(0, clocks, skipped=True), Before(begun.index, found, skipped=True)]
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
         return tuple(assemble(self._fitted(steps), board, settled))
@@ -321,9 +314,8 @@ class Weaver:
                 f"no registers are free for records where the kernel ends, at instruction {at}: "
                 "its last stores may still read them."
             )
-        (address, *quads), board, predicates = (
-            *(rows or words, spare.scoreboards[-1], spare.predicates[-2:]),
-        )
+        address, *quads = rows or words
+        board, predicates = spare.scoreboards[-1], spare.predicates[-2:]
         if not rows:
             steps = leave_by_words(self.frame, quads, address, predicates[-1])
         elif alone and self.frame.entered and len(predicates) == 2:

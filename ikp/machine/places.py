@@ -219,8 +219,13 @@ class Places:
         if any(instructions[at].op == ALLOCATES for at in tests):
             return "tensor memory wait"
         lines = {instructions[at].lines[:1] for at in tests} - {()}
-        made = {i.lines[:1] for i in instructions if i.op.startswith("UTC") and "MMA" in i.op}
-        return "tcgen05 wait" if lines & made else ""
+        return "tcgen05 wait" if lines & self._tcgen05 else ""
+
+    @cached_property
+    def _tcgen05(self) -> set[tuple[Line, ...]]:
+        """The lines of products whose sums are in tensor memory."""
+        code = self.flow.code.instructions
+        return {each.lines[:1] for each in code if each.op.startswith("UTC") and "MMA" in each.op}
 
     def _place(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -58,7 +58,7 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
 
 
 def _answer(
-    trace: Trace, kept: str | None, names: Collection[str], loaded: list[Image], until: float
+    trace: Trace, kept: str | None, names: frozenset[str], loaded: list[Image], until: float
 ) -> tuple[str, str]:
     """Return what is known of a label's code, or why nothing is: under which heading, and what."""
     try:
@@ -101,15 +101,15 @@ def _recorded(trace: Trace) -> dict[str, set[str]]:
 
 
 def _of_label(
-    trace: Trace, kept: str | None, names: Collection[str], loaded: list[Image], until: float
+    trace: Trace, kept: str | None, names: frozenset[str], loaded: list[Image], until: float
 ) -> CodeFacts | None:
     refused: list[IkpError] = []
     if kept is not None:
         found = list(_of_kept(trace, kept, until, refused))
     else:
         every = list(_facts(_with_names(loaded, names), until, refused))
-        exact = [each for each in every if {*each.ranges} == {*names}]
-        found = exact or [each for each in every if {*names} <= {*each.ranges}]
+        exact = [each for each in every if {*each.ranges} == names]
+        found = exact or [each for each in every if names <= {*each.ranges}]
         refused = [] if every else refused
     if refused and not found:
         raise refused[0]
@@ -136,10 +136,10 @@ def _at(path: str) -> Iterator[Image]:
         yield from images(path)
 
 
-def _with_names(loaded: list[Image], names: Collection[str]) -> Iterator[Image]:
+def _with_names(loaded: list[Image], names: frozenset[str]) -> Iterator[Image]:
     for image in loaded:
         try:
-            if {*names} <= {*read(image.ptx).names.values()}:
+            if names <= {*read(image.ptx).names.values()}:
                 yield image
         except IkpError:
             continue

@@ -93,7 +93,9 @@ def _place(at: int) -> str:
 def _words(value: bytes, offset: int) -> Iterator[tuple[int, int]]:
     """Yield a parameter's aligned words, each with where it begins in the parameter."""
     first = -offset % _WORD
-    count = max(len(value) - first, 0) // _WORD
+    count = (len(value) - first) // _WORD
+    if count <= 0:
+        return  # numpy refuses to begin behind the end, as the first word of a bool may
     for number, word in enumerate(np.frombuffer(value, "<u8", count, first).tolist()):
         yield first + _WORD * number, word
 

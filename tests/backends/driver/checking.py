@@ -71,7 +71,7 @@ class Program:
         module, self.function = handle(), handle()
         self.library.cuModuleLoadData(ctypes.byref(module), image.read_bytes())
         self.library.cuModuleGetFunction(ctypes.byref(self.function), module, name.encode())
-        # A struct of four words, a number, a pointer: as the driver takes them.
+        # A struct of four words and a byte, a byte, a pointer: as the driver takes them.
         self.values = (WORD * 6)(
             *(9, self.memory + SEGMENT + 16, self.memory + SEGMENT + 520, self.memory + OWN + 8),
             *(3, self.memory + SEGMENT + 1024),
@@ -80,7 +80,7 @@ class Program:
         table.value = self.memory + SEGMENT + 2048 + 64
         WORD.from_address(self.memory + OWN + 512).value = RECORDS + 64
         at = ctypes.addressof(self.values)
-        self.each = (handle * 3)(at, at + 32, at + 40)
+        self.each = (handle * 3)(at, at + 33, at + 40)
         self.size = ctypes.c_size_t(48)
         self.packed = (handle * 5)(1, at, 2, ctypes.addressof(self.size), 0)
 

@@ -13,7 +13,7 @@ _COUNT = 40
 """So many values are held at once that records need no more registers than there are."""
 PTX = f"""
 .global .align 4 .b32 counter;
-.visible .entry adds(.param .align 8 .b8 s[32], .param .u32 n, .param .u64 p)
+.visible .entry adds(.param .align 8 .b8 s[33], .param .u8 n, .param .u64 p)
 {{
  .reg .u64 a, b; .reg .u32 t, v<{_COUNT}>;
  ld.param.u64 a, [p]; ld.param.u64 b, [s+8];

@@ -137,12 +137,14 @@ def _kernels(elf: Elf) -> Iterator[Kernel]:
     registers = _registers(elf)
     banks = _banks(elf)
     infos = {each.name: each for each in elf.sections if each.name.startswith(".nv.info.")}
-    functions = np.flatnonzero((symbols["info"] & 15) == _FUNCTION)
+    functions: dict[int, list[int]] = {}  # by the section that has their code
+    for each in np.flatnonzero((symbols["info"] & 15) == _FUNCTION).tolist():
+        functions.setdefault(int(symbols["section"][each]), []).append(each)
     for index, text in enumerate(elf.sections):
         if not text.name.startswith(".text.") or not text.data:
             continue
         name = text.name.removeprefix(".text.")
-        inside = [int(each) for each in functions if symbols["section"][each] == index]
+        inside = functions.get(index, [])
         own = next((each for each in inside if names[each] == name), None)
         if own is None:
             raise PatchError(

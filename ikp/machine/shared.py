@@ -14,6 +14,7 @@ import numpy as np
 
 from ikp.errors import PatchError
 from ikp.machine.cubin import Cubin
+from ikp.machine.elf import Elf
 
 _OBJECT: Final = 1
 _MEMORY: Final = (".nv.global", ".nv.global.init")
@@ -117,12 +118,15 @@ def constants(cubin: bytes) -> list[tuple[str, int]]:
 
 
 def variables(cubin: bytes) -> list[tuple[str, int]]:
-    """Return the variables that kernels may write: their names and sizes in bytes."""
-    return _objects(cubin, _MEMORY)
+    """Return the variables that kernels may write: their names and sizes in bytes.
+
+    A module may have a thousand texts beside them, of its asserts.
+    """
+    return [each for each in _objects(cubin, _MEMORY) if not each[0].startswith(_TEXTS)]
 
 
 def _objects(cubin: bytes, sections: Collection[str]) -> list[tuple[str, int]]:
-    elf = Cubin.read(cubin).elf
+    elf = Elf.read(cubin)
     made = []
     for symbol, name in zip(elf.symbols(), elf.symbol_names(), strict=True):
         number, size = int(symbol["section"]), int(symbol["size"])

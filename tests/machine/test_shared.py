@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 PTX = """
 .global .align 4 .b32 counter;
 .global .align 4 .b32 other;
+.global .align 1 .b8 $str[5] = {102, 105, 120, 101, 100};
+.global .align 1 .b8 __unnamed_1[5] = {111, 119, 110, 101, 114};
 .const .align 16 .b8 scale[32];
 .visible .entry counts(.param .u64 p)
 {
@@ -63,7 +65,7 @@ def test_constants_are_known_by_name_and_size() -> None:
     assert constants(cubin(PTX, "sm_90a")) == [("scale", 32)]
 
 
-def test_variables_are_known_by_name_and_size() -> None:
+def test_variables_are_known_by_name_and_size_but_no_texts() -> None:
     assert sorted(variables(cubin(PTX, "sm_90a"))) == [("counter", 4), ("other", 4)]
 
 

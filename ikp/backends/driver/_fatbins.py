@@ -26,7 +26,7 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
     Raises:
         PatchError: there is none for this chip.
     """
-    files = [image] if image.startswith(_ELF) else _unpacked(image)
+    files = [image] if image.startswith(_ELF) else _unpacked(image, chip[0])
     fitting = []
     for each in files:
         read = Cubin.read(each)
@@ -41,8 +41,8 @@ def cubin(image: bytes, name: str, chip: tuple[int, int]) -> bytes:
     return max(fitting)[2]
 
 
-def _unpacked(image: bytes) -> list[bytes]:
-    """Return the cubins of a file with several.
+def _unpacked(image: bytes, major: int) -> list[bytes]:
+    """Return the cubins of a file with several that are for one generation of chips.
 
     Raises:
         PatchError: it is none, or no tool reads it.
@@ -57,7 +57,7 @@ def _unpacked(image: bytes) -> list[bytes]:
         except InspectError as error:
             raise PatchError(str(error)) from error
         said = subprocess.run(  # noqa: S603
-            [program, "-xelf", "all", "image.fatbin"],
+            [program, "-xelf", f".sm_{major}", "image.fatbin"],  # torch's have seven generations
             cwd=folder,
             capture_output=True,
             text=True,

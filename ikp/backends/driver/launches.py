@@ -25,6 +25,7 @@ from ikp.core.abi import Language
 from ikp.core.segment import EVERYTHING
 from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
 from ikp.machine import cuda
+from ikp.machine.attributes import Parameter
 from ikp.machine.cubin import Cubin
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Buffer, Verdict
@@ -82,6 +83,24 @@ class _Kernel:
         return f"{self.fn.__module__}.{self.__name__}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What the file of a kernel says of the memory that it is given, and that its module has."""
+
+    parameters: list[Parameter]
+    constants: list[tuple[str, int]]
+    variables: list[tuple[str, int]]
+
+    @classmethod
+    def of(cls, code: bytes, name: str) -> _Memory:
+        """Read it from the cubin."""
+        return cls(Cubin.read(code).kernel(name).parameters, constants(code), variables(code))
+
+    def written(self, launch: hooks.Launch, kernel: _Kernel, records: int) -> list[Buffer]:
+        """Return the memory that a launch may write, as far as it can be found."""
+        return buffers(launch, self.parameters, self.variables, kernel.find, records)
+
+
 _UNKNOWN = _Kernel("unknown", Known(0, 0, "", b"", "", Kind.UNKNOWN), 0, 0)
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
 
@@ -108,7 +127,7 @@ class Launches:
     hook: Hook
     launcher: Chooser
     _kernels: dict[int, _Kernel] = field(default_factory=dict)  # by the function's id
-    _constants: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    _memory: dict[int, _Memory] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, launch: hooks.Launch) -> None:
@@ -265,7 +284,7 @@ class Launches:
         verdict = compared(
             made,
             launch.stream or 0,
-            partial(_written, kernel, launch, records),
+            partial(self._memory[kernel.id].written, launch, kernel, records),
             partial(self.hook.launch, launch, int(launch.function)),
             recorded,
         )
@@ -277,7 +296,7 @@ class Launches:
         self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch, argue: bool
     ) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
-        self._constants[kernel.id] = constants(code)
+        self._memory[kernel.id] = _Memory.of(code, kernel.symbol)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
@@ -291,16 +310,9 @@ class Launches:
 
     def _copy_constants(self, kernel: _Kernel, made: loaded.Module, stream: int) -> None:
         """Give the patched kernel the constants that the program has written."""
-        for name, size in self._constants[kernel.id]:
+        for name, size in self._memory[kernel.id].constants:
             if (source := kernel.find(name)) is not None:
                 cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
-
-
-def _written(kernel: _Kernel, launch: hooks.Launch, records: int) -> list[Buffer]:
-    """Return the memory that a launch may write, as far as it can be found."""
-    code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
-    parameters = Cubin.read(code).kernel(kernel.symbol).parameters
-    return buffers(launch, parameters, variables(code), kernel.find, records)
 
 
 def _ptx(kernel: _Kernel) -> str:

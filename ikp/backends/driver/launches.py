@@ -128,6 +128,7 @@ class Launches:
     launcher: Chooser
     _kernels: dict[int, _Kernel] = field(default_factory=dict)  # by the function's id
     _memory: dict[int, _Memory] = field(default_factory=dict)
+    _holders: dict[int, Known] = field(default_factory=dict)  # their images may have many MB
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, launch: hooks.Launch) -> None:
@@ -178,6 +179,7 @@ class Launches:
             if not (symbol and above[-1][1].image):
                 return None
             handle, holder = above[-1]
+            holder = self._holders.setdefault(holder.id, holder)
             made = _Kernel(symbol, holder, handle, launch.id)
             self._kernels[launch.id] = made
             return made

@@ -1,25 +1,32 @@
 """What `ikp run` costs kernels of libraries, as they are, and whether their results stay the same.
 
-    PYTHONPATH=LIBRARIES python benchmarks/libraries.py [--only liger_rms_norm,...] [--rounds 12]
+    PYTHONPATH=LIBRARIES python benchmarks/libraries.py [--only liger_rms_norm,...] [--rounds 30]
 
 Calls of Liger Kernel, flash-linear-attention, mamba-ssm, QuACK and FlashAttention's CuTe forward,
-whose sources are to be importable; what can't be imported is told. Of each case, a plain process
-and one under `ikp run --level machine` for each detail, one after another: the hash of all results,
-and what a call takes by events, the L2 cache flushed before it. Prints a Markdown table: ratios
-to the plain process's median (quartiles).
+whose sources are to be importable; what can't be imported is told. Each case has a process of its
+own under `ikp run --level machine`, in which recording is switched on and off, and from detail to
+detail. Processes start side by side; who times has the GPU for itself. Prints a Markdown table:
+whether results are equal bit for bit, and ratios of what a call takes to the plain call right
+before it, by events, the L2 cache flushed: median (quartiles). "late" are those that the host was
+too slow for. Where a launch was not recorded, it says so, and why, and ends with exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import fcntl
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +35,9 @@ import torch
 Case = tuple[Callable[[], tuple[Any, ...]], Callable[..., tuple[Any, ...]]]
 """What makes the arguments of a call, and the call, which returns its results."""
 DETAILS = ("loops", "waits", "ops")
-LIMIT = 300
-"""Seconds for a process."""
+ALL = range(1 << 62)
+LIMIT = 600
+"""Seconds for a process, with what it waits for others."""
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -185,114 +193,157 @@ CASES: dict[str, Callable[[], Case]] = {
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", help="names of cases, with commas between them")
-    options.add_argument("--rounds", type=int, default=12)
+    options.add_argument("--rounds", type=int, default=30)
+    options.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
     options.add_argument("--child", help=argparse.SUPPRESS)
-    options.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    arguments = options.parse_args()
-    if arguments.child:
-        arguments.out.write_text(json.dumps(measured(CASES[arguments.child], arguments.rounds)))
+    options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    asked = options.parse_args()
+    if asked.child:
+        told = measured(CASES[asked.child], asked.rounds, asked.folder / "lock")
+        (asked.folder / f"{asked.child}.json").write_text(json.dumps(told))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # a trace of so many launches is not wanted
-    print(
-        "| call | plain, us | bits | loops | waits | ops |\n| --- | --- | --- | --- | --- | --- |"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.only.split(",") if arguments.only else CASES:
-            row(name, arguments.rounds, Path(folder))
+    print(f"| call | plain, us | bits | {' | '.join(DETAILS)} |\n|{' --- |' * 6}", flush=True)
+    names, wrong = asked.only.split(",") if asked.only else list(CASES), False
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(asked.jobs) as pool:
+        for row in pool.map(partial(child, rounds=asked.rounds, folder=Path(name)), names):
+            print(row, flush=True)
+            wrong |= "NOT RECORDED" in row or "DIFFER" in row
+    sys.exit(wrong)
 
 
-def row(name: str, rounds: int, folder: Path) -> None:
-    """Print what a case took at each detail."""
-    plain = child(name, rounds, folder)
-    if isinstance(plain, str):
-        print(f"| {name} | failed: {plain} |", flush=True)
-        return
-    cells, bits = [], []
-    for detail in DETAILS:
-        found = child(name, rounds, folder, detail)
-        if isinstance(found, str):
-            cells.append(f"failed: {found}")
-            bits.append("?")
-            continue
-        bits.append("=" if found["hash"] == plain["hash"] else "DIFFER")
-        low, middle, high = (each / plain["us"][1] for each in found["us"])
-        late = f", {found['late']} late" if found["late"] else ""
-        cells.append(f"{middle:.3f} ({low:.3f} to {high:.3f}{late})")
-    steady = "" if plain["steady"] else ", plain differs from itself"
-    print(
-        f"| {name} | {plain['us'][1]:.1f} | {'/'.join(bits)}{steady} | {' | '.join(cells)} |",
-        flush=True,
-    )
-
-
-def child(name: str, rounds: int, folder: Path, detail: str | None = None) -> dict[str, Any] | str:
-    """Measure a case in a process of its own; return what was found, or the end of what it said."""
-    out = folder / "found.json"
-    out.unlink(missing_ok=True)
-    under = [
-        "-m",
-        "ikp",
-        "run",
-        "--level",
-        "machine",
-        "--force",
-        "--out",
-        str(folder / "x.pftrace"),
-    ]
-    words = [] if detail is None else [*under, "--memory", "30000", "--detail", detail]
-    command = [sys.executable, *words, __file__, "--child", name, "--out", str(out)]
+def child(name: str, rounds: int, folder: Path) -> str:
+    """Measure a case in a process of its own; return its row."""
+    ikp = ["-m", "ikp", "run", "--level", "machine", "--out", str(folder / f"{name}.pftrace")]
+    own = ["--child", name, "--folder", str(folder), "--rounds", str(rounds)]
+    command = [sys.executable, *ikp, __file__, *own]
+    how: Any = {"capture_output": True, "text": True, "timeout": LIMIT}
     try:
         ran = subprocess.run(
-            [*command, "--rounds", str(rounds)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            env={**os.environ, "TRITON_CACHE_AUTOTUNING": "1", "CUTE_DSL_LINEINFO": "1"},
+            command, check=False, env={**os.environ, "CUTE_DSL_LINEINFO": "1"}, **how
         )
     except subprocess.TimeoutExpired:
-        return f"not done after {LIMIT} s"
-    if not out.exists():
-        return " ".join(ran.stderr.split())[-200:]
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+        return f"| {name} | failed: not done after {LIMIT} s |"
+    made = folder / f"{name}.json"
+    if not made.exists():
+        said = [line for line in ran.stderr.splitlines() if line and not line.startswith("ikp: ")]
+        return f"| {name} | failed: {' '.join(said[-1:])[-200:]} |"
+    told = json.loads(made.read_text())
+    return f"| {name} | {told['us']:.1f} | {told['bits']} | {' | '.join(told['cells'])} |"
 
 
-def measured(case: Callable[[], Case], rounds: int) -> dict[str, Any]:
-    """Return the hash of a case's results, and the quartiles of what a call took, in us."""
-    torch.manual_seed(0)
-    fresh, call = case()
-    call(*fresh())  # compiles, and tunes
-    hashes = {digest(call(*fresh())) for _ in range(3)}
-    flush = torch.empty(1 << 29, dtype=torch.int8, device="cuda")
-    took, late = [], 0
-    for _ in range(rounds + 2):
+class Switch:
+    """What `ikp run` records this process with, switched on and off."""
+
+    def __init__(self) -> None:
+        found = [each.recording for each in sys.meta_path if hasattr(each, "recording")]
+        if not found or found[0] is None:
+            sys.exit("this process is not recorded")
+        self.launcher, self.session = found[0].launcher, found[0].session
+        self.plain: Counter[str] = Counter()  # launches that were to be recorded, and why not
+
+    def run(self, call: Callable[[], Any], detail: str | None) -> Any:
+        """Run a call at a detail, None for plain, and count what of it was not recorded."""
+        from ikp.unedited.plan import plan
+
+        launcher = self.launcher
+        launcher.launches = range(0)
+        if detail is None:
+            return call()
+        launcher.plan, launcher.launches, launcher.taken = plan(detail, level="machine"), ALL, 0
+        recorded, plain = launcher.recorded.total(), launcher.plain.copy()
+        made = call()
+        launcher.launches = range(0)
+        if launcher.recorded.total() == recorded:
+            self.plain["no launch of the call"] += 1
+        for (kernel, why), count in (launcher.plain - plain).items():
+            self.plain[f"{kernel}: {why}"] += count
+        return made
+
+    def missing(self) -> str:
+        """Say which launches were not recorded since this was asked last."""
+        told = "; ".join(f"{count} x {what}" for what, count in self.plain.items())
+        self.plain.clear()
+        return f", NOT RECORDED: {told[:300]}" * bool(told)
+
+
+def measured(make: Callable[[], Case], rounds: int, lock: Path) -> dict[str, Any]:
+    """Return a case's row: its plain time, whether its results are equal, its ratios."""
+    switch, plain, cells = Switch(), [], []
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        torch.manual_seed(0)
+        case = make()
+        results(switch, case, None)  # compiles, and tunes
+        first, *others = [results(switch, case, detail) for detail in (None, None, *DETAILS)]
+        same = ["=" if equal(first, each) else "DIFFER" for each in others]
+        steady = "" if same[0] == "=" else ", plain differs from itself"
+        bits = f"{'/'.join(same[1:])}{steady}{switch.missing()}"
+        fcntl.flock(file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for detail in DETAILS:
+            ones, ratios, late = pairs(switch, case, detail, rounds)
+            plain += ones
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            spread = f"{low:.3f} to {high:.3f}" + f", {late} late" * bool(late)
+            cells.append(f"{middle:.3f} ({spread}){switch.missing()}")
+    return {"us": statistics.median(plain), "bits": bits, "cells": cells}
+
+
+def results(switch: Switch, case: Case, detail: str | None) -> list[torch.Tensor]:
+    """Return what a call computes, as bytes."""
+    fresh, call = case
+    made = switch.run(lambda: call(*fresh()), detail)
+    bits = [each.detach().clone().contiguous().reshape(-1).view(torch.uint8) for each in made]
+    switch.session.reset()  # waits for the GPU
+    return bits
+
+
+def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def pairs(
+    switch: Switch, case: Case, detail: str, rounds: int
+) -> tuple[list[float], list[float], int]:
+    """Return what plain calls took in us, recorded ones' ratios to them, and how many were late."""
+    fresh, call = case
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+
+    def timed(detail: str | None, flushes: int) -> tuple[float, bool, float]:
         arguments = fresh()
         torch.cuda.synchronize()
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for _ in range(16):  # longer than the host takes for the call
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in "ab")
+        for _ in range(flushes):
             flush.zero_()
+        begin = time.perf_counter()
         before.record()
-        call(*arguments)
+        _kept = switch.run(lambda: call(*arguments), detail)
         after.record()
-        late += before.query()
+        host, late = time.perf_counter() - begin, before.query()
+        switch.session.reset()
+        return before.elapsed_time(after) * 1000, late, host
+
+    def flushes(detail: str | None) -> int:
+        """Return how many take the GPU longer than the host takes for a call."""
+        host = max(timed(detail, 1)[2] for _ in range(3))
+        begin = time.perf_counter()
+        for _ in range(20):
+            flush.zero_()
         torch.cuda.synchronize()
-        took.append(before.elapsed_time(after) * 1000)
-    return {
-        "hash": min(hashes),
-        "steady": len(hashes) == 1,
-        "us": statistics.quantiles(took[2:], n=4),
-        "late": late,
-    }
+        return 2 + math.ceil(1.5 * host / ((time.perf_counter() - begin) / 20))
 
-
-def digest(tensors: tuple[torch.Tensor, ...]) -> str:
-    made = hashlib.blake2b(digest_size=8)
-    for each in tensors:
-        flat = each.detach().contiguous().reshape(-1)
-        made.update(flat.view(torch.uint8).cpu().numpy().tobytes())
-    return made.hexdigest()
+    counts = {each: flushes(each) for each in (None, detail)}
+    switch.missing()  # of what is not timed
+    plain, ratios, late = [], [], 0
+    for _ in range(rounds):
+        one, early, _ = timed(None, counts[None])
+        two, came, _ = timed(detail, counts[detail])
+        plain.append(one)
+        ratios.append(two / one)
+        late += early or came
+    return plain, ratios, late
 
 
 if __name__ == "__main__":

@@ -215,8 +215,8 @@ def main() -> None:
 
 def child(name: str, rounds: int, folder: Path) -> str:
     """Measure a case in a process of its own; return its row."""
-    ikp = ["-m", "ikp", "run", "--level", "machine", "--out", str(folder / f"{name}.pftrace")]
-    own = ["--child", name, "--folder", str(folder), "--rounds", str(rounds)]
+    ikp = f"-m ikp run --level machine --memory 30000 --out {folder}/{name}.pftrace".split()
+    own = f"--child {name} --folder {folder} --rounds {rounds}".split()
     command = [sys.executable, *ikp, __file__, *own]
     how: Any = {"capture_output": True, "text": True, "timeout": LIMIT}
     try:

@@ -1,4 +1,4 @@
-"""Calls of what an assert calls: nothing behind them is run any more.
+"""Calls of what an assert calls: nothing behind them is run any more, not the next assert either.
 
 Such a call's address is a constant, which the loader writes: its place in the constant bank 4 has a
 relocation that names the function.
@@ -29,7 +29,24 @@ def asserts(cubin: Cubin, flow: Flow) -> frozenset[int]:
     """
     ending = {at for at, name in _functions(cubin).items() if name in _NEVER_RETURN}
     unknown = [at for at, tos in flow.graph.jumps.calls.items() if not tos] if ending else []
-    return frozenset(at for at in unknown if _called(flow, at) in ending)
+    found: set[int] = set()
+    for at in sorted(unknown):
+        if _called(flow, at) in ending or _behind(flow, at, found):
+            found.add(at)
+    return frozenset(found)
+
+
+def called(cubin: Cubin, flow: Flow, at: int) -> str:
+    """Return the name of the function that a call leaves the file for; "" where it is not told."""
+    place = _called(flow, at)
+    return _functions(cubin).get(place, "") if place is not None else ""
+
+
+def _behind(flow: Flow, at: int, ending: set[int]) -> bool:
+    """Whether nothing leads to an instruction but calls that end the kernel."""
+    graph = flow.graph
+    before = graph.before[graph.block(at)]
+    return bool(before) and all(graph.blocks[each].end - 1 in ending for each in before)
 
 
 def _functions(cubin: Cubin) -> dict[int, str]:

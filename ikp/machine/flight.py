@@ -40,7 +40,7 @@ _LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU"
 """Instructions whose operands may be read long after they were issued begin so."""
 _LATE_TOO = {
     *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
-    *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD"),
+    *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
 }
 """So may those of these, which wait for a place in a queue: compilers say when they were read."""
 

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from ikp.machine.effects import Effects, effects
 from ikp.machine.flow import Flow
 from ikp.machine.life_ranges import Ranges
+from ikp.machine.opcodes import Work, work_of
 from ikp.machine.resources import EVERYTHING, UP, UR, P, R, bit, span, table
 from ikp.machine.sass import Code
 
 _ARGUMENTS = span(R.first, 32)
 """Arguments are in a function's first registers."""
+_SOON = 8
+"""Instructions in which a trap comes that ends what a call has begun."""
 _STACK = 1 << bit("R1")
 """The stack pointer is kept from the first instruction on, whether it is used or not."""
 
@@ -141,18 +144,25 @@ class Liveness:
         }
 
     @property
-    def leaves_its_file(self) -> bool:
-        """Whether the kernel calls something that isn't here, and goes on: not into a trap."""
-        unknown = (at for at, tos in self.flow.graph.jumps.calls.items() if not tos)
-        return not all(self._ends(at) for at in unknown)
+    def leaving_calls(self) -> list[int]:
+        """The calls of something that isn't here, behind which it goes on: not into a trap."""
+        calls = self.flow.graph.jumps.calls.items()
+        return [at for at, tos in calls if not tos and not self._ends(at)]
 
     def _ends(self, call: int) -> bool:
         return call in self.asserts or _traps(self.flow.code, call + 1)
 
 
 def _traps(code: Code, at: int) -> bool:
-    """Return whether an instruction ends the kernel, as what stands behind an assert does."""
-    return any(each.op == "BPT" for each in code.instructions[at : at + 1])
+    """Return whether what is next ends the kernel, as it does behind an assert, or behind a printf
+    in front of a trap: only moves and sums, which nobody would record, may precede that.
+    """
+    for each in code.instructions[at : at + _SOON]:
+        if each.op == "BPT":
+            return not each.guard
+        if work_of(each) not in (Work.INTEGER, Work.NOTHING):
+            return False
+    return False
 
 
 def with_calls(flow: Flow) -> list[list[int]]:

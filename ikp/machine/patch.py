@@ -13,7 +13,7 @@ from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
 from ikp.machine import occupancy
 from ikp.machine.added_parameter import Argument, add_argument
-from ikp.machine.asserts import asserts
+from ikp.machine.asserts import asserts, called
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
 from ikp.machine.chips import HOPPER, Chip, chip_of
@@ -176,10 +176,11 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
         asserts=asserts(file, code.flow),
         addressed=addressed(kernel, code.flow.code.instructions),
     )
-    if code.leaves_its_file:
+    if code.leaving_calls:
+        names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}
         raise PatchError(
-            f"{name} calls code that is not in its file (printf): which registers that uses is "
-            "not known."
+            f"{name} calls code that is not its own ({', '.join(sorted(names))}): which registers "
+            "that uses is not known."
         )
     return code
 

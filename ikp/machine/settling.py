@@ -16,6 +16,10 @@ _PIPELINE: Final = 16
 """Cycles after which an instruction has written, with a margin."""
 _SLOW: Final = 64
 """The same of a product, or of a sum in 64 bits: compilers let 24 to 33 pass until they read it."""
+_SLOWEST: Final = 256
+"""The same of a product of 64-bit numbers: one begins 64 cycles after the other, and they let 128
+pass until the next takes its sum. Most have scoreboards, which tell.
+"""
 _TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
 
 _READS: Final = 16
@@ -43,8 +47,7 @@ def settling(liveness: Liveness) -> list[int]:
                 pending = {mask: until for mask, until in pending.items() if until > now}
             made[at] |= _under_way(pending, now)
             if written := effects[at].writes:
-                time = _SLOW if slow[at] else _PIPELINE
-                pending[written] = max(pending.get(written, 0), now + time)
+                pending[written] = max(pending.get(written, 0), now + _time(code[at].op))
             if slow[at] and (read := effects[at].reads):
                 pending[read] = max(pending.get(read, 0), now + _READS)
             now += max(stalls[at], 1)
@@ -61,6 +64,13 @@ def settling(liveness: Liveness) -> list[int]:
                 entering[to] |= longer
                 work.append(to)
     return made
+
+
+def _time(op: str) -> int:
+    """Return after how many cycles an instruction has written, with a margin."""
+    if op == "DMMA":
+        return _SLOWEST
+    return _SLOW if _TAKES_LONG.match(op) else _PIPELINE
 
 
 def _under_way(pending: _Pending, now: int) -> int:

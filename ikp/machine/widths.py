@@ -33,6 +33,9 @@ _WIDE_PARTS = re.compile(r"\.(64|U64|S64|F64|B64|WIDE|TRANS64|64H)\b")
 _WIDER_PARTS = re.compile(r"\.(128|256)\b")
 _COLUMNS = re.compile(r"\.64x(\d+)x\d+\.(F16|F32|S32|BF16|\w+)")
 _REPEATS = re.compile(r"\.x(\d+)\b")
+_DOUBLES = re.compile(r"DMMA\.(8x8x4|16x8x4|16x8x8|16x8x16)\b")
+_OF_DOUBLES = {"8x8x4": (2, 2, 4), "16x8x4": (4, 2, 8), "16x8x8": (8, 4, 8), "16x8x16": (16, 8, 8)}
+"""Registers of each side, and of the sum."""
 _ROW = re.compile(r"\.16dp(\d+)bit(_\w+)?")
 
 
@@ -103,12 +106,15 @@ def _tensor_memory(opcode: str) -> Shape:
 
 
 def _warpgroup(opcode: str) -> Shape:
-    """A warpgroup's product: 64 x N numbers among 128 threads, and 4 registers of a left side."""
+    """A warpgroup's product: 64 x N numbers among 128 threads, and 4 registers of a left side.
+
+    Where that is sparse, a last register says which of its numbers are there.
+    """
     found = _COLUMNS.search(opcode)
     if not found:
         return _UNKNOWN
     width = int(found[1]) // (4 if found[2] in ("F16", "BF16") else 2)
-    return Shape(width, width, (4, width))
+    return Shape(width, width, (4, width, 1) if ".SP." in opcode else (4, width))
 
 
 def _matrix(opcode: str) -> Shape:
@@ -118,6 +124,9 @@ def _matrix(opcode: str) -> Shape:
         return Shape(4, 4, (2, 1, 4) if small else (4, 2, 4))
     if opcode.startswith("HMMA") and re.search(r"\.(16816|1688)\.F16", opcode):
         return Shape(2, 2, (4, 2, 2))
+    if found := _DOUBLES.search(opcode):
+        a, b, c = _OF_DOUBLES[found[1]]
+        return Shape(c, c, (a, b, c))
     if opcode.startswith(("IMMA", "QMMA")) and re.search(r"\.(16816|16832)\.", opcode):
         return Shape(4 if ".F16" not in opcode else 2, 4, (4, 2, 4))
     return Shape(1, 8, (8,))
@@ -177,7 +186,8 @@ _NAMES: dict[Callable[[str], Shape], str] = {
     "ENDCOLLECTIVE ERRBAR EXIT FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP PREEXIT RTT "
     "SETCTAID ST STAS STG STL STS UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG "
     "UGETNEXTWORKID UTCBAR UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UTMACCTL UTMACMDFLUSH "
-    "UTMALDG UTMAPF UTMAREDG UTMASTG WARPGROUP WARPGROUPSET WARPSYNC YIELD UVIRTCOUNT PMTRIG",
+    "USETSHMSZ UTMALDG UTMAPF UTMAREDG UTMASTG WARPGROUP WARPGROUPSET WARPSYNC YIELD UVIRTCOUNT "
+    "PMTRIG",
     _load: "LD LDG LDS LDL LDC LDCU ULDC LDGMC",
     _test: "PLOP3 UPLOP3 R2P UR2UP FCHK",
     _pairs: "DADD DMUL DFMA DMNMX FADD2 FMUL2 FFMA2 LEPC GETLMEMBASE",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.asserts import asserts
+from ikp.machine.asserts import _behind, asserts
 from ikp.machine.cubin import Cubin
-from ikp.machine.liveness import Liveness
+from ikp.machine.liveness import Liveness, of
 from ikp.machine.patch import patch
 from ikp.machine.reading import read
 from tests.machine import module
 from tests.machine.assembled import cubin
+from tests.machine.texts import sass
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -41,16 +42,44 @@ def read_with(data: bytes, name: str) -> Liveness:
 
 def test_what_an_assert_calls_ends_the_kernel() -> None:
     found = read_with(cubin(PTX, "sm_90a"), "k")
-    assert len(found.asserts) == 1 and not found.leaves_its_file
-    assert Liveness(found.flow).leaves_its_file
+    assert len(found.asserts) == 1 and not found.leaving_calls
+    assert Liveness(found.flow).leaving_calls
+
+
+def test_what_stands_behind_an_assert_alone_never_runs() -> None:
+    """Torch's reductions assert twice in a row: the second address was begun before the first."""
+    asserting = PTX[PTX.index(" { .param") : PTX.index("FINE:")]
+    found = read_with(cubin(PTX.replace("FINE:", f"{asserting}\nFINE:"), "sm_90a"), "k")
+    calls = sorted(found.flow.graph.jumps.calls)
+    assert len(calls) == 2 and found.asserts == set(calls)
+    data = cubin(PTX, "sm_90a")
+    one = next(each for each in read(data) if each.flow.code.name == "k").flow
+    (at,) = one.graph.jumps.calls
+    assert not _behind(one, at, set())
+
+
+@pytest.mark.parametrize(("more", "ends"), [("", True), ("st.global.u32 [%rd0+4], %r1;", False)])
+def test_a_print_in_front_of_a_trap_ends_the_kernel(more: str, ends: bool) -> None:
+    data = module.cubin("sm_90a", module.PTX.replace("\nDONE:", f"\n{more} trap;\nDONE:"))
+    found = read_with(data, "prints")
+    assert not found.asserts and bool(found.leaving_calls) != ends
+
+
+@pytest.mark.parametrize(
+    ("between", "ends"),
+    [("S2R R17, SR_TID.X", True), ("LDG.E R4, desc[UR4][R2.64]", False), ("EXIT", False)],
+)
+def test_only_moves_stand_before_that_trap(between: str, ends: bool) -> None:
+    code = sass("CALL.ABS.NOINC R2", between, "BPT.TRAP 0x1", "EXIT")
+    assert bool(of(code).leaving_calls) != ends
 
 
 def test_any_other_function_may_come_back() -> None:
     found = read_with(module.cubin("sm_90a"), "prints")
-    assert not found.asserts and found.leaves_its_file
+    assert not found.asserts and found.leaving_calls
 
 
 def test_a_kernel_that_asserts_is_recorded_and_one_that_prints_is_not() -> None:
     assert patch(cubin(PTX, "sm_90a"), "k", detail="ops").names[0] == "k"
-    with pytest.raises(PatchError, match="calls code that is not in its file"):
+    with pytest.raises(PatchError, match=r"calls code that is not its own \(vprintf\)"):
         patch(module.cubin("sm_90a"), "prints")

@@ -22,6 +22,17 @@ SHOWN_AS_STORED = (0x949, 0x958)
 """BRX: the disassembler prints the distance itself, not where it leads."""
 
 
+LIBRARIES = """
+0000008f96967239 004fc600000014ff
+000000484404723f 000f680000000004
+0000000702077243 000fe400000014ff
+0000000c0b0c729b 000fe40008000000
+00003900000079c9 000f220008000000
+03805800101879f1 000fe20008041618
+"""
+"""What no compiler here makes of PTX that is at hand, as libraries for sm_90 have it."""
+
+
 def printed(words: Words, chip: int) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "raw"
@@ -53,6 +64,17 @@ def test_the_disassembler_prints_what_names_no_place_the_same_anywhere(chip: int
     named = {int(code) for code in opcodes(words) if names_place(int(code))}
     assert depend <= named
     assert {0x944, 0x945, 0x947} <= depend
+
+
+def test_so_it_does_of_what_libraries_have() -> None:
+    words = np.array([[int(h, 16) for h in line.split()] for line in LIBRARIES.split("\n")[1:-1]])
+    words = words.astype(np.uint64)
+    ahead = rows([NOP] * 64)
+    here = printed(words, 90)
+    assert here == printed(np.concatenate([ahead, words]), 90)[len(ahead) :]
+    named = [re.split(r"[. ]", each)[0] for each in here]
+    assert named == ["I2IP", "DMMA", "F2IP", "UBMSK", "USETSHMSZ", "IGMMA"]
+    assert not [hex(code) for code in opcodes(words).tolist() if names_place(code)]
 
 
 def test_branches_are_longer_from_hopper_on() -> None:

@@ -245,6 +245,7 @@ def found_as_source(found: Liveness, board: int) -> int:
 
 
 PRODUCT = "HMMA.16816.F32 R8, R16, R20, R8"
+DOUBLES = "DMMA.16x8x16 R8, R16, R32, R8"
 LATER = ("NOP", None, None, 0)  # 15 cycles
 GOES = ("BRA `(.L_x_1)", None, None, 0)
 
@@ -256,11 +257,26 @@ def test_a_product_reads_for_some_cycles() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reads", "waits", "free"), [(None, 0, False), (2, 0, False), (2, 4, True)]
+)
+def test_when_a_product_of_doubles_has_read_its_scoreboard_alone_tells(
+    reads: int | None, waits: int, free: bool
+) -> None:
+    product = (DOUBLES, None, reads, 0)
+    made = room(product, *[LATER] * 20, ("NOP", None, None, waits), LATER, ("EXIT", None, None, 0))
+    for register in ("R16", "R31", "R32", "R39"):
+        assert bool(made.free[22][bit(register)]) is free
+
+
+@pytest.mark.parametrize(
     ("lines", "at", "free"),
     [
         ([(PRODUCT, None, None, 0), LATER, LATER], 2, False),
         ([(PRODUCT, None, None, 0), *[LATER] * 6], 6, True),
         ([("IADD3 R8, R1, R2, RZ", None, None, 0), LATER, LATER], 2, True),
+        ([(DOUBLES, None, None, 0), *[LATER] * 16], 16, False),
+        ([(DOUBLES, 1, 2, 0), *[LATER] * 18], 18, False),
+        ([(DOUBLES, 1, 2, 0), *[LATER] * 18, ("NOP", None, None, 6), LATER], 20, True),
         (
             [(PRODUCT, None, None, 0), ("BRA `(.L_x_1)", None, None, 0), (".L_x_1:", 0, 0, 0)],
             2,

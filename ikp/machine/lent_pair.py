@@ -6,7 +6,7 @@ hold that throughout, each run loads it anew, into a pair that nobody needs wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,6 +15,7 @@ from ikp.errors import PatchError
 from ikp.machine import forms
 from ikp.machine.assembler import Step
 from ikp.machine.keeping import LENT, Places
+from ikp.machine.resources import UR
 from ikp.machine.room import FIRST_UNIFORM, Room, Spare
 
 _FIELD: Final = 0x7F
@@ -28,17 +29,18 @@ class Lender:
 
     Args:
         room: what is free where.
-        apart: its blocks in which threads of a warp may be apart.
+        apart: its blocks in which threads of a warp may be apart, and for each of them those in
+            which the rest of the warp may be meanwhile.
     """
 
     room: Room
-    apart: AbstractSet[int]
+    apart: Mapping[int, AbstractSet[int]]
 
     def pair(self, index: int, spare: Spare) -> int | None:
         """Return the first register of a pair; None where there is none.
 
-        Where threads may be apart, those of the warp that are elsewhere may need any. What the
-        kernel never names is kept for other things.
+        Where threads may be apart, the rest of the warp must not need it, wherever that is. What
+        the kernel never names is kept for other things.
 
         Args:
             index: the instruction before which the run stands.
@@ -47,10 +49,23 @@ class Lender:
         last = len(self.room.free) - 1
         others = {*range(FIRST_UNIFORM), *self.room.unused_uniform}
         free = set(spare.uniform_registers) - others
-        if self.room.liveness.flow.graph.block(min(index, last)) in self.apart:
-            return None
+        block = self.room.liveness.flow.graph.block(min(index, last))
+        if block in self.apart:
+            free &= self._unnamed(self.apart[block])
         found = (each for each in free if each % 2 == 0 and each + 1 in free)
         return max(found, default=None)
+
+    def _unnamed(self, blocks: AbstractSet[int]) -> set[int]:
+        """Return the registers that nobody names, needs or has in flight in some blocks."""
+        flow, effects = self.room.liveness.flow, self.room.liveness.effects
+        if any(flow.graph.jumps.calls.values()):
+            return set()  # the rest may be in a function
+        rows = flow.instructions(frozenset(blocks))
+        named = 0
+        for at in rows:
+            named |= effects[at].reads | effects[at].writes
+        free = self.room.through(rows).uniform_registers
+        return {each for each in free if not named >> UR.first + each & 1}
 
     def to_leave(self, index: int, spare: Spare) -> int:
         """Return a pair for what stands before an EXIT.

@@ -8,8 +8,9 @@ nobody, and one of whose ways only ends leaves one group that still does somethi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from ikp.machine.dominance import Dominance
 from ikp.machine.flow import Flow
@@ -19,19 +20,26 @@ _ENDING = ("BRA", "EXIT", "NOP")
 """What a block has in it that does nothing but end."""
 
 
-def between(flow: Flow) -> set[int]:
-    """Return the blocks between where threads may part (BSSY) and where they have met again."""
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Blocks to which threads of a warp may come apart, and those in which the rest may be then."""
+
+    blocks: set[int]
+    others: set[int]
+
+
+def between(flow: Flow) -> Iterator[Parted]:
+    """Yield the blocks between where threads may part (BSSY) and where they have met again."""
     graph, code = flow.graph, flow.code
     notable = [(at, i) for at, i in enumerate(code.instructions) if i.opcode.startswith("BS")]
     syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
-    found: set[int] = set()
     for at, instruction in notable:
         if instruction.op == "BSSY":
             name = instruction.operands[:1]
             met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
             last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
-            found |= _until(flow, graph.block(at), met, last)
-    return found
+            found = _until(flow, graph.block(at), met, last)
+            yield Parted(found, found | met)
 
 
 def _until(flow: Flow, start: int, met: set[int], last: set[int]) -> set[int]:
@@ -51,8 +59,8 @@ def for_good(
     noted: AbstractSet[int],
     leaving: Dominance,
     parts: Callable[[int], bool],
-) -> set[int]:
-    """Return the blocks that threads may come to apart since they parted for good.
+) -> Iterator[Parted]:
+    """Yield the blocks that threads may come to apart since they parted for good.
 
     Args:
         flow: the kernel.
@@ -62,12 +70,10 @@ def for_good(
     """
     works = {number for number in flow.graph.order if _works(flow, number)}
     meeting = leaving.below(works)  # behind these, something is left to be done together
-    found: set[int] = set()
     for block in flow.graph.order:
         jump = _unnoted(flow, block) if block not in noted else None
         if jump is not None and block not in meeting and parts(jump):
-            found |= _apart(flow, block, works)
-    return found
+            yield _apart(flow, block, works)
 
 
 def _works(flow: Flow, number: int) -> bool:
@@ -86,9 +92,10 @@ def _unnoted(flow: Flow, number: int) -> int | None:
     return None if noted else last
 
 
-def _apart(flow: Flow, block: int, works: set[int]) -> set[int]:
+def _apart(flow: Flow, block: int, works: set[int]) -> Parted:
     """Return what those who part behind a block may come to apart."""
     ways = [set(depth_first(flow.graph.after, to)) for to in {*flow.graph.after[block]}]
     shared = {number for way in ways for number in way if sum(number in each for each in ways) > 1}
     busy = [way for way in ways if (way - shared) & works]
-    return shared if len(busy) < 2 else set().union(*ways)
+    every = set[int]().union(*ways)
+    return Parted(shared if len(busy) < 2 else every, every)

@@ -170,8 +170,23 @@ class Regions:
     @cached_property
     def divergent(self) -> set[int]:
         """Blocks in which threads of one warp may be apart."""
-        noted = parting.between(self.flow)
+        return {block for each in self._parted for block in each.blocks}
+
+    @cached_property
+    def others(self) -> dict[int, set[int]]:
+        """For each of these blocks, those in which the rest of the warp may be meanwhile."""
+        found: dict[int, set[int]] = {block: set() for block in self.divergent}
+        for each in self._parted:
+            for block in each.others & found.keys():
+                found[block] |= each.others
+        return found
+
+    @cached_property
+    def _parted(self) -> list[parting.Parted]:
+        between = [*parting.between(self.flow)]
+        noted = {block for each in between for block in each.blocks}
         alike = Alike(self.flow, noted, self.rows)
-        return noted | parting.for_good(
+        for_good = parting.for_good(
             self.flow, noted, self._leaving(None), lambda jump: not alike.decides(jump)
         )
+        return [*between, *for_good]

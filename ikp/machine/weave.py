@@ -220,7 +220,7 @@ class Weaver:
     @cached_property
     def _lender(self) -> Lender | None:
         """What finds a pair for global memory; None where one is kept."""
-        return Lender(self.room, self._regions.divergent) if self.frame.lends else None
+        return Lender(self.room, self._regions.others) if self.frame.lends else None
 
     def _lent(self, steps: list[Step], pair: int | None) -> list[Step]:
         return steps if pair is None else lent(steps, pair, self.frame.places)

@@ -16,6 +16,7 @@ from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.patch import Patch, patch
 from ikp.machine.resources import UR, span
 from ikp.machine.room import Room
+from ikp.machine.stretches import Regions
 from tests.machine import hazards
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code, machine
@@ -50,14 +51,47 @@ def test_a_pair_is_free_there_and_no_others_of_the_warp_may_need_it() -> None:
     )
     assert made.unused_uniform == (4, 5, 6, 7, *range(10, 63))
     before, behind = made.at(1), made.at(2)
-    assert Lender(made, set()).pair(1, before) is None, "8 is needed, others are kept"
+    assert Lender(made, {}).pair(1, before) is None, "8 is needed, others are kept"
     made.__dict__["unused_uniform"] = (61,)
-    assert Lender(made, set()).pair(1, before) == 58
+    assert Lender(made, {}).pair(1, before) == 58
     few = replace(before, uniform_registers=(2, 3, 4, 7, 10, 11))
-    assert Lender(made, set()).pair(1, few) == 10
-    assert Lender(made, set()).pair(1, replace(few, uniform_registers=(2, 3, 4, 7))) is None
-    assert Lender(made, {0}).pair(2, behind) is None
-    assert Lender(made, set()).pair(3, behind) == 58, "behind the last instruction"
+    assert Lender(made, {}).pair(1, few) == 10
+    assert Lender(made, {}).pair(1, replace(few, uniform_registers=(2, 3, 4, 7))) is None
+    assert Lender(made, {0: {0}}).pair(2, behind) == 58
+    assert Lender(made, {}).pair(3, behind) == 58, "behind the last instruction"
+
+
+PARTED = (
+    ("S2R R6, SR_TID.X", 0, None, 0),
+    ("ISETP.NE.AND P0, PT, R6, RZ, PT", None, None, 1),
+    ("@P0 BRA `(.L_x_1)", None, None, 0),
+    ("STG.E desc[UR8][R2.64], R4", None, 0, 0),
+    ("NOP", None, None, 1),
+    ("EXIT", None, None, 0),
+    (".L_x_1:", None, None, 0),
+    ("UMOV UR10, 0x5", None, None, 0),
+    ("MOV R5, UR10", None, None, 0),
+    ("STG.E [R2], R5", None, 1, 0),
+    ("EXIT", None, None, 0),
+)
+
+
+def test_where_threads_are_apart_the_rest_of_the_warp_must_not_name_it() -> None:
+    made = room(*PARTED)
+    made.__dict__["unused_uniform"] = ()
+    apart = Regions(made.liveness.flow).others
+    assert len(apart) > 1
+    spare = made.at(5)
+    assert {8, 9, 10, 11, 12, 13} <= set(spare.uniform_registers)
+    found = [
+        Lender(made, apart).pair(5, replace(spare, uniform_registers=few))
+        for few in ((8, 9), (10, 11), (8, 9, 10, 11, 12, 13))
+    ]
+    assert found == [None, None, 12]
+    called = room(*PARTED[:-1], ("CALL.REL.NOINC `(.L_x_1)", None, None, 0), PARTED[-1])
+    called.__dict__["unused_uniform"] = ()
+    apart = Regions(called.liveness.flow).others
+    assert apart and Lender(called, apart).pair(5, called.at(5)) is None
 
 
 def test_a_run_loads_it_once_behind_its_clock() -> None:
@@ -106,6 +140,40 @@ def test_what_a_whole_kernel_lends_it_needs_no_more(name: str, forced, monkeypat
     kept = sum(1 << UR.first + each for each in forced)
     lends = sum({span(UR.first + pair, 2) for _, pair in found})
     assert not lends & kept and not after.used & ~before.used & ~lends & ~kept & UR.all
+
+
+APART = """
+.visible .entry k(.param .u64 x, .param .u32 n) .reqntid 64
+{
+ .reg .u64 a, b; .reg .u32 i, t, v, m; .reg .pred P, Q;
+ ld.param.u64 a, [x]; ld.param.u32 m, [n]; mov.u32 t, %tid.x; mul.wide.u32 b, t, 4;
+ add.u64 a, a, b; mov.u32 v, 0; mov.u32 i, 0;
+L:
+ .pragma "nounroll";
+ add.u32 v, v, t; st.volatile.global.u32 [a], v;
+ add.u32 i, i, 1; setp.lt.u32 P, i, m; @P bra L;
+ and.b32 i, t, 1; setp.eq.u32 Q, i, 0; @Q bra E;
+ st.volatile.global.u32 [a], t; and.b32 i, t, 2; setp.eq.u32 Q, i, 0; @Q bra F; ret;
+E: add.u32 v, v, 1000; st.volatile.global.u32 [a], v; ret;
+F: mul.lo.u32 v, v, m; st.volatile.global.u32 [a], v; ret;
+}
+"""
+"""Threads of each warp end in three places."""
+
+
+@pytest.mark.compiled
+def test_where_threads_end_apart_each_is_lent_what_the_rest_does_not_name(forced) -> None:
+    file = cubin(APART, "sm_90a")
+    plain, ours = code_of(file, "k"), patch(file, "k", detail="loops")
+    others, found = Regions(plain.flow).others, _loads(code_of(ours.cubin, "k"), ours)
+    apart = {(plain.flow.graph.block(at), pair) for at, pair in found} & {
+        (block, pair) for block in others for _, pair in found
+    }
+    assert len(apart) > 1
+    for block, pair in apart:
+        for at in plain.flow.instructions(frozenset(others[block])):
+            effect = plain.effects[at]
+            assert not (effect.reads | effect.writes) & span(UR.first + pair, 2)
 
 
 def _loads(after, made: Patch) -> list[tuple[int, int]]:

@@ -181,6 +181,27 @@ def test_a_call_without_its_return_address_is_refused() -> None:
         insert(made, "calls", [Before(1, (NOP,))])
 
 
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_number_that_equals_a_return_address_by_chance_is_left(guarded: bool) -> None:
+    """One of cuSOLVER's kernels has it: 0x400, where its shared memory begins."""
+    made = Cubin.read(cubin())
+    words = made.kernel("calls").words
+    move = int(np.flatnonzero(opcodes(words) == 0x802)[0])
+    assert move > 1
+    words[1] = words[move]
+    words[1, 0] ^= np.uint64(guarded * 5 << 12)
+    made.kernel("calls").text.data = words.tobytes()
+    if not guarded:
+        with pytest.raises(PatchError, match="address to return to"):
+            insert(made, "calls", [Before(2, (NOP,))])
+        return
+    insert(made, "calls", [Before(2, (NOP,))])
+    after = made.kernel("calls").words
+    value = words[move, 0] >> np.uint64(32)
+    assert after[1, 0] >> np.uint64(32) == value
+    assert after[move + 1, 0] >> np.uint64(32) == value + np.uint64(16)
+
+
 def test_a_jump_table_that_is_not_known_is_refused() -> None:
     made = Cubin.read(cubin())
     bank = made.elf.find(".nv.constant2.chooses")

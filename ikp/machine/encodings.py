@@ -78,6 +78,7 @@ _STRAIGHT = (
     (0x104, 0x109),
     (0x110, 0x113),
     (0x118, 0x11D),
+    (0x166, 0x166),
     (0x17E, 0x18F),
     (0x192, 0x192),
     (0x1A1, 0x1AC),
@@ -95,7 +96,7 @@ _STRAIGHT = (
 )
 """Runs of opcodes, without the forms of their operands, that say nothing of places.
 
-Those of 1,521 cubins of libraries for sm_80 to sm_120, and six more of 2,436 for sm_90: NVIDIA's
+Those of 1,521 cubins of libraries for sm_80 to sm_120, and seven more of 2,436 for sm_90: NVIDIA's
 disassembler prints each the same wherever it stands.
 """
 

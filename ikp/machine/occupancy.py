@@ -28,9 +28,10 @@ def warps_of(threads: int) -> int:
 
 
 def register_counts(before: int, warps: int | None, chip: Chip) -> list[int]:
-    """Return how many registers a thread may have, the best first: with the last, blocks get fewer.
+    """Return how many registers a thread may have, the best first: with others, blocks get fewer.
 
-    The first leaves an SM room for as many blocks as before.
+    The first leaves an SM room for as many blocks as before. Where all of a kernel's registers are
+    taken at its entry, eight more are too few to find a warp's slot with: that takes 15 to 20.
 
     Args:
         before: how many a thread has.
@@ -43,7 +44,7 @@ def register_counts(before: int, warps: int | None, chip: Chip) -> list[int]:
     more = range(whole, most + 1, _PORTION) if warps else [whole]
     same = (c for c in more if _blocks(c, warps, chip) == _blocks(whole, warps, chip))
     free = max(same, default=whole)
-    return [free, *[count for count in (free + _PORTION,) if count <= most]]
+    return [free, *range(free + _PORTION, min(free + 2 * _PORTION, most) + 1, _PORTION)]
 
 
 def cost(name: str, warps: int | None, before: int, now: int, chip: Chip) -> list[str]:

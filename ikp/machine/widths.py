@@ -167,6 +167,11 @@ def _pairs(_: str) -> Shape:
     return Shape(2, 2, (2,), 2)
 
 
+def _texture(_: str) -> Shape:
+    """A load from a texture: two targets, of up to two registers each, and its coordinates."""
+    return Shape(1, 2, (4,), 2, targets=2)
+
+
 def _indirect(_: str) -> Shape:
     return Shape(0, 0, (2,))
 
@@ -202,6 +207,7 @@ _NAMES: dict[Callable[[str], Shape], str] = {
     _converted: "F2F F2I I2F I2I FRND MUFU UI2F UFRND",
     _multiply: "IMAD UIMAD IMUL",
     _clock: "CS2R",
+    _texture: "TLD",
     _indirect: "RET BRX BRXU JMX JMXU CALL",
     _reduction: "RED REDG REDAS",
     _atomic: "ATOM ATOMG ATOMS",

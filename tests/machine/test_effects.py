@@ -59,6 +59,7 @@ def spelled(text: str) -> list[str]:
         ("F2IP.S8.F32.NTZ R4, R5, R6, R7", "R5-7", "R4"),
         ("UBMSK UR12, UR11, UR10", "UR10-11", "UR12"),
         ("USETSHMSZ 0x3900", "", ""),
+        ("TLD.LZ RZ, R20, R23, UR4, 0x0, 1D, 0x1", "R23-26 UR4-5", "R20"),
         ("CS2R R4, SRZ", "", "R4-5"),
         ("CS2R.32 R4, SR_CLOCKLO", "", "R4"),
         ("SHFL.BFLY PT, R4, R5, 0x1, 0x1f", "R5", "R4"),

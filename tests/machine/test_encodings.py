@@ -29,6 +29,7 @@ LIBRARIES = """
 0000000c0b0c729b 000fe40008000000
 00003900000079c9 000f220008000000
 03805800101879f1 000fe20008041618
+000004ff09097f66 000f6200089e01ff
 """
 """What no compiler here makes of PTX that is at hand, as libraries for sm_90 have it."""
 
@@ -73,7 +74,7 @@ def test_so_it_does_of_what_libraries_have() -> None:
     here = printed(words, 90)
     assert here == printed(np.concatenate([ahead, words]), 90)[len(ahead) :]
     named = [re.split(r"[. ]", each)[0] for each in here]
-    assert named == ["I2IP", "DMMA", "F2IP", "UBMSK", "USETSHMSZ", "IGMMA"]
+    assert named == ["I2IP", "DMMA", "F2IP", "UBMSK", "USETSHMSZ", "IGMMA", "TLD"]
     assert not [hex(code) for code in opcodes(words).tolist() if names_place(code)]
 
 

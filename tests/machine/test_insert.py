@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 from ikp.errors import PatchError
 from ikp.machine.attributes import Attribute, Code, Format
 from ikp.machine.cubin import Cubin
-from ikp.machine.encodings import branches
+from ikp.machine.encodings import WIDE, branches
 from ikp.machine.insert import OnEdge, insert
-from ikp.machine.instruction import BYTES, NOP, Control, distances, number, opcodes, rows
+from ikp.machine.instruction import (
+    BYTES,
+    NOP,
+    Control,
+    distances,
+    number,
+    opcodes,
+    rows,
+    set_distances,
+)
 from ikp.machine.shift import Before, Shift
-from tests.machine import model
+from tests.machine import assembled, model
 from tests.machine.module import CHIPS, KERNELS, cubin
 from tests.machine.readback import assert_reads_back, codes, everywhere, read
 
@@ -200,6 +209,55 @@ def test_a_number_that_equals_a_return_address_by_chance_is_left(guarded: bool) 
     value = words[move, 0] >> np.uint64(32)
     assert after[1, 0] >> np.uint64(32) == value
     assert after[move + 1, 0] >> np.uint64(32) == value + np.uint64(16)
+
+
+INSIDE = """
+.visible .entry k(.param .u64 p)
+{
+ .reg .u64 a; .reg .f64 x, y;
+ ld.param.u64 a, [p]; ld.global.f64 x, [a]; ld.global.f64 y, [a+8];
+ div.rn.f64 x, x, y; st.global.f64 [a], x; ret;
+}
+"""
+
+
+@pytest.mark.parametrize("spoiled", ["", "not copied", "in another way", "called twice"])
+def test_a_function_that_is_called_once_sets_itself_where_it_returns_to(spoiled: str) -> None:
+    """As cuSOLVER's divisions and FlashAttention's large heads do."""
+    made = Cubin.read(assembled.cubin(INSIDE, "sm_90a"))
+    kernel = made.kernel("k")
+    words, (function,) = kernel.words, kernel.functions
+    (call,) = np.flatnonzero(opcodes(words) == 0x944).tolist()
+    (move,) = (
+        at
+        for at in np.flatnonzero(opcodes(words) == 0x802).tolist()
+        if int(words[at, 0]) >> 32 == (call + 1) * 16
+    )
+    ret = int(np.flatnonzero(opcodes(words) == 0x950)[0])
+    plain, register = words[move].copy(), int(words[ret, 0]) >> 24 & 0xFF
+    if move < call:  # what it has before the call is put where it returns
+        words[move] = rows([NOP])[0]
+        words[ret - 1] = plain
+        words[ret - 1, 0] = plain[0] & ~np.uint64(0xFF0000) | np.uint64(register << 16)
+        move = ret - 1
+    if spoiled == "not copied":
+        words[move, 0] ^= np.uint64(0x40 << 16)
+    elif spoiled == "in another way":
+        words[function.start // 16] = words[move]
+        words[function.start // 16, 0] ^= np.uint64(0x802 ^ 0x424)
+    elif spoiled == "called twice":
+        words[call + 8] = words[call]
+        set_distances(
+            words[call + 8 : call + 9], WIDE, np.array([function.start - (call + 9) * 16])
+        )
+    kernel.text.data = words.tobytes()
+    if spoiled:
+        with pytest.raises(PatchError, match="address to return to"):
+            insert(made, "k", [Before(2, (NOP,))])
+        return
+    insert(made, "k", [Before(2, (NOP,))])
+    value = made.kernel("k").words[move + 1, 0] >> np.uint64(32)
+    assert value == np.uint64((call + 2) * 16)
 
 
 def test_a_jump_table_that_is_not_known_is_refused() -> None:

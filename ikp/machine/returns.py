@@ -4,9 +4,9 @@ A called function ends in a RET.REL, which goes to that address, counted from th
 The value of the MOV is the address after the call, and it stands before the call: so it was for
 1,808 calls of kernels from libraries, 9 instructions before at most, and later for a few that were
 60. A function that is called from one place alone may set it itself, on each way to a RET: there,
-the MOV's register is the RET's, or is copied to that. Where anything else has that value, the kernel is
-refused. A number may equal it by chance (0x400, where shared memory begins): one set under a guard
-is not it.
+the MOV's register is the RET's, or is copied to that. Where anything else has that value, the
+kernel is refused. A number may equal it by chance (0x400, where shared memory begins): one set
+under a guard is not it.
 
 A CALL.REL needs none if it goes to a place in the same function, which compilers use as a jump out
 of a loop.

@@ -69,9 +69,10 @@ class Module:
         each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
         records = prof.slots_bytes > 0 and self.patch.fits(each)
         recording = selection.count_slots(blocks, warps) if records else 0
-        told, behind = self.patch.size_for_cell(each), tuple[int, ...]()
-        if self.patch.select:  # a launch is told where it has a size, though nobody is chosen
-            told, behind = told * records, selection_words(selection, warps)
+        # A launch is told where there is a size, though nobody is chosen; else, of no size.
+        told, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
+        if self.patch.select:
+            behind = selection_words(selection, warps)
         words = prof.address, told | recording << 32, *behind
         if self.patch.argument is None:
             cuda.write(self.cell, words, stream)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ikp.backends.refusing import SpecError, in_words
 from ikp.core.abi import (
@@ -59,6 +59,19 @@ class Launch:
     patch: Patch | None = None  # what was launched
     verdict: Verdict | None = None  # how its results compare with the plain kernel's
     tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
+
+
+class Grid(NamedTuple):
+    """What is known of the blocks of a kernel's launches."""
+
+    flat: bool  # they stand in one dimension
+    sure: bool  # nobody else launches it, so it has the slots that it is told of
+
+    @classmethod
+    def of(cls, blocks: tuple[int, int, int], stream: int) -> Grid:
+        """Return that of one launch: who changes a graph's node may ask for other blocks."""
+        sure = not cuda.capturing(stream)
+        return cls(sure and blocks[1:] == (1, 1), sure)
 
 
 class _Wanted(threading.local):
@@ -194,6 +207,7 @@ def made(
     shown: str = "",
     block: tuple[int, int, int] | None = None,
     argue: bool = False,
+    grid: Grid | None = None,
     assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
     """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
@@ -207,6 +221,7 @@ def made(
         shown: what traces call the kernel, where that is another name.
         block: threads of a block, where the kernel does not say.
         argue: whether whoever launches it can pass one more argument.
+        grid: what is known of its launches' blocks.
         assemble: makes machine code of PTX, as the cubin was made; where records go into that.
 
     Raises:
@@ -233,6 +248,8 @@ def made(
                 max_overhead=plan.max_overhead,
                 untested=untested_asked(),
                 argue=argue,
+                flat=grid is not None and grid.flat,
+                sure=grid is not None and grid.sure,
             )
     for each in patched.names:
         intern(each, shown if each == name else "")

@@ -15,7 +15,7 @@ from ikp.machine.values import Origin, words
 
 _STORES = ("STG", "ST", "STS")
 _KINDS = frozenset(Kind)
-_ADDRESS = re.compile(r"^(?P<base>.*\[[^\]+]+)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
+_ADDRESS = re.compile(r"^(?P<base>.*\[[^\]+]+(?:\+UR\d+)?)(?:\+(?P<offset>-?0x[0-9a-f]+))?\]$")
 _REGISTER = re.compile(r"R\d+")
 _REACH = 32
 """Instructions between the two stores of one record, at most: they stand side by side in PTX."""

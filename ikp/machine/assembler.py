@@ -31,6 +31,8 @@ _PATIENT_STALL = 2
 """Behind longer stalls, the warp offers its turn to others."""
 GUARD_LATER: Final = 7
 """A predicate can be read by an operation so many cycles before it can guard one."""
+CHAINED: Final = 5
+"""What the uniform datapath computes is there for itself so many cycles later, at the latest."""
 _SIGNAL_STALL = 2
 """A scoreboard is taken one cycle after the instruction that takes it has issued."""
 
@@ -53,6 +55,7 @@ class Step:
     inverted: bool = False  # it runs where the guard is false
     waits: int = 0  # a mask of scoreboards, beside those that its registers need
     skips: int = 0  # a branch over so many of the next steps
+    uniform: bool = False  # the uniform datapath computes it from what is in uniform registers
     far: Field = WIDE  # where a branch holds its distance
 
     def when(self, predicate: int, *, holds: bool = True) -> Step:
@@ -142,6 +145,7 @@ def _times(
     """
     now = passed = 0
     ready: dict[Resource, int] = {}
+    chained: dict[Resource, int] = {}  # the same, for the uniform datapath
     stalls: list[int] = []
     pads: list[list[int]] = []
     before: list[int] = []
@@ -149,7 +153,8 @@ def _times(
     for at, step in enumerate(steps):
         # What both ways of a branch lead to must not depend on which was taken.
         used = ready.keys() if step.skips else step.reads | step.writes
-        due = max((ready.get(resource, 0) for resource in used), default=0)
+        there = ready | chained if step.uniform else ready
+        due = max((there.get(resource, 0) for resource in used), default=0)
         if (guard := ("P", step.guard)) in ready:
             due = max(due, ready[guard] + GUARD_LATER)
         while due > now and at > clock and passed < len(cycles):
@@ -161,6 +166,8 @@ def _times(
         signals = step.time == NEVER or step.keeps
         stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
         ready |= dict.fromkeys(step.writes, now + step.time)
+        soon = min(step.time, CHAINED) if step.uniform else step.time
+        chained |= dict.fromkeys(step.writes, now + soon)
         now += stalls[-1]
     last = max((cycle for (file, _), cycle in ready.items() if file in settled), default=0)
     now += sum(cycles[passed:])  # until then, nobody names what the run does

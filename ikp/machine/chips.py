@@ -43,6 +43,7 @@ class Chip:
     far: Field = WIDE  # where branches hold their distance
     no_uniform: int = URZ  # the uniform register that is always zero
     late: bool = False  # whether it takes a scoreboard to keep a start, and to choose a thread
+    near: bool = False  # whether a store can name its address by a pair of uniform registers
     warps: int = 64  # that an SM has room for
     shared: int = 227  # KiB of an SM's shared memory that blocks may have
 
@@ -208,7 +209,7 @@ _SMALL_BLACKWELL: Final[Mapping[int, Change]] = {
     _IMAD: _copied,
 }
 
-HOPPER: Final = Chip("sm_90", State.RUN, 0x210)
+HOPPER: Final = Chip("sm_90", State.RUN, 0x210, near=True)
 
 
 def _ampere(name: str) -> Chip:

@@ -26,6 +26,8 @@ _CLOCK_TIME = 8
 _PREDICATE_TIME = 6
 _UNIFORM_TIME = 13
 _COUNT_TIME = 8
+_SUM_TIME = 9
+"""Of what the uniform datapath computes, until a thread's instruction or an address reads it."""
 SAVING_STALL: Final = 4
 """A predicate that is saved is read so late; ptxas lets 2 cycles pass before it writes it."""
 
@@ -81,6 +83,12 @@ def from_uniform(into: int, source: int) -> Step:
     return Step(low, 0x0F8E00FF, reads=_u(source), writes=_r(into))
 
 
+def from_uniform_pair(into: int, source: int) -> Step:
+    """Copy two uniform registers to two of a thread's own; the first of either is even."""
+    low = 0x7E25 | into << 16 | RZ << 24 | source << 32
+    return Step(low, 0x0F8E00FF, reads=_u(source, 2), writes=_r(into, 2))
+
+
 def to_uniform(into: int, source: int) -> Step:
     """Copy a register, which all threads of the warp have equal, to a uniform one."""
     low = 0x72CA | into << 16 | source << 24
@@ -90,13 +98,67 @@ def to_uniform(into: int, source: int) -> Step:
 def copy_uniform(into: int, source: int) -> Step:
     """Copy a uniform register to another."""
     low = 0x7C82 | into << 16 | source << 32
-    return Step(low, 0x08000000, reads=_u(source), writes=_u(into), time=_UNIFORM_TIME)
+    return Step(low, 0x08000000, reads=_u(source), writes=_u(into), time=_SUM_TIME)
 
 
 def add(into: int, source: int, value: int) -> Step:
     """Add a constant."""
     low = 0x7836 | into << 16 | source << 24 | (value & _WORD) << 32
     return Step(low, 0, reads=_r(source), writes=_r(into))
+
+
+def uniform_special(into: int, register: int) -> Step:
+    """Read a special register, which all threads of the warp have equal, into a uniform one."""
+    return Step(0x79C3 | into << 16, register << 8, writes=_u(into), time=NEVER)
+
+
+def multiply_uniform(into: int, factor: int, other: int, addend: int) -> Step:
+    """Multiply two uniform registers, and add a third."""
+    low = 0x72A4 | into << 16 | factor << 24 | other << 32
+    reads = _u(factor) | _u(other) | _u(addend)
+    return Step(
+        low, 0x0F8E0200 | addend, reads=reads, writes=_u(into), time=_SUM_TIME, uniform=True
+    )
+
+
+def multiply_uniform_by(into: int, factor: int, value: int, addend: int) -> Step:
+    """Multiply a uniform register by a constant, and add another."""
+    low = 0x78A4 | into << 16 | factor << 24 | (value & _WORD) << 32
+    reads = _u(factor) | _u(addend)
+    return Step(
+        low, 0x0F8E0200 | addend, reads=reads, writes=_u(into), time=_SUM_TIME, uniform=True
+    )
+
+
+def scaled_uniform(into: int, source: int, addend: int, bits: int) -> Step:
+    """Shift a uniform register to the left, and add another."""
+    low = 0x7291 | into << 16 | source << 24 | addend << 32
+    reads = _u(source) | _u(addend)
+    high = 0x0F8E0000 | URZ | bits << 11
+    return Step(low, high, reads=reads, writes=_u(into), time=_SUM_TIME, uniform=True)
+
+
+def masked_uniform(into: int, source: int, mask: int) -> Step:
+    """Keep some bits of a uniform register."""
+    low = 0x7892 | into << 16 | source << 24 | (mask & _WORD) << 32
+    return Step(
+        low, 0x0F8EC000 | URZ, reads=_u(source), writes=_u(into), time=_SUM_TIME, uniform=True
+    )
+
+
+def below_uniform(into: int, source: int, other: int) -> Step:
+    """Set a uniform predicate: whether a uniform register is below another."""
+    low, high = 0x728C | source << 24 | other << 32, 0x0BF01070 | into << 17
+    reads = _u(source) | _u(other)
+    return Step(low, high, reads=reads, writes=_up(into), time=_SUM_TIME, uniform=True)
+
+
+def choose_uniform(into: int, source: int, predicate: int) -> Step:
+    """Copy a uniform register where a uniform predicate holds; set it to zero where it does not."""
+    low = 0x7287 | into << 16 | source << 24 | URZ << 32
+    reads = _u(source) | _up(predicate)
+    high = 0x08000000 | predicate << 23
+    return Step(low, high, reads=reads, writes=_u(into), time=_SUM_TIME, uniform=True)
 
 
 def add_uniform(into: int, source: int, value: int) -> Step:
@@ -201,6 +263,22 @@ def store(address: int, offset: int, value: int, words: int, descriptor: int) ->
     return Step(low, 0x0C100000 | size | descriptor, reads=reads, keeps=True)
 
 
+def store_near(offset: int, pair: int, beyond: int, value: int, words: int) -> Step:
+    """Store 1, 2 or 4 registers to global memory, at a pair of uniform registers and an offset.
+
+    Args:
+        offset: a register with an unsigned number, or RZ.
+        pair: two uniform registers, the first even, with an address.
+        beyond: what is added to both.
+        value: the first register that is stored.
+        words: how many.
+    """
+    size = {1: 0x900, 2: 0xB00, 4: 0xD00}[words]
+    low = 0x7986 | offset << 24 | value << 32 | (beyond & _OFFSET) << 40
+    reads = _r(offset) | _r(value, words) | _u(pair, 2)
+    return Step(low, 0x08100000 | size | pair, reads=reads, keeps=True)
+
+
 def count_up(address: int, offset: int, value: int, descriptor: int) -> Step:
     """Add a register to a word of global memory, atomically."""
     low = 0x798E | address << 24 | value << 32 | (offset & _OFFSET) << 40
@@ -227,6 +305,10 @@ def _r(first: int, count: int = 1) -> frozenset[Resource]:
 
 def _u(first: int, count: int = 1) -> frozenset[Resource]:
     return frozenset(("U", number) for number in range(first, first + count) if number != URZ)
+
+
+def _up(number: int) -> frozenset[Resource]:
+    return frozenset({("UP", number)})
 
 
 def _p(number: int) -> frozenset[Resource]:

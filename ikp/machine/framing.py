@@ -6,30 +6,37 @@ import re
 from dataclasses import replace
 
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.keeping import LENT, Cell, Frame, Places
+from ikp.machine.keeping import LENT, NEAR, Cell, Frame, Places
 from ikp.machine.own_frame import FIRST
 from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
 
 _CLOCKS = 3
 _LEAST = 5
+_PAIRS = 5
 _LOADED = re.compile(r"ULDC\.64 UR(\d+), c\[0x0\]\[(0x[0-9a-f]+)\]")
 
 
-def frame(room: Room, warps: int | None, cell: Cell, chip: Chip = HOPPER) -> Frame | None:
+def frame(
+    room: Room, warps: int | None, cell: Cell, chip: Chip = HOPPER, near: bool = False
+) -> Frame | None:
     """Return a frame of registers that the kernel never names; None where they are too few.
 
-    Where few are left, the clocks at the entry are stored there. Where fewer are, it shares the
-    pair that the kernel keeps for global memory, and has a part in threads' own registers: those
-    are free no more, in the room. Where the kernel keeps no pair, each record is lent one.
+    Where there are pairs enough, these name addresses. Where few are left, the clocks at the entry
+    are stored there. Where fewer are, it shares the pair that the kernel keeps for global memory,
+    and has a part in threads' own registers: those are free no more, in the room. Where the kernel
+    keeps no pair, each record is lent one.
 
     Args:
         room: of the kernel.
         warps: of a block, in one dimension; None where it is not fixed.
         cell: where the kernel is told where to record.
         chip: what the kernel is for.
+        near: whether its pairs may name addresses, if the chip can do that.
     """
     free = list(room.unused_uniform)
+    if near and chip.near and warps is not None and (made := _near(free, warps, cell)):
+        return made
     pairs = [each for each in free if each % 2 == 0 and each + 1 in free][:1]
     shared = _descriptors(room, chip)[:1]
     for pair in (*pairs, *shared):
@@ -46,6 +53,16 @@ def frame(room: Room, warps: int | None, cell: Cell, chip: Chip = HOPPER) -> Fra
             kept = [*others[1:], *range(FIRST, FIRST + len(own)), *others[:1]]
             return replace(_made(pair, kept, warps, cell), own=own)
     return None
+
+
+def _near(free: list[int], warps: int, cell: Cell) -> Frame | None:
+    """Return a frame whose pairs name addresses, if one more is left for the entry."""
+    pairs = [each for each in free if each % 2 == 0 and each + 1 in free]
+    if len(pairs) <= _PAIRS:
+        return None
+    header, records, clocks, last, room = pairs[:_PAIRS]
+    entered = (clocks, clocks + 1, last + 1)
+    return Frame(NEAR, records, header + 1, room, last, header, entered, cell, warps)
 
 
 def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:

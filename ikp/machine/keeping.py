@@ -30,6 +30,8 @@ class Cell(NamedTuple):
 _BEGIN: Final = Cell(3, 0)
 LENT: Final = 126
 """A frame's number for the pair of global memory where it keeps none: see ``lent_pair``."""
+NEAR: Final = 124
+"""That where it needs none: its uniform registers name addresses. See ``near``."""
 _MOST = 3
 """Eight records are a line of the cache."""
 
@@ -38,23 +40,30 @@ _MOST = 3
 class Frame:
     """The uniform registers that a patched kernel keeps for its records from its entry on."""
 
-    descriptor: int  # two, the first even: what global memory is; or LENT
-    records: int  # the address of the warp's first record
+    descriptor: int  # two, the first even: what global memory is; or LENT, or NEAR
+    records: int  # the address of the warp's first record; of two with its upper half, if NEAR
     high: int  # the upper half of every address in the segment
-    room: int  # how many records there is room for; 0 where the warp records nothing
+    room: int  # how many records there is room for, 0 where it records nothing; even, if NEAR
     count: int  # how many it has made, those without room among them
-    header: int  # the address of the warp's header
+    header: int  # the address of the warp's header; of two, if NEAR
     entered: tuple[int, ...] = ()  # both clocks at the entry, and who it is; if none, stored then
     cell: Cell = _BEGIN
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
     places: Places = Places()
+    flat: bool = False  # whether each launch's blocks are in one dimension
+    sure: bool = False  # whether each launch has slots for all its warps, or room for no record
     selection: Cell | None = None  # where there stands which warps record; None: all do
 
     @property
     def lends(self) -> bool:
         """Whether each run of instructions has another pair for global memory."""
         return self.descriptor == LENT
+
+    @property
+    def near(self) -> bool:
+        """Whether stores name their addresses by its pairs."""
+        return self.descriptor == NEAR
 
     @property
     def row_bits(self) -> int:
@@ -67,7 +76,8 @@ class Frame:
     def all(self) -> frozenset[int]:
         """All of them."""
         own = (self.records, self.high, self.room, self.count, self.header, *self.entered)
-        return frozenset((self.descriptor, self.descriptor + 1, *own))
+        pair = (self.descriptor, self.descriptor + 1)
+        return frozenset((*own, self.records + 1) if self.near else (*own, *pair))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,18 @@ class Ground:
     sizes: int  # two, the first even
     single: tuple[int, ...]
     quads: tuple[int, ...]  # rows of four; with three, no store waits for another
+    predicate: int
+    scoreboard: int
+
+
+@dataclass(frozen=True, slots=True)
+class NearGround:
+    """The same, where uniform registers name addresses."""
+
+    thread: int
+    pair: int  # two uniform registers, the first even, beside that of the frame's room
+    flag: int  # a uniform predicate
+    quads: tuple[int, ...]  # as above
     predicate: int
     scoreboard: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ikp.machine.assembler import GUARD_LATER, NEVER, Step
+from ikp.machine.assembler import CHAINED, GUARD_LATER, NEVER, Step
 
 _LATE = 30
 """Cycles that an instruction may take whose end a scoreboard tells."""
@@ -37,7 +37,7 @@ def _part(steps: Sequence[Step]) -> list[Step]:
     while left:
         ready = [at for at in left if not before[at] & left]
         due = {
-            at: max((done[each] + _later(steps[at], steps[each]) for each in before[at]), default=0)
+            at: max((_due(steps[at], steps[each], done[each]) for each in before[at]), default=0)
             for at in ready
         }
         at = min(ready, key=lambda each: (max(due[each], now), -length[each], each))
@@ -69,7 +69,17 @@ def _lengths(steps: Sequence[Step], before: Sequence[set[int]]) -> list[int]:
     return length
 
 
+def _due(step: Step, needed: Step, done: int) -> int:
+    """Return when a step may issue behind another: what that one only reads is read at once."""
+    if not needed.writes & (step.reads | step.writes):
+        return 0
+    return done + _later(step, needed)
+
+
 def _later(step: Step, needed: Step) -> int:
+    """Return how much later than usual a step has what another makes."""
+    if step.uniform and needed.uniform:
+        return min(CHAINED - needed.time, 0)
     return GUARD_LATER if ("P", step.guard) in needed.writes else 0
 
 

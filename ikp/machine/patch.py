@@ -88,6 +88,8 @@ def patch(
     untested: bool = False,
     select: bool = False,
     argue: bool = False,
+    flat: bool = False,
+    sure: bool = False,
 ) -> Patch:
     """Put records into a kernel.
 
@@ -105,6 +107,8 @@ def patch(
         untested: whether to do so for chips for which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
         argue: whether whoever launches it can pass one more argument, by which it is told.
+        flat: whether it is launched with blocks in one dimension alone.
+        sure: whether each launch is told of slots for all its warps, or of room for no record.
 
     Raises:
         PatchError: the kernel, or its chip, is not known well enough.
@@ -122,7 +126,8 @@ def patch(
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
-    setting = _Setting(cell, size, language, chip, places.regions.divergent, select)
+    apart = places.regions.divergent
+    setting = _Setting(cell, size, language, chip, apart, select, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -135,6 +140,7 @@ def patch(
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         select=select,
         argument=argument,
+        cell_counts_records=weaver.frame.near,
         fewer_blocks=bool(fewer),
     )
 
@@ -220,6 +226,8 @@ class _Setting:
     chip: Chip
     apart: set[int]  # its blocks in which threads of a warp may be apart
     select: bool
+    flat: bool
+    sure: bool
 
 
 def _woven(
@@ -229,11 +237,12 @@ def _woven(
     room, size = Room(code, counts[0] - RESERVED), setting.size
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, setting.cell, setting.chip)
+    kept = frame(room, one_way, setting.cell, setting.chip, near=not setting.select)
     if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)
         raise PatchError(_used_up(name, len(room.unused_uniform)))
+    kept = replace(kept, flat=setting.flat, sure=setting.sure)
     if setting.select:
         kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
     full = bool(size) and math.prod(size) % occupancy.LANES == 0

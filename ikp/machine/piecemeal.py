@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ikp.core import abi
-from ikp.machine import forms
+from ikp.machine import forms, near
 from ikp.machine.assembler import Step
 from ikp.machine.forms import RZ
 from ikp.machine.keeping import Frame
@@ -38,8 +38,8 @@ def leave_by_words(frame: Frame, words: Sequence[int], address: int, predicate: 
     steps = [
         f.elect(predicate),
         f.below(predicate, RZ, frame.room, where=predicate),
-        f.from_uniform(low, frame.header),
-        f.from_uniform(high, frame.high),
+        *([] if frame.near else [f.from_uniform(low, frame.header)]),
+        *([] if frame.near else [f.from_uniform(high, frame.high)]),
         *_stored(frame, address, _HEADER["finish_ns"], words, predicate),
         *[f.from_uniform(into, each) for into, each in zip(words, kept, strict=False)],
         *_stored(frame, address, first, words[: len(kept)], predicate),
@@ -50,7 +50,9 @@ def leave_by_words(frame: Frame, words: Sequence[int], address: int, predicate: 
 def _stored(
     frame: Frame, address: int, offset: int, words: Sequence[int], predicate: int
 ) -> list[Step]:
-    return [
-        forms.store(address, offset + 4 * n, each, 1, frame.descriptor).when(predicate)
-        for n, each in enumerate(words)
-    ]
+    def put(beyond: int, value: int) -> Step:
+        if frame.near:
+            return near.put_header(frame, RZ, beyond, value, 1)
+        return forms.store(address, beyond, value, 1, frame.descriptor)
+
+    return [put(offset + 4 * n, each).when(predicate) for n, each in enumerate(words)]

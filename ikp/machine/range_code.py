@@ -12,8 +12,9 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.machine import forms
+from ikp.machine import forms, near
 from ikp.machine.assembler import Step
+from ikp.machine.forms import URZ
 from ikp.machine.keeping import Frame, Scratch
 
 _RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
@@ -83,17 +84,18 @@ def _prepared(frame: Frame, scratch: Scratch, tag: int) -> list[Step]:
     begun = [f.from_uniform(here, frame.count)]
     if not scratch.piecemeal:
         begun.append(f.immediate(scratch.first, tag))
-    high = f.from_uniform(here + 1, frame.high)
+    high = [] if frame.near else [f.from_uniform(here + 1, frame.high)]
+    base = URZ if frame.near else frame.records
     first = [*elected, *begun]
     if saved is not None:  # what stands between is as long as the predicate is read
-        between = [*begun, high]
+        between = [*begun, *high]
         short = max(f.SAVING_STALL - len(between), 1)
         first = [replace(f.save(saved, room), stall=short), *between, *elected]
     return [
         *first,
         f.below(room, here, frame.room, where=room),
-        f.scaled(here, here, frame.records, _RECORD_BITS + frame.row_bits),
-        *([] if saved is not None else [high]),
+        f.scaled(here, here, base, _RECORD_BITS + frame.row_bits),
+        *([] if saved is not None else high),
         f.add_uniform(frame.count, frame.count, 1),
     ]
 
@@ -116,6 +118,8 @@ def _words(frame: Frame, scratch: Scratch, tag: int, begun: list[Step]) -> list[
     first, last, here = scratch.first, scratch.last, scratch.address
 
     def put(offset: int, value: int, words: int) -> Step:
+        if frame.near:
+            return near.put_record(frame, here, offset, value, words)
         return forms.store(here, offset, value, words, frame.descriptor)
 
     if scratch.in_a_row:  # nobody reads what is stored as the payload

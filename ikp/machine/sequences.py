@@ -54,12 +54,17 @@ def entry(frame: Frame, quad: int) -> list[Step]:
         quad: four free registers.
     """
     f, held = forms, frame.places.descriptor
+    named = frame.lends or frame.near
     return [
-        f.wide(quad, f.GLOBAL_TIMER),
-        f.wide(quad + 2, f.CLOCK),
-        *([] if frame.lends else [f.constant(frame.descriptor, 0, held, pair=True)]),
+        *read_clocks(quad),
+        *([] if named else [f.constant(frame.descriptor, 0, held, pair=True)]),
         *[f.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])],
     ]
+
+
+def read_clocks(quad: int) -> list[Step]:
+    """Return what reads both clocks into four registers."""
+    return [forms.wide(quad, forms.GLOBAL_TIMER), forms.wide(quad + 2, forms.CLOCK)]
 
 
 def locate(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ikp.machine import sequences
 from ikp.machine.anchors import Anchor, anchor
-from ikp.machine.keeping import Ground
+from ikp.machine.keeping import Ground, NearGround
 from ikp.machine.lent_pair import Lender
 from ikp.machine.room import Room, Spare
 from ikp.machine.waits import load_waits
@@ -23,6 +23,16 @@ class Start:
     ground: Ground
     clocks: int  # four registers, into which both clocks are read at the entry
     pair: int | None = None  # two uniform registers for global memory, where none are kept
+
+
+@dataclass(frozen=True)
+class NearStart:
+    """The same, where uniform registers name addresses."""
+
+    index: int
+    ground: NearGround
+    clocks: int
+    held: bool  # whether these four are free until there
 
 
 def start(
@@ -47,6 +57,31 @@ def start(
             continue
         if ground := _ground(spare, sequences.FEW if known else sequences.MANY):
             return Start(index, ground, clocks, pair)
+    return None
+
+
+def start_near(room: Room, first: int, uniform: int) -> NearStart | None:
+    """Return the same, where uniform registers name addresses.
+
+    Args:
+        room: what is free where.
+        first: the instruction before which the first record is made, or a start is kept.
+        uniform: the first of two that nobody else uses there.
+    """
+    for index in range(_latest(room, first), -1, -1):
+        spare, through = room.at(index), room.through(range(index + 1))
+        clocks = next(iter(through.quads or room.at(0).quads), None)
+        held = bool(through.quads)
+        spare = _without(spare, clocks) if held and clocks is not None else spare
+        quads = spare.quads[-_MOST_QUADS:]
+        single = [each for each in spare.registers if each // 4 * 4 not in quads]
+        flags = spare.uniform_predicates
+        if clocks is None or not (quads and single and flags):
+            continue
+        if spare.predicates and spare.scoreboards:
+            predicate, board = spare.predicates[-1], spare.scoreboards[-1]
+            ground = NearGround(single[0], uniform, flags[-1], quads, predicate, board)
+            return NearStart(index, ground, clocks, held)
     return None
 
 

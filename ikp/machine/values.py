@@ -97,8 +97,9 @@ def _made(instruction: Instruction, operands: list[str]) -> list[Definition]:
         return [low] + [Definition(Origin.CONSTANT) if zero else OTHER] * (width - 1)
     if op in ("MOV", "UMOV", "R2UR") and len(operands) == 2:
         return [_copy((source,)) for source in words(operands[1], width)]
-    if op == "IMAD" and operands[1:3] == ["RZ", "RZ"] and width == 1 and len(operands) == 4:
-        return [_copy((operands[3],))]
+    if op == "IMAD" and operands[1:3] == ["RZ", "RZ"] and len(operands) == 4:
+        known = width == 1 or _REGISTER.match(operands[3])
+        return [_copy((source,)) if known else OTHER for source in words(operands[3], width)]
     if op in ("SEL", "USEL") and len(operands) == 3:
         return [_copy((operands[1], operands[2]))]
     if op in ("HFMA2", "UHFMA2") and operands[1:3] == ["-RZ", "RZ"] and len(operands) == 5:

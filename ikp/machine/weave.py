@@ -16,11 +16,12 @@ from functools import cached_property
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
 from ikp.errors import PatchError
-from ikp.machine import forms, own_frame, range_code, sequences
+from ikp.machine import forms, near, own_frame, range_code, sequences
 from ikp.machine.assembler import NOP, Step, assemble, spread
 from ikp.machine.chips import HOPPER, Chip
 from ikp.machine.choosing import Chooser, rows_of, used, words_of
 from ikp.machine.control import SCOREBOARDS
+from ikp.machine.entering import Entrance
 from ikp.machine.filling import fillers
 from ikp.machine.homes import Home, homes
 from ikp.machine.insert import OnEdge
@@ -33,7 +34,6 @@ from ikp.machine.room import Room, Spare
 from ikp.machine.sass import Instruction
 from ikp.machine.shift import Before
 from ikp.machine.sites import TAKEN, Run, Site
-from ikp.machine.starting import start
 from ikp.machine.stretches import Point, Regions
 
 
@@ -283,15 +283,11 @@ class Weaver:
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
-        kept = bool(self.frame.entered)
-        begun = start(self.room, first, self.frame.warps is not None, kept, self._lender)
-        if begun is None:
+        entrance = Entrance(self.room, self.frame, self.chip, self._lender)
+        made = entrance.made(first, whole, language)
+        if made is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
-        ground, stored = begun.ground, None if kept else begun.clocks
-        clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
-        steps = sequences.locate(self.frame, ground, whole, language, stored)
-        found = self._assembled(self._lent(steps, begun.pair), ground.scoreboard)
-        return [Before(0, clocks, skipped=True), Before(begun.index, found, skipped=True)]
+        return made
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
         return tuple(assemble(self._fitted(steps), board, settled))
@@ -319,7 +315,10 @@ class Weaver:
         if not rows:
             steps = leave_by_words(self.frame, quads, address, predicates[-1])
         elif alone and self.frame.entered and len(predicates) == 2:
-            steps = sequences.leave_together(self.frame, quads[-1], address, predicates)
+            leave = near.leave_together if self.frame.near else sequences.leave_together
+            steps = leave(self.frame, quads[-1], address, predicates)
+        elif self.frame.near:
+            steps = near.leave(self.frame, quads, predicates[-1])
         else:
             steps = sequences.leave(self.frame, quads, address, predicates[-1])
         steps = self._lent(steps, self._lender.to_leave(at, spare) if self._lender else None)

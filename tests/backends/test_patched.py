@@ -43,7 +43,7 @@ def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch
     """And a mistake of ikp's is a refusal, too: the program goes on with the plain kernel."""
     compiled = code("matmul").compiled
     launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
-    monkeypatch.setattr("ikp.machine.patch.frame", lambda *_: None)
+    monkeypatch.setattr("ikp.machine.patch.frame", lambda *_, **__: None)
     with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
         made(compiled.asm["cubin"], "matmul", "", launch, shared=0, shown="math::matmul<T>")
     monkeypatch.setattr("ikp.machine.patch.Places", lambda *_, **__: [].pop())
@@ -86,7 +86,7 @@ def test_a_kernel_is_told_of_its_room_as_it_counts_it(
     sized = SimpleNamespace(numel=lambda: len(data))
     module.point(SimpleNamespace(data=sized, address=64, slots_bytes=1), (3, 1, 1), 2, 0)
     module.point(SimpleNamespace(data=sized, address=64, slots_bytes=0), (3, 1, 1), 2, 0)
-    assert written == [(64, told | slots << 32), (64, told)]
+    assert written == [(64, told | slots << 32), (64, 0)]  # else, who counts on slots has none
 
 
 def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,14 @@ from ikp.machine.chips import HOPPER, Chip
 LANES = 32
 _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6}
+_COMPUTED = (0x2A4, 0x8A4, 0x291, 0x892, 0x287)
+"""What the uniform datapath computes: it has its own results before others read them."""
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6, **dict.fromkeys(_COMPUTED, 9)}
+_CHAINED = 4
 _USUAL = 5
 _GUARDS = 8
 """A predicate guards an instruction so many cycles after an operation could read it."""
-_SLOW = {0x919, 0xB82, 0x3C2, 0x7AC}
+_SLOW = {0x919, 0x9C3, 0xB82, 0x3C2, 0x7AC}
 _STORES = {0x986, 0x98E}
 
 
@@ -67,7 +70,9 @@ class Warp:
     r: np.ndarray = field(default_factory=lambda: np.full((256, LANES), 0xDEADBEEF, np.uint64))
     u: list[int] = field(default_factory=lambda: [0xBADC0DE] * 256)
     p: np.ndarray = field(default_factory=lambda: np.zeros((8, LANES), bool))
+    up: list[bool] = field(default_factory=lambda: [False] * 7)
     ready: dict[tuple[str, int], int] = field(default_factory=dict)
+    chained: dict[tuple[str, int], int] = field(default_factory=dict)  # for the uniform datapath
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
     reading: dict[tuple[str, int], int] = field(default_factory=dict)
     elected: int = 0  # the thread that an election chooses
@@ -138,6 +143,15 @@ class Warp:
         """Return the uniform register that a field names."""
         return self.u[self._read("U", bits(word, first, 8))]
 
+    def chain(self, word: int, first: int) -> int:
+        """Return the uniform register that a field names, to the uniform datapath."""
+        number = bits(word, first, 8)
+        if self.chained.get(("U", number), 0) > self.machine.now:
+            raise HazardError(f"UR{number} is read early")
+        if ("U", number) in self.chained:
+            return self.u[number]
+        return self.uniform(word, first)
+
     def wrote(self, word: int, file: str, number: int) -> None:
         """Note when a result is there."""
         opcode = bits(word, 0, 12)
@@ -147,7 +161,12 @@ class Warp:
             assert bits(word, 110, 3) < 6, "nobody can wait for it"
             self.writing[file, number] = bits(word, 110, 3)
         else:
-            self.ready[file, number] = self.machine.now + _TIMES.get(opcode, _USUAL)
+            soon = opcode == 0xAB9 and self.machine.chip.near
+            time = _CHAINED if soon else _TIMES.get(opcode, _USUAL)
+            self.ready[file, number] = self.machine.now + time
+        self.chained.pop((file, number), None)
+        if opcode in _COMPUTED:
+            self.chained[file, number] = self.machine.now + _CHAINED
         (self.theirs.add if self.at in self.own else self.theirs.discard)((file, number))
 
     def set(self, word: int, value: object, active: np.ndarray, offset: int = 0) -> None:
@@ -243,7 +262,67 @@ def _scaled_own(w: Warp, word: int, active: np.ndarray) -> None:
     w.set(word, made, active)
 
 
+def _special_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    (value,) = set(w.special[bits(word, 72, 8)].tolist())
+    w.set_uniform(word, value)
+
+
+def _multiply_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    other = bits(word, 32, 32) if bits(word, 0, 12) == 0x8A4 else w.chain(word, 32)
+    w.set_uniform(word, w.chain(word, 24) * other + w.chain(word, 64))
+
+
+def _scaled_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 64, 8) == w.machine.chip.no_uniform
+    made = (w.chain(word, 24) << bits(word, 75, 5)) + w.chain(word, 32)
+    w.set_uniform(word, made)
+
+
+def _masked_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 72, 8) == 0xC0, "another function of three numbers"
+    w.set_uniform(word, w.chain(word, 24) & bits(word, 32, 32))
+
+
+def _below_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 64, 17) == 0x1070, "another comparison"
+    number = bits(word, 81, 3)
+    w.up[number] = w.chain(word, 24) < w.chain(word, 32)
+    w.ready["UP", number] = w.machine.now + _CHAINED
+
+
+def _choose_uniform(w: Warp, word: int, active: np.ndarray) -> None:
+    chosen = w.up[w._read("UP", bits(word, 87, 3))]
+    w.set_uniform(word, w.chain(word, 24 if chosen else 32))
+
+
+def _uniform_pair(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 24, 8) == bits(word, 64, 8) == 255, "nothing is multiplied"
+    number = bits(word, 32, 8)
+    assert number % 2 == bits(word, 16, 8) % 2 == 0
+    for half in range(2):
+        w.set(word, w.u[w._read("U", number + half)], active, half)
+
+
+def _store_near(w: Warp, word: int, active: np.ndarray) -> None:
+    count = {0x9: 1, 0xB: 2, 0xD: 4}[bits(word, 72, 5)]
+    assert bits(word, 90, 1) == 0, "the offset has 64 bits"
+    offset, value, pair = bits(word, 24, 8), bits(word, 32, 8), bits(word, 64, 8)
+    assert pair % 2 == 0
+    beyond = bits(word, 40, 24)
+    beyond -= (beyond >> 23) << 24
+    for number in (offset, *range(value, value + count)):
+        w._read("R", number)
+        w.reading["R", number] = bits(word, 113, 3)
+    base = w.u[w._read("U", pair)] | w.u[w._read("U", pair + 1)] << 32
+    for lane in np.flatnonzero(active):
+        address = base + int(w.r[offset][lane]) + beyond
+        w.machine.put(address, [int(w.r[value + i][lane]) for i in range(count)])
+
+
 def _store(w: Warp, word: int, active: np.ndarray) -> None:
+    if not bits(word, 76, 1):
+        _store_near(w, word, active)
+        return
     count = {0x19: 1, 0x1B: 2, 0x1D: 4}[bits(word, 72, 5)]
     low, high, value = bits(word, 24, 8), bits(word, 24, 8) + 1, bits(word, 32, 8)
     offset = bits(word, 40, 24)
@@ -308,6 +387,13 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x918: lambda w, word, active: None,
     0x805: _clock,
     0x919: _special,
+    0x9C3: _special_uniform,
+    **dict.fromkeys((0x2A4, 0x8A4), _multiply_uniform),
+    0x291: _scaled_uniform,
+    0x892: _masked_uniform,
+    0x28C: _below_uniform,
+    0x287: _choose_uniform,
+    0xE25: _uniform_pair,
     0xAB9: _constant,
     0x424: lambda w, word, active: w.set(word, bits(word, 32, 32), active),
     0x224: lambda w, word, active: w.set(

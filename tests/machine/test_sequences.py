@@ -19,11 +19,11 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
-from ikp.machine import range_code, sequences
+from ikp.machine import near, range_code, sequences
 from ikp.machine.assembler import NOP, assemble
 from ikp.machine.chips import CHIPS, HOPPER
 from ikp.machine.cubin import Cubin
-from ikp.machine.keeping import Cell, Frame, Ground, Scratch
+from ikp.machine.keeping import NEAR, Cell, Frame, Ground, NearGround, Scratch
 from ikp.machine.patch import patch
 from ikp.machine.piecemeal import leave_by_words
 from ikp.machine.selecting import selection_words
@@ -39,8 +39,11 @@ NAMES = {OUTER: "outer", INNER: "inner", WHOLE: "whole"}
 FRAME = Frame(40, 42, 43, 44, 45, 46, (47, 48, 49), cell=Cell(3, 16))
 SCRATCH = Scratch(first=24, last=26, address=20, predicate=3, scoreboard=5)
 APART = Scratch(first=14, last=17, address=8, predicate=3, scoreboard=5)
+PAIRS = Frame(NEAR, 42, 41, 44, 46, 40, (48, 49, 47), cell=Cell(3, 16), warps=4)
 KEPT = 50
 GROUND = Ground(2, 4, (0, *range(30, 41)), (8, 12, 16), predicate=2, scoreboard=5)
+NEAR_GROUND = NearGround(0, 52, 6, (8, 12, 16), predicate=2, scoreboard=5)
+HELD = False
 QUADS = (24, 28)
 
 
@@ -68,6 +71,9 @@ def launch(
     constants = {(bank, chip.stands(at)): word for (bank, at), word in constants.items()}
     constants |= {(0, chip.stands(places.descriptor) + 4): 0}
     cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0]
+    if frame.near:
+        cell[2] = (slot_bytes - abi.DENSE_HEADER_BYTES) // abi.RECORD_BYTES
+        cell[2] *= enabled or not frame.sure
     if frame.selection is not None:
         cell[2] *= enabled
         words = selection_words(chosen, warps)
@@ -111,17 +117,25 @@ def cell_of(cell: Cell, words, chip=HOPPER):
 
 def began(frame: Frame):
     """Return what stands before the first record."""
+    if frame.near:
+        read = sequences.read_clocks(24) if HELD else sequences.entry(frame, 24)
+        return [*read, *near.locate(frame, NEAR_GROUND, WHOLE, clocks=24 if HELD else None)]
     clocks = None if frame.entered else 24
     return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
 
 
 BY_WORDS = False
+TOGETHER = False
 
 
 def left(frame: Frame):
     """Return what stands before the exit."""
     if BY_WORDS:
         return leave_by_words(frame, (23, 25, 28, 31), 20, 3)
+    if frame.near and TOGETHER:
+        return near.leave_together(frame, QUADS[0], 20, (3, 4))
+    if frame.near:
+        return near.leave(frame, QUADS, 3)
     if frame.entered and frame.warps:  # both ways, each in some tests
         return sequences.leave_together(frame, QUADS[0], 20, (3, 4))
     return sequences.leave(frame, QUADS, 20, 3)
@@ -178,9 +192,16 @@ blocks = st.tuples(st.sampled_from([1, 7, 32, 48]), st.integers(1, 3), st.intege
 rows = st.tuples(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16]).map(lambda n: n * LANES))
 
 
-@given(grid=sizes, block=blocks | rows, turns=st.integers(0, 3), room=st.integers(1, 6))
-def test_every_warp_leaves_its_records(grid, block, turns, room):
-    frame = replace(FRAME, warps=block[0] // LANES if len(block) == 1 else None)
+@given(
+    grid=sizes,
+    block=blocks | rows,
+    turns=st.integers(0, 3),
+    room=st.integers(1, 6),
+    near=st.booleans(),
+)
+def test_every_warp_leaves_its_records(grid, block, turns, room, near):
+    made = PAIRS if near and len(block) == 1 else FRAME
+    frame = replace(made, warps=block[0] // LANES if len(block) == 1 else None)
     block = (*block, 1, 1)[:3]
     warps = math.prod(grid) * -(-math.prod(block) // LANES)
     size = abi.LAUNCH_HEADER_BYTES + warps * (abi.DENSE_HEADER_BYTES + room * abi.RECORD_BYTES)
@@ -225,6 +246,31 @@ def test_the_decoder_reads_what_they_leave(
 
 
 @pytest.mark.parametrize("by_words", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("quads", [(8,), (8, 12, 16)])
+@pytest.mark.parametrize("grid", [(3, 2, 2), (5, 1, 1)])
+@pytest.mark.parametrize(("warps", "sure"), [(4, False), (6, True), (3, True), (16, False)])
+def test_pairs_may_name_addresses(grid, quads, held, together, by_words, warps, sure, monkeypatch):
+    here = sys.modules[__name__]
+    for name, value in (("BY_WORDS", by_words), ("TOGETHER", together), ("HELD", held)):
+        monkeypatch.setattr(here, name, value)
+    monkeypatch.setattr(here, "NEAR_GROUND", replace(NEAR_GROUND, quads=quads))
+    slots = warps * math.prod(grid)
+    frame = replace(PAIRS, warps=warps, sure=sure, flat=sure and grid[1] == 1)
+    data, _, _ = launch(frame, grid, (32 * warps, 1, 1), abi.segment_bytes(slots, 8), 3)
+
+    trace = loaded(data)
+
+    (told,) = trace.launches
+    assert (told.grid, told.block) == (grid, (32 * warps, 1, 1))
+    assert told.dropped == 0 and not [note for note in told.notes if tells_loss(note)]
+    names = [trace.regions[i].name for i in trace.events.region]
+    assert sorted(names) == sorted((["inner"] * 3 + ["outer", "whole"]) * slots)
+    assert trace.slots.sm.tolist() == [at % 5 for at in range(slots // warps) for _ in range(warps)]
+
+
+@pytest.mark.parametrize("by_words", [False, True])
 @pytest.mark.parametrize("warps", [None, 3])
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_on_every_chip(chip, warps, by_words, monkeypatch):
@@ -241,13 +287,17 @@ def test_on_every_chip(chip, warps, by_words, monkeypatch):
     assert names == {"inner": 24, "outer": 12, "whole": 12}
 
 
-def test_a_kernel_whose_recording_is_off_touches_nothing():
-    data, *_ = launch(FRAME, (2, 1, 1), (64, 1, 1), abi.segment_bytes(4, 2), 1, enabled=False)
+@pytest.mark.parametrize(
+    "frame", [FRAME, replace(PAIRS, warps=2), replace(PAIRS, warps=2, sure=True, flat=True)]
+)
+def test_a_kernel_whose_recording_is_off_touches_nothing(frame):
+    data, *_ = launch(frame, (2, 1, 1), (64, 1, 1), abi.segment_bytes(4, 2), 1, enabled=False)
     assert not data.any()
 
 
-def test_the_emulator_sees_what_issues_too_early():
-    words = assemble(began(FRAME), 5)
+@pytest.mark.parametrize("frame", [FRAME, PAIRS])
+def test_the_emulator_sees_what_issues_too_early(frame):
+    words = assemble(began(frame), 5)
     hasty = [word & ~(0xF << 105) | 1 << 105 for word in words]
     deaf = [word & ~(0x3F << 116) for word in words]
     for broken in (hasty, deaf):
@@ -275,7 +325,9 @@ def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block):
     # The kernel's own load of a stack that it has not: nobody can tell when that is there.
     words = [word & ~0xFFF | 0x918 if word & 0xFF0FFF == 0x10B82 else word for word in words]
     size = abi.segment_bytes(3 * 4, made.most or 1)
-    data, _, slots = launch(replace(FRAME, cell=Cell(3, 0)), (3, 1, 1), block, size, 0, whole=words)
+    frame = replace(PAIRS if made.cell_counts_records else FRAME, cell=Cell(3, 0))
+    assert frame.near == (block[1] == 1)
+    data, _, slots = launch(frame, (3, 1, 1), block, size, 0, whole=words)
     trace = decode([Source(data=data, label="k", clock_rate_hz=5e8, regions={region_id("k"): "k"})])
     assert len(trace.slots) == slots == 12
     assert trace.slots.finished.all()

@@ -63,7 +63,7 @@ def run(
     given = (into & 0xFFFFFFFF, into >> 32, *parameters)
     constants |= {(0, chip.parameters + 4 * i): each for i, each in enumerate(given)}
     slot = (size - abi.LAUNCH_HEADER_BYTES) // chosen.count_slots(1, warps, 1) & -abi.ALIGNMENT
-    cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot, chosen.count_slots(1, warps)]
+    cell = [BASE & 0xFFFFFFFF, BASE >> 32, made.size_for_cell(slot), chosen.count_slots(1, warps)]
     behind = selection_words(chosen, warps) if made.select else ()
     cell += [each >> half & 0xFFFFFFFF for each in behind for half in (0, 32)]
     argument = made.argument

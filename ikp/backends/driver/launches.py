@@ -225,6 +225,7 @@ class Launches:
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         # A graph's nodes keep arguments, and whoever changes a node passes as many as ever.
         argue = bool(launch.extensible) and not cuda.capturing(stream)
+        blocks = patched.Grid.of(grid, stream)
         key = (
             kernel.id,
             str(meant.plan),
@@ -232,10 +233,14 @@ class Launches:
             cuda.context(),
             meant.selection != EVERYTHING,
             argue,
+            blocks,
         )
         with patched.apart(stream):
             made = loaded.modules.get(
-                key, kernel.symbol, stream, partial(self._patch, kernel, meant, launch, argue)
+                key,
+                kernel.symbol,
+                stream,
+                partial(self._patch, kernel, meant, launch, argue, blocks),
             )
         if launch.cooperative and made.patch.fewer_blocks:
             raise PatchError(
@@ -295,7 +300,12 @@ class Launches:
         return replace(verdict, text=f"{verdict.text}; {_ELSEWHERE}")
 
     def _patch(
-        self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch, argue: bool
+        self,
+        kernel: _Kernel,
+        meant: patched.Launch,
+        launch: hooks.Launch,
+        argue: bool,
+        grid: patched.Grid,
     ) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
         self._memory[kernel.id] = _Memory.of(code, kernel.symbol)
@@ -308,6 +318,7 @@ class Launches:
             shared=launch.shared,
             block=(launch.block[0], launch.block[1], launch.block[2]),
             argue=argue,
+            grid=grid,
         )
 
     def _copy_constants(self, kernel: _Kernel, made: loaded.Module, stream: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ikp.backends.checked import compared
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import Launch, apart, made, take, wanted
+from ikp.backends.patched import Grid, Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.core.segment import EVERYTHING
@@ -68,7 +68,7 @@ def _run(
     """Launch the patched function in the place of the plain one."""
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        module = _module(compiled, launch, function, stream)
+        module = _module(compiled, launch, function, stream, Grid.of(grid, stream))
         prof = launch.buffer(grid, module.patch.warps, module.patch.most)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
@@ -98,12 +98,12 @@ def _need(feature: Feature) -> None:
         raise PatchError(feature.lost)
 
 
-def _module(compiled: Untyped, launch: Launch, function: int, stream: int) -> Module:
+def _module(compiled: Untyped, launch: Launch, function: int, stream: int, grid: Grid) -> Module:
     """Return a kernel with records in its machine code; or, where that can't be, in its PTX."""
 
     def get(why: str = "") -> Module:
-        key = function, str(launch.plan), launch.selection != EVERYTHING
-        return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why))
+        key = function, str(launch.plan), launch.selection != EVERYTHING, grid
+        return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why, grid))
 
     if launch.otherwise is None:
         return get()
@@ -127,20 +127,21 @@ def kept(compiled: Untyped) -> str:
     return found.kept if found else ""
 
 
-def _patch(compiled: Untyped, launch: Launch, why: str) -> Patch:
+def _patch(compiled: Untyped, launch: Launch, why: str, grid: Grid) -> Patch:
     """Put records into a kernel.
 
     Args:
         compiled: the kernel.
         launch: as it asks for it.
         why: why into its PTX, in words, where nobody asked for that.
+        grid: what is known of its launches' blocks.
     """
     shared = int(getattr(compiled.metadata, "shared", 0))
     code, ptx = bytes(compiled.asm["cubin"]), str(compiled.asm.get("ptx", ""))
     of_ptx = launch.plan.level == "ptx"
     try:
         assembler = functools.partial(_assembled, compiled) if of_ptx else None
-        patch = made(code, compiled.name, ptx, launch, shared=shared, assemble=assembler)
+        patch = made(code, compiled.name, ptx, launch, shared=shared, grid=grid, assemble=assembler)
     except PatchError as error:
         place = "PTX" if of_ptx else "machine code"
         raise PatchError(f"{compiled.name} can't be recorded in its {place}: {error}") from error

@@ -1,0 +1,81 @@
+"""What is put where a kernel begins: clocks are read at once, a warp's slot is found later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.core.abi import Language
+from ikp.machine import near, own_frame, sequences
+from ikp.machine.assembler import Step, assemble
+from ikp.machine.chips import Chip
+from ikp.machine.keeping import Frame
+from ikp.machine.lent_pair import Lender, lent
+from ikp.machine.room import Room
+from ikp.machine.shift import Before
+from ikp.machine.starting import start, start_near
+
+_SOON: Final = 8
+"""Instructions that pass before both clocks are there."""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """A kernel's, before it is known what is found there.
+
+    Args:
+        room: what is free where.
+        frame: what is kept for records throughout.
+        chip: what the kernel is for.
+        lender: finds a pair for global memory, where none is kept.
+    """
+
+    room: Room
+    frame: Frame
+    chip: Chip
+    lender: Lender | None = None
+
+    def made(self, first: int, whole: int, language: Language) -> list[Before] | None:
+        """Return what is put where; None where there are too few registers.
+
+        Args:
+            first: the instruction before which the first record is made, or a start is kept.
+            whole: the id of the range from each warp's entry to its exit.
+            language: what the kernel was written in.
+        """
+        entered = self._near if self.frame.near else self._own
+        return entered(first, whole, language)
+
+    def _own(self, first: int, whole: int, language: Language) -> list[Before] | None:
+        kept = bool(self.frame.entered)
+        begun = start(self.room, first, self.frame.warps is not None, kept, self.lender)
+        if begun is None:
+            return None
+        ground, stored = begun.ground, None if kept else begun.clocks
+        clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        steps = sequences.locate(self.frame, ground, whole, language, stored)
+        steps = steps if begun.pair is None else lent(steps, begun.pair, self.frame.places)
+        return _put(clocks, begun.index, self._assembled(steps, ground.scoreboard))
+
+    def _near(self, first: int, whole: int, language: Language) -> list[Before] | None:
+        ours = {*self.frame.all, self.frame.room + 1}
+        free = [each for each in self.room.unused_uniform if each not in ours]
+        pair = next(each for each in free if each % 2 == 0 and each + 1 in free)
+        begun = start_near(self.room, first, pair)
+        if begun is None:
+            return None
+        ground, held, clocks = begun.ground, begun.held, begun.clocks
+        read = sequences.read_clocks(clocks) if held else sequences.entry(self.frame, clocks)
+        # Nobody reads what they are kept in before a warp leaves.
+        settled = "" if held and begun.index >= _SOON else "R"
+        made = self._assembled(read, ground.scoreboard, settled)
+        steps = near.locate(self.frame, ground, whole, language, clocks if held else None)
+        return _put(made, begun.index, self._assembled(steps, ground.scoreboard))
+
+    def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        fitted = self.chip.fitted(own_frame.fitted(steps, self.frame.own))
+        return tuple(assemble(fitted, board, settled))
+
+
+def _put(clocks: tuple[int, ...], index: int, found: tuple[int, ...]) -> list[Before]:
+    return [Before(0, clocks, skipped=True), Before(index, found, skipped=True)]

@@ -14,8 +14,8 @@ from ikp.machine import naming
 from ikp.machine.pace import Pace
 from ikp.machine.places import Place, Places
 
-RECORD_CYCLES = 16
-"""Of a turn's time, each record takes so much: 7 to 35 cycles on an H200 (docs/benchmarks.md)."""
+RECORD_CYCLES = 24
+"""Of a turn's time, each record takes so much: 7 to 45 cycles on an H200 (docs/benchmarks.md)."""
 
 
 @dataclass

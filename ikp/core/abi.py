@@ -56,8 +56,9 @@ LAUNCH_HEADER: Final = np.dtype(
         ("block_step", "<u4"),  # the distance between two,
         ("block_count", "<u4"),  # and at most how many
         ("whole", "<u4"),  # region id of the range from each warp's init to its finish; 0: none
-        ("together", "<u4"),  # of Option.DENSE: how many warps' records stand in a row
-        ("reserved", "<u4", 10),
+        ("together", "<u4"),  # of Option.DENSE: how many warps' records stand in a row,
+        ("margin", "<u4"),  # ... and how many a warp may write behind the last that it keeps
+        ("reserved", "<u4", 9),
     ]
 )
 SLOT_HEADER: Final = np.dtype(

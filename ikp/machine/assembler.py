@@ -7,7 +7,7 @@ out for a run of instructions, from how long each takes; it knows nothing of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -33,6 +33,11 @@ GUARD_LATER: Final = 7
 """A predicate can be read by an operation so many cycles before it can guard one."""
 CHAINED: Final = 5
 """What the uniform datapath computes is there for itself so many cycles later, at the latest."""
+_READ: Final = 3
+"""So many cycles later it has read its registers: compilers write none of them before. A constant
+that came after one cycle was multiplied in the place of what had been there, on an H200."""
+_COUNTS: Final = 0x890
+"""An addition to a uniform register: on the uniform datapath, too."""
 _SIGNAL_STALL = 2
 """A scoreboard is taken one cycle after the instruction that takes it has issued."""
 
@@ -69,9 +74,15 @@ class Step:
 
 
 NOP: Final = Step(0x7918, 0)
+_NOTHING: Final[Mapping[Resource, int]] = {}
 
 
-def assemble(steps: Sequence[Step], scoreboard: int, settled: str = "RUP") -> list[int]:
+def assemble(
+    steps: Sequence[Step],
+    scoreboard: int,
+    settled: str = "RUP",
+    late: Mapping[Resource, int] = _NOTHING,
+) -> list[int]:
     """Return the words of a run of instructions.
 
     When the run is over, what it wrote can be read. Stores may still have to read their registers:
@@ -81,13 +92,18 @@ def assemble(steps: Sequence[Step], scoreboard: int, settled: str = "RUP") -> li
         steps: in the order in which they run.
         scoreboard: one that nothing else in flight here holds.
         settled: the files of which that is so; nobody reads what is in the others so soon.
+        late: in how many cycles what was written before can be read.
     """
-    parts = spread(steps, scoreboard, (), settled)
+    parts = spread(steps, scoreboard, (), settled, late)
     return [word for _, words in parts for word in words]
 
 
 def spread(
-    steps: Sequence[Step], scoreboard: int, cycles: Sequence[int], settled: str = "RUP"
+    steps: Sequence[Step],
+    scoreboard: int,
+    cycles: Sequence[int],
+    settled: str = "RUP",
+    late: Mapping[Resource, int] = _NOTHING,
 ) -> list[tuple[int, list[int]]]:
     """Return the words of a run, part by part: each with how many other instructions precede it.
 
@@ -100,9 +116,10 @@ def spread(
         cycles: for how long each of the instructions that may stand in the run, which name nothing
             that it does, holds back the next one, at least.
         settled: as for ``assemble``.
+        late: as for ``assemble``.
     """
     ordered = _with_waits(steps, 1 << scoreboard)
-    stalls, pads, passed = _times(ordered, settled, cycles)
+    stalls, pads, passed = _times(ordered, settled, cycles, late)
     words: list[int] = []
     starts: list[int] = []  # of each step, among the words
     for pad in pads:
@@ -138,14 +155,15 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
 
 
 def _times(
-    steps: Sequence[Step], settled: str, cycles: Sequence[int]
+    steps: Sequence[Step], settled: str, cycles: Sequence[int], late: Mapping[Resource, int]
 ) -> tuple[list[int], list[list[int]], list[int]]:
     """Return each step's stall, the stalls of the NOPs before each, and behind the last, and how
     many of other instructions are passed before each.
     """
     now = passed = 0
-    ready: dict[Resource, int] = {}
+    ready = dict(late)
     chained: dict[Resource, int] = {}  # the same, for the uniform datapath
+    read: dict[Resource, int] = {}  # when that has read a register
     stalls: list[int] = []
     pads: list[list[int]] = []
     before: list[int] = []
@@ -155,6 +173,7 @@ def _times(
         used = ready.keys() if step.skips else step.reads | step.writes
         there = ready | chained if step.uniform else ready
         due = max((there.get(resource, 0) for resource in used), default=0)
+        due = max([due, *(read.get(resource, 0) for resource in step.writes)])
         if (guard := ("P", step.guard)) in ready:
             due = max(due, ready[guard] + GUARD_LATER)
         while due > now and at > clock and passed < len(cycles):
@@ -165,6 +184,8 @@ def _times(
         now = max(now, due)
         signals = step.time == NEVER or step.keeps
         stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
+        if step.uniform or step.low & _OPCODE == _COUNTS:
+            read |= {each: now + _READ for each in step.reads if each[0] == "U"}
         ready |= dict.fromkeys(step.writes, now + step.time)
         soon = min(step.time, CHAINED) if step.uniform else step.time
         chained |= dict.fromkeys(step.writes, now + soon)

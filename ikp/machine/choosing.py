@@ -6,22 +6,26 @@ then stands far behind it. Where little is free, the words of a record are store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
 
 from ikp.machine.control import SCOREBOARDS
-from ikp.machine.keeping import Scratch
+from ikp.machine.keeping import Scratch, Shared
 from ikp.machine.lent_pair import Lender
 from ikp.machine.resources import UR, P, R, span
 from ikp.machine.room import Room, Spare
 
 _NO_BOARD = -1
+_FAR = 16
+"""So many instructions later, a store has read its registers."""
 _FEWEST = 3
 """The registers that the smallest record needs, two of them in a row."""
-_WORDS = 4
-_T = TypeVar("_T", int, tuple[int, int])
+_Words: TypeAlias = tuple[int, int, int]
+"""The registers of a record's tag, its start, and its end."""
+_T = TypeVar("_T", int, _Words)
 
 
 @dataclass(frozen=True)
@@ -33,12 +37,14 @@ class Chooser:
         ours: the instructions before which other code is put.
         late: whether keeping a start, and choosing a thread, takes a scoreboard.
         lender: finds a pair for global memory, where none is kept.
+        near: whether uniform registers name all of an address but an offset.
     """
 
     room: Room
     ours: frozenset[int]
     late: bool = False
     lender: Lender | None = None
+    near: bool = False
 
     def for_start(self, index: int) -> Scratch | str:
         """Return what reads a clock before an instruction, or what it lacks.
@@ -68,18 +74,58 @@ class Chooser:
         made = choose(index, spare, alone)
         return made if isinstance(made, str) else replace(made, pair=pair)
 
+    def for_member(self, index: int, shared: Shared, before: Sequence[Scratch]) -> Scratch | None:
+        """Return what makes a record of a batch; None if it would be worse than by itself.
+
+        Args:
+            index: the instruction before which it stands.
+            shared: what it has in common with others.
+            before: what the records before it are made with. What the latest of them use is
+                taken last: their stores would be waited for.
+        """
+        spare = self._spare(index)
+        pair = self.lender.pair(index, spare) if self.lender else None
+        if not spare.scoreboards or (self.lender and pair is None):
+            return None
+        ways = enumerate(_layouts(spare, self.near))
+        best = next((n for n, each in ways if each), None)
+        mine = shared.bits >> R.first
+        free = tuple(each for each in spare.registers if not mine >> each & 1)
+        pairs = tuple(each for each in spare.pairs if not mine >> each & 3)
+        enough = _ways(free, pairs)[: None if best is None else best + 1]
+        found = next(filter(None, enough), [])
+        if not found:
+            return None
+        taken = [_members(each.first, each.start, each.last) for each in before]
+        boards = [1 << each.scoreboard for each in before]
+
+        def far(reach: int) -> int:
+            return min(reach, _FAR)
+
+        def by_words(each: _Words) -> tuple[int, int, int, _Words]:
+            members = _members(*each)
+            reach = self._reach(index, members)
+            return far(reach), _age(taken, members), reach, each
+
+        def by_board(each: int) -> tuple[int, int, int, int]:
+            reach = self._reach(index, 0, each)
+            return far(reach), _age(boards, 1 << each), reach, -each
+
+        words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
+        return replace(_scratch(words, shared), pair=pair, scoreboard=board)
+
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
-        choices = next(filter(None, _layouts(spare)), [])
+        choices = next(filter(None, _layouts(spare, self.near)), [])
         if not choices:
             return _few(spare)
-        first, last = self._longest(index, choices, lambda each: _words(*each))
-        taken = _words(first, last)
-        pairs = [each for each in spare.pairs if not taken & span(each, 2)]
-        address = self._longest(index, pairs, lambda each: span(each, 2))
-        board = self._board(index, spare, Scratch(first, last, address, 0, 0), alone)
-        if board is None:
-            return "no scoreboard is"
-        return Scratch(first, last, address, spare.predicates[-1], board)
+        words = self._longest(index, choices, lambda each: _members(*each))
+        taken = _members(*words)
+        size, every = (1, spare.registers) if self.near else (2, spare.pairs)
+        free = [each for each in every if not taken & span(each, size)]
+        address = self._longest(index, free, lambda each: span(each, size))
+        made = _scratch(words, Shared(address, spare.predicates[-1], near=self.near))
+        board = self._board(index, spare, made, alone)
+        return "no scoreboard is" if board is None else replace(made, scoreboard=board)
 
     def _saving(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         """Return what makes a record with a predicate that the kernel needs: it is saved meanwhile.
@@ -201,50 +247,56 @@ def _few(spare: Spare) -> str:
     return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 
-def _words(first: int, last: int) -> int:
+def _members(tag: int, start: int, end: int) -> int:
     """Return the registers that a record's words are in, as bits."""
-    if first % 4 == 0 and last == first + 2:  # stored at once, with what stands behind it
-        return span(first, 4)
-    return span(first, min(2, last - first + 1) if last >= first else 2) | span(last, 1)
+    if tag % 4 == 0 and (start, end) == (tag + 1, tag + 2):  # stored with what stands behind them
+        return span(tag, 4)
+    return span(tag, 1) | span(start, 1) | span(end, 1)
+
+
+def _age(used: Sequence[int], members: int) -> int:
+    """Return how many records ago one of these was used; more than there are if none was."""
+    return next((age for age, one in enumerate(used[::-1]) if one & members), len(used))
+
+
+def _scratch(words: _Words, shared: Shared) -> Scratch:
+    """Return a record's scratch, but for its scoreboard."""
+    tag, start, end = words
+    apart = None if tag % 2 == 0 and start == tag + 1 else start
+    return Scratch(
+        *(tag, end, shared.address, shared.predicate, 0, shared.saved),
+        apart=apart,
+        near=shared.near,
+    )
 
 
 def used(scratch: Scratch) -> int:
     """Return the registers that a record's stores read, as bits."""
     pair = 0 if scratch.pair is None else span(UR.first + scratch.pair, 2)
-    return _words(scratch.first, scratch.last) | span(scratch.address, 2) | pair
+    words = _members(scratch.first, scratch.start, scratch.last)
+    return words | span(scratch.address, 1 if scratch.near else 2) | pair
 
 
-def _layouts(spare: Spare) -> Iterable[list[tuple[int, int]]]:
-    """Yield where a record's words can be and leave a pair for their address, the best way first.
+def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
+    """Yield where a record's words can be and leave room for their address, the best way first.
 
-    Each is given by the first word's register and the one that the clock is read into.
+    Each is given by the registers of its tag, its start, and its end.
     """
-    free, pairs = spare.registers, spare.pairs
-    ways = (
-        [(pair, pair + 2) for pair in pairs if pair % 4 == 0 and pair + 2 in free],
-        [(pair, each) for pair in pairs[:1] for each in free if each // 2 != pair // 2],
-        [(pair, pair + 1) for pair in pairs],
-        [(each, each) for each in free],
+    pairs = [span(each, 2) for each in spare.pairs]
+    where = [span(each, 1) for each in spare.registers] if near else pairs
+    for way in _ways(spare.registers, spare.pairs):
+        yield [each for each in way if any(not _members(*each) & one for one in where)]
+
+
+def _ways(free: tuple[int, ...], pairs: tuple[int, ...]) -> tuple[list[_Words], ...]:
+    """Return where a record's words can be, the best way first; see ``_layouts``."""
+    singles = [each for each in free if each ^ 1 not in free]
+    few = [*singles, *(each for each in free if each ^ 1 in free)]
+    return (
+        [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in free],
+        [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2],
+        list(zip(few, few[1:], few[2:], strict=False)),
+        [(at, at + 1, at + 1) for at in pairs],
+        [(first, second, second) for first, second in pairwise(few)],
+        [(each, each, each) for each in free],
     )
-    for way in ways:
-        yield [each for each in way if any(not _words(*each) & span(pair, 2) for pair in pairs)]
-
-
-def words_of(spare: Spare) -> list[int]:
-    """Return a pair for an address, its first, and four other registers; or nothing."""
-    if not (spare.predicates and spare.scoreboards and spare.pairs):
-        return []
-    pair = spare.pairs[-1]
-    others = [each for each in spare.registers if each // 2 * 2 != pair]
-    return [pair, *others[-_WORDS:]] if len(others) >= _WORDS else []
-
-
-def rows_of(spare: Spare) -> list[int]:
-    """Return a pair for an address and up to four rows of four, each its first; or nothing."""
-    if not (spare.predicates and spare.scoreboards):
-        return []
-    quads = list(spare.quads[-5:])
-    pair = next((each for each in spare.pairs[::-1] if each // 4 * 4 not in quads), None)
-    if pair is None and quads:
-        pair = quads.pop(0)
-    return [pair, *quads[-4:]] if pair is not None and quads else []

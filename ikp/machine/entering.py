@@ -28,12 +28,14 @@ class Entrance:
         frame: what is kept for records throughout.
         chip: what the kernel is for.
         lender: finds a pair for global memory, where none is kept.
+        margin: how many records a warp may write behind the last that it keeps.
     """
 
     room: Room
     frame: Frame
     chip: Chip
     lender: Lender | None = None
+    margin: int = 0
 
     def made(self, first: int, whole: int, language: Language) -> list[Before] | None:
         """Return what is put where; None where there are too few registers.
@@ -53,7 +55,7 @@ class Entrance:
             return None
         ground, stored = begun.ground, None if kept else begun.clocks
         clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
-        steps = sequences.locate(self.frame, ground, whole, language, stored)
+        steps = sequences.locate(self.frame, ground, whole, language, stored, self.margin)
         steps = steps if begun.pair is None else lent(steps, begun.pair, self.frame.places)
         return _put(clocks, begun.index, self._assembled(steps, ground.scoreboard))
 
@@ -69,7 +71,8 @@ class Entrance:
         # Nobody reads what they are kept in before a warp leaves.
         settled = "" if held and begun.index >= _SOON else "R"
         made = self._assembled(read, ground.scoreboard, settled)
-        steps = near.locate(self.frame, ground, whole, language, clocks if held else None)
+        kept = clocks if held else None
+        steps = near.locate(self.frame, ground, whole, language, kept, self.margin)
         return _put(made, begun.index, self._assembled(steps, ground.scoreboard))
 
     def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:

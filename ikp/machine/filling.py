@@ -18,7 +18,13 @@ _MOST = 16
 
 
 def fillers(
-    room: Room, first: int, stop: int, scratch: Scratch, stores: bool, begun: int
+    room: Room,
+    first: int,
+    stop: int,
+    scratch: Scratch,
+    stores: bool,
+    begun: int,
+    held: int = 0,
 ) -> list[int]:
     """Return for how many cycles, at least, each instruction holds back the next one.
 
@@ -31,6 +37,7 @@ def fillers(
         scratch: what the run uses.
         stores: whether that is a whole record's; else it is the register of a clock alone.
         begun: the registers from which it takes starts, as bits.
+        held: what is ours until after ``stop``, as bits.
     """
     code, effects = room.liveness.flow.code, room.liveness.effects
     jumps, stalls = room.liveness.flow.graph.jumps, code.controls.stalls
@@ -41,7 +48,7 @@ def fillers(
     else:  # the kernel needs that predicate, later
         members |= 1 << R.first + scratch.saved
     touched |= members
-    columns = table([members])[0]
+    columns = table([members & ~held])[0]
     found: list[int] = []
     for at in range(first, min(stop, first + _MOST)):
         own, opcode = effects[at], code.instructions[at].opcode

@@ -22,9 +22,9 @@ TID_X: Final = 0x21
 CTAID_X: Final = 0x25
 SM: Final = 0x43
 
-_CLOCK_TIME = 8
+CLOCK_TIME = 8
 _PREDICATE_TIME = 6
-_UNIFORM_TIME = 13
+UNIFORM_TIME = 13
 _COUNT_TIME = 8
 _SUM_TIME = 9
 """Of what the uniform datapath computes, until a thread's instruction or an address reads it."""
@@ -34,12 +34,12 @@ SAVING_STALL: Final = 4
 
 def clock(into: int) -> Step:
     """Read the low word of the SM's clock."""
-    return Step(0x7805 | into << 16, CLOCK << 8, writes=_r(into), time=_CLOCK_TIME)
+    return Step(0x7805 | into << 16, CLOCK << 8, writes=_r(into), time=CLOCK_TIME)
 
 
 def wide(into: int, special: int) -> Step:
     """Read a special register of 64 bits."""
-    return Step(0x7805 | into << 16, 0x10000 | special << 8, writes=_r(into, 2), time=_CLOCK_TIME)
+    return Step(0x7805 | into << 16, 0x10000 | special << 8, writes=_r(into, 2), time=CLOCK_TIME)
 
 
 def special(into: int, register: int) -> Step:
@@ -51,7 +51,7 @@ def constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
     """Read 4 or 8 bytes of a constant bank into uniform registers."""
     low = 0x7AB9 | into << 16 | _constant(bank, offset)
     high = 0xA00 if pair else 0x800
-    return Step(low, high, writes=_u(into, 1 + pair), time=_UNIFORM_TIME)
+    return Step(low, high, writes=_u(into, 1 + pair), time=UNIFORM_TIME)
 
 
 def load_constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
@@ -92,7 +92,7 @@ def from_uniform_pair(into: int, source: int) -> Step:
 def to_uniform(into: int, source: int) -> Step:
     """Copy a register, which all threads of the warp have equal, to a uniform one."""
     low = 0x72CA | into << 16 | source << 24
-    return Step(low, 0x000E0000, reads=_r(source), writes=_u(into), time=_UNIFORM_TIME)
+    return Step(low, 0x000E0000, reads=_r(source), writes=_u(into), time=UNIFORM_TIME)
 
 
 def copy_uniform(into: int, source: int) -> Step:

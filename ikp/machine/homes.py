@@ -7,12 +7,19 @@ block, where many are free, that is best: to fill it takes one cycle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ikp.machine.assembler import Resource
+from ikp.machine.choosing import used
+from ikp.machine.flow import Flow
+from ikp.machine.forms import CLOCK_TIME, UNIFORM_TIME
+from ikp.machine.keeping import Scratch
 from ikp.machine.places import Place, marks
 from ikp.machine.resources import R
 from ikp.machine.room import Room
+from ikp.machine.sites import TAKEN, Site
 from ikp.machine.stretches import Regions
 
 _PLENTY = 10
@@ -30,6 +37,16 @@ class Home:
     def written(self) -> int:
         """The thread's register that it is, as a bit; 0 where it is none."""
         return 1 << R.first + self.number if self.own else 0
+
+    def late(self, begin: int, end: int, flow: Flow) -> dict[Resource, int]:
+        """Return in how many cycles the start is there, if it is read before one instruction, and
+        needed before another; nothing if it is there by then.
+        """
+        time = CLOCK_TIME if self.own else CLOCK_TIME + UNIFORM_TIME
+        passed = 0 if self.own else CLOCK_TIME + 1  # it is copied before anything else is done
+        if begin <= end and flow.graph.block(begin) == flow.graph.block(end):
+            passed = max(passed, int(flow.code.controls.stalls[begin:end].sum()))
+        return {("R" if self.own else "U", self.number): time - passed} if time > passed else {}
 
 
 def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[int, Home | None]:
@@ -114,3 +131,50 @@ def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home |
     number = (singles or free)[0]
     room.free[rows, R.first + number] = False
     return Home(number, own=True)
+
+
+def in_place(
+    places: Sequence[Place],
+    kept: dict[int, Home | None],
+    scratches: Mapping[Site, Scratch],
+    room: Room,
+) -> None:
+    """Keep starts where their records have them, where that is free from then on.
+
+    Args:
+        places: those that are recorded.
+        kept: where the start of each is kept, by its id; changed.
+        scratches: what is used at each site.
+        room: what is free where.
+    """
+    regions = Regions(room.liveness.flow)
+    ends = Counter(Site.of(end) for each in places for end in each.ends)
+    for place in places:
+        home, site = kept[id(place)], Site.of(place.ends[0])
+        scratch = scratches[site]
+        near = len(place.ends) == ends[site] == 1 and place.ends[0] > place.start
+        if home is None or not home.own or not near or site.rank == TAKEN:
+            continue
+        if scratch.apart is not None or scratch.piecemeal:
+            continue
+        if regions.block(place.start) != regions.block(place.ends[0]):
+            continue
+        better = Home(scratch.start, own=True)
+        begun = Site.of(place.start)
+        before = max((at for at in scratches if at < begun), default=begun)
+        others = (each for at, each in scratches.items() if before <= at < site)
+        rows = range(begun.index, min(site.index, len(room.free) - 1) + 1)
+        if any(better.written & (used(each) | 1 << R.first + each.last) for each in others):
+            continue
+        if _left_alone(better.number, rows, room):
+            room.free[rows, R.first + home.number] = True
+            room.free[rows, R.first + better.number] = False
+            kept[id(place)] = better
+
+
+def _left_alone(number: int, rows: range, room: Room) -> bool:
+    """Whether a register is free all the way, and no instruction names it."""
+    named = 0
+    for at in rows[:-1]:
+        named |= room.liveness.effects[at].reads | room.liveness.effects[at].writes
+    return not named >> R.first + number & 1 and bool(room.free[rows, R.first + number].all())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ikp.machine.resources import P, R, span
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -105,30 +107,59 @@ class NearGround:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """What the records of a batch share."""
+
+    address: int  # two registers, the first even; one if ``near``
+    predicate: int
+    saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
+    near: bool = False  # whether uniform registers name the rest of the address
+
+    @property
+    def where(self) -> int:
+        """The registers of the address, as bits."""
+        return span(self.address, 1 if self.near else 2)
+
+    @property
+    def bits(self) -> int:
+        """All of it, as bits."""
+        own = 0 if self.saved is None else 1 << R.first + self.saved
+        return 1 << P.first + self.predicate | self.where | own
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """What is free at one place, and used there alone.
 
     A record is stored at once if its words are in a row: ``first`` a multiple of four, ``last`` two
-    behind it. Where ``last`` is one of the first two, or there is but one, it is stored in pieces.
+    behind it. Else it is stored in pieces: tag and start, if they are side by side, and the end; or
+    each for itself. Where two words share a register, one is stored before the other is made.
     """
 
-    first: int  # two registers, the first even: a record's tag and start
+    first: int  # a record's tag
     last: int  # a record's end; where the clock is read
-    address: int  # two registers, the first even
+    address: int  # two registers, the first even; one if ``near``
     predicate: int
     scoreboard: int
     saved: int | None = None  # the register that the predicate is saved in, if the kernel needs it
     pair: int | None = None  # two uniform registers for global memory, where none are kept
+    apart: int | None = None  # a record's start, where it is not behind an even ``first``
+    near: bool = False  # whether uniform registers name the rest of the address
+
+    @property
+    def start(self) -> int:
+        """A record's start."""
+        return self.first + 1 if self.apart is None else self.apart
 
     @property
     def in_a_row(self) -> bool:
         """Whether one store can take a whole record."""
-        return self.first % 4 == 0 and self.last == self.first + 2
+        return self.apart is None and self.first % 4 == 0 and self.last == self.first + 2
 
     @property
     def piecemeal(self) -> bool:
         """Whether one word must be read by its store before another is made."""
-        return self.last in (self.first, self.first + 1)
+        return self.last in (self.first, self.start)
 
     @property
     def busy(self) -> int:

@@ -83,13 +83,18 @@ class Lender:
 
 
 def lent(steps: Sequence[Step], pair: int, places: Places) -> list[Step]:
-    """Return a run whose stores name a pair, which is loaded behind its first step.
+    """Return a run whose stores name a pair, which is loaded behind its first two steps.
 
-    That one reads a clock, or begins what takes longer.
+    They read a clock, or begin what takes longer; and what the kernel computed right before them
+    may read that pair for so long.
     """
     loaded = forms.constant(pair, 0, places.descriptor, pair=True)
     named = [_named(each, pair) for each in steps]
-    return [*named[:1], loaded, *named[1:]] if named != list(steps) else named
+    first = next((at for at, each in enumerate(steps) if each.reads & _BOTH), None)
+    if first is None:
+        return named
+    behind = min(first, 2)
+    return [*named[:behind], loaded, *named[behind:]]
 
 
 def _named(step: Step, pair: int) -> Step:

@@ -27,6 +27,8 @@ _BEYOND: Final = abi.LAUNCH_HEADER_BYTES
 _HEADER_BITS: Final = abi.DENSE_HEADER_BYTES.bit_length() - 1
 _RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
 _QUAD = 16
+_TO_MULTIPLY: Final = 14
+"""One more than others, compilers let pass until a copied number is multiplied or added to that."""
 _CONSTANT_TIME = 6
 """On these chips, compilers let 2 cycles pass until whoever reads a constant so loaded."""
 
@@ -42,6 +44,7 @@ def locate(
     whole: int,
     language: Language = Language.OTHER,
     clocks: int | None = None,
+    margin: int = 0,
 ) -> list[Step]:
     """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
 
@@ -51,6 +54,7 @@ def locate(
         whole: the id of the range from each warp's entry to its exit.
         language: what the kernel was written in.
         clocks: four registers with both clocks at the entry, where they are to be kept yet.
+        margin: how many records a warp may write behind the last that it keeps.
     """
     f, thread, first, block = forms, ground.thread, ground.predicate, frame.records
     room, slots, slot = frame.room, frame.room + 1, ground.pair
@@ -62,13 +66,13 @@ def locate(
         _constant(header, *frame.cell, pair=True),
         _constant(room, *frame.cell.beyond(8), pair=True),
         f.shift_right(thread, thread, 5),
-        f.to_uniform(frame.count, thread),
+        replace(f.to_uniform(frame.count, thread), time=_TO_MULTIPLY),
         *([] if clocks is None else keep_clocks(frame, clocks)),
         _constant(records + 1, 0, frame.places.grid_id),
         f.scaled_uniform(who, records + 1, who, 16),
         f.multiply_uniform_by(slot, block, frame.warps or 1, frame.count),
         f.below(first, RZ, slot),
-        *_records_before(frame, block, slot, slot + 1),
+        *_records_before(frame, block, slot, slot + 1, margin),
         f.scaled_uniform(records, slots, header, _HEADER_BITS),
         f.scaled_uniform(header, slot, header, _HEADER_BITS),
         f.scaled_uniform(records, frame.count, records, _RECORD_BITS),
@@ -77,7 +81,7 @@ def locate(
         f.copy_uniform(records + 1, header + 1),
         f.copy_uniform(frame.count, URZ),
     ]
-    told = _launch_header(frame, ground, whole, language)
+    told = _launch_header(frame, ground, (whole, margin), language)
     return [*reordered(steps), f.skip(len(told)).when(first), *told]
 
 
@@ -101,19 +105,21 @@ def _block(frame: Frame) -> list[Step]:
     ]
 
 
-def _records_before(frame: Frame, block: int, slot: int, other: int) -> list[Step]:
+def _records_before(frame: Frame, block: int, slot: int, other: int, margin: int) -> list[Step]:
     """Make a warp's number in its block that of the records before its first one.
 
     Where all warps of a block are one row, that number is the warp's in its row, too.
     """
     f, warp, room, before = forms, frame.count, frame.room, (1 << frame.row_bits) - 1
     if not before:
-        return [f.multiply_uniform(warp, slot, room, URZ)]
+        more = [f.multiply_uniform_by(warp, slot, margin, warp)] if margin else []
+        return [f.multiply_uniform(warp, slot, room, URZ), *more]
     if frame.warps == before + 1:
         rows = [f.multiply_uniform_by(other, block, frame.warps, URZ)]
     else:
         rows = [f.masked_uniform(other, slot, ~before), f.masked_uniform(warp, slot, before)]
-    return [*rows, f.multiply_uniform(warp, other, room, warp)]
+    more = [f.multiply_uniform_by(warp, other, margin, warp)] if margin else []
+    return [*rows, *more, f.multiply_uniform(warp, other, room, warp)]
 
 
 def leave(frame: Frame, quads: Sequence[int], predicate: int) -> list[Step]:
@@ -180,13 +186,15 @@ def _elected(frame: Frame, predicate: int) -> list[Step]:
     return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
 
 
-def _launch_header(frame: Frame, ground: NearGround, whole: int, language: Language) -> list[Step]:
+def _launch_header(
+    frame: Frame, ground: NearGround, told: tuple[int, int], language: Language
+) -> list[Step]:
     """Let one thread of the launch's first warp write what the launch is.
 
     Its slot is the first: what it keeps of its header is where the launch's header is.
     """
     f, p, ok, busy = forms, frame.places, ground.predicate, 1 << ground.scoreboard
-    here = abi.field_offsets(abi.LAUNCH_HEADER)
+    here, (whole, margin) = abi.field_offsets(abi.LAUNCH_HEADER), told
     which, size, how, once, last = (ground.quads[n % len(ground.quads)] for n in range(5))
 
     def constants(into: int, offset: int, count: int) -> list[Step]:
@@ -204,7 +212,7 @@ def _launch_header(frame: Frame, ground: NearGround, whole: int, language: Langu
         *[*constants(size, p.grid + 8, 1), *constants(size + 1, p.block, 3)],
         put("grid_z", size),
         *[f.from_uniform(how, frame.room), f.immediate(how + 2, abi.RECORD_BYTES)],
-        f.immediate(how + 3, abi.DENSE_HEADER_BYTES),
+        f.immediate(how + 3, abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * margin),
         f.multiply(how + 1, how, how + 2, how + 3),
         *[f.immediate(how, frame.warps or 1), f.immediate(how + 2, ClockKind.CYCLES)],
         *[f.immediate(how + 3, OverflowMode.STOP), put("warps_per_block", how)],
@@ -213,6 +221,7 @@ def _launch_header(frame: Frame, ground: NearGround, whole: int, language: Langu
         put("language", once, 2),
         *[f.immediate(last, whole), f.immediate(last + 1, 1 << frame.row_bits)],
         put("whole", last, 2),
+        *([f.immediate(last + 2, margin), put("margin", last + 2, 1)] if margin else []),
         *[f.from_uniform(which, frame.header), f.from_uniform(which + 1, frame.header + 1)],
         f.immediate(which + 2, 1),
         f.count_up(which, here["launches"], which + 2, ground.pair).when(ok),

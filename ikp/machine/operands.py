@@ -88,7 +88,7 @@ def _inside(text: str) -> tuple[int, int]:
             width = width if "[" in text else 1
         elif file == "R" and _WIDE.search(modifiers):
             width = 2
-        elif file == "R":
+        elif file == "R" and ".U32" not in modifiers:  # beside a pair of uniform registers
             bare |= 1 << first
         reads |= span(first, width)
     return reads, bare

@@ -16,10 +16,11 @@ from ikp.machine.added_parameter import Argument, add_argument
 from ikp.machine.asserts import asserts, called
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.chips import HOPPER, Chip, chip_of
+from ikp.machine.chips import HOPPER, UNTESTED, Chip, chip_of
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.emulated import addressed
+from ikp.machine.exits import NoRoomError
 from ikp.machine.framing import frame
 from ikp.machine.handed import hands_over
 from ikp.machine.insert import insert
@@ -33,9 +34,11 @@ from ikp.machine.room import RESERVED, Room
 from ikp.machine.selecting import SELECTION_BYTES
 from ikp.machine.sequences import CELL, CELL_BYTES
 from ikp.machine.shift import Before, Shift
-from ikp.machine.weave import NoRoomError, Weaver
+from ikp.machine.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
+_UNRUN: Final = "DMMA"
+"""An instruction that is known, and stood in no kernel that was run with records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,22 @@ class Patch:
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
     select: bool = False  # behind the cell stands which warps record
     argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
+    margin: int = 0  # how many records a warp may write behind the last that it keeps
     fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
 
-    @staticmethod
-    def fits(slot_bytes: int) -> bool:
-        """Return whether a slot of so many bytes can hold a record."""
-        return slot_bytes >= abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES
+    @property
+    def beside_bytes(self) -> int:
+        """Return how many bytes of a slot keep no record."""
+        return abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * self.margin
+
+    def fits(self, slot_bytes: int) -> bool:
+        """Return whether a slot of so many bytes can keep a record."""
+        return slot_bytes >= self.beside_bytes + abi.RECORD_BYTES
 
     def size_for_cell(self, slot_bytes: int) -> int:
         """Return what the cell says of a slot of so many bytes."""
         if self.cell_counts_records:
-            return max(0, slot_bytes - abi.DENSE_HEADER_BYTES) // abi.RECORD_BYTES
+            return max(0, slot_bytes - self.beside_bytes) // abi.RECORD_BYTES
         return slot_bytes
 
 
@@ -104,7 +112,7 @@ def patch(
         functions: names of functions, whose lines are chosen, too.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips for which that was never run.
+        untested: whether to do so for chips and instructions with which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         flat: whether it is launched with blocks in one dimension alone.
@@ -117,7 +125,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(file, cubin, kernel)
+    code = _code(file, cubin, kernel, untested)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -127,20 +135,23 @@ def patch(
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
     apart = places.regions.divergent
-    setting = _Setting(cell, size, language, chip, apart, select, flat, sure)
+    run = not select and ((flat and sure) or untested)  # the rest was not: decision 64
+    setting = _Setting(cell, size, language, chip, apart, select, flat, sure, near=run)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
     moved = insert(file, name, added, edges := weaver.on_edges())
     fewer = occupancy.cost(name, warps, before, count, chip)
+    most = None if weaver.most is None else weaver.most + weaver.margin
     return Patch(
-        *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(weaver.most)),
+        *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *fewer, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         select=select,
         argument=argument,
         cell_counts_records=weaver.frame.near,
+        margin=weaver.margin,
         fewer_blocks=bool(fewer),
     )
 
@@ -171,7 +182,7 @@ def _wanted(
     return kept, expected
 
 
-def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
+def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness:
     """Return a kernel's instructions, and what each leaves alive."""
     name = kernel.name
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
@@ -182,6 +193,11 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
         asserts=asserts(file, code.flow),
         addressed=addressed(kernel, code.flow.code.instructions),
     )
+    if not untested and any(each.op == _UNRUN for each in code.flow.code.instructions):
+        raise PatchError(
+            f"{name} multiplies doubles on tensor cores ({_UNRUN}): a kernel with records between "
+            f"such products was never run. {UNTESTED}=1 in the environment tries it."
+        )
     if code.leaving_calls:
         names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}
         raise PatchError(
@@ -228,6 +244,7 @@ class _Setting:
     select: bool
     flat: bool
     sure: bool
+    near: bool  # whether uniform registers may name addresses
 
 
 def _woven(
@@ -237,7 +254,7 @@ def _woven(
     room, size = Room(code, counts[0] - RESERVED), setting.size
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, setting.cell, setting.chip, near=not setting.select)
+    kept = frame(room, one_way, setting.cell, setting.chip, near=setting.near)
     if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)

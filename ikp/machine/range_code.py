@@ -7,8 +7,9 @@ A warp that waits for a load has these cycles to spare *before* what it waits fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
@@ -18,6 +19,17 @@ from ikp.machine.forms import URZ
 from ikp.machine.keeping import Frame, Scratch
 
 _RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+
+
+class Part(NamedTuple):
+    """Which record of a batch one is: those that share who stores them, and where."""
+
+    number: int = 0
+    records: int = 1  # of the batch
+    led: bool = False  # what is shared is found out before the first of them begins
+
+
+ALONE: Final = Part()
 
 
 def range_tag(region: int) -> int:
@@ -36,7 +48,11 @@ def keep(uniform: int, register: int) -> list[Step]:
 
 
 def end(
-    frame: Frame, scratch: Scratch, tag: int, kept: int | None = None, *, own: bool = False
+    frame: Frame,
+    scratch: Scratch,
+    tag: int,
+    kept: tuple[int, bool] | None = None,
+    part: Part = ALONE,
 ) -> list[Step]:
     """Return what ends a range, and stores its record if there is room.
 
@@ -46,16 +62,17 @@ def end(
         frame: what the kernel keeps.
         scratch: what is free here.
         tag: the record's.
-        kept: the uniform register with the range's start; None where it is in place.
-        own: whether it is none, but one of each thread's own.
+        kept: the register with the range's start, and whether it is one of each thread's own, not
+            a uniform one; None where the start is in place.
+        part: which record of a batch it is.
     """
-    prepared = _prepared(frame, scratch, tag)
-    begin = forms.copy if own else forms.from_uniform
-    begun = [] if kept is None else [begin(_start_word(scratch), kept)]
-    return [forms.clock(scratch.last), *prepared, *_stored(frame, scratch, tag, begun)]
+    ready = _ready(frame, scratch, tag, part)
+    return [forms.clock(scratch.last), *ready, *_stored(frame, scratch, tag, kept, part)]
 
 
-def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int) -> list[Step]:
+def wait(
+    frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part = ALONE
+) -> list[Step]:
     """Return a whole range that holds nothing but a wait: its record is made ready meanwhile.
 
     Args:
@@ -63,27 +80,30 @@ def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int) -> list[Ste
         scratch: what is free here, for a record that is not piecemeal.
         tag: the record's.
         scoreboards: what is waited for, as a mask.
+        part: which record of a batch it is.
     """
     return [
-        forms.clock(_start_word(scratch)),
-        *_prepared(frame, scratch, tag),
+        forms.clock(scratch.start),
+        *_ready(frame, scratch, tag, part),
         forms.clock(scratch.last).after(scoreboards),
-        *_stored(frame, scratch, tag, []),
+        *_stored(frame, scratch, tag, None, part),
     ]
 
 
-def _start_word(scratch: Scratch) -> int:
-    """Return the register in which a range's start is stored."""
-    return scratch.first if scratch.last == scratch.first else scratch.first + 1
+def prepared(
+    frame: Frame, scratch: Scratch, records: int = 1, meanwhile: Sequence[Step] = ()
+) -> list[Step]:
+    """Return all that is known of records before their ends are: where they go, and who stores.
 
-
-def _prepared(frame: Frame, scratch: Scratch, tag: int) -> list[Step]:
-    """Return all that is known of a record before its end is: where it goes, and who stores it."""
+    Args:
+        frame: what the kernel keeps.
+        scratch: what is free from there to the last of them.
+        records: how many they are.
+        meanwhile: what else is to be done, while results are on their way.
+    """
     f, here, room, saved = forms, scratch.address, scratch.predicate, scratch.saved
     elected = [f.elect(room)]
-    begun = [f.from_uniform(here, frame.count)]
-    if not scratch.piecemeal:
-        begun.append(f.immediate(scratch.first, tag))
+    begun = [f.from_uniform(here, frame.count), *meanwhile]
     high = [] if frame.near else [f.from_uniform(here + 1, frame.high)]
     base = URZ if frame.near else frame.records
     first = [*elected, *begun]
@@ -96,37 +116,73 @@ def _prepared(frame: Frame, scratch: Scratch, tag: int) -> list[Step]:
         f.below(room, here, frame.room, where=room),
         f.scaled(here, here, base, _RECORD_BITS + frame.row_bits),
         *([] if saved is not None else high),
-        f.add_uniform(frame.count, frame.count, 1),
+        f.add_uniform(frame.count, frame.count, records),
     ]
 
 
-def _stored(frame: Frame, scratch: Scratch, tag: int, begun: list[Step]) -> list[Step]:
+def led(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
+    """Return the same of records that are made so much later that all results are there."""
+    steps = prepared(frame, scratch, records)
+    last = {each: at for at, step in enumerate(steps) for each in step.writes}
+    return [
+        replace(step, time=1) if all(last[each] == at for each in step.writes) else step
+        for at, step in enumerate(steps)
+    ]
+
+
+def _ready(frame: Frame, scratch: Scratch, tag: int, part: Part) -> list[Step]:
+    """Return what else makes a record, but for its end: the first of a batch finds out for all."""
+    named = [] if scratch.piecemeal else [forms.immediate(scratch.first, tag)]
+    if part.number or part.led:
+        return named
+    return prepared(frame, scratch, part.records, named)
+
+
+def stores_home(scratch: Scratch, kept: tuple[int, bool] | None) -> bool:
+    """Whether a record's start is stored right from where it is kept."""
+    return scratch.apart is not None and kept is not None and kept[1]
+
+
+def _stored(
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
+) -> list[Step]:
     """Return what stores a record's words, by the thread that is to, and gives back what it took.
 
     Args:
         frame: what the kernel keeps.
         scratch: what is free here.
         tag: the record's.
-        begun: what sets the start's word.
+        kept: where the start is; None where it is in place.
+        part: which record of a batch it is.
     """
     room, saved = scratch.predicate, scratch.saved
-    steps = [each.when(room) if each.keeps else each for each in _words(frame, scratch, tag, begun)]
-    return steps if saved is None else [*steps, forms.restore(room, saved)]
+    words = _words(frame, scratch, tag, kept, part.number)
+    steps = [each.when(room) if each.keeps else each for each in words]
+    last = part.number == part.records - 1
+    return steps if saved is None or not last else [*steps, forms.restore(room, saved)]
 
 
-def _words(frame: Frame, scratch: Scratch, tag: int, begun: list[Step]) -> list[Step]:
-    first, last, here = scratch.first, scratch.last, scratch.address
+def _words(
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, number: int
+) -> list[Step]:
+    first, last, here, begin = scratch.first, scratch.last, scratch.address, scratch.start
+    behind = number * abi.RECORD_BYTES << frame.row_bits  # the first of the batch
+    begun: list[Step] = []
+    if stores_home(scratch, kept) and kept:
+        begin = kept[0]
+    elif kept and kept != (begin, True):
+        begun = [(forms.copy if kept[1] else forms.from_uniform)(begin, kept[0])]
 
-    def put(offset: int, value: int, words: int) -> Step:
+    def put(offset: int, value: int, words: int = 1) -> Step:
         if frame.near:
-            return near.put_record(frame, here, offset, value, words)
-        return forms.store(here, offset, value, words, frame.descriptor)
+            return near.put_record(frame, here, behind + offset, value, words)
+        return forms.store(here, behind + offset, value, words, frame.descriptor)
 
     if scratch.in_a_row:  # nobody reads what is stored as the payload
         return [*begun, put(0, first, 4)]
+    tagged = [forms.immediate(first, tag)] if scratch.piecemeal else []
+    if scratch.apart is not None:
+        return [put(8, last), *tagged, put(0, first), *begun, put(4, begin)]
     if not scratch.piecemeal:
-        return [*begun, put(0, first, 2), put(8, last, 1)]
-    tagged = forms.immediate(first, tag)
-    if last != first:
-        return [put(8, last, 1), tagged, *begun, put(0, first, 2)]
-    return [put(8, last, 1), tagged, put(0, first, 1), *begun, put(4, first, 1)]
+        return [*begun, put(0, first, 2), put(8, last)]
+    return [put(8, last), *tagged, *begun, put(0, first, 2)]

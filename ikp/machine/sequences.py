@@ -73,6 +73,7 @@ def locate(
     whole: int,
     language: Language = Language.OTHER,
     clocks: int | None = None,
+    margin: int = 0,
 ) -> list[Step]:
     """Return what finds a warp's slot. It stands where every warp comes once, all threads together.
 
@@ -82,6 +83,7 @@ def locate(
         whole: the id of the range from each warp's entry to its exit.
         language: what the kernel was written in.
         clocks: the registers with both clocks at the entry, where they are to be stored.
+        margin: how many records a warp may write behind the last that it keeps.
     """
     f, p, cell, sizes, ok = forms, frame.places, ground.cell, ground.sizes, ground.predicate
     slot, warps, x, y, z, columns, rows = ground.single[:FEW]
@@ -103,7 +105,7 @@ def locate(
         f.multiply(x, sizes + 1, y, rows),
         *_first_record(frame, ground, slot, x, (y, columns)),
         f.below_other(ok, slot, sizes + 1),
-        f.add(y, sizes, -abi.DENSE_HEADER_BYTES),
+        f.add(y, sizes, -abi.DENSE_HEADER_BYTES - abi.RECORD_BYTES * margin),
         f.shift_right(y, y, _RECORD_BITS),
         f.choose(y, y, 0, ok),
         f.to_uniform(frame.header, z),
@@ -116,7 +118,7 @@ def locate(
         f.multiply(columns, rows, y, columns),
         *[f.to_uniform(each, columns) for each in frame.entered[2:]],
     ]
-    header = _launch_header(frame, ground, warps, whole, language)
+    header = _launch_header(frame, ground, warps, (whole, margin), language)
     linear = slot if frame.selection is None else linear_of(ground)
     other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
@@ -229,7 +231,7 @@ def _warp(frame: Frame, thread: int, warps: int, more: Sequence[int]) -> list[St
 
 
 def _launch_header(
-    frame: Frame, ground: Ground, warps: int, whole: int, language: Language
+    frame: Frame, ground: Ground, warps: int, told: tuple[int, int], language: Language
 ) -> list[Step]:
     """Let one thread of the launch's first warp write what the launch is."""
     f, p, ok = forms, frame.places, ground.predicate
@@ -244,11 +246,12 @@ def _launch_header(
 
     # Where some are chosen, the launch's first warp need not be one of them.
     some = frame.selection is not None
-    told = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
+    first = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
     options = abi.Option.DENSE | abi.Option.SELECTED * some
     which, size, how, once, last = rows
+    whole, margin = told
     body = [
-        *(told if some else _elected(frame, ok)),
+        *(first if some else _elected(frame, ok)),
         *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
         *constants(which + 2, p.grid, 2),
         put("magic", which),
@@ -264,6 +267,7 @@ def _launch_header(
         put("language", once + 2, 2),
         *[f.immediate(last, whole), f.immediate(last + 1, 1 << frame.row_bits)],
         put("whole", last, 2),
+        *([f.immediate(last + 2, margin), put("margin", last + 2, 1)] if margin else []),
     ]
     return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ikp.machine.assembler import Step
+from ikp.machine.assembler import Resource, Step
 from ikp.machine.keeping import Scratch
 from ikp.machine.stretches import Point
 
@@ -36,8 +36,20 @@ class Run:
     stores: bool = False
     kept: int = 0  # threads' registers that starts are kept in, as bits
     begun: int = 0  # those that starts of ranges which end here were kept in
+    stored: int = 0  # of these, those that are stored from there
+    late: dict[Resource, int] = field(default_factory=dict)  # starts that are on their way, still
+
+    led: int = 0  # how many steps find out what later records share
+
+    @property
+    def settled(self) -> str:
+        """The files of registers in which all must be there when the run is over: see ``assemble``.
+
+        Nothing where clocks alone are read, into registers kept for them.
+        """
+        return "RP" if self.stores or len(self.steps) - self.led > self.kept.bit_count() else ""
 
     @property
     def clocks_alone(self) -> bool:
         """Whether all that is done is to read clocks into registers kept for them."""
-        return len(self.steps) == self.kept.bit_count() > 0
+        return not (self.settled or self.led)

@@ -15,30 +15,25 @@ from functools import cached_property
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
-from ikp.errors import PatchError
-from ikp.machine import forms, near, own_frame, range_code, sequences
+from ikp.machine import own_frame, range_code
 from ikp.machine.assembler import NOP, Step, assemble, spread
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.choosing import Chooser, rows_of, used, words_of
-from ikp.machine.control import SCOREBOARDS
+from ikp.machine.choosing import Chooser, used
 from ikp.machine.entering import Entrance
+from ikp.machine.exits import NoRoomError, leaving, unless_staying
 from ikp.machine.filling import fillers
-from ikp.machine.homes import Home, homes
+from ikp.machine.homes import Home, homes, in_place
 from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.lent_pair import Lender, lent
-from ikp.machine.piecemeal import leave_by_words
 from ikp.machine.places import Place, marks
-from ikp.machine.resources import bit
-from ikp.machine.room import Room, Spare
+from ikp.machine.resources import R
+from ikp.machine.room import Room
 from ikp.machine.sass import Instruction
+from ikp.machine.sharing import Batch, Batches, planned
 from ikp.machine.shift import Before
 from ikp.machine.sites import TAKEN, Run, Site
 from ikp.machine.stretches import Point, Regions
-
-
-class NoRoomError(PatchError):
-    """A kernel has no registers for what every kernel needs: with more of them, it has."""
 
 
 @dataclass
@@ -61,11 +56,14 @@ class Weaver:
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
+    margin: int = 0  # how many it may write behind the last that it keeps
     _runs: dict[Site, Run] = field(default_factory=dict)
     _waits: dict[Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
     _late: dict[Site, int] = field(default_factory=dict)  # last there
     _over: dict[Site, int] = field(default_factory=dict)  # where what a run uses is needed again
     _chosen: dict[tuple[Site, bool], Scratch | str] = field(default_factory=dict)
+    _batches: dict[Site, Batch] = field(default_factory=dict)
+    _leads: dict[Site, Batch] = field(default_factory=dict)
 
     def woven(self, name: str, language: Language) -> list[Before]:
         """Return what is put before which instruction.
@@ -80,15 +78,13 @@ class Weaver:
         self.names = [name]
         self._ranges()
         entry = self._entry(region_id(name), language)
-        leaving = [
-            (at, e) for at, e in enumerate(self._code) if e.op == "EXIT" and not e.never_runs
-        ]
-        alone = self.full and len(leaving) == 1 and not leaving[0][1].guard
-        exits = [self._exit(at, each, alone) for at, each in leaving]
+        exits = [(at, e) for at, e in enumerate(self._code) if e.op == "EXIT" and not e.never_runs]
+        alone = self.full and len(exits) == 1 and not exits[0][1].guard
+        left = [self._exit(at, each, alone) for at, each in exits]
         for site, run in self._runs.items():
             if run.stores and site.rank != TAKEN:
-                self._wait_behind(site, run.scratch)
-        return [*entry, *self._written(), *self._on_leaving(), *exits]
+                self._wait_behind(site, run)
+        return [*entry, *self._written(), *self._on_leaving(), *left]
 
     def on_edges(self) -> list[OnEdge]:
         """Return what is run on the ways that jumps lead, once ``woven`` has chosen it all."""
@@ -106,17 +102,17 @@ class Weaver:
             if site.rank == TAKEN and self._code[site.index].op == "EXIT"
         ]
 
-    def _apart(self, run: Run, leaving: int | None = None) -> tuple[int, ...]:
+    def _apart(self, run: Run, left: int | None = None) -> tuple[int, ...]:
         """Return a run that stands on a way of its own: its last store is waited for there.
 
         Args:
             run: it.
-            leaving: the EXIT by which those leave that run it, if they do.
+            left: the EXIT by which those leave that run it, if they do.
         """
         steps = [*self._lent(run.steps, run.scratch.pair), NOP.after(run.scratch.busy)]
-        if leaving is not None:
-            steps = [*self._unless_staying(leaving, len(steps)), *steps]
-        return self._assembled(steps, run.scratch.scoreboard, "RP")
+        if left is not None:
+            steps = [*unless_staying(self.room, left, len(steps)), *steps]
+        return tuple(assemble(self._fitted(steps), run.scratch.scoreboard, "RP", run.late))
 
     @property
     def _code(self) -> Sequence[Instruction]:
@@ -125,9 +121,16 @@ class Weaver:
     def _ranges(self) -> None:
         ended = [each for each in self.places if each.ends]
         kept = homes(ended, self._for_starts, self.room)
+        self._share()
         chosen = {id(each) for each in self.places if each.ends and self._fits(each, kept)}
         found = [each for each in self.places if id(each) in chosen]
-        stores = {Site.of(end) for each in found for end in each.ends}
+        stores = Counter(Site.of(end) for each in found for end in each.ends)
+        begun, flow = {Site.of(each.start) for each in found}, self.room.liveness.flow
+        sites = {*stores, *begun}
+        in_place(
+            found, kept, {site: self._scratch(site, site in stores) for site in sites}, self.room
+        )
+        parts, self._leads = planned(dict.fromkeys(self._batches.values()), stores, begun)
         for point, place, opens in marks(found):
             site = Site.of(point)
             if site not in self._runs:
@@ -137,7 +140,8 @@ class Weaver:
             tag = range_code.range_tag(region_id(place.name))
             alone = place.ends == (place.start,) and not run.scratch.piecemeal
             if alone and opens:
-                run.steps += range_code.wait(self.frame, run.scratch, tag, place.waits)
+                part = next(parts[site])
+                run.steps += range_code.wait(self.frame, run.scratch, tag, place.waits, part)
             elif opens and home.own:
                 run.steps += range_code.start(home.number)
                 run.kept |= home.written
@@ -145,13 +149,31 @@ class Weaver:
                 register = run.scratch.last
                 run.steps += [*range_code.start(register), *range_code.keep(home.number, register)]
             elif not alone:
-                made = range_code.end(self.frame, run.scratch, tag, home.number, own=home.own)
+                kept_in, part = (home.number, home.own), next(parts[site])
+                made = range_code.end(self.frame, run.scratch, tag, kept_in, part)
                 run.steps += [made[0].after(place.waits), *made[1:]]
                 run.begun |= home.written
+                if range_code.stores_home(run.scratch, kept_in):
+                    run.stored |= home.written
+                run.late |= home.late(place.start.index, site.index, flow)
             if not opens:
                 self._count(point)
                 self.names.append(place.name)
+        for site, batch in self._leads.items():
+            scratch, records = next(iter(batch.scratches.values())), batch.records(stores)
+            steps, run = range_code.led(self.frame, scratch, records), self._runs[site]
+            run.steps, run.led = [*steps, *run.steps], len(steps)
+        every = {batch.records(stores) for batch in self._batches.values()}
+        self.margin = max([1, *every]) - 1
         self.names = list(dict.fromkeys(self.names))
+
+    def _share(self) -> None:
+        """Have records of one block find out together where they are stored, where they can."""
+        found = Batches(self._ending, self.room, self._chooser, not self.chip.late).found()
+        for batch in found:
+            for site, scratch in batch.scratches.items():
+                self._chosen[site, True] = scratch
+                self._batches[site] = batch
 
     def _count(self, point: Point) -> None:
         """Count a record that is made at a point."""
@@ -195,16 +217,20 @@ class Weaver:
     def _alone(self, site: Site) -> bool:
         """Whether nothing else is put between a record and the instruction behind it."""
         behind = not site.rank and Site(site.index, 1) in self._begun
-        return self._ends[site] == 1 and not behind
+        return len(self._ending[site]) == 1 and not behind
 
     @cached_property
     def _regions(self) -> Regions:
         return Regions(self.room.liveness.flow)
 
     @cached_property
-    def _ends(self) -> Counter[Site]:
-        """How many places end at a site."""
-        return Counter(Site.of(end) for each in self.places for end in each.ends)
+    def _ending(self) -> dict[Site, list[Place]]:
+        """The places that end at each site."""
+        found: dict[Site, list[Place]] = {}
+        for place in self.places:
+            for end in place.ends:
+                found.setdefault(Site.of(end), []).append(place)
+        return found
 
     @cached_property
     def _begun(self) -> frozenset[Site]:
@@ -215,7 +241,7 @@ class Weaver:
     @cached_property
     def _chooser(self) -> Chooser:
         ours = frozenset(site.index for site in self._begun)
-        return Chooser(self.room, ours, self.chip.late, self._lender)
+        return Chooser(self.room, ours, self.chip.late, self._lender, self.frame.near)
 
     @cached_property
     def _lender(self) -> Lender | None:
@@ -225,9 +251,9 @@ class Weaver:
     def _lent(self, steps: list[Step], pair: int | None) -> list[Step]:
         return steps if pair is None else lent(steps, pair, self.frame.places)
 
-    def _wait_behind(self, site: Site, scratch: Scratch) -> None:
+    def _wait_behind(self, site: Site, run: Run) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
-        registers, board = used(scratch), scratch.scoreboard
+        registers, board = used(run.scratch) | run.stored, run.scratch.scoreboard
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
         ahead = (each for each in self._runs if each > site and each.rank != TAKEN)
@@ -241,13 +267,20 @@ class Weaver:
             if met is not None or last or choose.needs(at, registers, board):
                 there = met or Site(at, 1)
                 waits = self._late if there == site else self._waits
-                waits[there] = waits.get(there, 0) | scratch.busy
+                waits[there] = waits.get(there, 0) | run.scratch.busy
                 return
 
     def _meets(self, site: Site, registers: int) -> bool:
-        """Return whether a run may need a scoreboard, or writes one of these registers."""
-        run = self._runs[site]
-        return run.stores or bool(registers & (run.kept | 1 << run.scratch.last))
+        """Return whether a run writes one of these registers."""
+        run, batch = self._runs[site], self._batches.get(site)
+        ours = 1 << run.scratch.last | (used(run.scratch) if run.stores else 0)
+        if run.scratch.saved is not None:
+            ours |= 1 << R.first + run.scratch.saved
+        if batch is not None and site != batch.first:
+            ours &= ~batch.shared.bits
+        if site in self._leads:
+            ours |= self._leads[site].shared.bits
+        return bool(registers & (run.kept | ours))
 
     def _written(self) -> Iterable[Before]:
         inline = {each for each in self._runs if each.rank != TAKEN}
@@ -259,8 +292,8 @@ class Weaver:
             steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
             cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
-            settled = "" if self._light(site) else "RP"
-            for passed, words in spread(self._fitted(steps), board, cycles, settled):
+            settled, soon = (run.settled, run.late) if run else ("", {})
+            for passed, words in spread(self._fitted(steps), board, cycles, settled, soon):
                 yield Before(site.index + passed, tuple(words), site.rank == 0 and not passed)
 
     def _light(self, site: Site, needed: int = 0) -> bool:
@@ -279,11 +312,14 @@ class Weaver:
             return []
         next_ = next((each.index for each in later if not self._light(each, run.begun)), block.end)
         ends = (self._over.get(site, block.end), next_, block.end)
-        return fillers(self.room, site.index, min(ends) - 1, scratch, run.stores, run.begun)
+        batch = self._batches.get(site)
+        held = batch.shared.bits if batch is not None and site != batch.last else 0
+        stop = min(ends) - 1
+        return fillers(self.room, site.index, stop, scratch, run.stores, run.begun, held)
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
-        entrance = Entrance(self.room, self.frame, self.chip, self._lender)
+        entrance = Entrance(self.room, self.frame, self.chip, self._lender, self.margin)
         made = entrance.made(first, whole, language)
         if made is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
@@ -303,47 +339,9 @@ class Weaver:
             instruction: it.
             alone: whether all threads of every warp leave there.
         """
-        waits, spare = self._free_to_leave(at)
-        rows, words = rows_of(spare), words_of(spare)
-        if not (rows or words):
-            raise NoRoomError(
-                f"no registers are free for records where the kernel ends, at instruction {at}: "
-                "its last stores may still read them."
-            )
-        address, *quads = rows or words
-        board, predicates = spare.scoreboards[-1], spare.predicates[-2:]
-        if not rows:
-            steps = leave_by_words(self.frame, quads, address, predicates[-1])
-        elif alone and self.frame.entered and len(predicates) == 2:
-            leave = near.leave_together if self.frame.near else sequences.leave_together
-            steps = leave(self.frame, quads[-1], address, predicates)
-        elif self.frame.near:
-            steps = near.leave(self.frame, quads, predicates[-1])
-        else:
-            steps = sequences.leave(self.frame, quads, address, predicates[-1])
-        steps = self._lent(steps, self._lender.to_leave(at, spare) if self._lender else None)
+        waits, board, steps = leaving(self.room, self.frame, at, alone, self._lender)
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
-        steps = [*self._unless_staying(at, len(steps)), *steps]
+        steps = [*unless_staying(self.room, at, len(steps)), *steps]
         return Before(at, self._assembled(steps, board))
-
-    def _unless_staying(self, at: int, steps: int) -> list[Step]:
-        """Have threads that an EXIT lets go on skip so many steps, once it is known who does."""
-        guard = self._code[at].guard
-        if not guard:
-            return []
-        if guard.lstrip("!")[0] != "P":
-            raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
-        held = self.room.flight.states[at][:SCOREBOARDS]
-        late = sum(1 << n for n, each in enumerate(held) if each >> bit(guard.lstrip("!")) & 1)
-        return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!")).after(late)]
-
-    def _free_to_leave(self, at: int) -> tuple[int, Spare]:
-        """Return what is free before an EXIT, and the scoreboards to be waited for there first."""
-        held = self.room.flight.held(at)
-        ways = ((0, self.room.at), (held, self.room.waited), (held, self.room.left))
-        made = [(waits, free(at)) for waits, free in ways]
-        return next(
-            (each for enough in (rows_of, words_of) for each in made if enough(each[1])), made[0]
-        )

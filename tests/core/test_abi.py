@@ -44,7 +44,8 @@ LAUNCH_WORDS = {
     "block_count": 76,
     "whole": 80,
     "together": 84,
-    "reserved": 88,
+    "margin": 88,
+    "reserved": 92,
 }
 WIDE = abi.WIDE_RECORD.itemsize
 SLOT_WORDS = {

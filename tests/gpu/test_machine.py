@@ -218,6 +218,38 @@ def test_a_check_runs_the_plain_kernel_too() -> None:
 
 
 @triton.jit
+def placed(out, steps):
+    """Each block says where it is, and how often it went round."""
+    x, y, z = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    done = 0
+    for step in range(steps):
+        tl.debug_barrier()
+        done += step
+    at = x + tl.num_programs(0) * (y + tl.num_programs(1) * z)
+    tl.store(out + at, done + 1000 * x + 100000 * y + 10000000 * z)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.parametrize("untested", ["0", "1"])
+@pytest.mark.parametrize("grid", [(7, 1, 1), (3, 5, 1), (3, 5, 7), (1, 1, 300)])
+def test_blocks_in_any_dimensions_have_slots_of_their_own(
+    grid: tuple[int, int, int], untested: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(UNTESTED, untested)
+    blocks = grid[0] * grid[1] * grid[2]
+    outs = [torch.zeros(blocks, device="cuda", dtype=torch.int32) for _ in range(2)]
+    placed[grid](outs[0], 6, num_warps=4)
+    with ikp.profile() as prof:
+        ikp.instrument(placed, detail="ops", level="machine")[grid](outs[1], 6, num_warps=4)
+    assert torch.equal(*outs)
+    (launch,), slots = prof.trace.launches, prof.trace.slots
+    assert launch.grid == grid and launch.dropped == 0 and slots.finished.all()
+    assert Counter(zip(slots.block.tolist(), slots.warp.tolist(), strict=True)) == {
+        (block, warp): 1 for block in range(blocks) for warp in range(4)
+    }
+
+
+@triton.jit
 def summed(x, out, N: tl.constexpr):
     """Add to what is there: a second run on its own result would give another."""
     at = tl.program_id(0) * N + tl.arange(0, N)

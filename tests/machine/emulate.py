@@ -20,6 +20,8 @@ _COMPUTED = (0x2A4, 0x8A4, 0x291, 0x892, 0x287)
 """What the uniform datapath computes: it has its own results before others read them."""
 _TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6, **dict.fromkeys(_COMPUTED, 9)}
 _CHAINED = 4
+_READ = 3
+"""So many cycles pass until it has read a register; compilers write none before."""
 _USUAL = 5
 _GUARDS = 8
 """A predicate guards an instruction so many cycles after an operation could read it."""
@@ -73,6 +75,7 @@ class Warp:
     up: list[bool] = field(default_factory=lambda: [False] * 7)
     ready: dict[tuple[str, int], int] = field(default_factory=dict)
     chained: dict[tuple[str, int], int] = field(default_factory=dict)  # for the uniform datapath
+    computing: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # reads it
     writing: dict[tuple[str, int], int] = field(default_factory=dict)  # -> scoreboard
     reading: dict[tuple[str, int], int] = field(default_factory=dict)
     elected: int = 0  # the thread that an election chooses
@@ -146,11 +149,17 @@ class Warp:
     def chain(self, word: int, first: int) -> int:
         """Return the uniform register that a field names, to the uniform datapath."""
         number = bits(word, first, 8)
+        self.computing["U", number] = self.machine.now + _READ, self.at
         if self.chained.get(("U", number), 0) > self.machine.now:
             raise HazardError(f"UR{number} is read early")
         if ("U", number) in self.chained:
             return self.u[number]
         return self.uniform(word, first)
+
+    def counted(self, word: int) -> int:
+        """Return the uniform register that is added to."""
+        self.computing["U", bits(word, 24, 8)] = self.machine.now + _READ, self.at
+        return self.uniform(word, 24)
 
     def wrote(self, word: int, file: str, number: int) -> None:
         """Note when a result is there."""
@@ -164,6 +173,9 @@ class Warp:
             soon = opcode == 0xAB9 and self.machine.chip.near
             time = _CHAINED if soon else _TIMES.get(opcode, _USUAL)
             self.ready[file, number] = self.machine.now + time
+        until, reader = self.computing.get((file, number), (0, 0))
+        if until > self.machine.now and reader != self.at:
+            raise HazardError(f"{file}{number} is written while the uniform datapath reads it")
         self.chained.pop((file, number), None)
         if opcode in _COMPUTED:
             self.chained[file, number] = self.machine.now + _CHAINED
@@ -405,7 +417,7 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x806: _vote,
     0xC11: _scaled,
     0x211: _scaled_own,
-    0x890: lambda w, word, active: w.set_uniform(word, w.uniform(word, 24) + bits(word, 32, 32)),
+    0x890: lambda w, word, active: w.set_uniform(word, w.counted(word) + bits(word, 32, 32)),
     0xC82: lambda w, word, active: w.set_uniform(word, w.uniform(word, 32)),
     0xE24: lambda w, word, active: w.set(word, w.uniform(word, 32), active),
     0x2CA: lambda w, word, active: w.set_uniform(word, int(w.reg(word, 24)[0])),

@@ -36,7 +36,7 @@ def stalls(words: list[int]) -> list[int]:
 
 
 def test_what_is_held_back_stands_behind_what_others_do() -> None:
-    steps = end(FRAME, SCRATCH, range_tag(5), 14)
+    steps = end(FRAME, SCRATCH, range_tag(5), (14, False))
     alone = assemble(steps, 0, "RP")
     parts = spread(steps, 0, [4] * 9, "RP")
     assert [word & ~(15 << 105) & ~(1 << 109) for _, words in parts for word in words] == [
@@ -48,7 +48,7 @@ def test_what_is_held_back_stands_behind_what_others_do() -> None:
 
 
 def test_no_clock_is_read_later_than_it_was_to_be() -> None:
-    steps = [*start(6), *keep(14, 6), *end(FRAME, SCRATCH, range_tag(5), 14)]
+    steps = [*start(6), *keep(14, 6), *end(FRAME, SCRATCH, range_tag(5), (14, False))]
     first, *_ = spread(steps, 0, [15] * 9, "RP")
     assert sum(word & 0xFFF == 0x805 for word in first[1]) == 2
 
@@ -63,7 +63,7 @@ def test_a_wait_is_over_when_all_but_its_end_and_its_store_is_done() -> None:
 
 def test_a_saved_predicate_waits_for_no_store() -> None:
     scratch = Scratch(4, 6, 8, predicate=0, scoreboard=0, saved=11)
-    words = assemble(end(FRAME, scratch, range_tag(5), 14), 0, "RP")
+    words = assemble(end(FRAME, scratch, range_tag(5), (14, False)), 0, "RP")
     assert not any(word >> 116 & 1 for word in words)
 
 

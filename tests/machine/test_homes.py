@@ -106,7 +106,7 @@ def test_a_record_has_the_start_that_a_thread_kept(first: int, last: int) -> Non
     running = Machine(constants, data, BASE)
     warp = Warp(running, {number: np.zeros(LANES) for number in range(256)}, elected=7)
     tag = range_code.range_tag(INNER)
-    made = range_code.end(FRAME, scratch, tag, home, own=True)
+    made = range_code.end(FRAME, scratch, tag, (home, True))
     warp.run(assemble(began(FRAME), scratch.scoreboard))
     warp.run(assemble(range_code.start(home), scratch.scoreboard, "RP"))
     begun = int(warp.r[home][0])

@@ -72,7 +72,7 @@ def launch(
     constants |= {(0, chip.stands(places.descriptor) + 4): 0}
     cell = [BASE & 0xFFFFFFFF, BASE >> 32, slot_bytes, slots if enabled else 0]
     if frame.near:
-        cell[2] = (slot_bytes - abi.DENSE_HEADER_BYTES) // abi.RECORD_BYTES
+        cell[2] = (slot_bytes - abi.DENSE_HEADER_BYTES) // abi.RECORD_BYTES - MARGIN
         cell[2] *= enabled or not frame.sure
     if frame.selection is not None:
         cell[2] *= enabled
@@ -119,13 +119,15 @@ def began(frame: Frame):
     """Return what stands before the first record."""
     if frame.near:
         read = sequences.read_clocks(24) if HELD else sequences.entry(frame, 24)
-        return [*read, *near.locate(frame, NEAR_GROUND, WHOLE, clocks=24 if HELD else None)]
+        clocks = 24 if HELD else None
+        return [*read, *near.locate(frame, NEAR_GROUND, WHOLE, clocks=clocks, margin=MARGIN)]
     clocks = None if frame.entered else 24
     return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
 
 
 BY_WORDS = False
 TOGETHER = False
+MARGIN = 0
 
 
 def left(frame: Frame):
@@ -152,7 +154,7 @@ def kernel(frame: Frame):
             *range_code.start(SCRATCH.first + 1),
             *range_code.end(frame, SCRATCH, range_code.range_tag(INNER)),
         ],
-        [wait, *range_code.end(frame, APART, range_code.range_tag(OUTER), KEPT)],
+        [wait, *range_code.end(frame, APART, range_code.range_tag(OUTER), (KEPT, False))],
         [wait, *left(frame)],
     )
 
@@ -169,7 +171,7 @@ def test_a_record_can_be_made_in_few_registers(first, last):
     code = [
         began(FRAME),
         [*range_code.start(last), *range_code.keep(KEPT, last)],
-        range_code.end(FRAME, scratch, range_code.range_tag(INNER), KEPT),
+        range_code.end(FRAME, scratch, range_code.range_tag(INNER), (KEPT, False)),
     ]
     warp.p[3] = np.arange(LANES) % 3 == 0  # the kernel's
     kept = warp.p.copy()
@@ -319,7 +321,7 @@ NOTHING = ".visible .entry k() { ret; }"
 
 @pytest.mark.parametrize("block", [(128, 1, 1), (32, 4, 1)])
 def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block):
-    made = patch(cubin(NOTHING, "sm_90a"), "k", block=block)
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=block, flat=True, sure=True)
     text = Cubin.read(made.cubin).kernel("k").text.data
     words = [int.from_bytes(text[at : at + 16], "little") for at in range(0, len(text), 16)]
     # The kernel's own load of a stack that it has not: nobody can tell when that is there.
@@ -332,3 +334,18 @@ def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block):
     assert len(trace.slots) == slots == 12
     assert trace.slots.finished.all()
     assert [trace.regions[each].name for each in trace.events.region] == ["k"] * slots
+
+
+@pytest.mark.parametrize("warps", [1, 4, 12])
+def test_what_may_be_written_behind_the_last_record_is_the_warps_own(warps, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "MARGIN", 2)
+    frame, slots = replace(PAIRS, warps=warps), 3 * warps
+    data, _, _ = launch(frame, (3, 1, 1), (32 * warps, 1, 1), _dense(slots, 6), 4)
+    trace = loaded(data)
+    names = Counter(trace.regions[i].name for i in trace.events.region)
+    assert names == {"inner": 4 * slots, "whole": slots}
+    assert trace.launches[0].dropped == slots
+
+
+def _dense(slots, records):
+    return abi.segment_bytes(slots, records, header_bytes=abi.DENSE_HEADER_BYTES)

@@ -131,6 +131,7 @@ class Layout:
     slot_bytes: int
     header_bytes: int  # of those, the slot's header
     together: int  # the records of so many slots stand in a row; 0 where each has its own behind it
+    beside_bytes: int  # of a slot, what keeps no record
     capacity: int  # records that a slot can get
     needed_bytes: int  # of a segment with room, where there is none
     whole: int  # region id of the range from each warp's init to its finish; 0 where none is told
@@ -157,9 +158,10 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
     slot_bytes, relaunches = int(header["slot_bytes"]), max(0, int(header["launches"]) - 1)
     dense = _has(header, Option.DENSE)
     header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
-    room = slot_bytes >= abi.min_slot_bytes(overflow, clock, header_bytes)
-    capacity = abi.slot_capacity(slot_bytes, overflow, clock, header_bytes)
-    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, header_bytes)
+    beside = header_bytes + abi.RECORD_BYTES * int(header["margin"]) * dense
+    room = slot_bytes >= abi.min_slot_bytes(overflow, clock, beside)
+    capacity = abi.slot_capacity(slot_bytes, overflow, clock, beside)
+    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, beside)
     return Layout(
         grid=grid,
         block=_triple(header["block"]),
@@ -176,6 +178,7 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
         slot_bytes=slot_bytes,
         header_bytes=header_bytes,
         together=int(header["together"]) if dense else 0,
+        beside_bytes=beside,
         capacity=capacity if slots and room else 0,
         needed_bytes=0 if room or not slots else proposed,
         whole=0 if summed else int(header["whole"]),

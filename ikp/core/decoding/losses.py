@@ -212,4 +212,4 @@ def needed_bytes(layout: Layout, most: int, full: bool) -> int:
     need = max(most, 2 * layout.capacity) if full else most
     if need <= layout.capacity:
         return 0
-    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock, layout.header_bytes)
+    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock, layout.beside_bytes)

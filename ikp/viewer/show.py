@@ -44,12 +44,15 @@ def show(path: Path, view: FirstLook, *, port: int, page: Page, browser: bool, o
     from ikp.viewer._serve import serving
 
     with serving(path, port, page, view.query) as server:
-        terminal.write(f"{server.ui_url}\n")
-        sys.stdout.flush()
-        _explain(server, view, once)
-        if browser and _has_display():
-            webbrowser.open(server.ui_url)
-        _wait(server, once)
+        try:
+            terminal.write(f"{server.ui_url}\n")
+            sys.stdout.flush()
+            _explain(server, view, once)
+            if browser and _has_display():
+                webbrowser.open(server.ui_url)
+            (server.fetched if once else Event()).wait()
+        except KeyboardInterrupt:  # whoever has the address may fetch, and stop it, at once
+            sys.stderr.write("\n")
 
 
 def _explain(server: FileServer, view: FirstLook, once: bool) -> None:
@@ -73,11 +76,3 @@ def _has_display() -> bool:
     return sys.platform == "darwin" or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
-
-
-def _wait(server: FileServer, once: bool) -> None:
-    never = Event()
-    try:
-        (server.fetched if once else never).wait()
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")

@@ -261,7 +261,8 @@ class Weaver:
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
             self._over[site] = at
-            if met is None and choose.waits(at, board):
+            left = self._code[at].op == "EXIT"  # what is put there comes before it waits
+            if met is None and not left and choose.waits(at, board):
                 return
             last = at in jumps or at == end - 1
             if met is not None or last or choose.needs(at, registers, board):

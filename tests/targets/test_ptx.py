@@ -161,7 +161,8 @@ def test_the_headers_say_what_the_abi_says(mode: OverflowMode, clock: ClockKind)
         "block_count": 0,
         "whole": 0,
         "together": 0,
-        "reserved": [0] * 10,
+        "margin": 0,
+        "reserved": [0] * 9,
     }
     assert set(heads["state"]) == {SlotState.FINISHED}
     assert set(heads["grid_id"]) == {0x123}

@@ -65,7 +65,7 @@ def command(out: Path | None, force: bool) -> None:
     path = out or DEFAULT
     trace = _profile_attention(path, size)
     _report(trace, path)
-    next_command("ikp", "view", path, why=f"or drag the file onto {UI}")
+    next_command("ikp", "view", path, why=f"or drag it onto {UI}")
 
 
 def _profile_attention(path: Path, size: _Size) -> Trace:
@@ -136,6 +136,6 @@ def _report(trace: Trace, path: Path) -> None:
     trace.print_stats()
     size = path.stat().st_size / 1024
     click.echo(
-        f"\nwrote {printable(str(path))} ({size:,.0f} KiB). The kernel: {demo_kernel.__file__}",
+        f"\nwrote {printable(str(path))} ({size:,.0f} KiB).\nThe kernel: {demo_kernel.__file__}",
         err=True,
     )

@@ -38,7 +38,7 @@ from ikp.machine.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
 _UNRUN: Final = "DMMA"
-"""An instruction that is known, and stood in no kernel that was run with records."""
+"""An instruction that is known, and stood in no kernel that was seen to run with records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,8 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness
     )
     if not untested and any(each.op == _UNRUN for each in code.flow.code.instructions):
         raise PatchError(
-            f"{name} multiplies doubles on tensor cores ({_UNRUN}): a kernel with records between "
-            f"such products was never run. {UNTESTED}=1 in the environment tries it."
+            f"{name} multiplies doubles on tensor cores ({_UNRUN}): no kernel with records between "
+            f"such products was seen to run right. Set {UNTESTED}=1 to try, with --check."
         )
     if code.leaving_calls:
         names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}

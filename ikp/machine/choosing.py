@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
 from ikp.machine.control import SCOREBOARDS
-from ikp.machine.keeping import Scratch, Shared
+from ikp.machine.keeping import Scratch, Shared, address_at
 from ikp.machine.lent_pair import Lender
 from ikp.machine.resources import UR, P, R, span
 from ikp.machine.room import Room, Spare
@@ -120,9 +120,10 @@ class Chooser:
             return _few(spare)
         words = self._longest(index, choices, lambda each: _members(*each))
         taken = _members(*words)
-        size, every = (1, spare.registers) if self.near else (2, spare.pairs)
-        free = [each for each in every if not taken & span(each, size)]
-        address = self._longest(index, free, lambda each: span(each, size))
+        where = partial(address_at, near=self.near)
+        every = spare.registers if self.near else spare.pairs
+        free = [each for each in every if not taken & where(each)]
+        address = self._longest(index, free, where)
         made = _scratch(words, Shared(address, spare.predicates[-1], near=self.near))
         board = self._board(index, spare, made, alone)
         return "no scoreboard is" if board is None else replace(made, scoreboard=board)
@@ -274,7 +275,7 @@ def used(scratch: Scratch) -> int:
     """Return the registers that a record's stores read, as bits."""
     pair = 0 if scratch.pair is None else span(UR.first + scratch.pair, 2)
     words = _members(scratch.first, scratch.start, scratch.last)
-    return words | span(scratch.address, 1 if scratch.near else 2) | pair
+    return words | address_at(scratch.address, near=scratch.near) | pair
 
 
 def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
@@ -282,8 +283,8 @@ def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
 
     Each is given by the registers of its tag, its start, and its end.
     """
-    pairs = [span(each, 2) for each in spare.pairs]
-    where = [span(each, 1) for each in spare.registers] if near else pairs
+    every = spare.registers if near else spare.pairs
+    where = [address_at(each, near=near) for each in every]
     for way in _ways(spare.registers, spare.pairs):
         yield [each for each in way if any(not _members(*each) & one for one in where)]
 

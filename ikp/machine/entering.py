@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from ikp.core.abi import Language
-from ikp.machine import near, own_frame, sequences
-from ikp.machine.assembler import Step, assemble
-from ikp.machine.chips import Chip
+from ikp.machine import near, sequences
 from ikp.machine.keeping import Frame
 from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.room import Room
@@ -26,14 +25,14 @@ class Entrance:
     Args:
         room: what is free where.
         frame: what is kept for records throughout.
-        chip: what the kernel is for.
+        assembled: makes words of instructions, a scoreboard, and what is to be settled then.
         lender: finds a pair for global memory, where none is kept.
         margin: how many records a warp may write behind the last that it keeps.
     """
 
     room: Room
     frame: Frame
-    chip: Chip
+    assembled: Callable[..., tuple[int, ...]]
     lender: Lender | None = None
     margin: int = 0
 
@@ -54,10 +53,10 @@ class Entrance:
         if begun is None:
             return None
         ground, stored = begun.ground, None if kept else begun.clocks
-        clocks = self._assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        clocks = self.assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
         steps = sequences.locate(self.frame, ground, whole, language, stored, self.margin)
-        steps = steps if begun.pair is None else lent(steps, begun.pair, self.frame.places)
-        return _put(clocks, begun.index, self._assembled(steps, ground.scoreboard))
+        steps = lent(steps, begun.pair, self.frame.places)
+        return _put(clocks, begun.index, self.assembled(steps, ground.scoreboard))
 
     def _near(self, first: int, whole: int, language: Language) -> list[Before] | None:
         ours = {*self.frame.all, self.frame.room + 1}
@@ -70,14 +69,10 @@ class Entrance:
         read = sequences.read_clocks(clocks) if held else sequences.entry(self.frame, clocks)
         # Nobody reads what they are kept in before a warp leaves.
         settled = "" if held and begun.index >= _SOON else "R"
-        made = self._assembled(read, ground.scoreboard, settled)
+        made = self.assembled(read, ground.scoreboard, settled)
         kept = clocks if held else None
         steps = near.locate(self.frame, ground, whole, language, kept, self.margin)
-        return _put(made, begun.index, self._assembled(steps, ground.scoreboard))
-
-    def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
-        fitted = self.chip.fitted(own_frame.fitted(steps, self.frame.own))
-        return tuple(assemble(fitted, board, settled))
+        return _put(made, begun.index, self.assembled(steps, ground.scoreboard))
 
 
 def _put(clocks: tuple[int, ...], index: int, found: tuple[int, ...]) -> list[Before]:

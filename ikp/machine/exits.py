@@ -53,7 +53,7 @@ def leaving(
     else:
         steps = sequences.leave(frame, quads, address, predicates[-1])
     pair = lender.to_leave(at, spare) if lender else None
-    return waits, spare.scoreboards[-1], steps if pair is None else lent(steps, pair, frame.places)
+    return waits, spare.scoreboards[-1], lent(steps, pair, frame.places)
 
 
 def unless_staying(room: Room, at: int, steps: int) -> list[Step]:

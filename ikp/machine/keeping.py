@@ -106,6 +106,11 @@ class NearGround:
     scoreboard: int
 
 
+def address_at(first: int, *, near: bool) -> int:
+    """Return the registers of an address, as bits: one, where uniform ones name the rest."""
+    return span(first, 1 if near else 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """What the records of a batch share."""
@@ -118,7 +123,7 @@ class Shared:
     @property
     def where(self) -> int:
         """The registers of the address, as bits."""
-        return span(self.address, 1 if self.near else 2)
+        return address_at(self.address, near=self.near)
 
     @property
     def bits(self) -> int:

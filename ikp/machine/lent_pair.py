@@ -82,12 +82,14 @@ class Lender:
         return pair
 
 
-def lent(steps: Sequence[Step], pair: int, places: Places) -> list[Step]:
+def lent(steps: Sequence[Step], pair: int | None, places: Places) -> list[Step]:
     """Return a run whose stores name a pair, which is loaded behind its first two steps.
 
     They read a clock, or begin what takes longer; and what the kernel computed right before them
-    may read that pair for so long.
+    may read that pair for so long. Where no pair is lent, it stays as it is.
     """
+    if pair is None:
+        return list(steps)
     loaded = forms.constant(pair, 0, places.descriptor, pair=True)
     named = [_named(each, pair) for each in steps]
     first = next((at for at, each in enumerate(steps) if each.reads & _BOTH), None)

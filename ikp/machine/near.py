@@ -22,20 +22,14 @@ from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
 from ikp.machine.keeping import Frame, NearGround
 from ikp.machine.ordering import reordered
+from ikp.machine.sequences import QUAD, RECORD_BITS, elected, keep_clocks
 
 _BEYOND: Final = abi.LAUNCH_HEADER_BYTES
 _HEADER_BITS: Final = abi.DENSE_HEADER_BYTES.bit_length() - 1
-_RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
-_QUAD = 16
 _TO_MULTIPLY: Final = 14
 """One more than others, compilers let pass until a copied number is multiplied or added to that."""
 _CONSTANT_TIME = 6
 """On these chips, compilers let 2 cycles pass until whoever reads a constant so loaded."""
-
-
-def keep_clocks(frame: Frame, quad: int) -> list[Step]:
-    """Return what keeps both clocks, once they are in four registers."""
-    return [forms.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])]
 
 
 def locate(
@@ -75,7 +69,7 @@ def locate(
         *_records_before(frame, block, slot, slot + 1, margin),
         f.scaled_uniform(records, slots, header, _HEADER_BITS),
         f.scaled_uniform(header, slot, header, _HEADER_BITS),
-        f.scaled_uniform(records, frame.count, records, _RECORD_BITS),
+        f.scaled_uniform(records, frame.count, records, RECORD_BITS),
         *([] if frame.sure else [f.below_uniform(ground.flag, slot, slots)]),
         *([] if frame.sure else [f.choose_uniform(room, room, ground.flag)]),
         f.copy_uniform(records + 1, header + 1),
@@ -133,8 +127,8 @@ def leave(frame: Frame, quads: Sequence[int], predicate: int) -> list[Step]:
     f = forms
     now, before = quads[0], quads[-1]
     steps = [
-        *_elected(frame, predicate),
-        put_header(frame, RZ, _QUAD, now).when(predicate),
+        *elected(frame, predicate),
+        put_header(frame, RZ, QUAD, now).when(predicate),
         *_kept(frame, before),
         put_header(frame, RZ, 0, before).when(predicate),
     ]
@@ -153,11 +147,11 @@ def leave_together(frame: Frame, quad: int, lane: int, predicates: tuple[int, in
     f, (stores, second) = forms, predicates
     steps = [
         f.special(lane, f.LANE),
-        f.below_constant(stores, lane, abi.DENSE_HEADER_BYTES // _QUAD),
+        f.below_constant(stores, lane, abi.DENSE_HEADER_BYTES // QUAD),
         f.below(stores, RZ, frame.room, where=stores),
         f.differs(second, lane, 0),
         *[each.when(second, holds=False) for each in _kept(frame, quad)],
-        f.scaled(lane, lane, URZ, _QUAD.bit_length() - 1),
+        f.scaled(lane, lane, URZ, QUAD.bit_length() - 1),
         put_header(frame, lane, 0, quad).when(stores),
     ]
     return [f.wide(quad, f.GLOBAL_TIMER), f.wide(quad + 2, f.CLOCK), *reordered(steps)]
@@ -181,11 +175,6 @@ def _kept(frame: Frame, into: int) -> list[Step]:
     ]
 
 
-def _elected(frame: Frame, predicate: int) -> list[Step]:
-    f = forms
-    return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]
-
-
 def _launch_header(
     frame: Frame, ground: NearGround, told: tuple[int, int], language: Language
 ) -> list[Step]:
@@ -204,7 +193,7 @@ def _launch_header(
         return f.store_near(RZ, frame.header, here[name], value, words).when(ok)
 
     body = [
-        *_elected(frame, ok),
+        *elected(frame, ok),
         f.constant(ground.pair, 0, p.descriptor, pair=True),
         *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
         *constants(which + 2, p.grid, 2),

@@ -17,8 +17,7 @@ from ikp.machine import forms, near
 from ikp.machine.assembler import Step
 from ikp.machine.forms import URZ
 from ikp.machine.keeping import Frame, Scratch
-
-_RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+from ikp.machine.sequences import RECORD_BITS
 
 
 class Part(NamedTuple):
@@ -114,7 +113,7 @@ def prepared(
     return [
         *first,
         f.below(room, here, frame.room, where=room),
-        f.scaled(here, here, base, _RECORD_BITS + frame.row_bits),
+        f.scaled(here, here, base, RECORD_BITS + frame.row_bits),
         *([] if saved is not None else high),
         f.add_uniform(frame.count, frame.count, records),
     ]

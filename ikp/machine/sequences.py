@@ -41,8 +41,8 @@ MANY: Final = 12
 """How many single registers ``locate`` takes, where a block's threads are known or not."""
 
 _HEADER = abi.field_offsets(abi.DENSE_HEADER)
-_RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
-_QUAD = 16
+RECORD_BITS: Final = abi.RECORD_BYTES.bit_length() - 1
+QUAD: Final = 16
 """Bytes of four registers, the most that one store takes."""
 
 
@@ -58,13 +58,18 @@ def entry(frame: Frame, quad: int) -> list[Step]:
     return [
         *read_clocks(quad),
         *([] if named else [f.constant(frame.descriptor, 0, held, pair=True)]),
-        *[f.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])],
+        *keep_clocks(frame, quad),
     ]
 
 
 def read_clocks(quad: int) -> list[Step]:
     """Return what reads both clocks into four registers."""
     return [forms.wide(quad, forms.GLOBAL_TIMER), forms.wide(quad + 2, forms.CLOCK)]
+
+
+def keep_clocks(frame: Frame, quad: int) -> list[Step]:
+    """Return what keeps both clocks, once they are in four registers."""
+    return [forms.to_uniform(each, quad + 2 * n) for n, each in enumerate(frame.entered[:2])]
 
 
 def locate(
@@ -106,7 +111,7 @@ def locate(
         *_first_record(frame, ground, slot, x, (y, columns)),
         f.below_other(ok, slot, sizes + 1),
         f.add(y, sizes, -abi.DENSE_HEADER_BYTES - abi.RECORD_BYTES * margin),
-        f.shift_right(y, y, _RECORD_BITS),
+        f.shift_right(y, y, RECORD_BITS),
         f.choose(y, y, 0, ok),
         f.to_uniform(frame.header, z),
         f.to_uniform(frame.records, x),
@@ -122,7 +127,7 @@ def locate(
     linear = slot if frame.selection is None else linear_of(ground)
     other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
-        other += [f.copy(cell, z), *_elected(frame, ok)]
+        other += [f.copy(cell, z), *elected(frame, ok)]
         other += [f.copy(clocks + 1, clocks + 2), f.immediate(clocks + 2, 0)]
         other += [f.copy(clocks + 3, columns), _put(frame, cell, 0, clocks).when(ok)]
         other += [NOP.after(1 << ground.scoreboard)]
@@ -172,9 +177,9 @@ def leave(frame: Frame, quads: Sequence[int], address: int, predicate: int) -> l
     done = [*_copies(before, kept if frame.entered else (frame.count,))]
     first = 0 if frame.entered else _HEADER["attempted"]
     steps = [
-        *_elected(frame, predicate),
+        *elected(frame, predicate),
         *_copies(address, (frame.header, frame.high)),
-        _put(frame, address, _QUAD, now).when(predicate),
+        _put(frame, address, QUAD, now).when(predicate),
         *done,
         _put(frame, address, first, before, len(done)).when(predicate),
     ]
@@ -198,14 +203,14 @@ def leave_together(
     init_ns, init_clock, who = frame.entered
     steps = [
         f.special(address, f.LANE),
-        f.below_constant(stores, address, abi.DENSE_HEADER_BYTES // _QUAD),
+        f.below_constant(stores, address, abi.DENSE_HEADER_BYTES // QUAD),
         f.below(stores, RZ, frame.room, where=stores),
         f.differs(second, address, 0),
         *[
             each.when(second, holds=False)
             for each in _copies(quad, (init_ns, init_clock, frame.count, who))
         ],
-        f.scaled(address, address, frame.header, _RECORD_BITS),
+        f.scaled(address, address, frame.header, RECORD_BITS),
         f.from_uniform(address + 1, frame.high),
         _put(frame, address, 0, quad).when(stores),
     ]
@@ -251,7 +256,7 @@ def _launch_header(
     which, size, how, once, last = rows
     whole, margin = told
     body = [
-        *(first if some else _elected(frame, ok)),
+        *(first if some else elected(frame, ok)),
         *[f.immediate(which, abi.MAGIC), f.immediate(which + 1, abi.ABI_VERSION)],
         *constants(which + 2, p.grid, 2),
         put("magic", which),
@@ -272,7 +277,7 @@ def _launch_header(
     return [*reordered(body), NOP.after(busy)]  # the kernel may use these registers at once
 
 
-def _elected(frame: Frame, predicate: int) -> list[Step]:
+def elected(frame: Frame, predicate: int) -> list[Step]:
     """Set a predicate for one thread of a warp that records."""
     f = forms
     return [f.elect(predicate), f.below(predicate, RZ, frame.room, where=predicate)]

@@ -109,7 +109,7 @@ class Weaver:
             run: it.
             left: the EXIT by which those leave that run it, if they do.
         """
-        steps = [*self._lent(run.steps, run.scratch.pair), NOP.after(run.scratch.busy)]
+        steps = [*self._lent(run), NOP.after(run.scratch.busy)]
         if left is not None:
             steps = [*unless_staying(self.room, left, len(steps)), *steps]
         return tuple(assemble(self._fitted(steps), run.scratch.scoreboard, "RP", run.late))
@@ -248,8 +248,8 @@ class Weaver:
         """What finds a pair for global memory; None where one is kept."""
         return Lender(self.room, self._regions.others) if self.frame.lends else None
 
-    def _lent(self, steps: list[Step], pair: int | None) -> list[Step]:
-        return steps if pair is None else lent(steps, pair, self.frame.places)
+    def _lent(self, run: Run) -> list[Step]:
+        return lent(run.steps, run.scratch.pair, self.frame.places)
 
     def _wait_behind(self, site: Site, run: Run) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
@@ -289,7 +289,7 @@ class Weaver:
         for at, site in enumerate(sites):
             run = self._runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
-            first, *rest = self._lent(run.steps, run.scratch.pair) if run else [NOP]
+            first, *rest = self._lent(run) if run else [NOP]
             steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
             board = run.scratch.scoreboard if run else 0
             cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
@@ -320,7 +320,7 @@ class Weaver:
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
-        entrance = Entrance(self.room, self.frame, self.chip, self._lender, self.margin)
+        entrance = Entrance(self.room, self.frame, self._assembled, self._lender, self.margin)
         made = entrance.made(first, whole, language)
         if made is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")

@@ -21,6 +21,7 @@ from ikp.machine.starting import start_near
 from ikp.machine.tools import tool
 from tests.machine.assembled import assembled
 from tests.machine.test_room import room
+from tests.machine.test_starting import LOADS
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -151,15 +152,6 @@ def test_other_chips_and_unknown_blocks_have_another_frame() -> None:
     for warps, near in ((None, True), (4, False)):
         made = frame(plain, warps, Cell(3, 0), near=near)
         assert made is not None and not made.near
-
-
-LOADS = (
-    ("MOV R2, 0x1", None, None, 0),
-    ("LDG.E R4, desc[UR4][R2.64]", 0, None, 0),
-    ("NOP", None, None, 0),
-    ("FADD R5, R4, R4", None, None, 1),
-    ("EXIT", None, None, 0),
-)
 
 
 def test_clocks_are_held_where_registers_are_free_until_a_slot_is_looked_for() -> None:

@@ -36,6 +36,8 @@ CHAINED: Final = 5
 _READ: Final = 3
 """So many cycles later it has read its registers: compilers write none of them before. A constant
 that came after one cycle was multiplied in the place of what had been there, on an H200."""
+_UNIFORM: Final = ("U", "UP")
+"""The files that the uniform datapath reads: its registers, and its predicates."""
 _COUNTS: Final = 0x890
 """An addition to a uniform register: on the uniform datapath, too."""
 _SIGNAL_STALL = 2
@@ -185,7 +187,7 @@ def _times(
         signals = step.time == NEVER or step.keeps
         stalls.append(max(step.stall, _SIGNAL_STALL if signals else 1))
         if step.uniform or step.low & _OPCODE == _COUNTS:
-            read |= {each: now + _READ for each in step.reads if each[0] == "U"}
+            read |= {each: now + _READ for each in step.reads if each[0] in _UNIFORM}
         ready |= dict.fromkeys(step.writes, now + step.time)
         soon = min(step.time, CHAINED) if step.uniform else step.time
         chained |= dict.fromkeys(step.writes, now + soon)

@@ -16,7 +16,7 @@ from ikp.machine.added_parameter import Argument, add_argument
 from ikp.machine.asserts import asserts, called
 from ikp.machine.budget import Budget
 from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.chips import HOPPER, UNTESTED, Chip, chip_of
+from ikp.machine.chips import HOPPER, Chip, chip_of
 from ikp.machine.chosen import Lines
 from ikp.machine.cubin import Cubin, Kernel
 from ikp.machine.emulated import addressed
@@ -37,8 +37,6 @@ from ikp.machine.shift import Before, Shift
 from ikp.machine.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
-_UNRUN: Final = "DMMA"
-"""An instruction that is known, and stood in no kernel that was seen to run with records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def patch(
         functions: names of functions, whose lines are chosen, too.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
-        untested: whether to do so for chips and instructions with which that was never run.
+        untested: whether to do so for chips on which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         flat: whether it is launched with blocks in one dimension alone.
@@ -125,7 +123,7 @@ def patch(
     """
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
-    code = _code(file, cubin, kernel, untested)
+    code = _code(file, cubin, kernel)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -135,8 +133,7 @@ def patch(
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
     apart = places.regions.divergent
-    run = not select and ((flat and sure) or untested)  # the rest was not: decision 64
-    setting = _Setting(cell, size, language, chip, apart, select, flat, sure, near=run)
+    setting = _Setting(cell, size, language, chip, apart, select, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -182,7 +179,7 @@ def _wanted(
     return kept, expected
 
 
-def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness:
+def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     """Return a kernel's instructions, and what each leaves alive."""
     name = kernel.name
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
@@ -193,11 +190,6 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel, untested: bool) -> Liveness
         asserts=asserts(file, code.flow),
         addressed=addressed(kernel, code.flow.code.instructions),
     )
-    if not untested and any(each.op == _UNRUN for each in code.flow.code.instructions):
-        raise PatchError(
-            f"{name} multiplies doubles on tensor cores ({_UNRUN}): no kernel with records between "
-            f"such products was seen to run right. Set {UNTESTED}=1 to try, with --check."
-        )
     if code.leaving_calls:
         names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}
         raise PatchError(
@@ -244,7 +236,6 @@ class _Setting:
     select: bool
     flat: bool
     sure: bool
-    near: bool  # whether uniform registers may name addresses
 
 
 def _woven(
@@ -254,7 +245,7 @@ def _woven(
     room, size = Room(code, counts[0] - RESERVED), setting.size
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, setting.cell, setting.chip, near=setting.near)
+    kept = frame(room, one_way, setting.cell, setting.chip, near=not setting.select)
     if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)

@@ -230,12 +230,8 @@ def placed(out, steps):
 
 
 @pytest.mark.filterwarnings("ignore:.*is not recorded.*")
-@pytest.mark.parametrize("untested", ["0", "1"])
 @pytest.mark.parametrize("grid", [(7, 1, 1), (3, 5, 1), (3, 5, 7), (1, 1, 300)])
-def test_blocks_in_any_dimensions_have_slots_of_their_own(
-    grid: tuple[int, int, int], untested: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(UNTESTED, untested)
+def test_blocks_in_any_dimensions_have_slots_of_their_own(grid: tuple[int, int, int]) -> None:
     blocks = grid[0] * grid[1] * grid[2]
     outs = [torch.zeros(blocks, device="cuda", dtype=torch.int32) for _ in range(2)]
     placed[grid](outs[0], 6, num_warps=4)

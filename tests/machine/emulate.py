@@ -18,8 +18,9 @@ _ALL = np.ones(LANES, bool)
 _WORD = 0xFFFFFFFF
 _COMPUTED = (0x2A4, 0x8A4, 0x291, 0x892, 0x287)
 """What the uniform datapath computes: it has its own results before others read them."""
-_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6, **dict.fromkeys(_COMPUTED, 9)}
 _CHAINED = 4
+_TIMES = {0x805: 8, 0x2CA: 13, 0xAB9: 12, 0x890: 6, 0xC82: 6, 0x28C: _CHAINED}
+_TIMES |= dict.fromkeys(_COMPUTED, 9)
 _READ = 3
 """So many cycles pass until it has read a register; compilers write none before."""
 _USUAL = 5
@@ -298,13 +299,15 @@ def _masked_uniform(w: Warp, word: int, active: np.ndarray) -> None:
 def _below_uniform(w: Warp, word: int, active: np.ndarray) -> None:
     assert bits(word, 64, 17) == 0x1070, "another comparison"
     number = bits(word, 81, 3)
-    w.up[number] = w.chain(word, 24) < w.chain(word, 32)
-    w.ready["UP", number] = w.machine.now + _CHAINED
+    made = w.chain(word, 24) < w.chain(word, 32)
+    w.wrote(word, "UP", number)
+    w.up[number] = made
 
 
 def _choose_uniform(w: Warp, word: int, active: np.ndarray) -> None:
-    chosen = w.up[w._read("UP", bits(word, 87, 3))]
-    w.set_uniform(word, w.chain(word, 24 if chosen else 32))
+    number = w._read("UP", bits(word, 87, 3))
+    w.computing["UP", number] = w.machine.now + _READ, w.at
+    w.set_uniform(word, w.chain(word, 24 if w.up[number] else 32))
 
 
 def _uniform_pair(w: Warp, word: int, active: np.ndarray) -> None:

@@ -44,7 +44,7 @@ L:
 
 def test_what_has_no_registers_is_left_out_with_a_reason_and_all_else_is_recorded() -> None:
     plain = cubin(ptx(245, stored=False), "sm_90a")
-    made = patch(plain, "k", detail="ops", flat=True, sure=True)
+    made = patch(plain, "k", detail="ops")
     assert made.registers == (255, 255)
     assert made.names == ("k", "iteration", "loop", "store")
     left = dict(note.split(" is not recorded: ") for note in made.notes)

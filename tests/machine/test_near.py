@@ -20,6 +20,7 @@ from ikp.machine.ordering import reordered
 from ikp.machine.starting import start_near
 from ikp.machine.tools import tool
 from tests.machine.assembled import assembled
+from tests.machine.emulate import HazardError, Machine, Warp
 from tests.machine.test_room import room
 from tests.machine.test_starting import LOADS
 
@@ -172,6 +173,27 @@ def test_steps_wait_less_for_the_uniform_datapath_on_itself() -> None:
     other = [f.multiply_uniform(6, 5, 5, 5), f.from_uniform(8, 6)]
     stalls = [assemble(steps, 0, "")[0] >> 105 & 15 for steps in (chain, other)]
     assert stalls == [5, 9]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [f.multiply_uniform(6, 5, 4, 4), f.constant(4, 3, 0)],
+        [f.add_uniform(6, 4, 1), f.constant(4, 3, 0)],
+        [f.choose_uniform(6, 5, 1), f.below_uniform(1, 7, 8)],
+    ],
+)
+def test_what_the_uniform_datapath_still_reads_is_not_overwritten(steps: list[Step]) -> None:
+    words = assemble(steps, 0)
+    assert words[0] >> 105 & 15 == 3
+    hasty = [words[0] ^ (3 ^ 2) << 105, *words[1:]]
+
+    def run(code: list[int]) -> None:
+        Warp(Machine({(3, 0): 1}, bytearray(), 0), {}).run(code)
+
+    with pytest.raises(HazardError, match="is written while"):
+        run(hasty)
+    run(words)
 
 
 def test_what_is_only_read_is_overwritten_at_once() -> None:

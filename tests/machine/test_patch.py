@@ -162,6 +162,32 @@ def test_warps_that_gave_registers_back_touch_none_of_those():
     assert records > 20 and len(made.names) > 3
 
 
+DOUBLES = """
+.visible .entry k(.param .u64 x, .param .u64 y, .param .u32 m) .reqntid 128
+{
+ .reg .u64 a, b, o; .reg .u32 t, i, n; .reg .pred q; .reg .f64 f<8>, c<4>;
+ ld.param.u64 a, [x]; ld.param.u64 b, [y]; ld.param.u32 n, [m];
+ mov.u32 t, %tid.x; mul.wide.u32 o, t, 8; add.u64 a, a, o; add.u64 b, b, o; mov.u32 i, 0;
+ cvt.rn.f64.u32 c0, t; mov.f64 c1, c0; mov.f64 c2, c0; mov.f64 c3, c0;
+L:
+ ld.global.f64 f0, [a]; ld.global.f64 f1, [a+1024]; add.u64 a, a, 2048;
+ mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {c0,c1,c2,c3}, {f0,f1}, {f1}, {c0,c1,c2,c3};
+ add.u32 i, i, 1; setp.lt.u32 q, i, n; @q bra L;
+ st.global.f64 [b], c0; st.global.f64 [b+1024], c1;
+ st.global.f64 [b+2048], c2; st.global.f64 [b+3072], c3;
+ ret;
+}
+"""
+
+
+def test_products_of_doubles_are_recorded():
+    plain = cubin(DOUBLES, "sm_90a")
+    made = patch(plain, "k", detail="ops")
+    assert "DMMA" in {each.op for each in code_of(plain, "k").flow.code.instructions}
+    assert hazards(code_of(made.cubin, "k")) == hazards(code_of(plain, "k"))
+    assert {"mma", "iteration", "loop"} <= set(made.names)
+
+
 @pytest.mark.parametrize(
     ("data", "name", "words"),
     [

@@ -319,21 +319,22 @@ def run_entry(words):
 NOTHING = ".visible .entry k() { ret; }"
 
 
+@pytest.mark.parametrize(("grid", "known"), [((6, 1, 1), True), ((1, 3, 2), False)])
 @pytest.mark.parametrize("block", [(128, 1, 1), (32, 4, 1)])
-def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block):
-    made = patch(cubin(NOTHING, "sm_90a"), "k", block=block, flat=True, sure=True)
+def test_a_kernel_that_takes_hardly_any_registers_is_recorded_whole(block, grid, known):
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=block, flat=known, sure=known)
     text = Cubin.read(made.cubin).kernel("k").text.data
     words = [int.from_bytes(text[at : at + 16], "little") for at in range(0, len(text), 16)]
     # The kernel's own load of a stack that it has not: nobody can tell when that is there.
     words = [word & ~0xFFF | 0x918 if word & 0xFF0FFF == 0x10B82 else word for word in words]
-    size = abi.segment_bytes(3 * 4, made.most or 1)
+    size = abi.segment_bytes(24, made.most or 1)
     frame = replace(PAIRS if made.cell_counts_records else FRAME, cell=Cell(3, 0))
     assert frame.near == (block[1] == 1)
-    data, _, slots = launch(frame, (3, 1, 1), block, size, 0, whole=words)
+    data, *_ = launch(frame, grid, block, size, 0, whole=words)
     trace = decode([Source(data=data, label="k", clock_rate_hz=5e8, regions={region_id("k"): "k"})])
-    assert len(trace.slots) == slots == 12
+    assert len(trace.slots) == 24
     assert trace.slots.finished.all()
-    assert [trace.regions[each].name for each in trace.events.region] == ["k"] * slots
+    assert [trace.regions[each].name for each in trace.events.region] == ["k"] * 24
 
 
 @pytest.mark.parametrize("warps", [1, 4, 12])

@@ -44,7 +44,8 @@ def plain() -> bytes:
 
 @cache
 def made(*, near: bool) -> Patch:
-    return patch(plain(), "k", detail="ops", flat=near, sure=near)
+    """Return it with addresses in uniform registers or, as one that heeds choices, in others."""
+    return patch(plain(), "k", detail="ops", select=not near)
 
 
 def ran(near: bool, records: int | None = None) -> tuple[list[list[str]], int]:
@@ -56,6 +57,7 @@ def ran(near: bool, records: int | None = None) -> tuple[list[list[str]], int]:
 
 @pytest.mark.parametrize("near", [True, False])
 def test_one_election_stands_for_several_records(near: bool) -> None:
+    assert made(near=near).cell_counts_records == near
     code = code_of(made(near=near).cubin, "k")
     elected = [each for each in code.flow.code.instructions if each.op == "ELECT"]
     stores = [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import chain
 
 from ikp.core.abi import ALIGNMENT, KIND_SHIFT, Kind
+from ikp.inspection._gathered import Gathered
 from ikp.inspection._origins import Origins, Tracer
+from ikp.inspection._record import Found, Record, Span
 from ikp.machine.flow import Flow
 from ikp.machine.sass import Instruction
 from ikp.machine.values import Origin, words
@@ -21,38 +23,6 @@ _REACH = 32
 """Instructions between the two stores of one record, at most: they stand side by side in PTX."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One pair of clock reads that a record's words can come from, and what lies between."""
-
-    start: int  # index of the clock read; an instant's is its end
-    end: int
-    contents: tuple[int, ...]  # indices of the instructions on any path from start to end
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One record in machine code."""
-
-    stores: tuple[int, ...]  # indices of the instructions: one, or two with a 64-bit clock
-    tag: int | None  # None: made at run time
-    spans: tuple[Span, ...]
-
-    @property
-    def store(self) -> int:
-        """Index of the store of its times."""
-        return self.stores[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What there is of ikp in one kernel."""
-
-    records: tuple[Record, ...]
-    clocks: tuple[int, ...]  # every clock read that is as wide as records have them
-    unresolved: tuple[int, ...]  # stores of an end of a range whose start was not found
-
-
 def find(flow: Flow) -> Found:
     """Return the records of a kernel.
 
@@ -61,9 +31,11 @@ def find(flow: Flow) -> Found:
     any other such store. Of a 64-bit clock it is one of {start, end}, both from a clock, and
     another of {tag, payload} behind it. In finished machine code, where no four registers in a row
     were free, it is one of {tag, start} and another of {end} behind it; or, from fewer registers,
-    {end} first, and then {tag, start}, or {tag} and {start}.
+    {end} first, and then {tag, start}, or {tag} and {start}. There, too, one store may take several
+    records, of a thread each: see ``_gathered``.
     """
     tracer = Tracer(flow)
+    gathered = Gathered(tracer).records
     records, unresolved, anchors = list[Record](), list[int](), set[int]()
     entered = set[int]()
     paired = set[int]()
@@ -78,7 +50,7 @@ def find(flow: Flow) -> Found:
         if at not in paired and (pieces := _pieces(flow.code.instructions, at)) is not None:
             records += _of_pieces(tracer, at, *pieces)
             continue
-        if not _stores(instruction, "128"):
+        if at in gathered or not _stores(instruction, "128"):
             continue
         start, second, end, _ = words(instruction.operands[1], 4)
         stores: tuple[int, ...] = (at,)
@@ -100,8 +72,11 @@ def find(flow: Flow) -> Found:
             wide |= len(stores) > 1
         else:
             unresolved.append(at)
+    records += chain.from_iterable(gathered.values())
+    unresolved += (at for at, several in gathered.items() if not several)
     clocks = (at for at in _clocks(tracer, anchors, wide=wide) if at not in entered)
-    return Found(tuple(records), tuple(clocks), tuple(unresolved))
+    records.sort(key=lambda record: record.store)
+    return Found(tuple(records), tuple(clocks), tuple(sorted(unresolved)))
 
 
 def _apart(instructions: tuple[Instruction, ...], at: int) -> int | None:

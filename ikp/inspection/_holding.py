@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from ikp.inspection._find_records import Record
+from ikp.inspection._record import Record
 from ikp.inspection._source import Source
 from ikp.machine.about_lines import AboutLines
 from ikp.machine.anchors import ISSUED, Anchor, anchor

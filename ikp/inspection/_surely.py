@@ -6,7 +6,7 @@ no record: then how often it ran is not how often there is a record.
 
 from __future__ import annotations
 
-from ikp.inspection._find_records import Span
+from ikp.inspection._record import Span
 from ikp.machine.flow import Flow
 from ikp.machine.graph import Graph
 

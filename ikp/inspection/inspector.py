@@ -13,10 +13,11 @@ from ikp.errors import InspectError
 from ikp.inspection import _expectations as expectations
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection import _source as source
-from ikp.inspection._find_records import Found, Record, find
+from ikp.inspection._find_records import find
 from ikp.inspection._holding import Holding
 from ikp.inspection._images import images
 from ikp.inspection._ptx_names import Marks
+from ikp.inspection._record import Found, Record
 from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.machine.flow import Flow

@@ -17,8 +17,9 @@ import numpy as np
 
 from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
-from ikp.inspection._find_records import Record, find
+from ikp.inspection._find_records import find
 from ikp.inspection._ptx_names import Marks
+from ikp.inspection._record import Record
 from ikp.inspection._surely import runs_always, runs_surely
 from ikp.inspection.flops import flop
 from ikp.machine.cubin import Cubin

@@ -3,7 +3,7 @@
 A record's words come straight from clock reads and constants: ptxas may copy them between
 registers, through uniform registers or the stack, and choose between two, but it computes nothing
 with them. So a few opcodes are all that must be understood. Any other instruction ends what its
-target held.
+target held. Words that ikp itself chooses by masks are followed in ``inspection``.
 """
 
 from __future__ import annotations

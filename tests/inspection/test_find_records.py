@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.inspection._find_records import Found, find
+from ikp.inspection._find_records import find
 from ikp.inspection._origins import Tracer
+from ikp.inspection._record import Found
 from ikp.machine.flow import Flow
 from tests.machine.texts import sass
 

@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from ikp.inspection._find_records import Found, find
+from ikp.inspection._find_records import find
+from ikp.inspection._record import Found
 from ikp.machine.flow import Flow
 from tests.inspection.compiled import CASES, code, kernel, machine_code
 from tests.inspection.ptx_oracle import disassembled, stores

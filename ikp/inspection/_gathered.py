@@ -1,0 +1,237 @@
+"""Find records that are stored at once, each by a thread that keeps its words.
+
+All of a warp's threads make all of them, and each thread keeps the words of one: those of the
+first, until it takes those of its own, by a mask that is set in one thread alone. So from the store
+back, each word is a chain of such choices, and what the last one leaves alone is the first record's
+word. ``ikp.machine.gathered_code`` has what makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from ikp.core.abi import KIND_SHIFT, Kind
+from ikp.inspection._origins import Tracer
+from ikp.inspection._record import Record, Span
+from ikp.machine.sass import Instruction
+from ikp.machine.values import Definition, Origin, constant, words
+
+_KINDS = frozenset(Kind)
+_WORDS = 3  # tag, start, end
+_CHOICE = ("0xca", "!PT")
+"""Where a mask is set, the second, else the third."""
+_NUMBER = "SR_LANEID"
+_HIGHEST = 0x80
+_SIGNS = {0x1111 * (8 | byte): byte for byte in range(8)}
+"""What fills a word with the highest bit of a byte -> which byte: 0 to 3 of one register, 4 to 7 of
+another."""
+_LOW = 4  # bytes of a register
+
+
+class _Held(NamedTuple):
+    """A word of a record, as an instruction finds it."""
+
+    at: int
+    place: str
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Finds them in one kernel. What isn't proven to be one is none.
+
+    Args:
+        tracer: of the kernel.
+    """
+
+    tracer: Tracer
+    _from: dict[tuple[int, str], frozenset[int]] = field(default_factory=dict)
+    """What makes a word that a block begins with."""
+
+    @cached_property
+    def records(self) -> dict[int, tuple[Record, ...]]:
+        """The stores of such records, and what each takes; nothing if one of it isn't proven."""
+        every = enumerate(self._instructions)
+        stores = [at for at, each in every if each.op == "STG" and ".128" in each.opcode]
+        return {at: self._taken(at) for at in stores if self._takes(at)}
+
+    def _takes(self, store: int) -> bool:
+        """Tell whether the end that is stored is one of several clock reads, chosen by its bits."""
+        place = self._stored(store)[-1]
+        at = store
+        while (made := self._last(at, place)) is not None:
+            each = self._instructions[made]
+            if each.op != "LOP3":
+                return at != store and self._clock(made, place)
+            if any(self._clock(self._last(made, one), one) for one in each.operands[1:4]):
+                return True
+            if place not in each.operands[1:4]:
+                return False
+            at = made
+        return False
+
+    def _taken(self, store: int) -> tuple[Record, ...]:
+        """Return all records that a store takes, the first one first; none if one isn't proven."""
+        tags, starts, ends = (self._parts(store, place) for place in self._stored(store))
+        if not tags.keys() == starts.keys() == ends.keys() == {*range(len(tags))}:
+            return ()
+        found = []
+        for number in range(len(tags)):
+            tag, spans = self._tag(tags[number]), self._spans(starts[number], ends[number])
+            if tag is None or not spans:
+                return ()
+            found.append(Record((store,), tag, spans))
+        return tuple(found)
+
+    def _stored(self, store: int) -> list[str]:
+        return words(self._instructions[store].operands[1], _WORDS)
+
+    def _parts(self, store: int, place: str) -> Mapping[int, _Held]:
+        """Return the word of each thread, by its number; nothing if that is not understood."""
+        found: dict[int, _Held] = {}
+        at = store
+        while (made := self._made(at, place)) is not None:
+            each = self._instructions[made]
+            if not _chooses(each, place):
+                return found | {0: _Held(at, place)}
+            thread = self._thread(made, each.operands[1])
+            if not thread or thread in found:  # the first is never chosen
+                return {}
+            found[thread] = _Held(made, each.operands[2])
+            at = made
+        return {}
+
+    def _thread(self, at: int, mask: str) -> int | None:
+        """Return the number of the only thread in which all bits of a mask are set."""
+        made = self._made(at, mask)
+        each = self._instructions[made or 0]
+        if made is None or each.opcode != "PRMT" or len(each.operands) != _LOW:
+            return None
+        _, low, signs, high = each.operands
+        thread = _SIGNS.get(constant(signs) or 0)
+        if thread is None or not self._own_bytes(made, low, "SHF.L.U32"):
+            return None
+        if high == "RZ":
+            return thread if thread < _LOW else None
+        return thread if self._own_bytes(made, high, "SHF.L.U64.HI") else None
+
+    def _own_bytes(self, at: int, place: str, opcode: str) -> bool:
+        """Tell whether of eight bytes, thread n has the highest bit of number n set, and no other.
+
+        Args:
+            at: where it is asked.
+            place: the register with half of the bytes.
+            opcode: what makes this half.
+        """
+        made = self._origins(at, place)
+        return bool(made) and all(self._shifts(each, opcode) for each in made)
+
+    def _shifts(self, at: int, opcode: str) -> bool:
+        """Tell whether a bit is shifted to a thread's own byte."""
+        each = self._instructions[at]
+        if each.opcode != opcode or len(each.operands) != _LOW or each.operands[3] != "RZ":
+            return False
+        _, bit, bits, _ = each.operands
+        made = self._made(at, bits)
+        return self._constant(at, bit) == _HIGHEST and made is not None and self._eightfold(made)
+
+    def _eightfold(self, at: int) -> bool:
+        """Tell whether eight times a thread's number is made."""
+        each = self._instructions[at]
+        if each.opcode != "IMAD.SHL.U32" or each.operands[2:] != ("0x8", "RZ"):
+            return False
+        made = self._made(at, each.operands[1])
+        read = None if made is None else self._instructions[made]
+        return read is not None and read.opcode == "S2R" and read.operands[1:] == (_NUMBER,)
+
+    def _tag(self, held: _Held) -> int | None:
+        tag = constant(held.place)
+        tag = self._constant(*held) if tag is None else tag
+        return tag if tag is not None and tag >> KIND_SHIFT in _KINDS else None
+
+    def _spans(self, start: _Held, end: _Held) -> tuple[Span, ...]:
+        """Return the pairs of clock reads behind a record, with what lies between each."""
+        last = self._made(*end)
+        if last is None or not self._clock(last, end.place):
+            return ()
+        begun = self._before(start, last)
+        if begun is None:
+            return ()
+        origins = self.tracer.origins(begun.at, (begun.place,))
+        rest = range(begun.at, last)  # a wait's start is taken before its end is read
+        found = []
+        for (first,) in origins.found:
+            way = (before for before, _ in origins.way((first,)))
+            contents = {each.at for each in way if isinstance(each.places[0], str)}
+            if not any(d.origin is Origin.CLOCK for d in self.tracer.defined[int(first)].values()):
+                return ()
+            found.append(Span(int(first), last, tuple(sorted({*contents, *rest}))))
+        return tuple(sorted(found, key=lambda span: span.start))
+
+    def _before(self, held: _Held, end: int) -> _Held | None:
+        """Return where a word stood right before its end was read, if it was there by then."""
+        place = held.place
+        for at in range(held.at - 1, end - 1, -1):
+            made = self.tracer.defined[at].get(place)
+            if made is not None:
+                if self._instructions[at].guard or not _copies(made):
+                    return None
+                (place,) = made.sources
+        return _Held(min(held.at, end), place)
+
+    def _origins(self, at: int, place: str) -> frozenset[int]:
+        """Return all that can make a word, in its block or before; nothing if it may be unmade."""
+        if (made := self._last(at, place)) is not None:
+            return frozenset() if self._instructions[made].guard else frozenset([made])
+        key = self._first(at), place
+        if key not in self._from:
+            origins = self.tracer.origins(key[0], (place,))
+            found = {int(made) for (made,) in origins.found}
+            unmade = any(not state.at and not state.done for state in origins.states)
+            unmade |= any(self._instructions[made].guard for made in found)
+            self._from[key] = frozenset(() if unmade else found)
+        return self._from[key]
+
+    def _constant(self, at: int, place: str) -> int | None:
+        """Return the constant that a word surely is, if its block makes it."""
+        made = self._made(at, place)
+        defined = None if made is None else self.tracer.defined[made][place]
+        return defined.value if defined and defined.origin is Origin.CONSTANT else None
+
+    def _clock(self, made: int | None, place: str) -> bool:
+        """Tell whether an instruction reads the clock into a register, of 32 bits."""
+        if made is None or len(self.tracer.defined[made]) > 1:
+            return False
+        defined = self.tracer.defined[made].get(place)
+        return defined is not None and defined.origin is Origin.CLOCK
+
+    def _made(self, at: int, place: str) -> int | None:
+        """Return what surely makes a word that an instruction finds, in the same block."""
+        made = self._last(at, place)
+        return None if made is None or self._instructions[made].guard else made
+
+    def _last(self, at: int, place: str) -> int | None:
+        """Return what defines a word last, guarded or not, before an instruction in its block."""
+        back = range(at - 1, self._first(at) - 1, -1)
+        return next((each for each in back if place in self.tracer.defined[each]), None)
+
+    def _first(self, at: int) -> int:
+        graph = self.tracer.flow.graph
+        return graph.blocks[graph.block(at)].first
+
+    @property
+    def _instructions(self) -> tuple[Instruction, ...]:
+        return self.tracer.flow.code.instructions
+
+
+def _chooses(instruction: Instruction, place: str) -> bool:
+    """Tell whether bits of a word are replaced where those of a mask are set."""
+    opcode, operands = instruction.opcode, instruction.operands
+    known = opcode == "LOP3.LUT" and len(operands) == 6 and operands[4:] == _CHOICE
+    return known and operands[3] == place and operands[1] != place
+
+
+def _copies(made: Definition) -> bool:
+    return made.origin is Origin.COPY and len(made.sources) == 1

@@ -62,6 +62,7 @@ class Step:
     inverted: bool = False  # it runs where the guard is false
     waits: int = 0  # a mask of scoreboards, beside those that its registers need
     skips: int = 0  # a branch over so many of the next steps
+    left: bool = False  # whoever reads what it writes waits for that, in another run
     uniform: bool = False  # the uniform datapath computes it from what is in uniform registers
     far: Field = WIDE  # where a branch holds its distance
 
@@ -148,7 +149,7 @@ def _with_waits(steps: Sequence[Step], scoreboard: int) -> list[Step]:
         step = plain.after(scoreboard) if needed or (plain.skips and written) else plain
         if step.waits & scoreboard:
             written, kept = set(), set()
-        if step.time == NEVER:
+        if step.time == NEVER and not step.left:
             written |= step.writes
         if step.time == NEVER or step.keeps:  # that a result is there tells of its operands, too
             kept |= step.reads - {("P", step.guard)}  # that is read at once

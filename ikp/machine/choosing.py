@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import TypeAlias, TypeVar
 
+from ikp.machine.assembler import PT
 from ikp.machine.control import SCOREBOARDS
 from ikp.machine.keeping import Scratch, Shared, address_at
 from ikp.machine.lent_pair import Lender
@@ -114,6 +115,38 @@ class Chooser:
         words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
         return replace(_scratch(words, shared), pair=pair, scoreboard=board)
 
+    def others(self, index: int, taken: int) -> list[int]:
+        """Return what registers are free before an instruction, and not ``taken``: last those that
+        the kernel leaves alone for longest.
+        """
+        free = [each for each in self._spare(index).registers if not taken >> R.first + each & 1]
+        return sorted(free, key=lambda each: (min(self._reach(index, 1 << each), _FAR), each))
+
+    def board(self, index: int) -> int | None:
+        """Return a scoreboard for a store before an instruction; None if there is none."""
+        spare = self._spare(index)
+        return max(
+            spare.scoreboards, key=lambda one: (self._reach(index, 0, one), -one), default=None
+        )
+
+    def guard(self, index: int) -> tuple[int, bool] | None:
+        """Return a predicate for a store before an instruction, and whether it must be saved; None
+        if there is none.
+        """
+        spare = self._spare(index)
+        if spare.predicates:
+            return spare.predicates[-1], False
+        needed = self._needed(index)
+        return None if needed is None else (needed, True)
+
+    def _needed(self, index: int) -> int | None:
+        """Return a predicate that the kernel needs, the one that it names again latest; none whose
+        value is only just on its way.
+        """
+        late = self.room.flight.table[min(index, len(self.room.free) - 1)][P.columns]
+        there = [number for number, soon in enumerate(late) if not soon]
+        return max(there, key=lambda each: (self._untouched(index, each), each), default=None)
+
     def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
         choices = next(filter(None, _layouts(spare, self.near)), [])
         if not choices:
@@ -129,13 +162,9 @@ class Chooser:
         return "no scoreboard is" if board is None else replace(made, scoreboard=board)
 
     def _saving(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
-        """Return what makes a record with a predicate that the kernel needs: it is saved meanwhile.
-
-        None whose value is only just on its way; of the others, what is used again latest.
-        """
-        late = self.room.flight.table[min(index, len(self.room.free) - 1)][P.columns]
-        there = [number for number, soon in enumerate(late) if not soon]
-        if not there or not spare.registers:
+        """Return what makes a record with a predicate that the kernel needs, and that is saved."""
+        needed = self._needed(index)
+        if needed is None or not spare.registers:
             return "no predicate is"
         singles = [each for each in spare.registers if each ^ 1 not in spare.registers]
         saved = (singles or list(spare.registers))[0]
@@ -143,7 +172,7 @@ class Chooser:
             spare,
             registers=tuple(each for each in spare.registers if each != saved),
             pairs=tuple(each for each in spare.pairs if each // 2 != saved // 2),
-            predicates=(max(there, key=lambda each: (self._untouched(index, each), each)),),
+            predicates=(needed,),
         )
         made = self._made(index, rest, alone)
         if isinstance(made, str):
@@ -220,7 +249,7 @@ class Chooser:
     def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
         if spare.scoreboards:
-            return max(spare.scoreboards, key=lambda each: (self._reach(index, 0, each), -each))
+            return self.board(index)
         # We would wait, and for what the kernel does, too.
         if scratch.piecemeal or self.late or not alone:
             return None
@@ -272,7 +301,11 @@ def _scratch(words: _Words, shared: Shared) -> Scratch:
 
 
 def used(scratch: Scratch) -> int:
-    """Return the registers that a record's stores read, as bits."""
+    """Return the registers that a record's stores read, as bits; of a gathered one, all."""
+    if (gathered := scratch.gathered) is not None:
+        own = _members(scratch.first, scratch.start, scratch.last)
+        number = 0 if scratch.predicate == PT else 1 << R.first + gathered.number
+        return own | number | gathered.bits
     pair = 0 if scratch.pair is None else span(UR.first + scratch.pair, 2)
     words = _members(scratch.first, scratch.start, scratch.last)
     return words | address_at(scratch.address, near=scratch.near) | pair

@@ -55,6 +55,8 @@ class Frame:
     places: Places = Places()
     flat: bool = False  # whether each launch's blocks are in one dimension
     sure: bool = False  # whether each launch has slots for all its warps, or room for no record
+    gathers: bool = False  # whether a warp stores several records at once
+    threads: tuple[int, ...] = ()  # a thread's number in its warp, and the masks of ``Gathered``
     selection: Cell | None = None  # where there stands which warps record; None: all do
 
     @property
@@ -70,7 +72,7 @@ class Frame:
     @property
     def row_bits(self) -> int:
         """How many warps' records stand in a row, as a power of two; rows divide a block."""
-        if self.warps is None or self.selection is not None:
+        if self.warps is None or self.selection is not None or self.gathers:
             return 0
         return min((self.warps & -self.warps).bit_length() - 1, _MOST)
 
@@ -133,6 +135,29 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """What records share that are stored at once, each by a thread that holds its words."""
+
+    words: int  # a multiple of four: tag, start, end
+    masks: tuple[int, int]  # in whose bytes each thread has its own; the second may be RZ
+    number: int  # of a thread's record, and then where that is stored
+    board: int | None  # what tells when threads' numbers are read; None: the frame has all that
+    early: bool = True  # whether they are read where the first record is made
+
+    @property
+    def bits(self) -> int:
+        """The registers that are theirs from the first record to the last, as bits."""
+        made = () if self.board is None else (self.number, *self.masks)
+        own = sum(1 << R.first + each for each in made if each < R.count)
+        return span(R.first + self.words, 3) | own
+
+    @property
+    def stored(self) -> int:
+        """The registers that the store reads, as bits."""
+        return span(R.first + self.words, 4) | 1 << R.first + self.number
+
+
+@dataclass(frozen=True, slots=True)
 class Scratch:
     """What is free at one place, and used there alone.
 
@@ -150,6 +175,7 @@ class Scratch:
     pair: int | None = None  # two uniform registers for global memory, where none are kept
     apart: int | None = None  # a record's start, where it is not behind an even ``first``
     near: bool = False  # whether uniform registers name the rest of the address
+    gathered: Gathered | None = None  # what it is stored with, if not by itself; ``first``: a mask
 
     @property
     def start(self) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, OverflowMode
-from ikp.machine import forms
+from ikp.machine import forms, lane_forms
 from ikp.machine.assembler import NOP, Step
 from ikp.machine.forms import RZ, URZ
 from ikp.machine.keeping import Frame, NearGround
@@ -74,9 +74,18 @@ def locate(
         *([] if frame.sure else [f.choose_uniform(room, room, ground.flag)]),
         f.copy_uniform(records + 1, header + 1),
         f.copy_uniform(frame.count, URZ),
+        *_threads(frame, ground.quads[0]),
     ]
     told = _launch_header(frame, ground, (whole, margin), language)
     return [*reordered(steps), f.skip(len(told)).when(first), *told]
+
+
+def _threads(frame: Frame, free: int) -> list[Step]:
+    """Get what each thread keeps to gather records, if it does."""
+    if not frame.threads:
+        return []
+    lane, low, high = frame.threads
+    return [forms.special(lane, forms.LANE), *lane_forms.own_byte(lane, free, (low, high))]
 
 
 def _constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:

@@ -133,7 +133,8 @@ def patch(
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
     apart = places.regions.divergent
-    setting = _Setting(cell, size, language, chip, apart, select, flat, sure)
+    whole = frozenset(places.flow.graph.order) - places.regions.lacking
+    setting = _Setting(cell, size, language, chip, apart, whole, select, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -233,6 +234,7 @@ class _Setting:
     language: Language
     chip: Chip
     apart: set[int]  # its blocks in which threads of a warp may be apart
+    whole: frozenset[int]  # those in which all are that the warp began with
     select: bool
     flat: bool
     sure: bool
@@ -253,9 +255,10 @@ def _woven(
     kept = replace(kept, flat=setting.flat, sure=setting.sure)
     if setting.select:
         kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
-    full = bool(size) and math.prod(size) % occupancy.LANES == 0
-    full &= setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
-    weaver = Weaver(room, kept, places, full, setting.chip)
+    rows = bool(size) and math.prod(size) % occupancy.LANES == 0
+    full = rows and setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
+    whole = setting.whole if rows else frozenset[int]()
+    weaver = Weaver(room, kept, places, full, setting.chip, whole)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)
     except NoRoomError:

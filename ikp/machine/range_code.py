@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.machine import forms, near
+from ikp.machine import forms, gathered_code, near
 from ikp.machine.assembler import Step
 from ikp.machine.forms import URZ
+from ikp.machine.gathered_code import Member
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.sequences import RECORD_BITS
 
@@ -65,6 +66,8 @@ def end(
             a uniform one; None where the start is in place.
         part: which record of a batch it is.
     """
+    if scratch.gathered is not None:
+        return gathered_code.end(frame, scratch, tag, kept, Member(part.number, part.records))
     ready = _ready(frame, scratch, tag, part)
     return [forms.clock(scratch.last), *ready, *_stored(frame, scratch, tag, kept, part)]
 
@@ -81,6 +84,9 @@ def wait(
         scoreboards: what is waited for, as a mask.
         part: which record of a batch it is.
     """
+    if scratch.gathered is not None:
+        member = Member(part.number, part.records)
+        return gathered_code.wait(frame, scratch, tag, scoreboards, member)
     return [
         forms.clock(scratch.start),
         *_ready(frame, scratch, tag, part),
@@ -139,7 +145,8 @@ def _ready(frame: Frame, scratch: Scratch, tag: int, part: Part) -> list[Step]:
 
 def stores_home(scratch: Scratch, kept: tuple[int, bool] | None) -> bool:
     """Whether a record's start is stored right from where it is kept."""
-    return scratch.apart is not None and kept is not None and kept[1]
+    apart = scratch.apart is not None and scratch.gathered is None
+    return apart and kept is not None and kept[1]
 
 
 def _stored(

@@ -17,7 +17,8 @@ from itertools import groupby, repeat
 from typing import Final
 
 from ikp.machine.choosing import Chooser
-from ikp.machine.keeping import Scratch, Shared
+from ikp.machine.gathering import Gatherer
+from ikp.machine.keeping import Gathered, Scratch, Shared
 from ikp.machine.places import Place
 from ikp.machine.range_code import ALONE, Part
 from ikp.machine.resources import P, R, span, table
@@ -35,7 +36,7 @@ _LATE: Final = 20
 class Batch:
     """Records of one block, one after another."""
 
-    shared: Shared
+    shared: Shared | Gathered
     scratches: Mapping[Site, Scratch]  # of each site, in their order
     lead: Site | None = None  # where it is found out, if that is before the first of them
 
@@ -63,26 +64,38 @@ class Batches:
         room: what is free where.
         chooser: what the rest of each record is made with.
         leads: whether what is found out may be used long after.
+        gatherer: finds those that can be stored at once, if any can.
     """
 
     ends: Mapping[Site, Sequence[Place]]
     room: Room
     chooser: Chooser
     leads: bool = True
+    gatherer: Gatherer | None = None
     _earlier: list[Scratch] = field(default_factory=list)  # of records of the same block
     _tried: dict[tuple[Site, Shared], dict[Site, Scratch]] = field(default_factory=dict)
 
     def found(self) -> list[Batch]:
         """Return which records find out together where they are stored; the others do so alone.
 
-        What they share is free no more, in the room, from the first of them to the last.
+        What they share is free no more, in the room, from the first of them to the last. Records
+        are stored at once where that is worth it for the whole kernel.
         """
+        free, made = self.room.free.copy(), self._all()
+        gathered = [each.scratches for each in made if isinstance(each.shared, Gathered)]
+        if self.gatherer is None or self.gatherer.is_worth(gathered):
+            return made
+        self.room.free[:] = free
+        self.gatherer.give_back()
+        return Batches(self.ends, self.room, self.chooser, self.leads).found()
+
+    def _all(self) -> list[Batch]:
         made: list[Batch] = []
         for sites in self._by_block():
             left, before = sites, None
             self._earlier.clear()
             while left:
-                batch = self._longest(left, before)
+                batch = self._gathered(left) or self._longest(left, before)
                 if batch is not None:
                     self._take(batch)
                     made.append(batch)
@@ -90,6 +103,10 @@ class Batches:
                 count = len(batch.scratches) if batch else 1
                 before, left = left[count - 1], left[count:]
         return made
+
+    def _gathered(self, sites: Sequence[Site]) -> Batch | None:
+        found = self.gatherer.longest(sites) if self.gatherer else None
+        return Batch(*found) if found else None
 
     def _by_block(self) -> Iterator[list[Site]]:
         """Yield the sites of each block that all pass who run it, in their order."""
@@ -182,6 +199,15 @@ class Batches:
                 return None
             made[site] = one
         return {site: made[site] for site in sites}
+
+
+def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:
+    """Return how many records a warp may write behind the last that it keeps.
+
+    Those that are stored at once know one by one whether there is room.
+    """
+    led = (each for each in batches if not isinstance(each.shared, Gathered))
+    return max([1, *(batch.records(made) for batch in led)]) - 1
 
 
 def planned(

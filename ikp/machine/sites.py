@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ikp.machine.assembler import Resource, Step
+from ikp.machine.assembler import PT, Resource, Step
+from ikp.machine.choosing import used
 from ikp.machine.keeping import Scratch
+from ikp.machine.resources import R
 from ikp.machine.stretches import Point
 
 TAKEN: Final = 2
@@ -45,11 +47,25 @@ class Run:
     def settled(self) -> str:
         """The files of registers in which all must be there when the run is over: see ``assemble``.
 
-        Nothing where clocks alone are read, into registers kept for them.
+        Nothing where clocks alone are read, into registers kept for them; nor where a record waits
+        for others to be stored with, and whatever reads its words next reads a clock first.
         """
-        return "RP" if self.stores or len(self.steps) - self.led > self.kept.bit_count() else ""
+        if self.stores and self.scratch.gathered is not None:
+            return "" if self.scratch.predicate == PT else "RUP"  # the count is read again soon
+        return "RP" if self.stores or self._more else ""
 
     @property
     def clocks_alone(self) -> bool:
         """Whether all that is done is to read clocks into registers kept for them."""
-        return not (self.settled or self.led)
+        return not (self.stores or self.led or self._more)
+
+    @property
+    def _more(self) -> bool:
+        """Whether more is done than that, beside what is led."""
+        return len(self.steps) - self.led > self.kept.bit_count()
+
+
+def written(run: Run) -> int:
+    """Return the threads' registers that a run writes, as bits, but for those that starts have."""
+    saved = 0 if run.scratch.saved is None else 1 << R.first + run.scratch.saved
+    return 1 << R.first + run.scratch.last | saved | (used(run.scratch) if run.stores else 0)

@@ -173,6 +173,28 @@ class Regions:
         return {block for each in self._parted for block in each.blocks}
 
     @cached_property
+    def lacking(self) -> set[int]:
+        """Blocks in which some threads of a warp may have left, or be elsewhere."""
+        found = set(self.divergent)
+        for jump in self.flow.graph.jumps.leaving:
+            if not self._alike.decides(jump):
+                found |= self._until_met(self.flow.graph.block(jump))
+        return found
+
+    def _until_met(self, parting: int) -> set[int]:
+        """Return the blocks behind one up to where all who come from there have met again."""
+        graph, leaving = self.flow.graph, self._leaving(None)
+        found: set[int] = set()
+        work = [*graph.after[parting]]
+        while work:
+            block = work.pop()
+            met = block != parting and leaving.holds(block, parting)
+            if block not in found and not met:
+                found.add(block)
+                work += graph.after[block]
+        return found
+
+    @cached_property
     def others(self) -> dict[int, set[int]]:
         """For each of these blocks, those in which the rest of the warp may be meanwhile."""
         found: dict[int, set[int]] = {block: set() for block in self.divergent}
@@ -183,10 +205,17 @@ class Regions:
 
     @cached_property
     def _parted(self) -> list[parting.Parted]:
-        between = [*parting.between(self.flow)]
-        noted = {block for each in between for block in each.blocks}
-        alike = Alike(self.flow, noted, self.rows)
+        noted = {block for each in self._noted for block in each.blocks}
         for_good = parting.for_good(
-            self.flow, noted, self._leaving(None), lambda jump: not alike.decides(jump)
+            self.flow, noted, self._leaving(None), lambda jump: not self._alike.decides(jump)
         )
-        return [*between, *for_good]
+        return [*self._noted, *for_good]
+
+    @cached_property
+    def _noted(self) -> list[parting.Parted]:
+        return [*parting.between(self.flow)]
+
+    @cached_property
+    def _alike(self) -> Alike:
+        noted = {block for each in self._noted for block in each.blocks}
+        return Alike(self.flow, noted, self.rows)

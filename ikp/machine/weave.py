@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ikp.core.abi import Language
@@ -22,17 +22,17 @@ from ikp.machine.choosing import Chooser, used
 from ikp.machine.entering import Entrance
 from ikp.machine.exits import NoRoomError, leaving, unless_staying
 from ikp.machine.filling import fillers
+from ikp.machine.gathering import Gatherer
 from ikp.machine.homes import Home, homes, in_place
 from ikp.machine.insert import OnEdge
-from ikp.machine.keeping import Frame, Scratch
+from ikp.machine.keeping import Frame, Gathered, Scratch
 from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.places import Place, marks
-from ikp.machine.resources import R
 from ikp.machine.room import Room
 from ikp.machine.sass import Instruction
-from ikp.machine.sharing import Batch, Batches, planned
+from ikp.machine.sharing import Batch, Batches, margin, planned
 from ikp.machine.shift import Before
-from ikp.machine.sites import TAKEN, Run, Site
+from ikp.machine.sites import TAKEN, Run, Site, written
 from ikp.machine.stretches import Point, Regions
 
 
@@ -46,6 +46,7 @@ class Weaver:
         places: what is recorded, from ``Places``.
         full: whether every warp is known to leave with all its threads, if it can at one place.
         chip: what the kernel is for.
+        whole: the blocks in which all threads of a warp are together.
     """
 
     room: Room
@@ -53,6 +54,7 @@ class Weaver:
     places: list[Place]
     full: bool = False
     chip: Chip = HOPPER
+    whole: frozenset[int] = frozenset()
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
@@ -120,16 +122,16 @@ class Weaver:
 
     def _ranges(self) -> None:
         ended = [each for each in self.places if each.ends]
+        whole = self.whole if self.frame.near else frozenset[int]()
+        gatherer = Gatherer.of(self._ending, self.room, self._chooser, whole)
         kept = homes(ended, self._for_starts, self.room)
-        self._share()
-        chosen = {id(each) for each in self.places if each.ends and self._fits(each, kept)}
-        found = [each for each in self.places if id(each) in chosen]
+        self._share(gatherer)
+        found = [each for each in ended if self._fits(each, kept)]
         stores = Counter(Site.of(end) for each in found for end in each.ends)
         begun, flow = {Site.of(each.start) for each in found}, self.room.liveness.flow
         sites = {*stores, *begun}
-        in_place(
-            found, kept, {site: self._scratch(site, site in stores) for site in sites}, self.room
-        )
+        scratches = {site: self._scratch(site, site in stores) for site in sites}
+        in_place(found, kept, scratches, self.room)
         parts, self._leads = planned(dict.fromkeys(self._batches.values()), stores, begun)
         for point, place, opens in marks(found):
             site = Site.of(point)
@@ -163,17 +165,18 @@ class Weaver:
             scratch, records = next(iter(batch.scratches.values())), batch.records(stores)
             steps, run = range_code.led(self.frame, scratch, records), self._runs[site]
             run.steps, run.led = [*steps, *run.steps], len(steps)
-        every = {batch.records(stores) for batch in self._batches.values()}
-        self.margin = max([1, *every]) - 1
+        self.margin = margin(self._batches.values(), stores)
         self.names = list(dict.fromkeys(self.names))
 
-    def _share(self) -> None:
+    def _share(self, gatherer: Gatherer | None) -> None:
         """Have records of one block find out together where they are stored, where they can."""
-        found = Batches(self._ending, self.room, self._chooser, not self.chip.late).found()
+        leads = not self.chip.late
+        found = Batches(self._ending, self.room, self._chooser, leads, gatherer).found()
+        if gatherer and any(isinstance(each.shared, Gathered) for each in found):
+            self.frame = replace(self.frame, gathers=True, threads=gatherer.threads)
         for batch in found:
-            for site, scratch in batch.scratches.items():
-                self._chosen[site, True] = scratch
-                self._batches[site] = batch
+            self._chosen |= {(site, True): each for site, each in batch.scratches.items()}
+            self._batches |= dict.fromkeys(batch.scratches, batch)
 
     def _count(self, point: Point) -> None:
         """Count a record that is made at a point."""
@@ -254,6 +257,10 @@ class Weaver:
     def _wait_behind(self, site: Site, run: Run) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
         registers, board = used(run.scratch) | run.stored, run.scratch.scoreboard
+        if run.scratch.gathered is not None:
+            if site != self._batches[site].last:
+                return
+            registers = run.scratch.gathered.stored
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
         ahead = (each for each in self._runs if each > site and each.rank != TAKEN)
@@ -273,15 +280,10 @@ class Weaver:
 
     def _meets(self, site: Site, registers: int) -> bool:
         """Return whether a run writes one of these registers."""
-        run, batch = self._runs[site], self._batches.get(site)
-        ours = 1 << run.scratch.last | (used(run.scratch) if run.stores else 0)
-        if run.scratch.saved is not None:
-            ours |= 1 << R.first + run.scratch.saved
-        if batch is not None and site != batch.first:
-            ours &= ~batch.shared.bits
-        if site in self._leads:
-            ours |= self._leads[site].shared.bits
-        return bool(registers & (run.kept | ours))
+        batch = self._batches.get(site)
+        shared = 0 if batch is None or site == batch.first else batch.shared.bits
+        led = self._leads[site].shared.bits if site in self._leads else 0
+        return bool(registers & (written(self._runs[site]) & ~shared | self._runs[site].kept | led))
 
     def _written(self) -> Iterable[Before]:
         inline = {each for each in self._runs if each.rank != TAKEN}

@@ -237,6 +237,37 @@ def _load_byte(w: Warp, word: int, active: np.ndarray, bank: int, offset: int) -
     w.set(word, [each >> 8 * (int(n) & 3) & 255 for each, n in zip(words, at, strict=True)], active)
 
 
+def _shift(w: Warp, word: int, active: np.ndarray) -> None:
+    how = bits(word, 72, 9)
+    if how == 0x1E:
+        _rotate(w, word, active)
+        return
+    assert how in (0x6, 0x102) and bits(word, 64, 8) == 255, "another shift"
+    value, count = w.reg(word, 24), w.reg(word, 32)
+    made = [int(one) << int(n) if n < 64 else 0 for one, n in zip(value, count, strict=True)]
+    w.set(word, np.array([each >> 32 * (how == 0x102) & _WORD for each in made], np.uint64), active)
+
+
+def _select(w: Warp, word: int, active: np.ndarray) -> None:
+    assert bits(word, 72, 19) == 0x78ECA, "another function of three bits"
+    mask, other = w.reg(word, 24), w.reg(word, 64)
+    opcode = bits(word, 0, 12)
+    one = w.reg(word, 32) if opcode == 0x212 else np.uint64(bits(word, 32, 32))
+    one = np.uint64(w.uniform(word, 32)) if opcode == 0xC12 else one
+    w.set(word, mask & one | ~mask & other, active)
+
+
+def _permute(w: Warp, word: int, active: np.ndarray) -> None:
+    both = w.reg(word, 24) | w.reg(word, 64) << np.uint64(32)
+    made = np.zeros(LANES, np.uint64)
+    for place in range(4):
+        which = bits(word, 32 + 4 * place, 4)
+        byte = both >> np.uint64(8 * (which & 7)) & np.uint64(0xFF)
+        byte = (byte >> np.uint64(7)) * np.uint64(0xFF) if which & 8 else byte
+        made |= byte << np.uint64(8 * place)
+    w.set(word, made, active)
+
+
 def _rotate(w: Warp, word: int, active: np.ndarray) -> None:
     assert bits(word, 64, 8) == bits(word, 24, 8), "what is shifted in is another register"
     value, count = w.reg(word, 24), w.reg(word, 32) & np.uint64(31)
@@ -434,7 +465,15 @@ OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
     0x819: lambda w, word, active: w.set(
         word, w.reg(word, 64) >> np.uint64(bits(word, 32, 5)), active
     ),
-    0x219: _rotate,
+    0x219: _shift,
+    0x816: _permute,
+    **dict.fromkeys((0x212, 0x812, 0xC12), _select),
+    0x824: lambda w, word, active: w.set(
+        word, w.reg(word, 24) * np.uint64(bits(word, 32, 32)) + w.reg(word, 64), active
+    ),
+    0xC36: lambda w, word, active: w.set(
+        word, w.reg(word, 24) + np.uint64(w.uniform(word, 32)), active
+    ),
     0xC0C: _below,
     0x80C: _compared,
     0x803: _save,

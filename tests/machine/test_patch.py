@@ -30,7 +30,7 @@ OTHERS = ("matmul sm_80", "matmul sm_100", "gathered sm_120")
 OURS = {
     *("BRA", "CS2R", "ELECT", "IADD", "IADD3", "IMAD", "ISETP", "LDC", "LDCU", "LEA", "LOP3"),
     *("MOV", "NOP", "R2UR", "RED", "REDG", "S2R", "SEL", "SHF", "STG", "UIADD3", "ULDC", "UMOV"),
-    *("P2R", "R2P", "VIADD", "VOTE", "S2UR", "UIMAD", "UISETP", "ULEA", "ULOP3", "USEL"),
+    *("P2R", "PRMT", "R2P", "VIADD", "VOTE", "S2UR", "UIMAD", "UISETP", "ULEA", "ULOP3", "USEL"),
 }
 """What is put in, as the disassembler names it."""
 _ADDRESS = re.compile(r"MOV R\d+, 0x[0-9a-f]+0")

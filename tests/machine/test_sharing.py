@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from ikp.machine import gathering
 from ikp.machine.patch import Patch, patch
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
@@ -44,8 +45,13 @@ def plain() -> bytes:
 
 @cache
 def made(*, near: bool) -> Patch:
-    """Return it with addresses in uniform registers or, as one that heeds choices, in others."""
-    return patch(plain(), "k", detail="ops", select=not near)
+    """Return it with addresses in uniform registers or, as one that heeds choices, in others.
+
+    In the former, records are made as where few could be stored at once.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gathering, "MOST", 0)
+        return patch(plain(), "k", detail="ops", select=not near)
 
 
 def ran(near: bool, records: int | None = None) -> tuple[list[list[str]], int]:

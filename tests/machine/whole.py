@@ -11,6 +11,7 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, Selection
+from ikp.core.trace import Trace
 from ikp.machine.chips import HOPPER
 from ikp.machine.cubin import Cubin
 from ikp.machine.instruction import BYTES
@@ -44,6 +45,7 @@ def run(
     chosen: Selection = EVERYTHING,
     records: int | None = None,
     dropped: list[int] | None = None,
+    traces: list[Trace] | None = None,
 ) -> tuple[list[list[str]], bytes]:
     """Run one block; return each warp's ranges by name, innermost ends first, and its results.
 
@@ -55,6 +57,7 @@ def run(
         chosen: which warps and blocks record, where the kernel heeds that.
         records: for how many a slot has room; by default, for more than there are.
         dropped: is told how many found none.
+        traces: is given what was recorded.
     """
     beside = (records or _RECORDS) * abi.RECORD_BYTES
     size = abi.LAUNCH_HEADER_BYTES + warps * (abi.DENSE_HEADER_BYTES + beside)
@@ -89,6 +92,7 @@ def run(
     source = Source("k", data, clock_rate_hz=5e8, regions=regions, selection=chosen)
     trace = decode([source])
     assert trace.slots.finished.all()
+    (traces if traces is not None else []).append(trace)
     (dropped if dropped is not None else []).append(lost := trace.launches[0].dropped)
     assert dropped is not None or lost == 0
     return _by_warp(trace, warps), bytes(machine.memory[RESULTS:])

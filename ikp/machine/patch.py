@@ -257,7 +257,7 @@ def _woven(
         kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
     rows = bool(size) and math.prod(size) % occupancy.LANES == 0
     full = rows and setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
-    whole = setting.whole if rows else frozenset[int]()
+    whole = setting.whole if rows and kept.near else frozenset[int]()
     weaver = Weaver(room, kept, places, full, setting.chip, whole)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)

@@ -28,6 +28,7 @@ from ikp.machine.sites import TAKEN, Site
 MOST: Final = 8
 """Records of one batch: a slot has room for all but one of them behind its last record."""
 _TRIED: Final = 6
+_LOST: Final = "what it would be stored with is not."
 _LATE: Final = 20
 """Cycles until all that is found out can be used."""
 
@@ -199,6 +200,23 @@ class Batches:
                 return None
             made[site] = one
         return {site: made[site] for site in sites}
+
+
+def stored(places: Iterable[Place], batches: Iterable[Batch]) -> tuple[list[Place], list[str]]:
+    """Return the places that are recorded, of some that could be, and why the others are not.
+
+    Where records are stored at once and the last of them is not made, nobody stores the others.
+    """
+    kept, gathered = [*places], [each for each in batches if isinstance(each.shared, Gathered)]
+    notes: list[str] = []
+    while True:
+        ends = {Site.of(end) for each in kept for end in each.ends}
+        lost = {site for each in gathered if each.last not in ends for site in each.scratches}
+        gone = [each for each in kept if not lost.isdisjoint(map(Site.of, each.ends))]
+        if not gone:
+            return kept, notes
+        notes += [f"{each.name} is not recorded: {_LOST}" for each in gone]
+        kept = [each for each in kept if each not in gone]
 
 
 def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:

@@ -30,7 +30,7 @@ from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room
 from ikp.machine.sass import Instruction
-from ikp.machine.sharing import Batch, Batches, margin, planned
+from ikp.machine.sharing import Batch, Batches, margin, planned, stored
 from ikp.machine.shift import Before
 from ikp.machine.sites import TAKEN, Run, Site, written
 from ikp.machine.stretches import Point, Regions
@@ -46,7 +46,7 @@ class Weaver:
         places: what is recorded, from ``Places``.
         full: whether every warp is known to leave with all its threads, if it can at one place.
         chip: what the kernel is for.
-        whole: the blocks in which all threads of a warp are together.
+        whole: the blocks in which records may be gathered: all threads of a warp are there.
     """
 
     room: Room
@@ -122,15 +122,15 @@ class Weaver:
 
     def _ranges(self) -> None:
         ended = [each for each in self.places if each.ends]
-        whole = self.whole if self.frame.near else frozenset[int]()
-        gatherer = Gatherer.of(self._ending, self.room, self._chooser, whole)
+        gatherer = Gatherer.of(self._ending, self.room, self._chooser, self.whole)
         kept = homes(ended, self._for_starts, self.room)
         self._share(gatherer)
-        found = [each for each in ended if self._fits(each, kept)]
+        fit = [each for each in ended if self._fits(each, kept)]
+        found, notes = stored(fit, self._batches.values())
+        self.notes += notes
         stores = Counter(Site.of(end) for each in found for end in each.ends)
         begun, flow = {Site.of(each.start) for each in found}, self.room.liveness.flow
-        sites = {*stores, *begun}
-        scratches = {site: self._scratch(site, site in stores) for site in sites}
+        scratches = {each: self._scratch(each, each in stores) for each in {*stores, *begun}}
         in_place(found, kept, scratches, self.room)
         parts, self._leads = planned(dict.fromkeys(self._batches.values()), stores, begun)
         for point, place, opens in marks(found):

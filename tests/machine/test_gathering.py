@@ -13,6 +13,7 @@ from ikp.machine import gathering, lane_forms
 from ikp.machine.patch import Patch, patch
 from ikp.machine.places import Places
 from ikp.machine.sass import Instruction
+from ikp.machine.weave import Weaver
 from tests.machine.assembled import assembled, cubin
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
@@ -148,6 +149,22 @@ def test_where_few_stores_would_be_fewer_all_stay_as_they_were(
     kept = patch(plain(SIX), "k", detail="ops")
     monkeypatch.setattr(gathering, "MOST", 0)
     assert kept == patch(plain(SIX), "k", detail="ops") != gathered
+
+
+def test_where_the_last_record_is_not_made_the_others_are_left_out_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is the last one that stores all of them."""
+    fits = Weaver._fits
+    monkeypatch.setattr(
+        Weaver,
+        "_fits",
+        lambda self, place, kept: place.kind != "iteration" and fits(self, place, kept),
+    )
+    made = patch(plain(STORES), "k", detail="ops")
+    assert sum("is not recorded: what it would be stored with" in each for each in made.notes) == 3
+    assert made.names == ("k", "loop @k.py:10")
+    assert results(made) == results(patch(plain(STORES), "k", detail="kernel"))
 
 
 LANES = """

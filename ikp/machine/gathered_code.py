@@ -56,7 +56,7 @@ def end(
 
 
 def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int, member: Member) -> list[Step]:
-    """Return a whole range that holds nothing but a wait: its record is made ready meanwhile.
+    """Return a whole range that holds nothing but a wait, and nothing of ours.
 
     Args:
         frame: what the kernel keeps.
@@ -65,11 +65,10 @@ def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int, member: Mem
         scoreboards: what is waited for, as a mask.
         member: which record it is.
     """
-    ended = _ended(scratch, member)
-    begun = ended if member.number else _shared(scratch).words + 1
+    begun = scratch.start if member.number else _shared(scratch).words + 1
+    waited = forms.clock(_ended(scratch, member)).after(scoreboards)
     made = _made(frame, scratch, tag, (begun, True), member)
-    waited = forms.clock(ended).after(scoreboards)
-    return [forms.clock(begun), *made, waited, *_done(frame, scratch, member)]
+    return [forms.clock(begun), waited, *made, *_done(frame, scratch, member)]
 
 
 def _shared(scratch: Scratch) -> Gathered:
@@ -86,7 +85,7 @@ def _ended(scratch: Scratch, member: Member) -> int:
 def _made(
     frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, member: Member
 ) -> list[Step]:
-    """Return all that is done with a record before its end is there."""
+    """Return all that is done with a record but for its end."""
     shared = _shared(scratch)
     words, mask = shared.words, scratch.first
     steps: list[Step] = []

@@ -115,11 +115,12 @@ class Gatherer:
     ) -> tuple[Gathered, dict[Site, Scratch]] | None:
         made: dict[Site, Scratch] = {}
         for site in sites:
-            *_, mask, last = (RZ, RZ, *self.chooser.others(site.index, shared.bits))
-            if mask == RZ:
+            *_, start, mask, last = (RZ, RZ, RZ, *self.chooser.others(site.index, shared.bits))
+            waits = any(each.ends == (each.start,) for each in self.ends[site])
+            if RZ in ((start, mask) if waits else (mask,)):
                 return None
-            board = 0 if shared.board is None else shared.board
-            made[site] = Scratch(mask, last, 0, PT, board, apart=mask, near=True, gathered=shared)
+            board, apart = shared.board or 0, start if waits else mask
+            made[site] = Scratch(mask, last, 0, PT, board, apart=apart, near=True, gathered=shared)
         final = self._storing(sites, made[sites[-1]], shared)
         if final is None or final.gathered is None:
             return None

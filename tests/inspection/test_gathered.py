@@ -10,6 +10,7 @@ import pytest
 from ikp.inspection._find_records import find
 from ikp.inspection._record import Found
 from ikp.machine.flow import Flow
+from ikp.machine.gathering import Gatherer
 from ikp.machine.instruction import BYTES
 from ikp.machine.patch import patch
 from ikp.machine.sass import Code, Instruction
@@ -122,7 +123,9 @@ def test_what_is_chosen_by_masks_and_is_no_time_is_no_record() -> None:
 def patched() -> tuple[Code, set[int]]:
     """Return a kernel with such a store, and the instructions in it that make what is stored."""
     made = code("gathered").compiled
-    woven = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Gatherer, "is_worth", lambda self, gathered: True)
+        woven = patch(made.asm["cubin"], made.name, detail="ops", ptx=made.asm["ptx"])
     whole = codes(woven.cubin)[made.name]
     ours = {at // BYTES for first, last in woven.ours for at in range(first, last, BYTES)}
     return whole, {at for at in ours if _makes(whole.instructions[at])}

@@ -105,9 +105,9 @@ def test_nothing_is_read_before_it_is_there(kernel: tuple[Patch, str]) -> None:
                 if at in ours and each.op not in ("S2R", "S2UR", "LDC", "ULDC", "LDCU"):
                     due[one] = now + _TIMES.get(each.op, 6)
                     chained[one] = due[one] - 2 * (each.op in _CHAIN)
-            apart += at in ours and each.op == "STG" and at - 1 not in ours
+            apart += at in ours and each.op in ("STG", "LOP3") and at - 1 not in ours
             now += max(int(cycles[at]), 1)
-    assert apart, "no record's store stands apart: nothing is tested"
+    assert apart, "no part of a record stands apart: nothing is tested"
 
 
 def _bits(members: int) -> Iterator[int]:

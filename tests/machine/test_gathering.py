@@ -8,13 +8,16 @@ from functools import cache
 import pytest
 
 from ikp.core.trace import Trace
+from ikp.inspection._find_records import find
 from ikp.machine import forms as f
 from ikp.machine import gathering, lane_forms
+from ikp.machine.instruction import BYTES
 from ikp.machine.patch import Patch, patch
 from ikp.machine.places import Places
 from ikp.machine.sass import Instruction
 from ikp.machine.weave import Weaver
 from tests.machine.assembled import assembled, cubin
+from tests.machine.compiled import code
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
 from tests.machine.test_sharing import STORES, TURNS
@@ -128,6 +131,31 @@ def test_a_full_slot_keeps_the_first_records_and_counts_the_rest(way: str) -> No
         assert names[:records] == first[:records]
         assert len(kept.events) == 2 * records + 2
         assert kept.launches[0].dropped == every - 2 * records
+
+
+@pytest.mark.parametrize("way", [KEPT, READ])
+@pytest.mark.compiled
+def test_a_wait_holds_nothing_of_ours(way: str) -> None:
+    """What is done with its record stands behind both clocks."""
+    kernel = code("gathered").compiled
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gathering, "_THREADS", 999 if way == READ else 3)
+        patched.setattr(gathering.Gatherer, "is_worth", lambda self, groups: True)
+        made = patch(kernel.asm["cubin"], kernel.name, detail="ops", ptx=kernel.asm["ptx"])
+    flow = code_of(made.cubin, kernel.name).flow
+    found = find(flow)
+    stores = [each.store for each in found.records]
+    ours = {at // BYTES for first, end in made.ours for at in range(first, end, BYTES)}
+    gathered = [each for each in found.records if stores.count(each.store) > 1]
+    waits = [
+        span
+        for each in gathered
+        for span in each.spans
+        if flow.code.controls.waits[span.end] and span.end - span.start < 8
+    ]
+    assert waits
+    for each in waits:
+        assert not ours.intersection(range(each.start + 1, each.end))
 
 
 def test_where_threads_may_have_left_records_are_stored_one_by_one() -> None:

@@ -175,7 +175,7 @@ def test_where_few_stores_would_be_fewer_all_stay_as_they_were(
     gathered = patch(plain(SIX), "k", detail="ops")
     monkeypatch.setattr(gathering, "_WORTH", 0.9)  # of six stores, five are fewer
     kept = patch(plain(SIX), "k", detail="ops")
-    monkeypatch.setattr(gathering, "MOST", 0)
+    monkeypatch.setattr(gathering.Gatherer, "of", lambda *_: None)
     assert kept == patch(plain(SIX), "k", detail="ops") != gathered
 
 

@@ -9,38 +9,21 @@ but the store needs a predicate: each thread has a byte, of eight, whose highest
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final
 
 from ikp.machine import forms, lane_forms, near
 from ikp.machine.assembler import Step
 from ikp.machine.forms import URZ
 from ikp.machine.keeping import Frame, Gathered, Scratch
+from ikp.machine.record_part import Part
 from ikp.machine.sequences import RECORD_BITS
 
-
-class Member(NamedTuple):
-    """Which of the records that are stored at once one is."""
-
-    number: int
-    records: int  # how many they are
-
-    @property
-    def last(self) -> bool:
-        """Whether all are stored behind it."""
-        return self.number == self.records - 1
-
-    def reads(self, *, early: bool) -> bool:
-        """Whether threads' numbers are read with it."""
-        return self.number == 0 if early else self.numbers
-
-    @property
-    def numbers(self) -> bool:
-        """Whether it is known then who stores which: the first needs no number, but for a store."""
-        return self.number == min(1, self.records - 1)
+_NEEDED: Final = 1
+"""The first record that only one thread takes: all of them have made the one before."""
 
 
 def end(
-    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, member: Member
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
 ) -> list[Step]:
     """Return what ends a range; the last one stores all records for which there is room.
 
@@ -49,13 +32,13 @@ def end(
         scratch: what is free here.
         tag: the record's.
         kept: as for ``range_code.end``.
-        member: which record it is.
+        part: which record it is.
     """
-    read = [forms.clock(_ended(scratch, member))]
-    return [*read, *_made(frame, scratch, tag, kept, member), *_done(frame, scratch, member)]
+    read = [forms.clock(_ended(scratch, part))]
+    return [*read, *_made(frame, scratch, tag, kept, part), *_done(frame, scratch, part)]
 
 
-def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int, member: Member) -> list[Step]:
+def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int, part: Part) -> list[Step]:
     """Return a whole range that holds nothing but a wait, and nothing of ours.
 
     Args:
@@ -63,12 +46,12 @@ def wait(frame: Frame, scratch: Scratch, tag: int, scoreboards: int, member: Mem
         scratch: what is free here.
         tag: the record's.
         scoreboards: what is waited for, as a mask.
-        member: which record it is.
+        part: which record it is.
     """
-    begun = scratch.start if member.number else _shared(scratch).words + 1
-    waited = forms.clock(_ended(scratch, member)).after(scoreboards)
-    made = _made(frame, scratch, tag, (begun, True), member)
-    return [forms.clock(begun), waited, *made, *_done(frame, scratch, member)]
+    begun = scratch.start if part.number else _shared(scratch).words + 1
+    waited = forms.clock(_ended(scratch, part)).after(scoreboards)
+    made = _made(frame, scratch, tag, (begun, True), part)
+    return [forms.clock(begun), waited, *made, *_done(frame, scratch, part)]
 
 
 def _shared(scratch: Scratch) -> Gathered:
@@ -77,32 +60,32 @@ def _shared(scratch: Scratch) -> Gathered:
     return scratch.gathered
 
 
-def _ended(scratch: Scratch, member: Member) -> int:
+def _ended(scratch: Scratch, part: Part) -> int:
     """Return where a record's end is read: that of the first is, at first, every thread's."""
-    return scratch.last if member.number else _shared(scratch).words + 2
+    return scratch.last if part.number else _shared(scratch).words + 2
 
 
 def _made(
-    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, member: Member
+    frame: Frame, scratch: Scratch, tag: int, kept: tuple[int, bool] | None, part: Part
 ) -> list[Step]:
     """Return all that is done with a record but for its end."""
     shared = _shared(scratch)
     words, mask = shared.words, scratch.first
     steps: list[Step] = []
     if shared.board is None:
-        steps += _counted(frame, shared.number, member.records) if member.last else []
-    elif member.reads(early=shared.early):
+        steps += _counted(frame, shared.number, part.records) if part.last else []
+    elif part.number == (0 if shared.early else _NEEDED):
         steps.append(replace(forms.special(shared.number, forms.LANE), left=True))
-    if shared.board is not None and member.numbers:
-        steps += _numbered(frame, scratch, 1 << shared.board, member.records)
-    if member.number:
-        steps.append(lane_forms.spread_sign(mask, *shared.masks, member.number))
+    if shared.board is not None and part.number == _NEEDED:
+        steps += _numbered(frame, scratch, 1 << shared.board, part.records)
+    if part.number:
+        steps.append(lane_forms.spread_sign(mask, *shared.masks, part.number))
         steps.append(lane_forms.select_constant(words, mask, tag, words))
         steps += _begun(words + 1, kept, mask)
     else:
         steps.append(forms.immediate(words, tag))
         steps += _begun(words + 1, kept)
-    return [*steps, *(_guard(frame, scratch, member.records) if member.last else [])]
+    return [*steps, *(_guard(frame, scratch, part.records) if part.last else [])]
 
 
 def _begun(into: int, kept: tuple[int, bool] | None, mask: int | None = None) -> list[Step]:
@@ -128,7 +111,7 @@ def _counted(frame: Frame, number: int, records: int) -> list[Step]:
 def _numbered(frame: Frame, scratch: Scratch, board: int, records: int) -> list[Step]:
     """Do so, and give each thread its byte, once the numbers are there that are read."""
     shared = _shared(scratch)
-    made = lane_forms.own_byte(shared.number, scratch.first, shared.masks) if records > 1 else []
+    made = lane_forms.own_byte(shared.number, scratch.first, shared.masks)
     first, *rest = [*made, *_counted(frame, shared.number, records)]
     return [first.after(board), *rest]
 
@@ -147,12 +130,12 @@ def _guard(frame: Frame, scratch: Scratch, records: int) -> list[Step]:
     ]
 
 
-def _done(frame: Frame, scratch: Scratch, member: Member) -> list[Step]:
+def _done(frame: Frame, scratch: Scratch, part: Part) -> list[Step]:
     """Return what is done once a record's end is there."""
     shared, room, saved = _shared(scratch), scratch.predicate, scratch.saved
     mask, last = scratch.first, shared.words + 2
-    steps = [lane_forms.select(last, mask, scratch.last, last)] if member.number else []
-    if member.last:
+    steps = [lane_forms.select(last, mask, scratch.last, last)] if part.number else []
+    if part.last:
         steps.append(near.put_record(frame, shared.number, 0, shared.words, 4).when(room))
         steps += [] if saved is None else [forms.restore(room, saved)]
     return steps

@@ -1,13 +1,12 @@
 """Records that are made one after another, and stored at once: see ``gathered_code``.
 
 All of the warp's threads must come there, and for as long as they are gathered, the kernel must
-leave six registers alone. It need leave no predicate alone.
+leave three registers alone, or up to six. It need leave no predicate alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,6 +18,7 @@ from ikp.machine.places import Place
 from ikp.machine.resources import R
 from ikp.machine.room import Room
 from ikp.machine.sites import Site
+from ikp.machine.stretches import Regions
 
 MOST: Final = 8
 """A thread's byte is one of eight."""
@@ -41,14 +41,14 @@ class Gatherer:
         ends: the places that end at each site.
         room: what is free where.
         chooser: what the rest of each record is made with.
-        whole: the blocks in which all threads of a warp are together.
+        regions: tells where all threads of a warp are.
         threads: what each thread keeps of its number and its bytes, if it does: see ``Frame``.
     """
 
     ends: Mapping[Site, Sequence[Place]]
     room: Room
     chooser: Chooser
-    whole: AbstractSet[int] = frozenset()
+    regions: Regions
     threads: tuple[int, ...] = ()
 
     @classmethod
@@ -57,18 +57,18 @@ class Gatherer:
         ends: Mapping[Site, Sequence[Place]],
         room: Room,
         chooser: Chooser,
-        whole: AbstractSet[int],
+        regions: Regions | None,
     ) -> Gatherer | None:
         """Return one that takes registers which nobody else needs for what each thread keeps; None
-        where all threads of a warp are in no block.
+        where nothing tells where all threads of a warp are.
         """
-        if not whole:
+        if regions is None:
             return None
         left = room.unused_own
         some = len(left) >= _THREADS and sum(map(len, ends.values())) >= _LEAST
         threads = left[-_THREADS:] if some else ()
         room.free[:, [R.first + each for each in threads]] = False
-        return cls(ends, room, chooser, whole, threads)
+        return cls(ends, room, chooser, regions, threads)
 
     def give_back(self) -> None:
         """Give back those registers, where it turns out that no thread keeps anything."""
@@ -76,7 +76,8 @@ class Gatherer:
 
     def longest(self, sites: Sequence[Site]) -> tuple[Gathered, dict[Site, Scratch]] | None:
         """Return what the most records are stored with, from the first of one block's sites on."""
-        if self._block(sites[0]) not in self.whole:
+        few = sum(len(self.ends[each]) for each in sites) < _LEAST
+        if few or self._block(sites[0]) in self.regions.lacking:
             return None
         best = None
         for count in range(1, len(sites) + 1):
@@ -157,10 +158,7 @@ class Gatherer:
 
     def _shared(self, sites: Sequence[Site], records: int) -> Gathered | None:
         first, last = sites[0].index, sites[-1].index
-        named = 0
-        for at in range(first, last):
-            effects = self.room.liveness.effects[at]
-            named |= effects.reads | effects.writes
+        named = self.room.liveness.named(range(first, last))
         spare = self.room.through(range(first, last + 1))
         free = [each for each in spare.registers if not named >> R.first + each & 1]
         rows = [each for each in free if each % 4 == 0 and {each + 1, each + 2} <= {*free}]

@@ -121,9 +121,7 @@ def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home |
         return None
     ends = [regions.lands(each) for each in (place.start, *place.ends)]
     rows = sorted({*inside, *(min(end, last) for end in ends)})
-    named = 0
-    for at in inside:
-        named |= liveness.effects[at].reads | liveness.effects[at].writes
+    named = liveness.named(inside)
     free = [each for each in room.through(rows).registers if not named >> R.first + each & 1]
     if len(free) < least:
         return None
@@ -174,7 +172,5 @@ def in_place(
 
 def _left_alone(number: int, rows: range, room: Room) -> bool:
     """Whether a register is free all the way, and no instruction names it."""
-    named = 0
-    for at in rows[:-1]:
-        named |= room.liveness.effects[at].reads | room.liveness.effects[at].writes
+    named = room.liveness.named(rows[:-1])
     return not named >> R.first + number & 1 and bool(room.free[rows, R.first + number].all())

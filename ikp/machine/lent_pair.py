@@ -57,13 +57,11 @@ class Lender:
 
     def _unnamed(self, blocks: AbstractSet[int]) -> set[int]:
         """Return the registers that nobody names, needs or has in flight in some blocks."""
-        flow, effects = self.room.liveness.flow, self.room.liveness.effects
+        flow = self.room.liveness.flow
         if any(flow.graph.jumps.calls.values()):
             return set()  # the rest may be in a function
         rows = flow.instructions(frozenset(blocks))
-        named = 0
-        for at in rows:
-            named |= effects[at].reads | effects[at].writes
+        named = self.room.liveness.named(rows)
         free = self.room.through(rows).uniform_registers
         return {each for each in free if not named >> UR.first + each & 1}
 

@@ -7,7 +7,7 @@ is called dead only where every answer that there is says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -73,6 +73,13 @@ class Liveness:
         found = [effects(instruction) for instruction in self.flow.code.instructions]
         for at, registers in self.addressed.items():
             found[at] = replace(found[at], reads=found[at].reads | registers)
+        return found
+
+    def named(self, instructions: Iterable[int]) -> int:
+        """Return all that some instructions read or write, as bits."""
+        found = 0
+        for at in instructions:
+            found |= self.effects[at].reads | self.effects[at].writes
         return found
 
     @cached_property

@@ -33,7 +33,9 @@ from ikp.machine.reading import read
 from ikp.machine.room import RESERVED, Room
 from ikp.machine.selecting import SELECTION_BYTES
 from ikp.machine.sequences import CELL, CELL_BYTES
+from ikp.machine.sharing import NotAllError
 from ikp.machine.shift import Before, Shift
+from ikp.machine.stretches import Regions
 from ikp.machine.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
@@ -132,9 +134,7 @@ def patch(
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
     argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
-    apart = places.regions.divergent
-    whole = frozenset(places.flow.graph.order) - places.regions.lacking
-    setting = _Setting(cell, size, language, chip, apart, whole, select, flat, sure)
+    setting = _Setting(cell, size, language, chip, places.regions, select, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -233,11 +233,11 @@ class _Setting:
     size: list[int]  # threads of a block; [] where that is not known
     language: Language
     chip: Chip
-    apart: set[int]  # its blocks in which threads of a warp may be apart
-    whole: frozenset[int]  # those in which all are that the warp began with
+    regions: Regions
     select: bool
     flat: bool
     sure: bool
+    gather: bool = True  # whether records may be stored at once
 
 
 def _woven(
@@ -256,11 +256,13 @@ def _woven(
     if setting.select:
         kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
     rows = bool(size) and math.prod(size) % occupancy.LANES == 0
-    full = rows and setting.apart.isdisjoint(room.liveness.flow.graph.leaves)
-    whole = setting.whole if rows and kept.near else frozenset[int]()
-    weaver = Weaver(room, kept, places, full, setting.chip, whole)
+    full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
+    regions = setting.regions if rows and kept.near and setting.gather else None
+    weaver = Weaver(room, kept, places, full, setting.chip, regions)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)
+    except NotAllError:
+        return _woven(code, places, counts, replace(setting, gather=False))
     except NoRoomError:
         if not counts[1:]:
             raise

@@ -9,27 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
 from ikp.machine import forms, gathered_code, near
 from ikp.machine.assembler import Step
 from ikp.machine.forms import URZ
-from ikp.machine.gathered_code import Member
 from ikp.machine.keeping import Frame, Scratch
+from ikp.machine.record_part import ALONE, Part
 from ikp.machine.sequences import RECORD_BITS
-
-
-class Part(NamedTuple):
-    """Which record of a batch one is: those that share who stores them, and where."""
-
-    number: int = 0
-    records: int = 1  # of the batch
-    led: bool = False  # what is shared is found out before the first of them begins
-
-
-ALONE: Final = Part()
 
 
 def range_tag(region: int) -> int:
@@ -67,7 +55,7 @@ def end(
         part: which record of a batch it is.
     """
     if scratch.gathered is not None:
-        return gathered_code.end(frame, scratch, tag, kept, Member(part.number, part.records))
+        return gathered_code.end(frame, scratch, tag, kept, part)
     ready = _ready(frame, scratch, tag, part)
     return [forms.clock(scratch.last), *ready, *_stored(frame, scratch, tag, kept, part)]
 
@@ -85,8 +73,7 @@ def wait(
         part: which record of a batch it is.
     """
     if scratch.gathered is not None:
-        member = Member(part.number, part.records)
-        return gathered_code.wait(frame, scratch, tag, scoreboards, member)
+        return gathered_code.wait(frame, scratch, tag, scoreboards, part)
     return [
         forms.clock(scratch.start),
         *_ready(frame, scratch, tag, part),
@@ -164,8 +151,7 @@ def _stored(
     room, saved = scratch.predicate, scratch.saved
     words = _words(frame, scratch, tag, kept, part.number)
     steps = [each.when(room) if each.keeps else each for each in words]
-    last = part.number == part.records - 1
-    return steps if saved is None or not last else [*steps, forms.restore(room, saved)]
+    return steps if saved is None or not part.last else [*steps, forms.restore(room, saved)]
 
 
 def _words(

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, repeat
 from typing import Final
 
+from ikp.errors import PatchError
 from ikp.machine.choosing import Chooser
 from ikp.machine.gathering import Gatherer
 from ikp.machine.keeping import Gathered, Scratch, Shared
 from ikp.machine.places import Place
-from ikp.machine.range_code import ALONE, Part
+from ikp.machine.record_part import ALONE, Part
 from ikp.machine.resources import P, R, span, table
 from ikp.machine.room import Room, Spare
 from ikp.machine.sites import TAKEN, Site
@@ -28,9 +29,12 @@ from ikp.machine.sites import TAKEN, Site
 MOST: Final = 8
 """Records of one batch: a slot has room for all but one of them behind its last record."""
 _TRIED: Final = 6
-_LOST: Final = "what it would be stored with is not."
 _LATE: Final = 20
 """Cycles until all that is found out can be used."""
+
+
+class NotAllError(PatchError):
+    """Of records that are to be stored at once, some can't be made: one by one, the others can."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,9 +86,11 @@ class Batches:
         What they share is free no more, in the room, from the first of them to the last. Records
         are stored at once where that is worth it for the whole kernel.
         """
+        if self.gatherer is None:
+            return self._all()
         free, made = self.room.free.copy(), self._all()
         gathered = [each.scratches for each in made if isinstance(each.shared, Gathered)]
-        if self.gatherer is None or self.gatherer.is_worth(gathered):
+        if self.gatherer.is_worth(gathered):
             return made
         self.room.free[:] = free
         self.gatherer.give_back()
@@ -164,10 +170,7 @@ class Batches:
 
     def _shared(self, first: int, last: int) -> Iterator[Shared]:
         """Yield what is left alone between two instructions, free predicates first."""
-        named = 0
-        for at in range(first, last):
-            effects = self.room.liveness.effects[at]
-            named |= effects.reads | effects.writes
+        named = self.room.liveness.named(range(first, last))
         spare = self.room.through(range(first, last + 1))
         free = [each for each in spare.predicates if not named >> P.first + each & 1]
         places = self._addresses(spare, named)
@@ -202,21 +205,24 @@ class Batches:
         return {site: made[site] for site in sites}
 
 
-def stored(places: Iterable[Place], batches: Iterable[Batch]) -> tuple[list[Place], list[str]]:
-    """Return the places that are recorded, of some that could be, and why the others are not.
+def check_gathered(
+    batches: Iterable[Batch], ends: Mapping[Site, Sequence[Place]], made: Mapping[Site, int]
+) -> None:
+    """Refuse it that of records that are to be stored at once only some are made.
 
-    Where records are stored at once and the last of them is not made, nobody stores the others.
+    Which thread has which, and who stores them, goes by all of them.
+
+    Args:
+        batches: all there are.
+        ends: the places that end at each site.
+        made: how many records are made at each site.
+
+    Raises:
+        NotAllError: some are not.
     """
-    kept, gathered = [*places], [each for each in batches if isinstance(each.shared, Gathered)]
-    notes: list[str] = []
-    while True:
-        ends = {Site.of(end) for each in kept for end in each.ends}
-        lost = {site for each in gathered if each.last not in ends for site in each.scratches}
-        gone = [each for each in kept if not lost.isdisjoint(map(Site.of, each.ends))]
-        if not gone:
-            return kept, notes
-        notes += [f"{each.name} is not recorded: {_LOST}" for each in gone]
-        kept = [each for each in kept if each not in gone]
+    gathered = (each for each in batches if isinstance(each.shared, Gathered))
+    if any(made.get(at) != len(ends[at]) for each in gathered for at in each.scratches):
+        raise NotAllError("records that are to be stored at once can't all be made.")
 
 
 def margin(batches: Iterable[Batch], made: Mapping[Site, int]) -> int:

@@ -30,7 +30,7 @@ from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room
 from ikp.machine.sass import Instruction
-from ikp.machine.sharing import Batch, Batches, margin, planned, stored
+from ikp.machine.sharing import Batch, Batches, check_gathered, margin, planned
 from ikp.machine.shift import Before
 from ikp.machine.sites import TAKEN, Run, Site, written
 from ikp.machine.stretches import Point, Regions
@@ -46,7 +46,7 @@ class Weaver:
         places: what is recorded, from ``Places``.
         full: whether every warp is known to leave with all its threads, if it can at one place.
         chip: what the kernel is for.
-        whole: the blocks in which records may be gathered: all threads of a warp are there.
+        regions: tells where all threads of a warp are; None where no records are to be gathered.
     """
 
     room: Room
@@ -54,7 +54,7 @@ class Weaver:
     places: list[Place]
     full: bool = False
     chip: Chip = HOPPER
-    whole: frozenset[int] = frozenset()
+    regions: Regions | None = None
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
@@ -122,13 +122,12 @@ class Weaver:
 
     def _ranges(self) -> None:
         ended = [each for each in self.places if each.ends]
-        gatherer = Gatherer.of(self._ending, self.room, self._chooser, self.whole)
+        gatherer = Gatherer.of(self._ending, self.room, self._chooser, self.regions)
         kept = homes(ended, self._for_starts, self.room)
         self._share(gatherer)
-        fit = [each for each in ended if self._fits(each, kept)]
-        found, notes = stored(fit, self._batches.values())
-        self.notes += notes
+        found = [each for each in ended if self._fits(each, kept)]
         stores = Counter(Site.of(end) for each in found for end in each.ends)
+        check_gathered(self._batches.values(), self._ending, stores)
         begun, flow = {Site.of(each.start) for each in found}, self.room.liveness.flow
         scratches = {each: self._scratch(each, each in stores) for each in {*stores, *begun}}
         in_place(found, kept, scratches, self.room)

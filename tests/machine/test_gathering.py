@@ -179,20 +179,26 @@ def test_where_few_stores_would_be_fewer_all_stay_as_they_were(
     assert kept == patch(plain(SIX), "k", detail="ops") != gathered
 
 
-def test_where_the_last_record_is_not_made_the_others_are_left_out_in_words(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("lost", [0, 1, -1], ids=["first", "second", "last"])
+@pytest.mark.parametrize("way", [KEPT, READ])
+def test_where_one_record_is_not_made_the_others_are_stored_one_by_one(
+    lost: int, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the last one that stores all of them."""
-    fits = Weaver._fits
+    """Which thread has which goes by all of them; no other is lost."""
+    names = [name for name in made(STORES, way).names if name.startswith(("store", "iteration"))]
+    missing, fits = names[lost], Weaver._fits
+    monkeypatch.setattr(gathering, "_THREADS", 999 if way == READ else 3)
     monkeypatch.setattr(
-        Weaver,
-        "_fits",
-        lambda self, place, kept: place.kind != "iteration" and fits(self, place, kept),
+        Weaver, "_fits", lambda self, place, kept: place.name != missing and fits(self, place, kept)
     )
-    made = patch(plain(STORES), "k", detail="ops")
-    assert sum("is not recorded: what it would be stored with" in each for each in made.notes) == 3
-    assert made.names == ("k", "loop @k.py:10")
-    assert results(made) == results(patch(plain(STORES), "k", detail="kernel"))
+    some = patch(plain(STORES), "k", detail="ops")
+    assert set(some.names) == {*made(STORES, way).names} - {missing}
+    assert not any(each.op == "PRMT" for each in looped(some))
+    found: list[Trace] = []
+    _, left = run(some, "k", 2, (0, 0, 0, TURNS), traces=found)
+    assert left == results(patch(plain(STORES), "k", detail="kernel"))
+    assert not found[0].launches[0].notes and not found[0].launches[0].dropped
+    assert len(found[0].events) == 2 * (2 + TURNS * 3)
 
 
 LANES = """

@@ -25,6 +25,24 @@ def triton_cache() -> Path:
     return Path(os.environ.get("TRITON_CACHE_DIR") or Path(home) / ".triton" / "cache")
 
 
+def put(path: Path, data: bytes) -> None:
+    """Write a file in one step: other processes may read it.
+
+    Raises:
+        OSError: it can't be written; nothing is left then.
+    """
+    import tempfile
+
+    handle, draft = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(draft).replace(path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
 def path_text(path: _AnyPath) -> str:
     """Return a path as text, if it can be one.
 

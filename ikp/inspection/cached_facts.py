@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ikp.core.code_facts import CodeFacts, parse_facts
 from ikp.inspection.summary_of_code import code_facts
-from ikp.machine.kept_code import put
-from ikp.paths import triton_cache
+from ikp.paths import put, triton_cache
 from ikp.plugins import Image
 from ikp.version import __version__
 

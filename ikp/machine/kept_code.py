@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
-from pathlib import Path
 from typing import Final
 
 from ikp.machine.patch import Patch
-from ikp.paths import triton_cache
+from ikp.paths import put, triton_cache
 
 KEPT: Final = "machine code of "
 """How a trace says where the machine code of a launch's kernel lies: the label follows."""
@@ -43,11 +40,3 @@ def keep(patch: Patch, name: str, ptx: str, shared: int | None = None) -> str:
     except OSError as error:
         return f"not kept: {error}"
     return str(cubin)
-
-
-def put(path: Path, data: bytes) -> None:
-    """Write a file in one step: other processes may read it."""
-    handle, draft = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    Path(draft).replace(path)

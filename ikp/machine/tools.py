@@ -12,6 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ikp.errors import InspectError
+from ikp.machine.kept_text import KeptText
+
+_NO_LIFE_RANGES = "Cannot print life ranges"
 
 
 @cache
@@ -63,17 +66,49 @@ def texts(
     Raises:
         InspectError: there is no disassembler, or it refuses the file.
     """
-    options = [["-hex", "-gi"], ["-plr", "-lrm", "narrow"]][: 1 + life_ranges]
+    program = tool("nvdisasm")
     alone = [] if function is None else ["-fun", str(function)]
+    wanted = [["-hex", "-gi"], ["-plr", "-lrm", "narrow"]][: 1 + life_ranges]
+    options = [["-c", *alone, *each] for each in wanted]
+    kept = [KeptText.of(_version(program), each, cubin) for each in options]
+    known = [each.read() for each in kept]
+    if None in known:
+        known = _printed(program, options, cubin)
+        for place, text in zip(kept, known, strict=True):
+            if text is not None:
+                place.write(text)
+    code, beside = [text or "" for text in (*known, "")[:2]]
+    return code, beside
+
+
+@cache
+def _version(program: Path) -> str:
+    """Return what a tool says of itself: the build is in it."""
+    return subprocess.run(  # noqa: S603
+        [program, "--version"], capture_output=True, text=True, check=False
+    ).stdout
+
+
+def _printed(program: Path, options: list[list[str]], cubin: bytes) -> list[str | None]:
+    """Return what ``nvdisasm`` prints of a cubin with each of some options.
+
+    "" stands for what it does not print of such files, None for what it failed to.
+
+    Raises:
+        InspectError: it failed with the first.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        started = [_started([tool("nvdisasm"), "-c", *alone, *each, path]) for each in options]
+        started = [_started([program, *each, path]) for each in options]
         results = [(process.communicate(), process.returncode) for process in started]
-    (code, said), failed = results[0]
+    (_, said), failed = results[0]
     if failed:
-        raise _refused(tool("nvdisasm"), "nvdisasm can't read this machine code", said, failed)
-    return code, "".join(out for (out, _), failed in results[1:] if not failed)
+        raise _refused(program, "nvdisasm can't read this machine code", said, failed)
+    return [
+        ("" if _NO_LIFE_RANGES in said else None) if failed else text
+        for (text, said), failed in results
+    ]
 
 
 def assemble(ptx: str, origin: str) -> bytes:

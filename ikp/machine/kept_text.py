@@ -1,0 +1,45 @@
+"""What NVIDIA's disassembler printed, kept beside Triton's cache.
+
+It takes some tenths of a second to begin, whatever it reads: longer than all that is done with its
+text. A text belongs to the build of the disassembler, its options and the file's bytes, to nothing
+of ikp's. Whoever can't keep or read one has it printed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ikp.paths import put, triton_cache
+
+_FAST = 1
+"""Of zlib's levels, the one that takes milliseconds; texts become a tenth as long all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptText:
+    """One text's place."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, version: str, options: Sequence[str], cubin: bytes) -> KeptText:
+        """Return that of what a build of the disassembler prints of a cubin with some options."""
+        said = "\0".join([version, *options, ""]).encode()
+        return cls(triton_cache() / f"ikp-text-{hashlib.sha256(said + cubin).hexdigest()[:32]}.z")
+
+    def read(self) -> str | None:
+        """Return the text; None where there is none that is whole."""
+        with suppress(OSError, zlib.error, UnicodeDecodeError):
+            return zlib.decompress(self.path.read_bytes()).decode()
+        return None
+
+    def write(self, text: str) -> None:
+        """Keep a text, if that can be."""
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            put(self.path, zlib.compress(text.encode(), _FAST))

@@ -86,13 +86,14 @@ class AboutLines:
         """Return the loads that a loop's only wait for an mbarrier is for."""
         waits: dict[int, list[int]] = {}
         loads: dict[int, list[int]] = {}
+        kinds: dict[Anchor | None, dict[int, list[int]]]
+        kinds = {Anchor.MBARRIER_WAIT: waits, Anchor.TMA_LOAD: loads}
         for at, instruction in enumerate(self.flow.code.instructions):
-            kind, loop = anchor(instruction.opcode), self._region(at)
-            if loop is not None and not instruction.never_runs:
-                if kind is Anchor.MBARRIER_WAIT:
-                    waits.setdefault(loop, []).append(at)
-                elif kind is Anchor.TMA_LOAD:
-                    loads.setdefault(loop, []).append(at)
+            found = kinds.get(anchor(instruction.opcode))
+            if found is None or instruction.never_runs:
+                continue
+            if (loop := self._region(at)) is not None:
+                found.setdefault(loop, []).append(at)
         return {
             each[0]: tuple(loads[loop])
             for loop, each in waits.items()

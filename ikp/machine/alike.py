@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
-from ikp.machine.effects import Effects, effects
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import with_calls
 from ikp.machine.resources import BITS, P, R, bit
@@ -75,10 +74,6 @@ class Alike:
         return self._through(number, self._entering[number], at)
 
     @cached_property
-    def _effects(self) -> list[Effects]:
-        return [effects(each) for each in self.flow.code.instructions]
-
-    @cached_property
     def _entering(self) -> list[int]:
         """What may differ where each block begins."""
         after, blocks = with_calls(self.flow), self.flow.graph.blocks
@@ -96,15 +91,18 @@ class Alike:
 
     def _through(self, number: int, entering: int, end: int) -> int:
         """Return what may differ at a place in a block."""
-        code, now, apart = self.flow.code.instructions, entering, number in self.apart
+        code, effects = self.flow.code.instructions, self.flow.effects
+        now, apart = entering, number in self.apart
         for at in range(self.flow.graph.blocks[number].first, end):
-            effect, each = self._effects[at], code[at]
+            effect, each = effects[at], code[at]
             if each.op == "CALL":
                 now = _OWN | _OWN << BITS
-            elif apart or _depends(each.guard, now):
+            elif apart or (each.guard and _depends(each.guard, now)):
                 now |= effect.writes & _OWN | (effect.writes & _OWN) << BITS
             else:
-                here = self._made(each, effect.reads & now, now)
+                differing = effect.reads & now
+                plain = not differing and _is_computed(each.opcode)  # as most are
+                here = 0 if plain else self._made(each, differing, now)
                 now &= ~(effect.kills | effect.kills << BITS)
                 now |= (effect.writes & _OWN) * here
         return now
@@ -169,8 +167,13 @@ def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
         return any(map(_OF_A_BLOCK.fullmatch, operands))
     if instruction.opcode.startswith("SHFL.IDX") and len(operands) > 4:
         return operands[4] == "0x1f" and _is_one(operands[3], now)
-    known = _LOADS.fullmatch(instruction.opcode) or _COMPUTED.fullmatch(op)
-    return bool(known) and not differing
+    return not differing and _is_computed(instruction.opcode)
+
+
+@cache
+def _is_computed(opcode: str) -> bool:
+    """Whether what an instruction makes depends on its operands alone."""
+    return bool(_LOADS.fullmatch(opcode) or _COMPUTED.fullmatch(opcode.partition(".")[0]))
 
 
 def _is_one(lane: str, now: int) -> bool:

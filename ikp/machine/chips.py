@@ -62,6 +62,8 @@ class Chip:
 
     def fitted(self, steps: Sequence[Step]) -> list[Step]:
         """Return a run of instructions as this chip has them."""
+        if not (self.changes or self.places):
+            return list(steps)
         made = [self._fit(step, _unset(steps[at + 1 :])) for at, step in enumerate(steps)]
         for at, step in enumerate(steps):
             if step.skips:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
 
 from ikp.machine.assembler import PT
@@ -93,7 +93,7 @@ class Chooser:
         mine = shared.bits >> R.first
         free = tuple(each for each in spare.registers if not mine >> each & 1)
         pairs = tuple(each for each in spare.pairs if not mine >> each & 3)
-        enough = _ways(free, pairs)[: None if best is None else best + 1]
+        enough = islice(_ways(free, pairs), None if best is None else best + 1)
         found = next(filter(None, enough), [])
         if not found:
             return None
@@ -319,18 +319,16 @@ def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
     every = spare.registers if near else spare.pairs
     where = [address_at(each, near=near) for each in every]
     for way in _ways(spare.registers, spare.pairs):
-        yield [each for each in way if any(not _members(*each) & one for one in where)]
+        yield [each for each in way if not all(map(_members(*each).__and__, where))]
 
 
-def _ways(free: tuple[int, ...], pairs: tuple[int, ...]) -> tuple[list[_Words], ...]:
-    """Return where a record's words can be, the best way first; see ``_layouts``."""
-    singles = [each for each in free if each ^ 1 not in free]
-    few = [*singles, *(each for each in free if each ^ 1 in free)]
-    return (
-        [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in free],
-        [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2],
-        list(zip(few, few[1:], few[2:], strict=False)),
-        [(at, at + 1, at + 1) for at in pairs],
-        [(first, second, second) for first, second in pairwise(few)],
-        [(each, each, each) for each in free],
-    )
+def _ways(free: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[list[_Words]]:
+    """Yield where a record's words can be, the best way first; see ``_layouts``."""
+    members = set(free)
+    yield [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in members]
+    yield [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2]
+    few = sorted(free, key=lambda each: each ^ 1 in members)  # those without a neighbour first
+    yield list(zip(few, few[1:], few[2:], strict=False))
+    yield [(at, at + 1, at + 1) for at in pairs]
+    yield [(first, second, second) for first, second in pairwise(few)]
+    yield [(each, each, each) for each in free]

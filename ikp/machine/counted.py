@@ -69,7 +69,8 @@ def awaited(
         kind = anchor(instruction.opcode)
         commits = instruction.opcode == "LDGDEPBAR"
         of = _IS_OF.get(kind, kind) if kind else Anchor.COPY
-        if instruction.never_runs or not (commits or of in (Anchor.COPY, Anchor.PRODUCT)):
+        counts = kind and of in (Anchor.COPY, Anchor.PRODUCT)
+        if not (commits or counts) or instruction.never_runs:
             continue
         queue = queues.setdefault((of, region(at)), _Queue())
         if kind in _IS_OF:

@@ -8,8 +8,9 @@ them over until the wait for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,35 +119,49 @@ class Flight:
 
     @cached_property
     def _steps(self) -> dict[int, Step]:
-        code, effects = self.liveness.flow.code, self.liveness.effects
+        code = self.liveness.flow.code
         controls = code.controls
         writes, reads, waits = (
             each.tolist() for each in (controls.writes, controls.reads, controls.waits)
         )
         steps: dict[int, Step] = {}
         for at, instruction in enumerate(code.instructions):
-            opcode = instruction.opcode
-            ends, takes = waits[at], list[tuple[int, int]]()
-            if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
-                ends |= awaited(opcode, instruction.rest)
-            elif opcode.startswith("WARPGROUP.ARRIVE"):
-                takes.append((PRODUCTS, self._handed_over(at) | _TAKEN))
-            elif "GMMA" in opcode and not instruction.guard.endswith("PT"):
-                takes.append((PRODUCTS, effects[at].reads | effects[at].writes | _TAKEN))
-            own, operands = effects[at], effects[at].reads & ~_at_once(instruction)
-            if writes[at] != NONE:
-                takes.append((writes[at], own.writes | _TAKEN))
-                # Without a scoreboard for its operands, only its result tells that they were read.
-                if reads[at] == NONE:
-                    takes.append((OPERANDS + writes[at], operands))
-            if reads[at] != NONE:
-                takes.append((reads[at], operands | _TAKEN))
-            if writes[at] == reads[at] == NONE and _reads_late(instruction):
-                takes.append((queue(instruction.op), operands))
-            if ends or takes:
-                joins = _joins(instruction, writes[at], reads[at])
-                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
+            told = waits[at] or not writes[at] == reads[at] == NONE
+            if told or _changes(instruction.opcode):  # few do
+                ends, takes = self._begun(at, instruction)
+                ends |= waits[at]
+                takes += self._told(at, instruction, writes[at], reads[at])
+                if ends or takes:
+                    joins = _joins(instruction, writes[at], reads[at])
+                    steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
         return steps
+
+    def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:
+        """Return what a counting wait ends, and the products that an instruction begins."""
+        effects, opcode = self.liveness.effects[at], instruction.opcode
+        if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
+            return awaited(opcode, instruction.rest), []
+        if opcode.startswith("WARPGROUP.ARRIVE"):
+            return 0, [(PRODUCTS, self._handed_over(at) | _TAKEN)]
+        if "GMMA" in opcode and not instruction.guard.endswith("PT"):
+            return 0, [(PRODUCTS, effects.reads | effects.writes | _TAKEN)]
+        return 0, []
+
+    def _told(
+        self, at: int, instruction: Instruction, writes: int, reads: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield what an instruction's own scoreboards tell of; or what they don't."""
+        own = self.liveness.effects[at]
+        operands = own.reads & ~_at_once(instruction)
+        if writes != NONE:
+            yield writes, own.writes | _TAKEN
+            # Without a scoreboard for its operands, only its result tells that they were read.
+            if reads == NONE:
+                yield OPERANDS + writes, operands
+        if reads != NONE:
+            yield reads, operands | _TAKEN
+        if writes == reads == NONE and _reads_late(instruction):
+            yield queue(instruction.op), operands
 
     def _handed_over(self, at: int) -> int:
         """Return the registers of the products that follow: theirs once the warpgroup has arrived.
@@ -187,5 +202,15 @@ def _at_once(instruction: Instruction) -> int:
 
 
 def _reads_late(instruction: Instruction) -> bool:
-    late = instruction.op.startswith(_LATE) or instruction.op in _LATE_TOO
-    return late and not instruction.never_runs
+    return _is_late(instruction.op) and not instruction.never_runs
+
+
+def _is_late(op: str) -> bool:
+    return op.startswith(_LATE) or op in _LATE_TOO
+
+
+@cache
+def _changes(opcode: str) -> bool:
+    """Whether an instruction may begin or end something, though it names no scoreboard."""
+    late = _is_late(opcode.partition(".")[0])
+    return late or "DEPBAR" in opcode or "GMMA" in opcode or opcode.startswith("WARPGROUP.")

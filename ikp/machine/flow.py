@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ikp.machine.dominance import Dominance, dominance
+from ikp.machine.effects import Effects, effects
 from ikp.machine.graph import Graph
 from ikp.machine.sass import Code
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """Control comes from ``source``; if ``guard`` is not empty, only where it holds."""
 
     source: int
@@ -36,6 +37,11 @@ class Flow:
     def graph(self) -> Graph:
         """The basic blocks."""
         return Graph(self.code)
+
+    @cached_property
+    def effects(self) -> list[Effects]:
+        """What each instruction reads and writes, as far as its operands say."""
+        return [effects(instruction) for instruction in self.code.instructions]
 
     @cached_property
     def before(self) -> list[list[Edge]]:

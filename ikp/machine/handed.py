@@ -60,10 +60,11 @@ def _answers(flow: Flow) -> list[tuple[int, int]]:
     code, labels = flow.code.instructions, flow.code.labels
     found = []
     for at, each in enumerate(code[: 1 - _TRIES]):
+        if not each.opcode.startswith(_ASKS):
+            continue
         jump = code[at + _TRIES - 1]
         back = [labels[to] for to in jump.targets if to in labels]
-        again = jump.op == "BRA" and jump.guard and any(at - 1 <= to <= at for to in back)
-        if each.opcode.startswith(_ASKS) and again:
+        if jump.op == "BRA" and jump.guard and any(at - 1 <= to <= at for to in back):
             found.append((at, at + _TRIES - 1))
     return found
 

@@ -70,7 +70,7 @@ class Liveness:
     @cached_property
     def effects(self) -> list[Effects]:
         """What each instruction reads and writes."""
-        found = [effects(instruction) for instruction in self.flow.code.instructions]
+        found = list(self.flow.effects)
         for at, registers in self.addressed.items():
             found[at] = replace(found[at], reads=found[at].reads | registers)
         return found

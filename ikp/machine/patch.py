@@ -219,9 +219,8 @@ def _unplaced(places: Places) -> list[str]:
     missing = [each.told for each in places.choices if each.piece is None]
     if missing and len(missing) == len(places.choices):
         raise KernelError(" ".join(missing))
-    overlapping = [
-        f"{place.name}: {why}." for place, why in places.refused if place.kind == "lines"
-    ]
+    refused = places.refused if places.choices else ()
+    overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
     return [*missing, *overlapping]
 
 

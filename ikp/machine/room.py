@@ -85,7 +85,7 @@ class Room:
 
     def at(self, place: int) -> Spare:
         """Return what is free before an instruction; see ``through``."""
-        return self.through([place])
+        return self._spare(self.free[place], self.allowed[place], self.flight.taken[place])
 
     def through(self, places: Iterable[int]) -> Spare:
         """Return what is free before each of some instructions, which go by their indices."""

@@ -8,8 +8,11 @@ not free. It reads for some cycles, too: compilers overwrite its operands after 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
+from ikp.machine.graph import Graph
 from ikp.machine.liveness import Liveness
 
 _PIPELINE: Final = 16
@@ -25,57 +28,91 @@ _TAKES_LONG: Final = re.compile(r"[A-Z]?MMA|D(ADD|MUL|FMA|SETP|MNMX)")
 _READS: Final = 16
 """Cycles after which a product has read its operands, with a margin."""
 
-_MANY: Final = 12
-"""Where more is noted, what is over is forgotten: most instructions of a kernel pass here."""
-
 _Pending = dict[int, int]
 """Registers that are still to be written or read, and in how many cycles they are."""
 
 
 def settling(liveness: Liveness) -> list[int]:
     """Return which registers are still to be written or read before each instruction, as bits."""
-    graph, effects = liveness.flow.graph, liveness.effects
-    stalls = liveness.flow.code.controls.stalls.tolist()
-    code = liveness.flow.code.instructions
-    slow = [bool(_TAKES_LONG.match(each.op)) for each in code]
-    made = [0] * len(code)
+    made, graph = [0] * len(liveness.effects), liveness.flow.graph
+    issued, lengths = _issued(liveness)
+    own: list[_Pending] = []
+    for block, length in zip(graph.blocks, lengths, strict=True):
+        own.append({})
+        for at in range(block.first, block.end):
+            for mask, cycles in _pending(liveness, at):
+                until = issued[at] + cycles
+                _note(made, issued, range(at + 1, block.end), mask, until)
+                if until > length:
+                    own[-1][mask] = max(own[-1].get(mask, 0), until - length)
+    for block, entering in zip(graph.blocks, _entering(graph, own, lengths), strict=True):
+        for mask, until in entering.items():
+            _note(made, issued, range(block.first, block.end), mask, until)
+    return made
 
-    def through(number: int, entering: _Pending) -> _Pending:
-        pending, now = dict(entering), 0
-        for at in range(graph.blocks[number].first, graph.blocks[number].end):
-            if len(pending) > _MANY:
-                pending = {mask: until for mask, until in pending.items() if until > now}
-            made[at] |= _under_way(pending, now)
-            if written := effects[at].writes:
-                pending[written] = max(pending.get(written, 0), now + _time(code[at].op))
-            if slow[at] and (read := effects[at].reads):
-                pending[read] = max(pending.get(read, 0), now + _READS)
+
+def _issued(liveness: Liveness) -> tuple[list[int], list[int]]:
+    """Return how many cycles after its block's first each instruction issues at the earliest, and
+    how long each block takes.
+    """
+    stalls, issued, lengths = liveness.flow.code.controls.stalls.tolist(), [], []
+    for block in liveness.flow.graph.blocks:
+        now = 0
+        for at in range(block.first, block.end):
+            issued.append(now)
             now += max(stalls[at], 1)
-        return {mask: until - now for mask, until in pending.items() if until > now}
+        lengths.append(now)
+    return issued, lengths
 
-    entering: list[_Pending] = [{} for _ in graph.blocks]
-    work = list(range(len(graph.blocks)))
+
+def _pending(liveness: Liveness, at: int) -> Iterator[tuple[int, int]]:
+    """Yield what an instruction has yet to write, and to read, each with its cycles."""
+    effect, op = liveness.effects[at], liveness.flow.code.instructions[at].op
+    if effect.writes:
+        yield effect.writes, _time(op)
+    if effect.reads and _takes_long(op):
+        yield effect.reads, _READS
+
+
+def _note(made: list[int], issued: list[int], within: range, mask: int, until: int) -> None:
+    """Note registers before those instructions of a block that issue until a cycle of it."""
+    for at in within:
+        if issued[at] >= until:
+            return
+        made[at] |= mask
+
+
+def _entering(graph: Graph, own: list[_Pending], lengths: list[int]) -> list[_Pending]:
+    """Return what is pending where each block begins, on any way there.
+
+    Args:
+        graph: the blocks.
+        own: what each has made pending where it ends.
+        lengths: how many cycles each takes.
+    """
+    entering: list[_Pending] = [{} for _ in own]
+    work = list(range(len(own)))
     while work:
-        number = work.pop()
-        leaving = through(number, entering[number])
-        for to in graph.after[number]:
+        block = work.pop()
+        leaving, length = dict(own[block]), lengths[block]
+        for mask, until in entering[block].items():
+            if until - length > leaving.get(mask, 0):
+                leaving[mask] = until - length
+        for to in graph.after[block]:
             longer = {m: t for m, t in leaving.items() if t > entering[to].get(m, 0)}
             if longer:
                 entering[to] |= longer
                 work.append(to)
-    return made
+    return entering
+
+
+@cache
+def _takes_long(op: str) -> bool:
+    return bool(_TAKES_LONG.match(op))
 
 
 def _time(op: str) -> int:
     """Return after how many cycles an instruction has written, with a margin."""
     if op == "DMMA":
         return _SLOWEST
-    return _SLOW if _TAKES_LONG.match(op) else _PIPELINE
-
-
-def _under_way(pending: _Pending, now: int) -> int:
-    found = 0
-    for mask, until in pending.items():
-        if until > now:
-            found |= mask
-    return found
+    return _SLOW if _takes_long(op) else _PIPELINE

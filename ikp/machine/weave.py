@@ -262,8 +262,10 @@ class Weaver:
             registers = run.scratch.gathered.stored
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
-        ahead = (each for each in self._runs if each > site and each.rank != TAKEN)
-        later = sorted(each for each in ahead if self._meets(each, registers))
+        ahead = (each for each in self._runs if each > site and each.index < end)
+        later = sorted(
+            each for each in ahead if each.rank != TAKEN and self._meets(each, registers)
+        )
         for at in range(site.index, end):
             met = next((each for each in later if each.index == at), None)
             self._over[site] = at

@@ -34,6 +34,8 @@ _LOADS = re.compile(r"(LDC?|LDG|LDS|SYNCS\.PHASECHK)(\..*)?")
 parting behind that."""
 _OF_A_WARP = frozenset(("R2UR", "REDUX", "VOTE"))
 """What it makes is a warp's, whatever its operands are."""
+_SPECIAL = ("S2R", "CS2R")
+_FROM_ONE = "SHFL.IDX"
 _OF_A_BLOCK = re.compile(r"SRZ|SR_(N?CTAID\.[XYZ]|CgaCtaId|CgaSize|SMEMSZ|VIRTUALSMID)")
 _OF_A_ROW = ("SR_TID.Y", "SR_TID.Z")
 _JUMPS = ("BRA", "BRX", "EXIT")
@@ -100,21 +102,21 @@ class Alike:
             elif apart or (each.guard and _depends(each.guard, now)):
                 now |= effect.writes & _OWN | (effect.writes & _OWN) << BITS
             else:
-                differing = effect.reads & now
-                plain = not differing and _is_computed(each.opcode)  # as most are
-                here = 0 if plain else self._made(each, differing, now)
+                here = self._made(each, effect.reads & now, now)
                 now &= ~(effect.kills | effect.kills << BITS)
                 now |= (effect.writes & _OWN) * here
         return now
 
     def _made(self, instruction: Instruction, differing: int, now: int) -> int:
         """Return 0 if an instruction gives all threads the same; how far it differs, else."""
+        near = not differing & now >> BITS
+        if not near and not _may_level(instruction.opcode):
+            return 1 | 1 << BITS  # most do
         special = instruction.operands[-1:] if instruction.op == "S2R" else ()
         if self.rows and special == ("SR_TID.X",):
             return 1
         if self.rows and special and special[0] in _OF_A_ROW:
             return 0
-        near = not differing & now >> BITS
         if near and differing and _is_of_a_warp(instruction):
             return 0
         if near and differing and _is_copy(instruction):
@@ -163,11 +165,18 @@ def _is_alike(instruction: Instruction, differing: int, now: int) -> bool:
     op, operands = instruction.op, instruction.operands
     if op in _OF_A_WARP:
         return True
-    if op in ("S2R", "CS2R"):
+    if op in _SPECIAL:
         return any(map(_OF_A_BLOCK.fullmatch, operands))
-    if instruction.opcode.startswith("SHFL.IDX") and len(operands) > 4:
+    if instruction.opcode.startswith(_FROM_ONE) and len(operands) > 4:
         return operands[4] == "0x1f" and _is_one(operands[3], now)
     return not differing and _is_computed(instruction.opcode)
+
+
+@cache
+def _may_level(opcode: str) -> bool:
+    """Whether an instruction may give threads the same, though what it reads is different."""
+    op = opcode.partition(".")[0]
+    return op in _OF_A_WARP or op in _SPECIAL or opcode.startswith(_FROM_ONE)
 
 
 @cache

@@ -6,6 +6,7 @@ then stands far behind it. Where little is free, the words of a record are store
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -214,37 +215,32 @@ class Chooser:
 
     def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
         """Return how many instructions pass until the kernel needs one of these."""
-        if index not in self._known:
-            self._known[index] = self._ahead(index)
-        writes, boards = self._known[index]
-        first = boards.get(board, self.end(index))
+        first = _next(self._takers.get(board, ()), index, self.end(index))
         while registers:
             one = registers & -registers
             registers ^= one
-            first = min(first, writes.get(one, first))
+            first = _next(self._writers.get(one, ()), index, first)
         return first - index
 
     @cached_property
-    def _known(self) -> dict[int, tuple[dict[int, int], dict[int, int]]]:
-        return {}
+    def _writers(self) -> dict[int, list[int]]:
+        """The instructions that write each of a thread's registers, a bit each."""
+        found: dict[int, list[int]] = {}
+        for at, effect in enumerate(self.room.liveness.effects):
+            written = effect.writes & R.all
+            while written:
+                found.setdefault(written & -written, []).append(at)
+                written &= written - 1
+        return found
 
-    def _ahead(self, index: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Return which instruction of a block is the first to write each of a thread's registers,
-        a bit each, and to take each scoreboard, from one on.
-        """
-        effects, (takes, keeps, _) = self.room.liveness.effects, self._controls
-        writes: dict[int, int] = {}
-        boards: dict[int, int] = {}
-        unseen = R.all
-        for at in range(index, self.end(index)):
-            boards.setdefault(takes[at], at)
-            boards.setdefault(keeps[at], at)
-            new = effects[at].writes & unseen
-            unseen ^= new
-            while new:
-                writes[new & -new] = at
-                new &= new - 1
-        return writes, boards
+    @cached_property
+    def _takers(self) -> dict[int, list[int]]:
+        """The instructions that take each scoreboard."""
+        found: dict[int, list[int]] = {}
+        for at, boards in enumerate(zip(*self._controls[:2], strict=True)):
+            for board in boards:
+                found.setdefault(board, []).append(at)
+        return found
 
     def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
@@ -266,6 +262,12 @@ class Chooser:
             if self.needs(at, registers):
                 return False
         return False
+
+
+def _next(places: Sequence[int], index: int, end: int) -> int:
+    """Return the first of some places from an index on; the end if none is before that."""
+    at = bisect_left(places, index)
+    return min(places[at], end) if at < len(places) else end
 
 
 def _few(spare: Spare) -> str:

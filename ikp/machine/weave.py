@@ -263,11 +263,10 @@ class Weaver:
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
         ahead = (each for each in self._runs if each > site and each.index < end)
-        later = sorted(
-            each for each in ahead if each.rank != TAKEN and self._meets(each, registers)
-        )
+        later = sorted(each for each in ahead if each.rank != TAKEN)
+        first = {each.index: each for each in later[::-1] if self._meets(each, registers)}
         for at in range(site.index, end):
-            met = next((each for each in later if each.index == at), None)
+            met = first.get(at)
             self._over[site] = at
             left = self._code[at].op == "EXIT"  # what is put there comes before it waits
             if met is None and not left and choose.waits(at, board):

@@ -7,6 +7,7 @@ block, where many are free, that is best: to fill it takes one cycle.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -147,6 +148,7 @@ def in_place(
     """
     regions = Regions(room.liveness.flow)
     ends = Counter(Site.of(end) for each in places for end in each.ends)
+    sites = sorted(scratches)
     for place in places:
         home, site = kept[id(place)], Site.of(place.ends[0])
         scratch = scratches[site]
@@ -159,8 +161,8 @@ def in_place(
             continue
         better = Home(scratch.start, own=True)
         begun = Site.of(place.start)
-        before = max((at for at in scratches if at < begun), default=begun)
-        others = (each for at, each in scratches.items() if before <= at < site)
+        first = max(0, bisect_left(sites, begun) - 1)
+        others = (scratches[at] for at in sites[first : bisect_left(sites, site)])
         rows = range(begun.index, min(site.index, len(room.free) - 1) + 1)
         if any(better.written & (used(each) | 1 << R.first + each.last) for each in others):
             continue

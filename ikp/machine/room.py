@@ -115,10 +115,11 @@ class Room:
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
         own = free[R.columns][:limit]
+        pairs = _both(own)
         return Spare(
             _numbers(own),
-            _runs(own, 2),
-            _runs(own, 4),
+            _numbers(pairs, 2),
+            _numbers(_both(pairs), 4),
             _numbers(free[P.columns]),
             _numbers(free[UR.columns][: self._uniform]),
             _numbers(free[UP.columns]),
@@ -131,10 +132,13 @@ class Room:
         return 63
 
 
-def _numbers(free: NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(free).tolist())
+def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:
+    """Return the first register of each run of so many that is free."""
+    return tuple((free.nonzero()[0] * length).tolist())
 
 
-def _runs(free: NDArray[np.bool_], length: int) -> tuple[int, ...]:
-    whole = free[: len(free) // length * length].reshape(-1, length)
-    return tuple((np.flatnonzero(whole.all(axis=1)) * length).tolist())
+def _both(free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether both of each two neighbours are, the first of them even."""
+    whole = len(free) // 2 * 2
+    both: NDArray[np.bool_] = free[0:whole:2] & free[1:whole:2]
+    return both

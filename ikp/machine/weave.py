@@ -262,7 +262,7 @@ class Weaver:
             registers = run.scratch.gathered.stored
         end, choose = self._chooser.end(site.index), self._chooser
         jumps = self.room.liveness.flow.graph.jumps.leaving
-        ahead = (each for each in self._runs if each > site and each.index < end)
+        ahead = (each for each in self._runs if site.index <= each.index < end and each > site)
         later = sorted(each for each in ahead if each.rank != TAKEN)
         first = {each.index: each for each in later[::-1] if self._meets(each, registers)}
         for at in range(site.index, end):

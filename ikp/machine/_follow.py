@@ -7,7 +7,6 @@ for other chips of the family; those sections describe that form and are left as
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
 
 import numpy as np
 
@@ -24,26 +23,21 @@ _PLACES_IN_DEBUGGING = (".debug_loc", ".debug_ranges", ".debug_aranges", ".nv_de
 _ADDRESS = 2  # a relocation's kind: the whole address, 8 bytes
 
 
-def follow(
-    cubin: Cubin, kernel: Kernel, to: Shift, size: int, displaced: Collection[int] | None = None
-) -> None:
+def follow(cubin: Cubin, kernel: Kernel, to: Shift, size: int) -> None:
     """Let everything beside the code itself follow it; the code has so many bytes now.
-
-    ``displaced`` are the places of the only instructions that moved, where that is known.
 
     Raises:
         PatchError: something is not known.
     """
     elf = cubin.elf
-    if displaced is None:
-        _refuse_debugging(elf, kernel)
+    _refuse_debugging(elf, kernel)
     follow_lines(elf, kernel, to)
     follow_frames(elf, kernel, to, size)
     _follow_relocations(elf, kernel, to)
     _follow_symbols(elf, kernel, to, size)
     info = elf.find(f".nv.info.{kernel.name}")
     if info is not None:
-        attributes.move(kernel.attributes, to.moved, kernel.name, displaced)
+        attributes.move(kernel.attributes, to.moved, kernel.name)
         info.data = attributes.write(kernel.attributes)
 
 

@@ -35,7 +35,7 @@ def move_tables(elf: Elf, kernel: Kernel, indirect: Collection[int], to: Shift) 
         raise PatchError(
             f"{kernel.name} has an indirect branch, and where its table of targets stands is not "
             "known: the compiler doesn't list it, or the kernel's constants hold other values too. "
-            "Reach the added code by trampolines, which move nothing."
+            "Leave this kernel out."
         )
     new = {place: to.landed(place) for place in targets}
     bank.data = np.array([new[place] for place in words.tolist()], np.uint32).tobytes()

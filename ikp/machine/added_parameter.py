@@ -55,7 +55,6 @@ def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | No
         return None
     _describe(kernel, made, last, base)
     bank.data += bytes(base + last - len(bank.data))
-    kernel.banks[0] = len(bank.data)
     return made
 
 

@@ -7,7 +7,7 @@ what NVIDIA's compilers write and its disassembler prints. Any other attribute i
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -161,15 +161,8 @@ def write(attributes: list[Attribute]) -> bytes:
     return bytes(out)
 
 
-def move(
-    attributes: list[Attribute],
-    new: Callable[[int], int],
-    kernel: str,
-    displaced: Collection[int] | None = None,
-) -> None:
+def move(attributes: list[Attribute], new: Callable[[int], int], kernel: str) -> None:
     """Give each place in the code its new value, by ``new``; branch targets are left alone.
-
-    ``displaced`` are the only places that got another value, where that is known.
 
     Raises:
         PatchError: an attribute is not known.
@@ -178,8 +171,6 @@ def move(
         if (places := HOLDS_PLACES.get(each.code)) is not None:
             each.value = _moved(each, places, new, kernel)
         elif each.format == Format.SIZED and each.code not in _LEFT_ALONE:
-            if displaced is not None and not set(displaced) & set(each.words):
-                continue
             raise PatchError(
                 f"{kernel} has the attribute {each.code:#04x} in .nv.info, "
                 f"{_REFUSED.get(each.code, 'which is not known here')}: moving its instructions "

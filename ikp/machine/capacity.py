@@ -88,8 +88,6 @@ def add_constant(cubin: Cubin, symbol: str, size: int) -> int:
         bank = _new_bank(elf)
     _grow(elf, bank, bytes(begin - len(bank.data) + size))
     _add_symbol(elf, symbol, _GLOBAL_OBJECT, elf.sections.index(bank), begin, size)
-    for kernel in cubin.kernels.values():
-        kernel.banks[3] = len(bank.data)
     return begin
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from ikp.errors import PatchError
 from ikp.machine import attributes
 from ikp.machine.attributes import Attribute, Code, Parameter
 from ikp.machine.elf import Elf, Section
-from ikp.machine.instruction import BYTES, Words
+from ikp.machine.instruction import Words
 
 _ENTRY = 0x10  # of a symbol's other bits: a kernel
 _FUNCTION = 2  # a symbol's type
@@ -21,7 +20,6 @@ _CUDA = 190  # the machine that an ELF file is for
 _ACCELERATED_7 = 0x800  # of the flags, under ABI 7
 _ACCELERATED_8 = 0x8
 _ACCELERATED = 9  # the attribute of .nv.compat that says it newer
-_BANK = re.compile(r"\.nv\.constant(\d+)(?:\.(.+))?")
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Kernel:
     symbol: int  # its own, in the table of symbols
     registers: int
     functions: tuple[Function, ...] = ()  # the others in its code
-    banks: dict[int, int] = field(default_factory=dict)  # bank of constants -> bytes in it
     attributes: list[Attribute] = field(default_factory=list)
 
     @property
@@ -56,12 +53,6 @@ class Kernel:
     def parameters(self) -> list[Parameter]:
         """What it is launched with."""
         return attributes.parameters(self.attributes)
-
-    @property
-    def exits(self) -> list[int]:
-        """The instructions that end a thread, by number."""
-        listed = (each for each in self.attributes if each.code == Code.EXIT_INSTR_OFFSETS)
-        return [place // BYTES for each in listed for place in each.words]
 
 
 @dataclass
@@ -90,11 +81,6 @@ class Cubin:
                 f"This cubin is damaged: what it says of its kernels can't be read ({error}). "
                 "Compile it again."
             ) from error
-
-    @property
-    def arch(self) -> str:
-        """The chip that it was made for: ``sm_90a``."""
-        return f"sm_{self.sm}{self.suffix}"
 
     def kernel(self, name: str) -> Kernel:
         """Return a kernel.
@@ -135,7 +121,6 @@ def _suffix(elf: Elf) -> str:
 def _kernels(elf: Elf) -> Iterator[Kernel]:
     symbols, names = elf.symbols(), elf.symbol_names()
     registers = _registers(elf)
-    banks = _banks(elf)
     infos = {each.name: each for each in elf.sections if each.name.startswith(".nv.info.")}
     functions: dict[int, list[int]] = {}  # by the section that has their code
     for each in np.flatnonzero((symbols["info"] & 15) == _FUNCTION).tolist():
@@ -161,7 +146,6 @@ def _kernels(elf: Elf) -> Iterator[Kernel]:
                 for each in inside
                 if each != own
             ),
-            banks.get(name, {}) | banks.get("", {}),
             attributes.parse(info.data) if info is not None else [],
         )
 
@@ -172,11 +156,3 @@ def _registers(elf: Elf) -> dict[int, int]:
     listed = attributes.parse(info.data) if info is not None else []
     words = [each.words for each in listed if each.code == Code.REGCOUNT]
     return {each[0]: each[1] for each in words}
-
-
-def _banks(elf: Elf) -> dict[str, dict[int, int]]:
-    made: dict[str, dict[int, int]] = {}
-    for each in elf.sections:
-        if found := _BANK.fullmatch(each.name):
-            made.setdefault(found[2] or "", {})[int(found[1])] = each.size
-    return made

@@ -102,7 +102,7 @@ disassembler prints each the same wherever it stands.
 
 _NEVER = frozenset(opcode for first, last in _STRAIGHT for opcode in range(first, last + 1))
 
-_KNOWN = {CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC, RET, BRX, BRX_UNIFORM, *_CONTROL_WITHOUT_PLACES}
+_KNOWN_PLACES = {CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC, RET, BRX, BRX_UNIFORM}
 
 _REFUSED = {
     0x34E: "puts its own address into a register, to which an offset is added somewhere",
@@ -122,7 +122,6 @@ class Places:
     joins: tuple[tuple[Field, Numbers], ...]  # to where threads fall through or return to
     bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
     calls: Numbers
-    returns: Numbers
     indirect: Numbers  # branches to what a register holds
 
 
@@ -153,7 +152,6 @@ def places(words: Words, sm: int, kernel: str) -> Places:
         ),
         bases=((far, np.flatnonzero(indirect | relative)),),
         calls=calls,
-        returns=np.flatnonzero(relative),
         indirect=np.flatnonzero(indirect),
     )
 
@@ -165,9 +163,9 @@ def names_place(opcode: int) -> bool:
 
 def _refuse_unknown(found: Numbers, sm: int, kernel: str) -> None:
     for opcode in np.unique(found).tolist():
-        if opcode & 0x1FF not in _NEVER and opcode not in _KNOWN:
+        if names_place(opcode) and opcode not in _KNOWN_PLACES:
             why = _REFUSED.get(opcode, "is not known here: it may name a place in the code")
             raise PatchError(
                 f"{kernel} has an instruction with the opcode {opcode:#x} (sm_{sm}), which {why}. "
-                "Reach the added code by trampolines, which move nothing, or leave this kernel out."
+                "Leave this kernel out."
             )

@@ -95,15 +95,6 @@ class Flight:
         return (late | self._soon[at]) & (_TAKEN - 1)
 
     @cached_property
-    def used(self) -> frozenset[int]:
-        """The scoreboards that the kernel takes or waits for anywhere."""
-        controls = self.liveness.flow.code.controls
-        boards = {*controls.writes.tolist(), *controls.reads.tolist()} - {NONE}
-        waited = int(np.bitwise_or.reduce(controls.waits, initial=0))
-        boards |= {board for board in range(SCOREBOARDS) if waited >> board & 1}
-        return frozenset(boards | self.counted)
-
-    @cached_property
     def counted(self) -> frozenset[int]:
         """The scoreboards of copies that some wait counts: who waits for one waits for all those.
 

@@ -197,22 +197,11 @@ def elect(into: int) -> Step:
     return Step(0x782F | URZ << 16, 0x03800000 | into << 17, writes=_p(into))
 
 
-def below(
-    into: int, source: int, uniform: int, *, where: int = PT, unless: int | None = None
-) -> Step:
-    """Set a predicate: whether a register is below a uniform one.
-
-    ``where`` and ``unless`` are predicates that must hold, or must not, too.
-    """
-    low = 0x7C0C | source << 24 | uniform << 32
-    also, reads = (where, _p(where)) if unless is None else (8 | unless, _p(unless))
-    return Step(
-        low,
-        0x08701070 | also << 23 | into << 17,
-        reads=reads | _r(source) | _u(uniform),
-        writes=_p(into),
-        time=_PREDICATE_TIME,
-    )
+def below(into: int, source: int, uniform: int, *, where: int = PT) -> Step:
+    """Set a predicate: whether a register is below a uniform one, and a predicate holds, too."""
+    low, high = 0x7C0C | source << 24 | uniform << 32, 0x08701070 | where << 23 | into << 17
+    reads = _r(source) | _u(uniform) | _p(where)
+    return Step(low, high, reads=reads, writes=_p(into), time=_PREDICATE_TIME)
 
 
 def below_constant(into: int, source: int, value: int) -> Step:

@@ -107,7 +107,7 @@ def _keep_base(
     if ((at + 1) * BYTES + distances(old[at], field)).any():
         raise PatchError(
             f"{kernel.name} has a branch to a register's value that doesn't count from the code's "
-            "start, as every known one does. Reach the added code by trampolines."
+            "start, as every known one does. Leave this kernel out."
         )
     changed = out[to.new[at]]
     set_distances(changed, field, -(to.new[at] + 1) * BYTES)

@@ -66,33 +66,6 @@ def set_distances(words: Words, field: Field, new: Numbers) -> None:
         at += bits
 
 
-@dataclass(frozen=True)
-class Control:
-    """How an instruction is scheduled: the upper bits, from the 105th on."""
-
-    stall: int = 0
-    keeps: bool = False  # clear: the warp yields
-    writes: int = 7  # the scoreboard that its result sets; 7: none
-    reads: int = 7  # the scoreboard that tells that its operands were read
-    waits: int = 0  # a bit for each scoreboard that it waits for
-    reuse: int = 0
-
-    @classmethod
-    def of(cls, instruction: int) -> Control:
-        """Return the control of an instruction of 128 bits."""
-        bits = instruction >> 105
-        return cls(
-            *(bits & 15, bool(bits >> 4 & 1), bits >> 5 & 7, bits >> 8 & 7),
-            *(bits >> 11 & 63, bits >> 17 & 15),
-        )
-
-    def put(self, instruction: int) -> int:
-        """Return the instruction with this control."""
-        bits = self.stall | self.keeps << 4 | self.writes << 5 | self.reads << 8
-        bits |= self.waits << 11 | self.reuse << 17
-        return instruction & ((1 << 105) - 1) | bits << 105
-
-
 def guard(instruction: int) -> tuple[int, bool]:
     """Return the predicate that guards an instruction, 7 for none, and whether it is negated."""
     return instruction >> 12 & 7, bool(instruction >> 15 & 1)
@@ -112,12 +85,12 @@ def number(row: Words) -> int:
 PADDING = 0x000FC000000000000000000000007918
 """A NOP as ptxas fills up the code's last 128 bytes with."""
 
-NOP = Control(stall=1, keeps=True).put(0x7918)
-"""A NOP that is run."""
+_BRANCH = 0x000FEA00038000000000000000007947
+"""A BRA that is always taken."""
 
 
 def branch(field: Field, distance: int) -> int:
     """Return a branch that is always taken, over so many bytes from its end."""
-    made = rows([Control(stall=5, keeps=True).put(0x3800000 << 64 | 0x7947)])
+    made = rows([_BRANCH])
     set_distances(made, field, np.array([distance], np.int64))
     return number(made[0])

@@ -53,8 +53,7 @@ def return_moves(words: Words, found: Places, kernel: Kernel, far: Field) -> Num
         if not sure:
             raise PatchError(
                 f"{kernel.name} calls a function at byte {call * BYTES:#x} of its code, and which "
-                "instruction sets the address to return to is not known. Reach the added code by "
-                "trampolines, which move nothing."
+                "instruction sets the address to return to is not known. Leave this kernel out."
             )
         made += near
     return np.array(made, np.int64)

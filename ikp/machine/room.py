@@ -19,6 +19,8 @@ RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
 FIRST_UNIFORM = 4
 """No kernel for sm_90 that was seen names UR0 to UR3: what they are kept for is not known."""
+_UNIFORM = 63
+"""How many uniform registers there are: from sm_100 on, more than are counted on here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,6 @@ class Room:
         return ~(self.liveness.table | self.flight.table)
 
     @cached_property
-    def unused_scoreboards(self) -> tuple[int, ...]:
-        """Those that the kernel never takes nor waits for."""
-        return tuple(sorted(set(range(SCOREBOARDS)) - self.flight.used))
-
-    @cached_property
     def highest(self) -> int:
         """The number of the highest register that the kernel names, -1 for none."""
         named = [at for at in range(R.count) if self.liveness.used >> at & 1]
@@ -74,7 +71,7 @@ class Room:
     @cached_property
     def unused_uniform(self) -> tuple[int, ...]:
         """The uniform registers that the kernel never names, without those no compiler names."""
-        used, numbers = self.liveness.used, range(FIRST_UNIFORM, self._uniform)
+        used, numbers = self.liveness.used, range(FIRST_UNIFORM, _UNIFORM)
         return tuple(at for at in numbers if not used >> (UR.first + at) & 1)
 
     @cached_property
@@ -120,15 +117,10 @@ class Room:
             _runs(own, 2),
             _runs(own, 4),
             _numbers(free[P.columns]),
-            _numbers(free[UR.columns][: self._uniform]),
+            _numbers(free[UR.columns][:_UNIFORM]),
             _numbers(free[UP.columns]),
             tuple(b for b in range(SCOREBOARDS) if not taken[b] and b not in self.flight.counted),
         )
-
-    @property
-    def _uniform(self) -> int:
-        """How many uniform registers there are: from sm_100 on, more than are counted on here."""
-        return 63
 
 
 def _numbers(free: NDArray[np.bool_]) -> tuple[int, ...]:

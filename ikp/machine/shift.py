@@ -61,17 +61,6 @@ class Shift:
         return int(table[index]) * BYTES + within
 
 
-def in_order(added: Sequence[Before]) -> list[Before]:
-    """Return what is added in the order in which it stands.
-
-    Raises:
-        PatchError: one holds what is no instruction.
-    """
-    for each in added:
-        check(each.words)
-    return sorted(added, key=lambda each: (each.index, not each.skipped))
-
-
 def check(words: Sequence[int]) -> None:
     """Refuse what is no instruction.
 
@@ -88,9 +77,11 @@ def shift(count: int, added: Sequence[Before]) -> tuple[Shift, list[Before]]:
     Of two before the same instruction, the skipped one stands first; else, the order is kept.
 
     Raises:
-        PatchError: one is to stand before an instruction that there isn't.
+        PatchError: one is to stand before an instruction that there isn't, or is none.
     """
-    ordered = in_order(added)
+    for each in added:
+        check(each.words)
+    ordered = sorted(added, key=lambda each: (each.index, not each.skipped))
     if ordered and (ordered[0].index < 0 or ordered[-1].index > count):
         raise PatchError(
             f"Instructions are to be put before number {ordered[-1].index} (or "

@@ -70,14 +70,6 @@ def test_what_is_not_known_is_refused() -> None:
         parse(write([sized(0x1C, 16)])[:-1])
 
 
-def test_one_that_cannot_name_what_moved_is_let_through() -> None:
-    attribute = sized(0x7F, 0x40)
-    move([attribute], lambda place: place + 16, "k", displaced={0x50})
-    assert attribute.words == [0x40]
-    with pytest.raises(PatchError, match="0x7f"):
-        move([attribute], lambda place: place + 16, "k", displaced={0x40})
-
-
 def test_targets_of_indirect_branches() -> None:
     listed = sized(Code.INDIRECT_BRANCH_TARGETS, 0x40, 0, 2, 0x50, 0x60, 0x90, 0, 1, 0xA0)
     assert indirect_branches(listed) == [Table(0x40, (0x50, 0x60)), Table(0x90, (0xA0,))]

@@ -67,7 +67,7 @@ FORMS: dict[str, Callable[..., Step]] = {
         f.below(a, b, c), 7 << 12
     ),
     rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {R}, !P(\d)": lambda a, b, c, d: _changed(
-        f.below(a, b, c, unless=d), 1 << 27, 0x0E00
+        f.below(a, b, c, where=d), 1 << 27 | 1 << 26, 0x0E00
     ),
     rf"ISETP\.NE\.U32\.AND P(\d), PT, {R}, {HEX}, PT": f.differs,
     rf"ISETP\.GT\.U32\.AND P(\d), PT, {R}, {HEX}, PT": lambda a, b, c: _changed(

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.core.abi import Language
 from ikp.machine import near, sequences
 from ikp.machine.keeping import Frame
+from ikp.machine.launch_header import Told
 from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.room import Room
 from ikp.machine.shift import Before
@@ -27,38 +27,35 @@ class Entrance:
         frame: what is kept for records throughout.
         assembled: makes words of instructions, a scoreboard, and what is to be settled then.
         lender: finds a pair for global memory, where none is kept.
-        margin: how many records a warp may write behind the last that it keeps.
     """
 
     room: Room
     frame: Frame
     assembled: Callable[..., tuple[int, ...]]
     lender: Lender | None = None
-    margin: int = 0
 
-    def made(self, first: int, whole: int, language: Language) -> list[Before] | None:
+    def made(self, first: int, told: Told) -> list[Before] | None:
         """Return what is put where; None where there are too few registers.
 
         Args:
             first: the instruction before which the first record is made, or a start is kept.
-            whole: the id of the range from each warp's entry to its exit.
-            language: what the kernel was written in.
+            told: what the launch's header says of the kernel.
         """
         entered = self._near if self.frame.near else self._own
-        return entered(first, whole, language)
+        return entered(first, told)
 
-    def _own(self, first: int, whole: int, language: Language) -> list[Before] | None:
+    def _own(self, first: int, told: Told) -> list[Before] | None:
         kept = bool(self.frame.entered)
         begun = start(self.room, first, self.frame.warps is not None, kept, self.lender)
         if begun is None:
             return None
         ground, stored = begun.ground, None if kept else begun.clocks
         clocks = self.assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
-        steps = sequences.locate(self.frame, ground, whole, language, stored, self.margin)
-        steps = lent(steps, begun.pair, self.frame.places)
+        steps = sequences.locate(self.frame, ground, told, stored)
+        steps = lent(steps, begun.pair)
         return _put(clocks, begun.index, self.assembled(steps, ground.scoreboard))
 
-    def _near(self, first: int, whole: int, language: Language) -> list[Before] | None:
+    def _near(self, first: int, told: Told) -> list[Before] | None:
         ours = {*self.frame.all, self.frame.room + 1}
         free = [each for each in self.room.unused_uniform if each not in ours]
         pair = next(each for each in free if each % 2 == 0 and each + 1 in free)
@@ -71,7 +68,7 @@ class Entrance:
         settled = "" if held and begun.index >= _SOON else "R"
         made = self.assembled(read, ground.scoreboard, settled)
         kept = clocks if held else None
-        steps = near.locate(self.frame, ground, whole, language, kept, self.margin)
+        steps = near.locate(self.frame, ground, told, kept)
         return _put(made, begun.index, self.assembled(steps, ground.scoreboard))
 
 

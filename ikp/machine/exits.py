@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ikp.errors import PatchError
-from ikp.machine import forms, near, sequences
+from ikp.machine import forms
 from ikp.machine.assembler import Step
 from ikp.machine.control import SCOREBOARDS
+from ikp.machine.header_code import leave, leave_by_words, leave_together
 from ikp.machine.keeping import Frame
 from ikp.machine.lent_pair import Lender, lent
-from ikp.machine.piecemeal import leave_by_words
 from ikp.machine.resources import bit
 from ikp.machine.room import Room, Spare
 
@@ -46,14 +46,11 @@ def leaving(
     if not rows:
         steps = leave_by_words(frame, quads, address, predicates[-1])
     elif alone and frame.entered and len(predicates) == 2:
-        leave = near.leave_together if frame.near else sequences.leave_together
-        steps = leave(frame, quads[-1], address, predicates)
-    elif frame.near:
-        steps = near.leave(frame, quads, predicates[-1])
+        steps = leave_together(frame, quads[-1], address, predicates)
     else:
-        steps = sequences.leave(frame, quads, address, predicates[-1])
+        steps = leave(frame, quads, address, predicates[-1])
     pair = lender.to_leave(at, spare) if lender else None
-    return waits, spare.scoreboards[-1], lent(steps, pair, frame.places)
+    return waits, spare.scoreboards[-1], lent(steps, pair)
 
 
 def unless_staying(room: Room, at: int, steps: int) -> list[Step]:

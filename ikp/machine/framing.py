@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from ikp.machine.chips import HOPPER, Chip
-from ikp.machine.keeping import LENT, NEAR, Cell, Frame, Places
+from ikp.machine.keeping import LENT, NEAR, PLACES, Cell, Frame
 from ikp.machine.own_frame import FIRST
 from ikp.machine.resources import UR, R
 from ikp.machine.room import Room
@@ -74,7 +74,7 @@ def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:
 
 def _descriptors(room: Room, chip: Chip) -> list[int]:
     """Return the pairs in which the kernel itself keeps what global memory is, and nothing else."""
-    stands = chip.places.get(Places().descriptor, Places().descriptor)
+    stands = chip.stands(PLACES.descriptor)
     code = room.liveness.flow.code.instructions
     loads: dict[int, set[int]] = {}
     for at, each in enumerate(code):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from ikp.machine import forms, lane_forms, near
+from ikp.machine import forms, lane_forms
 from ikp.machine.assembler import Step
 from ikp.machine.forms import URZ
 from ikp.machine.keeping import Frame, Gathered, Scratch
 from ikp.machine.record_part import Part
-from ikp.machine.sequences import RECORD_BITS
+from ikp.machine.stores import RECORD_BITS, put_record
 
 _NEEDED: Final = 1
 """The first record that only one thread takes: all of them have made the one before."""
@@ -136,6 +136,6 @@ def _done(frame: Frame, scratch: Scratch, part: Part) -> list[Step]:
     mask, last = scratch.first, shared.words + 2
     steps = [lane_forms.select(last, mask, scratch.last, last)] if part.number else []
     if part.last:
-        steps.append(near.put_record(frame, shared.number, 0, shared.words, 4).when(room))
+        steps.append(put_record(frame, shared.number, 0, shared.words, 4).when(room))
         steps += [] if saved is None else [forms.restore(room, saved)]
     return steps

@@ -10,12 +10,15 @@ from ikp.machine.resources import P, R, span
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a chip keeps what the entry reads: offsets in the constant bank 0."""
+    """Where sm_90 keeps what the entry reads: offsets in the constant bank 0."""
 
     block: int = 0x0  # threads of a block: x, y, z
     grid: int = 0xC  # blocks: x, y, z
     grid_id: int = 0x30
     descriptor: int = 0x208  # of global memory
+
+
+PLACES: Final = Places()
 
 
 class Cell(NamedTuple):
@@ -52,7 +55,6 @@ class Frame:
     cell: Cell = _BEGIN
     warps: int | None = None  # of each block, in one dimension; None where it is not fixed
     own: tuple[int, ...] = ()  # threads' registers that it has, too: see ``own_frame``
-    places: Places = Places()
     flat: bool = False  # whether each launch's blocks are in one dimension
     sure: bool = False  # whether each launch has slots for all its warps, or room for no record
     gathers: bool = False  # whether a warp stores several records at once

@@ -14,7 +14,7 @@ from typing import Final
 from ikp.errors import PatchError
 from ikp.machine import forms
 from ikp.machine.assembler import Step
-from ikp.machine.keeping import LENT, Places
+from ikp.machine.keeping import LENT, PLACES
 from ikp.machine.resources import UR
 from ikp.machine.room import FIRST_UNIFORM, Room, Spare
 
@@ -80,7 +80,7 @@ class Lender:
         return pair
 
 
-def lent(steps: Sequence[Step], pair: int | None, places: Places) -> list[Step]:
+def lent(steps: Sequence[Step], pair: int | None) -> list[Step]:
     """Return a run whose stores name a pair, which is loaded behind its first two steps.
 
     They read a clock, or begin what takes longer; and what the kernel computed right before them
@@ -88,7 +88,7 @@ def lent(steps: Sequence[Step], pair: int | None, places: Places) -> list[Step]:
     """
     if pair is None:
         return list(steps)
-    loaded = forms.constant(pair, 0, places.descriptor, pair=True)
+    loaded = forms.constant(pair, 0, PLACES.descriptor, pair=True)
     named = [_named(each, pair) for each in steps]
     first = next((at for at, each in enumerate(steps) if each.reads & _BOTH), None)
     if first is None:

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from ikp.core import abi
 from ikp.core.abi import Kind, PayloadType
-from ikp.machine import forms, gathered_code, near
+from ikp.machine import forms, gathered_code
 from ikp.machine.assembler import Step
 from ikp.machine.forms import URZ
 from ikp.machine.keeping import Frame, Scratch
 from ikp.machine.record_part import ALONE, Part
-from ikp.machine.sequences import RECORD_BITS
+from ikp.machine.stores import RECORD_BITS, put_record
 
 
 def range_tag(region: int) -> int:
@@ -166,9 +166,7 @@ def _words(
         begun = [(forms.copy if kept[1] else forms.from_uniform)(begin, kept[0])]
 
     def put(offset: int, value: int, words: int = 1) -> Step:
-        if frame.near:
-            return near.put_record(frame, here, behind + offset, value, words)
-        return forms.store(here, behind + offset, value, words, frame.descriptor)
+        return put_record(frame, here, behind + offset, value, words)
 
     if scratch.in_a_row:  # nobody reads what is stored as the payload
         return [*begun, put(0, first, 4)]

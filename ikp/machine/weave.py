@@ -26,6 +26,7 @@ from ikp.machine.gathering import Gatherer
 from ikp.machine.homes import Home, homes, in_place
 from ikp.machine.insert import OnEdge
 from ikp.machine.keeping import Frame, Gathered, Scratch
+from ikp.machine.launch_header import Told
 from ikp.machine.lent_pair import Lender, lent
 from ikp.machine.places import Place, marks
 from ikp.machine.room import Room
@@ -251,7 +252,7 @@ class Weaver:
         return Lender(self.room, self._regions.others) if self.frame.lends else None
 
     def _lent(self, run: Run) -> list[Step]:
-        return lent(run.steps, run.scratch.pair, self.frame.places)
+        return lent(run.steps, run.scratch.pair)
 
     def _wait_behind(self, site: Site, run: Run) -> None:
         """Have a run's last store waited for before the kernel needs what it reads."""
@@ -321,8 +322,8 @@ class Weaver:
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
-        entrance = Entrance(self.room, self.frame, self._assembled, self._lender, self.margin)
-        made = entrance.made(first, whole, language)
+        entrance = Entrance(self.room, self.frame, self._assembled, self._lender)
+        made = entrance.made(first, Told(whole, language, self.margin))
         if made is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
         return made

@@ -41,7 +41,6 @@ class Chip:
     places: Mapping[int, int] = field(default_factory=dict)  # sm_90's in that bank -> this one's
     changes: Mapping[int, Change] = field(default_factory=dict)  # by sm_90's opcodes
     far: Field = WIDE  # where branches hold their distance
-    no_uniform: int = URZ  # the uniform register that is always zero
     late: bool = False  # whether it takes a scoreboard to keep a start, and to choose a thread
     near: bool = False  # whether a store can name its address by a pair of uniform registers
     warps: int = 64  # that an SM has room for
@@ -220,7 +219,7 @@ def _blackwell(name: str, changes: Mapping[int, Change] = _BLACKWELL) -> Chip:
     block = {offset: 0x360 + offset for offset in range(0, 12, 4)}  # threads, and blocks
     block |= {offset + 0xC: 0x370 + offset for offset in range(0, 12, 4)}
     places = {**block, 0x30: 0x140, 0x208: 0x358}
-    return Chip(name, State.COMPILED, 0x380, places, changes, no_uniform=_ALL_ZERO)
+    return Chip(name, State.COMPILED, 0x380, places, changes)
 
 
 _CHIPS: Final = {

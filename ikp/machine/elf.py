@@ -15,7 +15,6 @@ from ikp.errors import PatchError
 _HEAD = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
-_INFO_LINK = 0x40  # of a section's flags: its info is a section's index
 _LARGEST_ALIGN = 4096
 _COUNTS_AT = 56  # of the header: the number of segments; 4 bytes on, that of sections
 

@@ -53,7 +53,6 @@ class Place:
     holds: tuple[int, ...]  # the instructions that it is about
     lines: tuple[Line, ...] = ()  # where they come from
     waits: int = 0  # scoreboards, a bit each: the end waits for them before it reads the clock
-    note: str = ""  # where the lines are not the instructions' own: whose they are
     within: frozenset[int] = frozenset()  # of several ends: the blocks between
 
     @property
@@ -238,7 +237,7 @@ class Places:
     ) -> Place:
         chains, note = self.origins.chains(members)
         name = naming.title(title or kind, chains, f" ({note})" if note else "")
-        return Place(kind, level, name, start, (end,), tuple(members), _first(chains), note=note)
+        return Place(kind, level, name, start, (end,), tuple(members), _first(chains))
 
 
 _FAR = 1 << 40

@@ -57,21 +57,6 @@ def span(first: int, count: int) -> int:
     return ((1 << count) - 1) << first
 
 
-def named(names: Iterable[str]) -> int:
-    """Return the set of some names."""
-    return sum({1 << bit(name) for name in names})
-
-
-def names(members: int) -> list[str]:
-    """Return the names of a set's members, in the order of their bits."""
-    return [
-        f"{file.prefix}{at}"
-        for file in FILES.values()
-        for at in range(file.count)
-        if members >> (file.first + at) & 1
-    ]
-
-
 def table(sets: Iterable[int]) -> NDArray[np.bool_]:
     """Return sets as rows of an array, a column for each bit."""
     data = b"".join([each.to_bytes(BITS // 8, "little") for each in sets])

@@ -8,9 +8,9 @@ import pytest
 
 from ikp.machine.choosing import Chooser, used
 from ikp.machine.keeping import Scratch
-from ikp.machine.resources import names
 from ikp.machine.room import Room
 from tests.machine.test_room import room
+from tests.machine.texts import names
 
 pytestmark = pytest.mark.any_pins
 

@@ -10,9 +10,9 @@ import pytest
 from ikp.machine import life_ranges
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import Liveness, clobbers
-from ikp.machine.resources import EVERYTHING, R, bit, names
+from ikp.machine.resources import EVERYTHING, R, bit
 from tests.machine.compiled import CASES, machine
-from tests.machine.texts import sass
+from tests.machine.texts import names, sass
 
 pytestmark = pytest.mark.any_pins
 

@@ -134,7 +134,7 @@ def test_a_load_that_waits_for_a_load() -> None:
 def test_without_ptx_the_lines_of_products_are_those_of_their_wait() -> None:
     found = Places(machine("matmul").flow).all
     (product,) = (place for place in found if place.kind == "product")
-    assert product.name.endswith("(line of its wait)") and product.note
+    assert product.name.endswith("(line of its wait)")
 
 
 @pytest.mark.compiled

@@ -9,11 +9,11 @@ import pytest
 
 from ikp.machine.flow import Flow
 from ikp.machine.liveness import Liveness, clobbers
-from ikp.machine.resources import R, bit, names
+from ikp.machine.resources import R, bit
 from ikp.machine.room import Room
 from ikp.machine.sass import Code, parse
 from tests.machine.compiled import CASES, machine
-from tests.machine.texts import HEAD
+from tests.machine.texts import HEAD, names
 
 pytestmark = pytest.mark.any_pins
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import (
+from ikp.machine.cubins.attributes import (
     HOLDS_PLACES,
     Attribute,
     Code,
@@ -18,7 +18,7 @@ from ikp.machine.attributes import (
     parse,
     write,
 )
-from ikp.machine.elf import Elf
+from ikp.machine.cubins.elf import Elf
 from tests.machine.module import CHIPS, cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

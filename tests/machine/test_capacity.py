@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.cubin import Cubin
-from ikp.machine.elf import Elf, Section
+from ikp.machine.cubins.capacity import add_constant, set_registers
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.elf import Elf, Section
 from tests.machine.module import CHIPS, PTX, cubin
 from tests.machine.readback import codes, read
 

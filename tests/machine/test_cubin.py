@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import Parameter
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubins.attributes import Parameter
+from ikp.machine.cubins.cubin import Cubin
 from tests.machine.assembled import cubin as assembled
 from tests.machine.module import CHIPS, KERNELS, cubin
 

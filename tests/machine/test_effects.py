@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.effects import UNKNOWN, effects
-from ikp.machine.resources import EVERYTHING, bit
+from ikp.machine.disassembly.effects import UNKNOWN, effects
+from ikp.machine.disassembly.resources import EVERYTHING, bit
 from tests.machine.texts import names, one
 
 pytestmark = pytest.mark.any_pins

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ikp.machine.cubin import Cubin
-from ikp.machine.encodings import NARROW, WIDE, branches, names_place
-from ikp.machine.instruction import PADDING, Words, opcodes, rows
-from ikp.machine.tools import tool
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.encodings import NARROW, WIDE, branches, names_place
+from ikp.machine.cubins.instruction import PADDING, Words, opcodes, rows
+from ikp.machine.disassembly.tools import tool
 from tests.machine.module import corpus, cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.machine import forms as f
-from ikp.machine.assembler import Step
-from ikp.machine.chips import CHIPS, HOPPER
+from ikp.machine.inserted import forms as f
+from ikp.machine.inserted.assembler import Step
+from ikp.machine.inserted.chips import CHIPS, HOPPER
 from tests.machine.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import Attribute, Code, Format
-from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.encodings import WIDE, branches
-from ikp.machine.insert import OnEdge, insert
-from ikp.machine.instruction import (
+from ikp.machine.cubins.attributes import Attribute, Code, Format
+from ikp.machine.cubins.cubin import Cubin, Kernel
+from ikp.machine.cubins.encodings import WIDE, branches
+from ikp.machine.cubins.instruction import (
     BYTES,
     distances,
     number,
@@ -22,7 +21,8 @@ from ikp.machine.instruction import (
     rows,
     set_distances,
 )
-from ikp.machine.shift import Before, Shift
+from ikp.machine.moving.insert import OnEdge, insert
+from ikp.machine.moving.shift import Before, Shift
 from tests.machine import assembled, model
 from tests.machine.module import CHIPS, KERNELS, cubin
 from tests.machine.readback import NOP, assert_reads_back, codes, everywhere, read

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.encodings import AFTER_REGISTER, HALF, NARROW, WIDE
-from ikp.machine.instruction import (
+from ikp.machine.cubins.encodings import AFTER_REGISTER, HALF, NARROW, WIDE
+from ikp.machine.cubins.instruction import (
     Field,
     branch,
     distances,

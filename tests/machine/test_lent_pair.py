@@ -8,15 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.machine import forms, framing
-from ikp.machine.assembler import NOP
-from ikp.machine.instruction import BYTES
-from ikp.machine.keeping import LENT, Places
-from ikp.machine.lent_pair import Lender, lent
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.resources import UR, span
+from ikp.machine.inserted import forms
+from ikp.machine.inserted.assembler import NOP
+from ikp.machine.inserted.keeping import LENT, Places
+from ikp.machine.live.room import Room
+from ikp.machine.marked.stretches import Regions
 from ikp.machine.patch import Patch, patch
-from ikp.machine.resources import UR, span
-from ikp.machine.room import Room
-from ikp.machine.stretches import Regions
+from ikp.machine.woven import framing
+from ikp.machine.woven.lent_pair import Lender, lent
 from tests.machine import hazards
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code, machine

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ikp.machine.flow import Flow
-from ikp.machine.places import Level, Place, Places, marks
-from ikp.machine.stretches import Point, Regions
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.marked.places import Level, Place, Places, marks
+from ikp.machine.marked.stretches import Point, Regions
 from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine
 from tests.machine.texts import sass

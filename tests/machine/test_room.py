@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.machine.flow import Flow
-from ikp.machine.liveness import Liveness, clobbers
-from ikp.machine.resources import R, bit
-from ikp.machine.room import Room
-from ikp.machine.sass import Code, parse
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly.resources import R, bit
+from ikp.machine.disassembly.sass import Code, parse
+from ikp.machine.live.liveness import Liveness, clobbers
+from ikp.machine.live.room import Room
 from tests.machine.compiled import CASES, machine
 from tests.machine.texts import HEAD, names
 

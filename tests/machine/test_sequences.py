@@ -19,14 +19,14 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
-from ikp.machine import header_code, near, range_code, sequences
-from ikp.machine.assembler import NOP, assemble
-from ikp.machine.chips import CHIPS, HOPPER
-from ikp.machine.cubin import Cubin
-from ikp.machine.keeping import NEAR, PLACES, Cell, Frame, Ground, NearGround, Scratch
-from ikp.machine.launch_header import Told
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted import header_code, near, range_code, sequences
+from ikp.machine.inserted.assembler import NOP, assemble
+from ikp.machine.inserted.chips import CHIPS, HOPPER
+from ikp.machine.inserted.keeping import NEAR, PLACES, Cell, Frame, Ground, NearGround, Scratch
+from ikp.machine.inserted.launch_header import Told
+from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.patch import patch
-from ikp.machine.selecting import selection_words
 from tests.machine.assembled import cubin
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 

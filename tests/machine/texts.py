@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ikp.machine.resources import FILES
-from ikp.machine.sass import Code, Instruction, parse
+from ikp.machine.disassembly.resources import FILES
+from ikp.machine.disassembly.sass import Code, Instruction, parse
 
 HEAD = """\t.target\tsm_90a
 

@@ -19,9 +19,9 @@ from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import cuda
+from ikp.machine.inserted.selecting import selection_words
+from ikp.machine.inserted.sequences import CELL
 from ikp.machine.patch import Patch
-from ikp.machine.selecting import selection_words
-from ikp.machine.sequences import CELL
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""

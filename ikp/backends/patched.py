@@ -24,7 +24,7 @@ from ikp.core.abi import (
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.chips import untested_asked
+from ikp.machine.inserted.chips import untested_asked
 from ikp.machine.kept_code import KEPT, keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict

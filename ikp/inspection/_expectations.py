@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ikp.inspection.report import CodeRange, Finding, Group
-from ikp.machine.opcodes import IDLE, Work, opcodes, work_of
-from ikp.machine.sass import Instruction
+from ikp.machine.disassembly.opcodes import IDLE, Work, opcodes, work_of
+from ikp.machine.disassembly.sass import Instruction
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ from pathlib import PurePath
 
 from ikp.inspection._record import Record
 from ikp.inspection._source import Source
-from ikp.machine.about_lines import AboutLines
-from ikp.machine.anchors import ISSUED, Anchor, anchor
-from ikp.machine.flow import Flow
-from ikp.machine.naming import original
-from ikp.machine.ptx_lines import inlined
-from ikp.machine.sass import Line
-from ikp.machine.stretches import Regions
-from ikp.machine.waits import LoadWait, load_waits
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly.anchors import ISSUED, Anchor, anchor
+from ikp.machine.disassembly.sass import Line
+from ikp.machine.marked.about_lines import AboutLines
+from ikp.machine.marked.naming import original
+from ikp.machine.marked.ptx_lines import inlined
+from ikp.machine.marked.stretches import Regions
+from ikp.machine.marked.waits import LoadWait, load_waits
 
 _NAME = re.compile(
     r"^(?P<what>.*?)(?: x(?P<count>\d+))?(?: @(?P<file>[^:@]+):(?P<lines>[\d+.-]+)(?P<note>.*))?$"

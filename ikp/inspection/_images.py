@@ -10,8 +10,8 @@ from typing import Any
 from ikp import registry
 from ikp.core.trace import Trace
 from ikp.errors import InspectError, UsageError
+from ikp.machine.disassembly.tools import assemble
 from ikp.machine.kept_code import KEPT, MACHINE_MARK
-from ikp.machine.tools import assemble
 from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ikp.machine.sass import Instruction, Line
+from ikp.machine.disassembly.sass import Instruction, Line
 
 
 @dataclass(frozen=True, slots=True, order=True)

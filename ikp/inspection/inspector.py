@@ -20,10 +20,10 @@ from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Found, Record
 from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
-from ikp.machine.flow import Flow
-from ikp.machine.opcodes import IDLE, Work, work_of
-from ikp.machine.sass import Code, Instruction, parse
-from ikp.machine.tools import disassemble
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
+from ikp.machine.disassembly.sass import Code, Instruction, parse
+from ikp.machine.disassembly.tools import disassemble
 from ikp.patterns import dotted
 from ikp.plugins import Image
 from ikp.ptx.weaving import OWN_LINE

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ikp.inspection._source import lines_of
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
-from ikp.machine.opcodes import IDLE, Work, opcodes, work_of
-from ikp.machine.sass import Instruction
+from ikp.machine.disassembly.opcodes import IDLE, Work, opcodes, work_of
+from ikp.machine.disassembly.sass import Instruction
 from ikp.terminal import Column, columns, lay_out, printable, shortened
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Record
 from ikp.inspection._surely import runs_always, runs_surely
 from ikp.inspection.flops import flop
-from ikp.machine.cubin import Cubin
-from ikp.machine.flow import Flow
-from ikp.machine.opcodes import IDLE, Work, work_of
-from ikp.machine.sass import Code, Instruction, Line, parse
-from ikp.machine.tools import disassemble
-from ikp.machine.waits import LoadWait, load_waits
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
+from ikp.machine.disassembly.sass import Code, Instruction, Line, parse
+from ikp.machine.disassembly.tools import disassemble
+from ikp.machine.marked.waits import LoadWait, load_waits
 from ikp.plugins import Image
 
 _STORES = ("UTMASTG", "UTMAREDG", "UBLKRED", "UBLKCP.G.S")

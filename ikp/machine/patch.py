@@ -11,32 +11,32 @@ from typing import Final
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.errors import KernelError, PatchError
-from ikp.machine import occupancy
-from ikp.machine.added_parameter import Argument, add_argument
-from ikp.machine.asserts import asserts, called
-from ikp.machine.budget import Budget
-from ikp.machine.capacity import add_constant, set_registers
-from ikp.machine.chips import HOPPER, Chip, chip_of
-from ikp.machine.chosen import Lines
-from ikp.machine.cubin import Cubin, Kernel
-from ikp.machine.emulated import addressed
-from ikp.machine.exits import NoRoomError
-from ikp.machine.framing import frame
-from ikp.machine.handed import hands_over
-from ikp.machine.insert import insert
-from ikp.machine.instruction import BYTES
-from ikp.machine.keeping import Cell
-from ikp.machine.liveness import Liveness
-from ikp.machine.pace import Pace
-from ikp.machine.places import Level, Place, Places
-from ikp.machine.reading import read
-from ikp.machine.room import RESERVED, Room
-from ikp.machine.selecting import SELECTION_BYTES
-from ikp.machine.sequences import CELL, CELL_BYTES
-from ikp.machine.sharing import NotAllError
-from ikp.machine.shift import Before, Shift
-from ikp.machine.stretches import Regions
-from ikp.machine.weave import Weaver
+from ikp.machine.cubins.added_parameter import Argument, add_argument
+from ikp.machine.cubins.capacity import add_constant, set_registers
+from ikp.machine.cubins.cubin import Cubin, Kernel
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
+from ikp.machine.inserted.keeping import Cell
+from ikp.machine.inserted.selecting import SELECTION_BYTES
+from ikp.machine.inserted.sequences import CELL, CELL_BYTES
+from ikp.machine.live.asserts import asserts, called
+from ikp.machine.live.emulated import addressed
+from ikp.machine.live.handed import hands_over
+from ikp.machine.live.liveness import Liveness
+from ikp.machine.live.reading import read
+from ikp.machine.live.room import RESERVED, Room
+from ikp.machine.marked.budget import Budget
+from ikp.machine.marked.chosen import Lines
+from ikp.machine.marked.pace import Pace
+from ikp.machine.marked.places import Level, Place, Places
+from ikp.machine.marked.stretches import Regions
+from ikp.machine.moving.insert import insert
+from ikp.machine.moving.shift import Before, Shift
+from ikp.machine.woven import occupancy
+from ikp.machine.woven.exits import NoRoomError
+from ikp.machine.woven.framing import frame
+from ikp.machine.woven.sharing import NotAllError
+from ikp.machine.woven.weave import Weaver
 
 DETAILS: Final = {level.name.lower(): level for level in Level}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ikp.errors import PatchError
-from ikp.machine.sass import Code, Instruction
+from ikp.machine.disassembly.sass import Code, Instruction
 from ikp.ptx.counted_lines import without_counted_lines
 from ikp.ptx.instructions import Instruction as Parsed
 from ikp.ptx.instructions import parse

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ikp.machine.flow import Flow
-from ikp.machine.graph import Graph
-from ikp.machine.jumps import Jumps, inverse
-from ikp.machine.sass import Instruction
-from ikp.machine.stretches import Regions
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.control_flow.graph import Graph
+from ikp.machine.control_flow.jumps import Jumps, inverse
+from ikp.machine.disassembly.sass import Instruction
+from ikp.machine.marked.stretches import Regions
 from ikp.ptx.body import JUMP, TABLE_JUMP
 
 ENDS = ("ret", "exit")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ikp.machine import attributes
-from ikp.machine.attributes import Code
-from ikp.machine.chips import CHIPS, HOPPER, Chip, State
-from ikp.machine.cubin import Cubin
-from ikp.machine.occupancy import most_registers, resident
+from ikp.machine.cubins import attributes
+from ikp.machine.cubins.attributes import Code
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted.chips import CHIPS, HOPPER, Chip, State
+from ikp.machine.woven.occupancy import most_registers, resident
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from ikp.machine.sass import Line
+from ikp.machine.disassembly.sass import Line
 from ikp.ptx.statements import Kind, Statement
 
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"')

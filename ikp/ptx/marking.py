@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ikp.core.abi import Language
 from ikp.errors import PatchError
+from ikp.machine.marked.places import Place
 from ikp.machine.patch import DETAILS, Patch, even
-from ikp.machine.places import Place
 from ikp.ptx.body import Body
 from ikp.ptx.footprint import Footprint
 from ikp.ptx.record_text import Shape

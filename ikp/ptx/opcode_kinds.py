@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from ikp.machine.anchors import Anchor
+from ikp.machine.disassembly.anchors import Anchor
 
 _HOW = r"(?:\.(?:relaxed|acquire|release|volatile|weak|gpu|sys|cta|cluster))*"
 """In which order with others'. Without a space, memory may be global: generic addresses."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePath
 
-from ikp.machine import naming
-from ikp.machine.anchors import ISSUED, Anchor
-from ikp.machine.loops import iteration, loop_ends, loop_lines
-from ikp.machine.places import Level, Place, nested
-from ikp.machine.sass import Line
-from ikp.machine.stretches import Point, Regions
+from ikp.machine.disassembly.anchors import ISSUED, Anchor
+from ikp.machine.disassembly.sass import Line
+from ikp.machine.marked import naming
+from ikp.machine.marked.loops import iteration, loop_ends, loop_lines
+from ikp.machine.marked.places import Level, Place, nested
+from ikp.machine.marked.stretches import Point, Regions
 from ikp.ptx.body import Body
 from ikp.ptx.branching import Control, Ways
 from ikp.ptx.opcode_kinds import commits, kind_of, title

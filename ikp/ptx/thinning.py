@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ikp.errors import PatchError
-from ikp.machine import naming
-from ikp.machine.places import Place
+from ikp.machine.marked import naming
+from ikp.machine.marked.places import Place
 from ikp.ptx.footprint import Footprint
 from ikp.ptx.weaving import Weaving
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
-from ikp.machine.places import Place, marks
-from ikp.machine.stretches import Point
+from ikp.machine.marked.places import Place, marks
+from ikp.machine.marked.stretches import Point
 from ikp.ptx.body import Body
 from ikp.ptx.branching import ENDS
 from ikp.ptx.record_text import Shape, declaration, ends, entry, leave, registers, starts

@@ -16,10 +16,10 @@ from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.added_parameter import Argument
+from ikp.machine.cubins.added_parameter import Argument
+from ikp.machine.inserted.selecting import selection_words
+from ikp.machine.inserted.sequences import CELL
 from ikp.machine.patch import Patch
-from ikp.machine.selecting import selection_words
-from ikp.machine.sequences import CELL
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 from tests.machine.compiled import code

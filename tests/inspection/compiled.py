@@ -12,7 +12,7 @@ from ikp.core.abi import ClockKind, OverflowMode
 from ikp.inspection import inspector
 from ikp.inspection._images import Image
 from ikp.inspection.report import Kernel
-from ikp.machine import sass
+from ikp.machine.disassembly import sass
 from tests.backends.gluon import kernels as gluon_kernels
 from tests.backends.gluon.compiling import compile_gluon, tile_type
 from tests.backends.sass import Code, compile_kernel, spec

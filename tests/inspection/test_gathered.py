@@ -9,11 +9,11 @@ import pytest
 
 from ikp.inspection._find_records import find
 from ikp.inspection._record import Found
-from ikp.machine.flow import Flow
-from ikp.machine.gathering import Gatherer
-from ikp.machine.instruction import BYTES
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.sass import Code, Instruction
 from ikp.machine.patch import patch
-from ikp.machine.sass import Code, Instruction
+from ikp.machine.woven.gathering import Gatherer
 from tests.machine.compiled import code
 from tests.machine.readback import codes
 from tests.machine.texts import sass

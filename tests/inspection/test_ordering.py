@@ -16,7 +16,7 @@ import triton
 
 from ikp.backends.triton.passes.schedule import HANDFUL
 from ikp.inspection.report import Copy, Kernel
-from ikp.machine.opcodes import IDLE, Work, work_of
+from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
 from ikp.ptx.instructions import parse
 from ikp.ptx.statements import Kind, joined, statements
 from tests.backends.gluon import kernels as gluon_kernels

@@ -14,7 +14,7 @@ from ikp.errors import InspectError
 from ikp.inspection import facts_of_trace as it
 from ikp.inspection.flops import flop
 from ikp.inspection.summary_of_code import code_facts
-from ikp.machine.sass import Instruction
+from ikp.machine.disassembly.sass import Instruction
 from tests.analysis.explain.launches import Scene, Warp
 from tests.inspection.compiled import code, image
 from tests.kernels import gemm as tiles

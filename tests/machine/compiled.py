@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from ikp.machine.liveness import Liveness
-from ikp.machine.reading import read
-from ikp.machine.tools import assemble
+from ikp.machine.disassembly.tools import assemble
+from ikp.machine.live.liveness import Liveness
+from ikp.machine.live.reading import read
 from tests.backends.sass import Code, compile_kernel
 from tests.machine import kernels
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ikp.machine.chips import HOPPER, Chip
+from ikp.machine.inserted.chips import HOPPER, Chip
 
 LANES = 32
 _ALL = np.ones(LANES, bool)
@@ -53,7 +53,12 @@ class Machine:
     @property
     def descriptor(self) -> int:
         """Where the constants say what global memory is."""
-        return self.chip.places.get(0x208, 0x208)
+        return self.chip.stands(0x208)
+
+    @property
+    def no_uniform(self) -> int:
+        """The uniform register that is always zero."""
+        return 255 if int(self.chip.name.removeprefix("sm_")) >= 100 else 63
 
     def put(self, address: int, words: Sequence[int]) -> None:
         """Store words; outside of the memory is an error."""
@@ -86,7 +91,7 @@ class Warp:
 
     def __post_init__(self) -> None:
         self.r[255] = 0
-        self.u[self.machine.chip.no_uniform] = 0
+        self.u[self.machine.no_uniform] = 0
         self.p[7] = True
 
     def run(self, words: Sequence[int]) -> None:
@@ -275,7 +280,7 @@ def _rotate(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _elect(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 16, 8) == w.machine.chip.no_uniform and bits(word, 87, 4) == 7
+    assert bits(word, 16, 8) == w.machine.no_uniform and bits(word, 87, 4) == 7
     w.set_predicate(word, np.arange(LANES) == w.elected, active)
 
 
@@ -317,7 +322,7 @@ def _multiply_uniform(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 def _scaled_uniform(w: Warp, word: int, active: np.ndarray) -> None:
-    assert bits(word, 64, 8) == w.machine.chip.no_uniform
+    assert bits(word, 64, 8) == w.machine.no_uniform
     made = (w.chain(word, 24) << bits(word, 75, 5)) + w.chain(word, 32)
     w.set_uniform(word, made)
 

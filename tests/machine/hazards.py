@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ikp.machine.control import SCOREBOARDS
-from ikp.machine.flight import Flight
-from ikp.machine.liveness import Liveness
-from ikp.machine.resources import R
-from ikp.machine.underway import OPERANDS, UNTOLD
+from ikp.machine.disassembly.control import SCOREBOARDS
+from ikp.machine.disassembly.resources import R
+from ikp.machine.live.flight import Flight
+from ikp.machine.live.liveness import Liveness
+from ikp.machine.live.underway import OPERANDS, UNTOLD
 
 _REGISTERS = (1 << R.count) - 1  # predicates are read at once
 

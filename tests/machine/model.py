@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ikp.machine.encodings import places
-from ikp.machine.instruction import BYTES, PADDING, Words, distances, number
-from ikp.machine.shift import Before
+from ikp.machine.cubins.encodings import places
+from ikp.machine.cubins.instruction import BYTES, PADDING, Words, distances, number
+from ikp.machine.moving.shift import Before
 
 Node = tuple[int, int | None]
 """An instruction without its distance, and the number of its target."""

@@ -6,13 +6,15 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from ikp.machine import sass
-from ikp.machine.flow import Flow
-from ikp.machine.instruction import BYTES, NOP
-from ikp.machine.liveness import Liveness
-from ikp.machine.shift import Before, Shift
-from ikp.machine.tools import disassemble
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly import sass
+from ikp.machine.disassembly.tools import disassemble
+from ikp.machine.live.liveness import Liveness
+from ikp.machine.moving.shift import Before, Shift
 
+NOP = 0x000FE200000000000000000000007918
+"""One that is run."""
 LABEL = re.compile(r"`\(([^)]+)\)")
 NUMBER = re.compile(r"-?0x[0-9a-f]+$")
 JOINS = ("BSSY", "WARPSYNC", "LEPC")

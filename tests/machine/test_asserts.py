@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.asserts import _behind, asserts
-from ikp.machine.cubin import Cubin
-from ikp.machine.liveness import Liveness, of
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.live.asserts import _behind, asserts
+from ikp.machine.live.liveness import Liveness, of
+from ikp.machine.live.reading import read
 from ikp.machine.patch import patch
-from ikp.machine.reading import read
 from tests.machine import module
 from tests.machine.assembled import cubin
 from tests.machine.texts import sass

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.budget import RECORD_CYCLES, Budget
-from ikp.machine.flow import Flow
-from ikp.machine.pace import Pace
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.marked.budget import RECORD_CYCLES, Budget
+from ikp.machine.marked.pace import Pace
+from ikp.machine.marked.places import Level, Places
 from ikp.machine.patch import patch
-from ikp.machine.places import Level, Places
 from ikp.unedited.plan import plan
 from tests.machine.compiled import code, machine
 

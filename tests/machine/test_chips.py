@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import Attribute, Code
-from ikp.machine.chips import CHIPS, UNTESTED, State, chip_of, untested_asked
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubins.attributes import Attribute, Code
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted.chips import CHIPS, UNTESTED, State, chip_of, untested_asked
 from tests.machine.module import cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

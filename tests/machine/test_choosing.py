@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.machine.choosing import Chooser, used
-from ikp.machine.keeping import Scratch
-from ikp.machine.resources import names
-from ikp.machine.room import Room
+from ikp.machine.inserted.keeping import Scratch
+from ikp.machine.live.room import Room
+from ikp.machine.woven.choosing import Chooser, used
 from tests.machine.test_room import room
+from tests.machine.texts import names
 
 pytestmark = pytest.mark.any_pins
 

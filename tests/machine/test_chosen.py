@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import KernelError
-from ikp.machine.flow import Flow
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.marked.places import Level, Places
 from ikp.machine.patch import Patch, patch
-from ikp.machine.places import Level, Places
 from ikp.unedited.plan import plan
 from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ikp.machine.control import Control
-from ikp.machine.sass import parse
+from ikp.machine.disassembly.control import Control
+from ikp.machine.disassembly.sass import parse
 from tests.machine.compiled import machine
 from tests.machine.texts import HEAD
 

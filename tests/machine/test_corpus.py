@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.cubin import Cubin
-from ikp.machine.elf import Elf
-from ikp.machine.insert import insert
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.elf import Elf
+from ikp.machine.moving.insert import insert
 from tests.machine.module import corpus
 from tests.machine.readback import assert_reads_back, everywhere
 

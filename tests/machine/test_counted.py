@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.counted import awaited
+from ikp.machine.marked.counted import awaited
 from tests.machine.texts import sass
 
 pytestmark = pytest.mark.any_pins

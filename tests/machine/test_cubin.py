@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import Parameter
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubins.attributes import Parameter
+from ikp.machine.cubins.cubin import Cubin
 from tests.machine.assembled import cubin as assembled
 from tests.machine.module import CHIPS, KERNELS, cubin
 
@@ -16,13 +16,12 @@ pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 @pytest.mark.parametrize("chip", CHIPS)
 def test_kernels(chip: str) -> None:
     made = Cubin.read(cubin(chip))
-    assert made.arch == chip.removesuffix(" old")
+    assert f"sm_{made.sm}{made.suffix}" == chip.removesuffix(" old")
     assert (made.elf.abi == 7) == (chip == "sm_90a old") or chip == "sm_80"
     assert set(made.kernels) == set(KERNELS)
     for kernel in made.kernels.values():
         assert kernel.entry and 8 <= kernel.registers <= 64
-        assert kernel.banks[0] > 0x160
-        assert kernel.exits and len(kernel.words) % 8 == 0
+        assert len(kernel.words) % 8 == 0
     assert made.kernel("loop").parameters == [Parameter(0, 0, 8), Parameter(1, 8, 4)]
     assert any("mix" in each.name for each in made.kernel("calls").functions)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.effects import UNKNOWN, effects
-from ikp.machine.resources import EVERYTHING, bit, names
-from tests.machine.texts import one
+from ikp.machine.disassembly.effects import UNKNOWN, effects
+from ikp.machine.disassembly.resources import EVERYTHING, bit
+from tests.machine.texts import names, one
 
 pytestmark = pytest.mark.any_pins
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.elf import Elf, Kind
+from ikp.machine.cubins.elf import Elf, Kind
 from tests.machine.module import CHIPS, cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

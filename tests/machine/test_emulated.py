@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.attributes import Code
-from ikp.machine.cubin import Cubin
-from ikp.machine.emulated import addressed
-from ikp.machine.instruction import BYTES
+from ikp.machine.cubins.attributes import Code
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.resources import R
+from ikp.machine.live.emulated import addressed
 from ikp.machine.patch import patch
-from ikp.machine.resources import R
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ikp.machine.cubin import Cubin
-from ikp.machine.encodings import NARROW, WIDE, branches, names_place
-from ikp.machine.instruction import NOP, Words, opcodes, rows
-from ikp.machine.tools import tool
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.encodings import NARROW, WIDE, branches, names_place
+from ikp.machine.cubins.instruction import PADDING, Words, opcodes, rows
+from ikp.machine.disassembly.tools import tool
 from tests.machine.module import corpus, cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -57,7 +57,7 @@ def different(cubins: list[bytes], chip: int) -> Words:
 def test_the_disassembler_prints_what_names_no_place_the_same_anywhere(chip: int) -> None:
     own = {80: "sm_80", 90: "sm_90a", 100: "sm_100a"}[chip]
     words = different([cubin(own), *(path.read_bytes() for path in corpus())], chip)
-    ahead = rows([NOP] * 64)
+    ahead = rows([PADDING] * 64)
     here = printed(words, chip)
     there = printed(np.concatenate([ahead, words]), chip)[len(ahead) :]
     assert len(here) == len(words) > 30
@@ -70,7 +70,7 @@ def test_the_disassembler_prints_what_names_no_place_the_same_anywhere(chip: int
 def test_so_it_does_of_what_libraries_have() -> None:
     words = np.array([[int(h, 16) for h in line.split()] for line in LIBRARIES.split("\n")[1:-1]])
     words = words.astype(np.uint64)
-    ahead = rows([NOP] * 64)
+    ahead = rows([PADDING] * 64)
     here = printed(words, 90)
     assert here == printed(np.concatenate([ahead, words]), 90)[len(ahead) :]
     named = [re.split(r"[. ]", each)[0] for each in here]

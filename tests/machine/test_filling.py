@@ -9,12 +9,12 @@ import pytest
 
 from ikp.core.regions import region_id
 from ikp.inspection._find_records import find
-from ikp.machine.assembler import assemble, spread
-from ikp.machine.instruction import BYTES
-from ikp.machine.keeping import Frame, Scratch
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.resources import bit
+from ikp.machine.inserted.assembler import assemble, spread
+from ikp.machine.inserted.keeping import Frame, Scratch
+from ikp.machine.inserted.range_code import end, keep, range_tag, start, wait
 from ikp.machine.patch import Patch, patch
-from ikp.machine.range_code import end, keep, range_tag, start, wait
-from ikp.machine.resources import bit
 from tests.machine.compiled import code
 from tests.machine.readback import code_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.flow import Flow
+from ikp.machine.control_flow.flow import Flow
 from tests.machine.texts import sass
 
 pytestmark = pytest.mark.any_pins

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.machine import forms as f
-from ikp.machine.assembler import Step
-from ikp.machine.chips import CHIPS, HOPPER
+from ikp.machine.inserted import forms as f
+from ikp.machine.inserted.assembler import Step
+from ikp.machine.inserted.chips import CHIPS, HOPPER
 from tests.machine.assembled import assembled
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -67,7 +67,7 @@ FORMS: dict[str, Callable[..., Step]] = {
         f.below(a, b, c), 7 << 12
     ),
     rf"ISETP\.LT\.U32\.AND P(\d), PT, {R}, {R}, !P(\d)": lambda a, b, c, d: _changed(
-        f.below(a, b, c, unless=d), 1 << 27, 0x0E00
+        f.below(a, b, c, where=d), 1 << 27 | 1 << 26, 0x0E00
     ),
     rf"ISETP\.NE\.U32\.AND P(\d), PT, {R}, {HEX}, PT": f.differs,
     rf"ISETP\.GT\.U32\.AND P(\d), PT, {R}, {HEX}, PT": lambda a, b, c: _changed(

@@ -10,14 +10,15 @@ import pytest
 
 from ikp.core import abi
 from ikp.errors import PatchError
-from ikp.machine import forms, framing, own_frame
-from ikp.machine.chips import CHIPS
-from ikp.machine.framing import frame
-from ikp.machine.keeping import LENT, Cell, Frame
-from ikp.machine.own_frame import FIRST
+from ikp.machine.disassembly.resources import UR, R
+from ikp.machine.inserted import forms, own_frame
+from ikp.machine.inserted.chips import CHIPS
+from ikp.machine.inserted.keeping import LENT, Cell, Frame
+from ikp.machine.inserted.own_frame import FIRST
+from ikp.machine.live.room import Room
 from ikp.machine.patch import patch
-from ikp.machine.resources import UR, R
-from ikp.machine.room import Room
+from ikp.machine.woven import framing
+from ikp.machine.woven.framing import frame
 from tests.machine.compiled import code, machine
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.patch import patch
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards

@@ -9,13 +9,14 @@ import pytest
 
 from ikp.core.trace import Trace
 from ikp.inspection._find_records import find
-from ikp.machine import forms as f
-from ikp.machine import gathering, lane_forms
-from ikp.machine.instruction import BYTES
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.sass import Instruction
+from ikp.machine.inserted import forms as f
+from ikp.machine.inserted import lane_forms
+from ikp.machine.marked.places import Places
 from ikp.machine.patch import Patch, patch
-from ikp.machine.places import Places
-from ikp.machine.sass import Instruction
-from ikp.machine.weave import Weaver
+from ikp.machine.woven import gathering
+from ikp.machine.woven.weave import Weaver
 from tests.machine.assembled import assembled, cubin
 from tests.machine.compiled import code
 from tests.machine.hazards import hazards

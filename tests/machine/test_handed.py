@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.flow import Flow
-from ikp.machine.handed import hands_over, registers_at
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.live.handed import hands_over, registers_at
 from tests.machine.test_room import controlled
 
 pytestmark = pytest.mark.any_pins

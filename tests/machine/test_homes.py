@@ -7,17 +7,17 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.abi import Kind
-from ikp.machine import range_code
-from ikp.machine.assembler import assemble
-from ikp.machine.homes import Home, homes
-from ikp.machine.keeping import Scratch
-from ikp.machine.liveness import clobbers
+from ikp.machine.disassembly.resources import R
+from ikp.machine.inserted import range_code
+from ikp.machine.inserted.assembler import assemble
+from ikp.machine.inserted.keeping import Scratch
+from ikp.machine.live.liveness import clobbers
+from ikp.machine.live.room import Room
+from ikp.machine.marked.places import Level, Places, marks
+from ikp.machine.marked.stretches import Point
 from ikp.machine.patch import patch
-from ikp.machine.places import Level, Places, marks
-from ikp.machine.resources import R
-from ikp.machine.room import Room
-from ikp.machine.stretches import Point
-from ikp.machine.weave import Weaver
+from ikp.machine.woven.homes import Home, homes
+from ikp.machine.woven.weave import Weaver
 from tests.machine.compiled import code, machine
 from tests.machine.emulate import LANES, Machine, Warp
 from tests.machine.hazards import hazards

@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.encodings import AFTER_REGISTER, HALF, NARROW, WIDE
-from ikp.machine.instruction import (
-    NOP,
-    PADDING,
-    Control,
+from ikp.machine.cubins.encodings import AFTER_REGISTER, HALF, NARROW, WIDE
+from ikp.machine.cubins.instruction import (
     Field,
     branch,
     distances,
@@ -64,21 +61,6 @@ def test_a_distance_that_has_no_room_is_refused() -> None:
         set_distances(rows([0]), HALF, np.array([1 << 31]))
 
 
-def test_control() -> None:
-    assert Control.of(0x000FEA0003800000_0000000000007947) == Control(stall=5, keeps=True)
-    assert Control.of(0x001FE2000BF06070_0000000605007C0C) == Control(1, True, waits=1)
-    stores = Control.of(0x0011E4000C101904_0000040502008986)
-    assert stores == Control(2, True, reads=0, waits=1)
-    assert Control.of(0x000E220000002100_0000000000057919) == Control(1, True, writes=0)
-    assert Control().put(0x7918) == PADDING
-
-
-@given(st.integers(0, (1 << 128) - 1))
-def test_control_is_put_back_as_it_was_read(word: int) -> None:
-    plain = word & ((1 << 126) - 1)
-    assert Control.of(plain).put(plain) == plain
-
-
 def test_guard() -> None:
     assert guard(0x7918) == (7, False)
     assert guard(0x8947) == (0, True)
@@ -89,4 +71,3 @@ def test_branches_as_ptxas_writes_them() -> None:
     assert branch(WIDE, 0x2F8 * 4) == 0x000FEA0003800000_0000000800F87947
     assert branch(NARROW, 0x140) == 0x000FEA0003800000_0000014000007947
     assert guard(branch(WIDE, -32)) == (7, False)
-    assert NOP & 0xFFF == 0x918

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.machine.flight import Flight
+from ikp.machine.disassembly.resources import UR, P, R, bit
+from ikp.machine.live.flight import Flight
 from ikp.machine.patch import patch
-from ikp.machine.resources import UR, P, R, bit
 from tests.machine.assembled import cubin
 from tests.machine.compiled import CASES, machine
 from tests.machine.hazards import hazards

@@ -8,15 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ikp.machine import forms, framing
-from ikp.machine.assembler import NOP
-from ikp.machine.instruction import BYTES
-from ikp.machine.keeping import LENT, Places
-from ikp.machine.lent_pair import Lender, lent
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly.resources import UR, span
+from ikp.machine.inserted import forms
+from ikp.machine.inserted.assembler import NOP
+from ikp.machine.inserted.keeping import LENT, Places
+from ikp.machine.live.room import Room
+from ikp.machine.marked.stretches import Regions
 from ikp.machine.patch import Patch, patch
-from ikp.machine.resources import UR, span
-from ikp.machine.room import Room
-from ikp.machine.stretches import Regions
+from ikp.machine.woven import framing
+from ikp.machine.woven.lent_pair import Lender, lent
 from tests.machine import hazards
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code, machine
@@ -96,13 +97,13 @@ def test_where_threads_are_apart_the_rest_of_the_warp_must_not_name_it() -> None
 
 def test_a_run_loads_it_once_behind_its_clock() -> None:
     clock, first = forms.clock(4), forms.store(2, 0, 4, 2, LENT)
-    made = lent([clock, first, first.when(1)], 10, Places())
+    made = lent([clock, first, first.when(1)], 10)
     assert made[:2] == [clock, forms.constant(10, 0, 0x208, pair=True)]
     assert made[2] == forms.store(2, 0, 4, 2, 10)
     assert made[3] == forms.store(2, 0, 4, 2, 10).when(1)
-    counted = lent([NOP, forms.count_up(2, 8, 4, LENT)], 10, Places())
+    counted = lent([NOP, forms.count_up(2, 8, 4, LENT)], 10)
     assert counted[2] == forms.count_up(2, 8, 4, 10)
-    assert lent([clock, NOP], 10, Places()) == [clock, NOP]
+    assert lent([clock, NOP], 10) == [clock, NOP]
 
 
 @pytest.mark.compiled

@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from ikp.machine import life_ranges
-from ikp.machine.flow import Flow
-from ikp.machine.liveness import Liveness, clobbers
-from ikp.machine.resources import EVERYTHING, R, bit, names
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly import life_ranges
+from ikp.machine.disassembly.resources import EVERYTHING, R, bit
+from ikp.machine.live.liveness import Liveness, clobbers
 from tests.machine.compiled import CASES, machine
-from tests.machine.texts import sass
+from tests.machine.texts import names, sass
 
 pytestmark = pytest.mark.any_pins
 

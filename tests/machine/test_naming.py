@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ikp.machine.naming import original, title, variable
-from ikp.machine.sass import Line
+from ikp.machine.disassembly.sass import Line
+from ikp.machine.marked.naming import original, title, variable
 
 pytestmark = pytest.mark.any_pins
 

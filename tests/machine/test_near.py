@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ikp.machine import forms as f
-from ikp.machine.assembler import Step, assemble
-from ikp.machine.chips import CHIPS
-from ikp.machine.framing import frame
-from ikp.machine.keeping import Cell
-from ikp.machine.ordering import reordered
-from ikp.machine.starting import start_near
-from ikp.machine.tools import tool
+from ikp.machine.disassembly.tools import tool
+from ikp.machine.inserted import forms as f
+from ikp.machine.inserted.assembler import Step, assemble
+from ikp.machine.inserted.chips import CHIPS
+from ikp.machine.inserted.keeping import Cell
+from ikp.machine.inserted.ordering import reordered
+from ikp.machine.woven.framing import frame
+from ikp.machine.woven.starting import start_near
 from tests.machine.assembled import assembled
 from tests.machine.emulate import HazardError, Machine, Warp
 from tests.machine.test_room import room

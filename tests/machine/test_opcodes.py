@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.opcodes import Work, work_of
+from ikp.machine.disassembly.opcodes import Work, work_of
 from tests.machine.texts import one
 
 pytestmark = pytest.mark.any_pins

@@ -8,13 +8,13 @@ from itertools import takewhile
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.cubin import Cubin
-from ikp.machine.handed import registers_at
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.disassembly.resources import R
+from ikp.machine.disassembly.sass import Instruction
+from ikp.machine.inserted.sequences import CELL
+from ikp.machine.live.handed import registers_at
+from ikp.machine.live.room import RESERVED
 from ikp.machine.patch import Patch, patch
-from ikp.machine.resources import R
-from ikp.machine.room import RESERVED
-from ikp.machine.sass import Instruction
-from ikp.machine.sequences import CELL
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code
 from tests.machine.hazards import hazards

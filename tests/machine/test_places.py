@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ikp.machine.flow import Flow
-from ikp.machine.places import Level, Place, Places, marks
-from ikp.machine.stretches import Point, Regions
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.marked.places import Level, Place, Places, marks
+from ikp.machine.marked.stretches import Point, Regions
 from tests.machine import kernels
 from tests.machine.compiled import CASES, code, machine
 from tests.machine.texts import sass
@@ -134,7 +134,7 @@ def test_a_load_that_waits_for_a_load() -> None:
 def test_without_ptx_the_lines_of_products_are_those_of_their_wait() -> None:
     found = Places(machine("matmul").flow).all
     (product,) = (place for place in found if place.kind == "product")
-    assert product.name.endswith("(line of its wait)") and product.note
+    assert product.name.endswith("(line of its wait)")
 
 
 @pytest.mark.compiled

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.places import Places
-from ikp.machine.ptx_lines import callers, load_lines, product_lines
-from ikp.machine.sass import Line
+from ikp.machine.disassembly.sass import Line
+from ikp.machine.marked.places import Places
+from ikp.machine.marked.ptx_lines import callers, load_lines, product_lines
 from tests.machine.compiled import assembled
 from tests.machine.test_places import alternates
 from tests.machine.texts import sass

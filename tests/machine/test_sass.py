@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.sass import Line
+from ikp.machine.disassembly.sass import Line
 from tests.machine.texts import one, sass
 
 pytestmark = pytest.mark.any_pins

@@ -14,13 +14,13 @@ from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
-from ikp.machine import own_frame
-from ikp.machine.chips import CHIPS, HOPPER
-from ikp.machine.keeping import Cell, Frame
-from ikp.machine.own_frame import FIRST
+from ikp.machine.inserted import own_frame
+from ikp.machine.inserted.chips import CHIPS, HOPPER
+from ikp.machine.inserted.keeping import Cell, Frame
+from ikp.machine.inserted.own_frame import FIRST
+from ikp.machine.inserted.selecting import SELECTION_BYTES, selection_words
+from ikp.machine.inserted.sequences import CELL_BYTES
 from ikp.machine.patch import patch
-from ikp.machine.selecting import SELECTION_BYTES, selection_words
-from ikp.machine.sequences import CELL_BYTES
 from tests.kernels.choices import conditional
 from tests.machine.assembled import cubin
 from tests.machine.compiled import code

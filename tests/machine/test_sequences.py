@@ -19,14 +19,14 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.losses import tells_loss
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, WORDS_AT
-from ikp.machine import near, range_code, sequences
-from ikp.machine.assembler import NOP, assemble
-from ikp.machine.chips import CHIPS, HOPPER
-from ikp.machine.cubin import Cubin
-from ikp.machine.keeping import NEAR, Cell, Frame, Ground, NearGround, Scratch
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted import header_code, near, range_code, sequences
+from ikp.machine.inserted.assembler import NOP, assemble
+from ikp.machine.inserted.chips import CHIPS, HOPPER
+from ikp.machine.inserted.keeping import NEAR, PLACES, Cell, Frame, Ground, NearGround, Scratch
+from ikp.machine.inserted.launch_header import Told
+from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.patch import patch
-from ikp.machine.piecemeal import leave_by_words
-from ikp.machine.selecting import selection_words
 from tests.machine.assembled import cubin
 from tests.machine.emulate import LANES, HazardError, Machine, Warp
 
@@ -64,7 +64,7 @@ def launch(
     slots = chosen.count_slots(math.prod(grid), warps)
     slot_bytes = size - abi.LAUNCH_HEADER_BYTES
     slot_bytes = slot_bytes // chosen.count_slots(math.prod(grid), warps, 1) & -abi.ALIGNMENT
-    places = frame.places
+    places = PLACES
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}
     constants |= {(0, places.grid + 4 * i): grid[i] for i in range(3)}
     constants |= {(0, places.grid_id): 77, (0, places.descriptor): DESCRIPTOR}
@@ -120,9 +120,9 @@ def began(frame: Frame):
     if frame.near:
         read = sequences.read_clocks(24) if HELD else sequences.entry(frame, 24)
         clocks = 24 if HELD else None
-        return [*read, *near.locate(frame, NEAR_GROUND, WHOLE, clocks=clocks, margin=MARGIN)]
+        return [*read, *near.locate(frame, NEAR_GROUND, Told(WHOLE, margin=MARGIN), clocks)]
     clocks = None if frame.entered else 24
-    return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, WHOLE, clocks=clocks)]
+    return [*sequences.entry(frame, 24), *sequences.locate(frame, GROUND, Told(WHOLE), clocks)]
 
 
 BY_WORDS = False
@@ -133,14 +133,10 @@ MARGIN = 0
 def left(frame: Frame):
     """Return what stands before the exit."""
     if BY_WORDS:
-        return leave_by_words(frame, (23, 25, 28, 31), 20, 3)
-    if frame.near and TOGETHER:
-        return near.leave_together(frame, QUADS[0], 20, (3, 4))
-    if frame.near:
-        return near.leave(frame, QUADS, 3)
-    if frame.entered and frame.warps:  # both ways, each in some tests
-        return sequences.leave_together(frame, QUADS[0], 20, (3, 4))
-    return sequences.leave(frame, QUADS, 20, 3)
+        return header_code.leave_by_words(frame, (23, 25, 28, 31), 20, 3)
+    if TOGETHER if frame.near else frame.entered and frame.warps:  # both ways, each in some tests
+        return header_code.leave_together(frame, QUADS[0], 20, (3, 4))
+    return header_code.leave(frame, QUADS, 20, 3)
 
 
 def kernel(frame: Frame):

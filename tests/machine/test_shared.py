@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.cubin import Cubin
-from ikp.machine.sass import parse
-from ikp.machine.shared import constants, shared, variables
-from ikp.machine.tools import disassemble, tool
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.shared import constants, shared, variables
+from ikp.machine.disassembly.sass import parse
+from ikp.machine.disassembly.tools import disassemble, tool
 from tests.machine.assembled import cubin
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]

@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from ikp.machine import gathering
 from ikp.machine.patch import Patch, patch
+from ikp.machine.woven import gathering
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ikp.machine.room import Room
-from ikp.machine.starting import start
+from ikp.machine.live.room import Room
+from ikp.machine.woven.starting import start
 from tests.machine.test_room import room
 
 pytestmark = pytest.mark.any_pins

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from ikp.errors import InspectError
-from ikp.machine import tools
-from ikp.machine.tools import texts  # the tests' own, which keeps texts longer, replaces it there
+from ikp.machine.disassembly import tools
+from ikp.machine.disassembly.tools import (
+    texts,  # the tests' own, which keeps texts longer, replaces it there
+)
 
 _SCRIPT = """#!/bin/sh
 case "$*" in

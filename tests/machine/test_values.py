@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ikp.machine.values import CLOCK, OTHER, Definition, Origin, definitions
+from ikp.machine.disassembly.values import CLOCK, OTHER, Definition, Origin, definitions
 from tests.machine.texts import one
 
 pytestmark = pytest.mark.any_pins

@@ -7,12 +7,12 @@ from functools import cache
 
 import pytest
 
-from ikp.machine.alike import Alike
-from ikp.machine.flow import Flow
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.live.alike import Alike
+from ikp.machine.marked.places import Places
+from ikp.machine.marked.stretches import Point, Regions
+from ikp.machine.marked.ways_out import Open, WaysOut
 from ikp.machine.patch import Patch, patch
-from ikp.machine.places import Places
-from ikp.machine.stretches import Point, Regions
-from ikp.machine.ways_out import Open, WaysOut
 from tests.machine.assembled import cubin
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of

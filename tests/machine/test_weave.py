@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ikp.core.abi import Language
-from ikp.machine.framing import frame
-from ikp.machine.keeping import Cell
-from ikp.machine.places import Level, Places
-from ikp.machine.weave import Weaver
+from ikp.machine.inserted.keeping import Cell
+from ikp.machine.marked.places import Level, Places
+from ikp.machine.woven.framing import frame
+from ikp.machine.woven.weave import Weaver
 from tests.machine.test_room import room
 
 pytestmark = pytest.mark.any_pins

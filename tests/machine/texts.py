@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ikp.machine.sass import Code, Instruction, parse
+from ikp.machine.disassembly.resources import FILES
+from ikp.machine.disassembly.sass import Code, Instruction, parse
 
 HEAD = """\t.target\tsm_90a
 
@@ -27,3 +28,13 @@ def sass(*lines: str) -> Code:
 
 def one(text: str) -> Instruction:
     return sass(text).instructions[0]
+
+
+def names(members: int) -> list[str]:
+    """Return the names of a set's members, in the order of their bits."""
+    return [
+        f"{file.prefix}{at}"
+        for file in FILES.values()
+        for at in range(file.count)
+        if members >> (file.first + at) & 1
+    ]

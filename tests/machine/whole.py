@@ -12,12 +12,12 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import region_id
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.core.trace import Trace
-from ikp.machine.chips import HOPPER
-from ikp.machine.cubin import Cubin
-from ikp.machine.instruction import BYTES
-from ikp.machine.keeping import Places
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.inserted.chips import HOPPER
+from ikp.machine.inserted.keeping import Places
+from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.patch import Patch
-from ikp.machine.selecting import selection_words
 from tests.machine.emulate import LANES, Machine, Warp
 
 BASE = 0x7F42_1000_0000

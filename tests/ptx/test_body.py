@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.errors import PatchError
-from ikp.machine.places import Level
-from ikp.machine.sass import Line
+from ikp.machine.disassembly.sass import Line
+from ikp.machine.marked.places import Level
 from ikp.ptx.body import Body
 from ikp.ptx.branching import Control
 from ikp.ptx.opcode_kinds import kind_of, title

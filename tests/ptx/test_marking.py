@@ -13,8 +13,8 @@ import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.errors import PatchError
 from ikp.machine import kept_code
-from ikp.machine.cubin import Cubin
-from ikp.machine.sequences import CELL
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted.sequences import CELL
 from ikp.ptx.body import Body
 from ikp.ptx.counted_lines import without_counted_lines
 from ikp.ptx.footprint import Footprint

@@ -14,7 +14,7 @@ import ikp
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import Language
 from ikp.machine import kept_code
-from ikp.machine.reading import read
+from ikp.machine.live.reading import read
 from ikp.ptx.marking import MarkedPtx, mark
 
 pytest.importorskip("triton")

@@ -21,14 +21,28 @@ COMMON = (
 )
 """What every room but the core may import, which takes the last of them only."""
 
+MACHINE = (
+    *("machine", "machine.cubins", "machine.disassembly", "machine.control_flow", "machine.live"),
+    *("machine.moving", "machine.marked", "machine.inserted", "machine.woven"),
+)
+"""Finished machine code: who may import one of its folders may import all."""
+
 EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 """What a file format may import: none another one."""
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors", "compiling"),
     "targets": ("core",),
-    "machine": ("core",),
-    "ptx": ("core", "machine"),
+    "machine": ("core", *MACHINE[1:]),
+    "machine.cubins": (),
+    "machine.disassembly": (),
+    "machine.control_flow": ("machine.disassembly",),
+    "machine.live": ("machine.cubins", "machine.disassembly", "machine.control_flow"),
+    "machine.moving": ("machine.cubins",),
+    "machine.marked": ("machine.disassembly", "machine.control_flow", "machine.live"),
+    "machine.inserted": ("core", "machine.cubins", "machine.disassembly"),
+    "machine.woven": ("core", *MACHINE[1:-1]),
+    "ptx": ("core", *MACHINE),
     "registry": (),
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),
@@ -43,16 +57,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("core", "registry", "plugins", "session", "edit", "calibration", "unedited", "trace"),
         "inspection",
     ),
-    "backends": ("core", "machine", "ptx", "session", "targets", "unedited", "verbs"),
+    "backends": ("core", *MACHINE, "ptx", "session", "targets", "unedited", "verbs"),
     "backends.driver": (
-        *("core", "plugins", "verbs", "session", "unedited", "backends", "machine"),
+        *("core", "plugins", "verbs", "session", "unedited", "backends", *MACHINE),
     ),
     "backends.triton": (
         *("core", "targets", "plugins", "verbs", "session", "profiling", "unedited", "backends"),
-        *("machine", "ptx"),
+        *(*MACHINE, "ptx"),
     ),
-    "backends.gluon": ("core", "plugins", "verbs", "backends.triton", "machine"),
-    "backends.cute": ("core", "targets", "plugins", "verbs", "backends", "machine"),
+    "backends.gluon": ("core", "plugins", "verbs", "backends.triton", *MACHINE),
+    "backends.cute": ("core", "targets", "plugins", "verbs", "backends", *MACHINE),
     "exporters.protobuf": ("compiling",),
     "exporters.timeline": ("core",),
     "exporters": ("core", "plugins", "exporters.timeline"),
@@ -64,7 +78,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
-    "inspection": ("core", "machine", "ptx", "targets", "registry", "plugins"),
+    "inspection": ("core", *MACHINE, "ptx", "targets", "registry", "plugins"),
     "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from ikp.errors import InspectError, PatchError
-from ikp.machine.cubin import Cubin
-from ikp.machine.tools import tool
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.disassembly.tools import tool
 
 _ELF = b"\x7fELF"
 _FATBIN = struct.pack("<I", 0xBA55ED50)

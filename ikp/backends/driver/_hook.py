@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ikp.compiling import CompileError, compile_c, compiler, kept
 from ikp.errors import PatchError
-from ikp.machine.added_parameter import Argument
+from ikp.machine.cubins.added_parameter import Argument
 
 _DRIVER = "libcuda.so.1"
 _SOURCE = Path(__file__).with_name("hook.c")

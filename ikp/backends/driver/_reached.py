@@ -19,7 +19,7 @@ import numpy as np
 from ikp.backends.driver._hook import Launch
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.attributes import Parameter
+from ikp.machine.cubins.attributes import Parameter
 from ikp.machine.rehearsal import Buffer, DeviceMemory, apart
 
 _WORD: Final = 8

@@ -25,11 +25,11 @@ from ikp.core.abi import Language
 from ikp.core.segment import EVERYTHING
 from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
 from ikp.machine import cuda
-from ikp.machine.attributes import Parameter
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubins.attributes import Parameter
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.shared import constants, shared, variables
 from ikp.machine.patch import Patch
 from ikp.machine.rehearsal import Buffer, Verdict
-from ikp.machine.shared import constants, shared, variables
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ikp.backends import patched
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
-from ikp.machine.cubin import Cubin
+from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.patch import patch
 from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known

@@ -18,9 +18,9 @@ from ikp.backends.triton.unedited._launching import Launcher
 from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
 from ikp.machine import cuda
-from ikp.machine.cubin import Cubin
-from ikp.machine.selecting import selection_words
-from ikp.machine.sequences import CELL
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted.selecting import selection_words
+from ikp.machine.inserted.sequences import CELL
 from ikp.unedited.plan import plan
 from tests.backends.triton.test_foreign import Gpu, arguments
 

@@ -1,0 +1,207 @@
+"""What is still under way: registers that a late instruction has yet to write, or yet to read.
+
+A register may be dead and yet not be free: a load that nobody needs still writes it, a store that
+was issued still reads it. Such an instruction takes a scoreboard, and whoever waits for that one
+ends it. A warpgroup's product takes none: its registers are its own from the instruction that hands
+them over until the wait for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.machine.disassembly.control import NONE, SCOREBOARDS
+from ikp.machine.disassembly.resources import BITS, bit, table
+from ikp.machine.disassembly.sass import Instruction
+from ikp.machine.live.liveness import Liveness
+from ikp.machine.live.settling import settling
+from ikp.machine.live.underway import (
+    OPERANDS,
+    PRODUCTS,
+    QUEUES,
+    UNTOLD,
+    State,
+    Step,
+    awaited,
+    committing,
+    counting,
+    queue,
+    under_way,
+)
+
+_TAKEN = 1 << BITS
+"""Marks a scoreboard that is taken, whichever registers it is taken for."""
+_BOARDS = (1 << SCOREBOARDS) - 1
+_LATE = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
+"""Instructions whose operands may be read long after they were issued begin so."""
+_LATE_TOO = {
+    *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
+    *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
+}
+"""So may those of these, which wait for a place in a queue: compilers say when they were read."""
+
+
+@dataclass(frozen=True)
+class Flight:
+    """What is under way before each instruction of one kernel."""
+
+    liveness: Liveness
+
+    @cached_property
+    def table(self) -> NDArray[np.bool_]:
+        """Whether to overwrite a register is unsafe: rows of instructions, a column for each bit
+        of ``resources``.
+        """
+        mask = _TAKEN - 1
+        known: dict[State, int] = {}  # it changes with few instructions
+        sets = []
+        for state in self.states:
+            if state not in known:
+                late = 0
+                for each in state:
+                    late |= each
+                known[state] = late & mask
+            sets.append(known[state])
+        return table([late | soon for late, soon in zip(sets, self._soon, strict=True)])
+
+    @cached_property
+    def _soon(self) -> list[int]:
+        """What the last instructions have yet to write or read before each: no board tells."""
+        return settling(self.liveness)
+
+    @cached_property
+    def taken(self) -> NDArray[np.bool_]:
+        """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
+        known = {
+            state: [bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state in set(self.states)
+        }
+        rows = [known[state] for state in self.states]
+        return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
+
+    def held(self, at: int) -> int:
+        """Return the scoreboards that may be taken before an instruction, a bit each."""
+        state = self.states[at]
+        return sum(1 << board for board in range(SCOREBOARDS) if state[board] & _TAKEN)
+
+    def lasting(self, at: int) -> int:
+        """Return what is unsafe to overwrite though one waits for every scoreboard."""
+        late = self.states[at][PRODUCTS]
+        for each in self.states[at][UNTOLD:]:
+            late |= each
+        return (late | self._soon[at]) & (_TAKEN - 1)
+
+    @cached_property
+    def counted(self) -> frozenset[int]:
+        """The scoreboards of copies that some wait counts: who waits for one waits for all those.
+
+        What allocates tensor memory has a wait in front of it that counts one of nothing.
+        """
+        found = 0
+        for instruction in self.liveness.flow.code.instructions:
+            if instruction.opcode.startswith("DEPBAR"):
+                found |= counting(instruction.rest)
+        found &= committing(self.liveness.flow)
+        return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
+
+    @cached_property
+    def _steps(self) -> dict[int, Step]:
+        code = self.liveness.flow.code
+        controls = code.controls
+        writes, reads, waits = (
+            each.tolist() for each in (controls.writes, controls.reads, controls.waits)
+        )
+        steps: dict[int, Step] = {}
+        for at, instruction in enumerate(code.instructions):
+            told = waits[at] or not writes[at] == reads[at] == NONE
+            if told or _changes(instruction.opcode):  # few do
+                ends, takes = self._begun(at, instruction)
+                ends |= waits[at]
+                takes += self._told(at, instruction, writes[at], reads[at])
+                if ends or takes:
+                    joins = _joins(instruction, writes[at], reads[at])
+                    steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
+        return steps
+
+    def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:
+        """Return what a counting wait ends, and the products that an instruction begins."""
+        effects, opcode = self.liveness.effects[at], instruction.opcode
+        if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
+            return awaited(opcode, instruction.rest), []
+        if opcode.startswith("WARPGROUP.ARRIVE"):
+            return 0, [(PRODUCTS, self._handed_over(at) | _TAKEN)]
+        if "GMMA" in opcode and not instruction.guard.endswith("PT"):
+            return 0, [(PRODUCTS, effects.reads | effects.writes | _TAKEN)]
+        return 0, []
+
+    def _told(
+        self, at: int, instruction: Instruction, writes: int, reads: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield what an instruction's own scoreboards tell of; or what they don't."""
+        own = self.liveness.effects[at]
+        operands = own.reads & ~_at_once(instruction)
+        if writes != NONE:
+            yield writes, own.writes | _TAKEN
+            # Without a scoreboard for its operands, only its result tells that they were read.
+            if reads == NONE:
+                yield OPERANDS + writes, operands
+        if reads != NONE:
+            yield reads, operands | _TAKEN
+        if writes == reads == NONE and _reads_late(instruction):
+            yield queue(instruction.op), operands
+
+    def _handed_over(self, at: int) -> int:
+        """Return the registers of the products that follow: theirs once the warpgroup has arrived.
+
+        To write one behind that, before a product that only overwrites it, was seen to change the
+        product.
+        """
+        code, found = self.liveness.flow.code.instructions, 0
+        work, seen = [at + 1], set[int]()
+        while work:
+            here = work.pop()
+            if here in seen or here >= len(code) or code[here].opcode.startswith("WARPGROUP."):
+                continue
+            seen.add(here)
+            if "GMMA" in code[here].opcode:
+                own = self.liveness.effects[here]
+                found |= own.reads | own.writes
+            work += self.liveness.flow.after[here]
+        return found
+
+    @cached_property
+    def states(self) -> list[State]:
+        """What is under way before each instruction, its own waits not yet done."""
+        return under_way(self.liveness.flow, self._steps)
+
+
+def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:
+    """Return which earlier operands an instruction's own scoreboard tells of, too."""
+    if instruction.op not in QUEUES or instruction.guard or reads == writes == NONE:
+        return None
+    return queue(instruction.op), OPERANDS + (reads if reads != NONE else writes)
+
+
+def _at_once(instruction: Instruction) -> int:
+    """Return what is read when an instruction issues: its guard. Compilers overwrite it at once."""
+    guard = instruction.guard.lstrip("!")
+    return 1 << bit(guard) if guard[-1:].isdigit() else 0
+
+
+def _reads_late(instruction: Instruction) -> bool:
+    return _is_late(instruction.op) and not instruction.never_runs
+
+
+def _is_late(op: str) -> bool:
+    return op.startswith(_LATE) or op in _LATE_TOO
+
+
+@cache
+def _changes(opcode: str) -> bool:
+    """Whether an instruction may begin or end something, though it names no scoreboard."""
+    late = _is_late(opcode.partition(".")[0])
+    return late or "DEPBAR" in opcode or "GMMA" in opcode or opcode.startswith("WARPGROUP.")

@@ -1,0 +1,224 @@
+"""Which registers hold a value that is still needed, before each instruction.
+
+Two answers: nvdisasm's life ranges, where it prints them (not of every version's files), and one
+from the operands' text. The second one takes too much to be live rather than too little. A register
+is called dead only where every answer that there is says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly.effects import Effects, effects
+from ikp.machine.disassembly.life_ranges import Ranges
+from ikp.machine.disassembly.opcodes import Work, work_of
+from ikp.machine.disassembly.resources import EVERYTHING, UP, UR, P, R, bit, span, table
+from ikp.machine.disassembly.sass import Code
+
+_ARGUMENTS = span(R.first, 32)
+"""Arguments are in a function's first registers."""
+_SOON = 8
+"""Instructions in which a trap comes that ends what a call has begun."""
+_STACK = 1 << bit("R1")
+"""The stack pointer is kept from the first instruction on, whether it is used or not."""
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """What is live before each instruction of one kernel."""
+
+    flow: Flow
+    ranges: Ranges | None = None  # nvdisasm's answer
+    asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
+    addressed: Mapping[int, int] = field(default_factory=dict)
+    """What instructions read beside their operands, from ``emulated``."""
+
+    @property
+    def registers(self) -> NDArray[np.bool_]:
+        """Whether R0 to R254 are live: rows of instructions."""
+        return self.table[:, R.columns]
+
+    @property
+    def predicates(self) -> NDArray[np.bool_]:
+        """Whether P0 to P6 are."""
+        return self.table[:, P.columns]
+
+    @property
+    def uniform_registers(self) -> NDArray[np.bool_]:
+        """Whether UR0 and on are."""
+        return self.table[:, UR.columns]
+
+    @property
+    def uniform_predicates(self) -> NDArray[np.bool_]:
+        """Whether UP0 to UP6 are."""
+        return self.table[:, UP.columns]
+
+    @cached_property
+    def table(self) -> NDArray[np.bool_]:
+        """Both answers: rows of instructions, a column for each bit of ``resources``."""
+        live = table(self.own)
+        if self.ranges is not None:
+            live[: len(self.ranges)] |= self.ranges
+        return live
+
+    @cached_property
+    def effects(self) -> list[Effects]:
+        """What each instruction reads and writes."""
+        found = list(self.flow.effects)
+        for at, registers in self.addressed.items():
+            found[at] = replace(found[at], reads=found[at].reads | registers)
+        return found
+
+    def named(self, instructions: Iterable[int]) -> int:
+        """Return all that some instructions read or write, as bits."""
+        found = 0
+        for at in instructions:
+            found |= self.effects[at].reads | self.effects[at].writes
+        return found
+
+    @cached_property
+    def own(self) -> list[int]:
+        """The answer from the operands' text."""
+        live = [0] * len(self.effects)
+        leaving = self._leaving
+        for number, block in enumerate(self.flow.graph.blocks):
+            now = leaving[number]
+            for at in range(block.end - 1, block.first - 1, -1):
+                effect = self.effects[at]
+                now = effect.reads | (now & ~effect.kills)
+                live[at] = now | _STACK
+        return live
+
+    @cached_property
+    def used(self) -> int:
+        """All that the kernel names anywhere."""
+        found = 0
+        for effect in self.effects:
+            found |= effect.reads | effect.writes
+        return found
+
+    @cached_property
+    def _leaving(self) -> list[int]:
+        """For each block, what is live at its end."""
+        summary = [self._summary(block.first, block.end) for block in self.flow.graph.blocks]
+        after = with_calls(self.flow)
+        before: list[list[int]] = [[] for _ in after]
+        for block, tos in enumerate(after):
+            for to in tos:
+                before[to].append(block)
+        unknown = self._unknown_calls
+        leaving = [unknown.get(block, 0) for block in range(len(after))]
+        entering = [0] * len(after)
+        work = list(range(len(after)))
+        waiting = set(work)
+        while work:
+            block = work.pop()
+            waiting.discard(block)
+            for to in after[block]:
+                leaving[block] |= entering[to]
+            reads, kills = summary[block]
+            now = reads | (leaving[block] & ~kills)
+            if now != entering[block]:
+                entering[block] = now
+                more = [each for each in before[block] if each not in waiting]
+                work += more
+                waiting.update(more)
+        return leaving
+
+    def _summary(self, first: int, end: int) -> tuple[int, int]:
+        """Return what a block reads before it defines it, and what it defines."""
+        reads = kills = 0
+        for at in range(end - 1, first - 1, -1):
+            effect = self.effects[at]
+            reads = effect.reads | (reads & ~effect.kills)
+            kills |= effect.kills
+        return reads, kills
+
+    @cached_property
+    def _unknown_calls(self) -> dict[int, int]:
+        """The blocks that end in a call of something that isn't here, and what that may read."""
+        graph = self.flow.graph
+        return {
+            graph.block(at): _ARGUMENTS if self._ends(at) else EVERYTHING
+            for at, tos in graph.jumps.calls.items()
+            if not tos
+        }
+
+    @property
+    def leaving_calls(self) -> list[int]:
+        """The calls of something that isn't here, behind which it goes on: not into a trap."""
+        calls = self.flow.graph.jumps.calls.items()
+        return [at for at, tos in calls if not tos and not self._ends(at)]
+
+    def _ends(self, call: int) -> bool:
+        return call in self.asserts or _traps(self.flow.code, call + 1)
+
+
+def _traps(code: Code, at: int) -> bool:
+    """Return whether what is next ends the kernel, as it does behind an assert, or behind a printf
+    in front of a trap: only moves and sums, which nobody would record, may precede that.
+    """
+    for each in code.instructions[at : at + _SOON]:
+        if each.op == "BPT":
+            return not each.guard
+        if work_of(each) not in (Work.INTEGER, Work.NOTHING):
+            return False
+    return False
+
+
+def with_calls(flow: Flow) -> list[list[int]]:
+    """Return what may follow each block; a call leads into its function, too, and back to any."""
+    graph = flow.graph
+    after = [list(tos) for tos in graph.after]
+    back = [graph.block(at + 1) for at in graph.jumps.calls if at + 1 < len(flow.code.instructions)]
+    for at, tos in graph.jumps.calls.items():
+        after[graph.block(at)] += [graph.block(to) for to in tos]
+    for at in graph.jumps.returns:
+        after[graph.block(at)] += back
+    return after
+
+
+def clobbers(flow: Flow, at: int, register: int) -> bool:
+    """Whether a value in a register before an instruction may be read before it is overwritten.
+
+    A walk of every path, one register at a time: slow, and simple enough to check the rest.
+
+    Args:
+        flow: the kernel.
+        at: the index of the instruction before which the register would be overwritten.
+        register: its bit; see ``resources``.
+    """
+    code = flow.code
+    seen: set[int] = set()
+    work = [at]
+    while work:
+        here = work.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        effect = effects(code.instructions[here])
+        if effect.reads >> register & 1:
+            return True
+        if not effect.kills >> register & 1:
+            work += _next(flow, here)
+    return False
+
+
+def _next(flow: Flow, at: int) -> Iterator[int]:
+    jumps, count = flow.graph.jumps, len(flow.code.instructions)
+    ways = [to for to, _ in jumps.leaving.get(at, ((at + 1, ""),))]
+    ways += jumps.calls.get(at, ())
+    if at in jumps.returns:
+        ways += [call + 1 for call in jumps.calls]
+    return (to for to in ways if to < count)
+
+
+def of(code: Code) -> Liveness:
+    """Return the answer from the text alone."""
+    return Liveness(Flow(code))

@@ -1,0 +1,136 @@
+"""What code that is put into a kernel may use: what nobody needs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.machine.disassembly.control import SCOREBOARDS
+from ikp.machine.disassembly.resources import UP, UR, P, R, bit, table
+from ikp.machine.live.flight import Flight
+from ikp.machine.live.handed import registers_at
+from ikp.machine.live.liveness import Liveness
+
+RESERVED = 2
+"""Registers that a kernel's number counts and its code may not use."""
+FIRST_UNIFORM = 4
+"""No kernel for sm_90 that was seen names UR0 to UR3: what they are kept for is not known."""
+_UNIFORM = 63
+"""How many uniform registers there are: from sm_100 on, more than are counted on here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """What is free at a place, or at several. Registers go by their numbers."""
+
+    registers: tuple[int, ...]
+    pairs: tuple[int, ...]  # the first of two that are free; a multiple of 2
+    quads: tuple[int, ...]  # the first of four; a multiple of 4
+    predicates: tuple[int, ...]
+    uniform_registers: tuple[int, ...]
+    uniform_predicates: tuple[int, ...]
+    scoreboards: tuple[int, ...]  # that nobody holds there, and no wait counts
+
+
+@dataclass(frozen=True)
+class Room:
+    """The room in one kernel. Instructions go by their index; a place is right before one."""
+
+    liveness: Liveness
+    registers: int | None = None  # how many code may use; by default, what the kernel names
+
+    @cached_property
+    def allowed(self) -> list[int]:
+        """How many registers code may use before each instruction: from R0 on."""
+        most = self.highest + 1 if self.registers is None else self.registers
+        handed = registers_at(self.liveness.flow, most + RESERVED)
+        return [each - RESERVED for each in handed]
+
+    @cached_property
+    def flight(self) -> Flight:
+        """What is still under way."""
+        return Flight(self.liveness)
+
+    @cached_property
+    def free(self) -> NDArray[np.bool_]:
+        """Whether a register is dead and nothing is under way to or from it: rows of
+        instructions, a column for each bit of ``resources``.
+        """
+        return ~(self.liveness.table | self.flight.table)
+
+    @cached_property
+    def highest(self) -> int:
+        """The number of the highest register that the kernel names, -1 for none."""
+        named = [at for at in range(R.count) if self.liveness.used >> at & 1]
+        return max(named, default=-1)
+
+    @cached_property
+    def unused_uniform(self) -> tuple[int, ...]:
+        """The uniform registers that the kernel never names, without those no compiler names."""
+        used, numbers = self.liveness.used, range(FIRST_UNIFORM, _UNIFORM)
+        return tuple(at for at in numbers if not used >> (UR.first + at) & 1)
+
+    @cached_property
+    def unused_own(self) -> tuple[int, ...]:
+        """Registers of each thread that the kernel never names, and that it always has."""
+        used, numbers = self.liveness.used | 1 << bit("R1"), range(min(self.allowed, default=0))
+        return tuple(at for at in numbers if not used >> (R.first + at) & 1)
+
+    def at(self, place: int) -> Spare:
+        """Return what is free before an instruction; see ``through``."""
+        return self._spare(self.free[place], self.allowed[place], self.flight.taken[place])
+
+    def through(self, places: Iterable[int]) -> Spare:
+        """Return what is free before each of some instructions, which go by their indices."""
+        rows = list(places)
+        free: NDArray[np.bool_] = np.all(self.free[rows], axis=0, keepdims=True)[0]
+        limit = min((self.allowed[row] for row in rows), default=0)
+        taken: NDArray[np.bool_] = np.any(self.flight.taken[rows], axis=0, keepdims=True)[0]
+        return self._spare(free, limit, taken)
+
+    def waited(self, place: int) -> Spare:
+        """Return what is free before an instruction to who waits for all scoreboards there."""
+        return self._waited(self.liveness.table[place], place)
+
+    def left(self, place: int) -> Spare:
+        """Return what is free before an EXIT to who leaves there, and waits for all scoreboards.
+
+        Those who stay have registers of their own, and the warp's. Who leaves needs the guard.
+        """
+        needed = table([self.liveness.effects[place].reads])[0]
+        needed[UR.first :] |= self.liveness.table[place][UR.first :]
+        return self._waited(needed, place)
+
+    def _waited(self, needed: NDArray[np.bool_], place: int) -> Spare:
+        late = table([self.flight.lasting(place)])[0]
+        none = np.zeros(SCOREBOARDS, np.bool_)
+        return self._spare(~(needed | late), self.allowed[place], none)
+
+    def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
+        own = free[R.columns][:limit]
+        pairs = _both(own)
+        return Spare(
+            _numbers(own),
+            _numbers(pairs, 2),
+            _numbers(_both(pairs), 4),
+            _numbers(free[P.columns]),
+            _numbers(free[UR.columns][:_UNIFORM]),
+            _numbers(free[UP.columns]),
+            tuple(b for b in range(SCOREBOARDS) if not taken[b] and b not in self.flight.counted),
+        )
+
+
+def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:
+    """Return the first register of each run of so many that is free."""
+    return tuple((free.nonzero()[0] * length).tolist())
+
+
+def _both(free: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether both of each two neighbours are, the first of them even."""
+    whole = len(free) // 2 * 2
+    both: NDArray[np.bool_] = free[0:whole:2] & free[1:whole:2]
+    return both

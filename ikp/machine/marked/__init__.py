@@ -1,0 +1,1 @@
+"""Where time goes in a kernel: the stretches that can be recorded, and their names."""

@@ -1,0 +1,98 @@
+"""Lines that machine code has wrong, and its PTX right.
+
+Warpgroups' products: ptxas gives them other lines, but keeps their order. Inline assembly of
+several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way), so
+what stands there seems to come from some lines below; the line before it is the right one.
+Inlined functions: Triton 3.6 says who calls them in comments alone, ``k.py:44:26 @[ k.py:63:60 ]``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+from ikp.machine.disassembly.sass import Code, Line
+
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
+_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_INLINED = re.compile(r"^\s*\.loc\s[^\n]*?//\s*([^\n]*@\[[^\n]*)$", re.MULTILINE)
+_PLACE = re.compile(r"([^\s:\[]+):(\d+)(?::\d+)?(?=\s|$)")
+"""Without its column where that is not known; then the line may be 0, which is none."""
+_FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b", re.MULTILINE)
+_PRODUCT, _LOAD = "wgmma.mma_async", "ld.global"
+
+_Found = tuple[str, Line | None, Line | None]
+"""An operation, its line as it is given, and as it is."""
+
+
+def product_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
+    """Return the line of each product, by its index; nothing where the two don't match."""
+    products = [at for at, i in enumerate(code.instructions) if "GMMA" in i.op]
+    if not products:
+        return {}
+    lines = [right for op, _, right in _operations(ptx, code.name) if op == _PRODUCT]
+    if len(lines) != len(products):
+        return {}
+    pairs = zip(products, lines, strict=True)
+    return {at: (line,) if line else () for at, line in pairs}
+
+
+def load_lines(code: Code, ptx: str) -> dict[Line, Line]:
+    """Return wrong lines of loads -> right ones; those alone that can be told apart."""
+    found: dict[Line, set[Line]] = {}
+    for op, given, right in _operations(ptx, code.name):
+        if op == _LOAD and given and right:
+            found.setdefault(given, set()).add(right)
+    return {given: rights.pop() for given, rights in found.items() if len(rights) == 1}
+
+
+def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
+    """Return lines of inlined functions -> those lines, and the lines of the calls they are in.
+
+    Only of lines whose calls are told apart: not of a function that is called at several places.
+    """
+    found = inlined(code, ptx).items()
+    return {line: next(iter(chains)) for line, chains in found if len(chains) == 1}
+
+
+def inlined(code: Code, ptx: str) -> dict[Line, set[tuple[Line, ...]]]:
+    """Return lines of inlined functions -> all ways that they are called, as comments say it."""
+    paths = _by_name(dict(_FILE.findall(ptx)).values())
+    found: dict[Line, set[tuple[Line, ...]]] = {}
+    for text in set(_INLINED.findall(_of_kernel(ptx, code.name))):
+        places = _PLACE.findall(text)
+        if all(name in paths and int(number) for name, number in places):
+            chain = tuple(Line(paths[name], int(number)) for name, number in places)
+            found.setdefault(chain[0], set()).add(chain)
+    return found
+
+
+def _by_name(paths: Iterable[str]) -> dict[str, str]:
+    """Return the names of files -> their paths, where only one has that name."""
+    paths = list(paths)
+    counts = Counter(PurePath(path).name for path in paths)
+    return {name: path for path in paths if counts[name := PurePath(path).name] == 1}
+
+
+def _of_kernel(ptx: str, kernel: str) -> str:
+    """Return the text of one kernel."""
+    entry = re.search(rf"\.entry\s+{re.escape(kernel)}\b", ptx)
+    rest = ptx[entry.end() if entry else 0 :]
+    end = _FUNCTION.search(rest)
+    return rest[: end.start()] if end else rest
+
+
+def _operations(ptx: str, kernel: str) -> Iterator[_Found]:
+    files = {int(number): path for number, path in _FILE.findall(ptx)}
+    given = right = None
+    inside = False
+    for line in _of_kernel(ptx, kernel).split("\n"):
+        if found := _LOC.match(line):
+            given = Line(files.get(int(found[1]), ""), int(found[2]))
+            right = right if inside else given
+        elif _PRODUCT in line or _LOAD in line:
+            yield _PRODUCT if _PRODUCT in line else _LOAD, given, right
+        elif "inline asm" in line:
+            inside = "begin" in line

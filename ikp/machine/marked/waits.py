@@ -1,0 +1,52 @@
+"""Which instructions wait for loads, by their wait masks: whoever reads a result first does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly.anchors import Anchor, anchor
+from ikp.machine.disassembly.control import NONE
+from ikp.machine.live.underway import Step, awaited, under_way
+
+
+@dataclass(frozen=True, slots=True)
+class LoadWait:
+    """A wait for loads from global memory."""
+
+    at: int  # the instruction that waits before it is issued
+    mask: int  # the scoreboards of those loads, a bit each
+    loads: tuple[int, ...]  # what it may wait for
+
+
+def load_waits(flow: Flow) -> list[LoadWait]:
+    """Return the first waits for each load, on every way from it."""
+    loads = [at for at, i in enumerate(flow.code.instructions) if anchor(i.opcode) is Anchor.LOAD]
+    loads = [at for at in loads if not flow.code.instructions[at].never_runs]
+    if not loads:
+        return []
+    states = under_way(flow, _steps(flow, loads))
+    waits = flow.code.controls.waits.tolist()
+    found = []
+    for at in (at for at, mask in enumerate(waits) if mask):
+        boards = [b for b, bits in enumerate(states[at][:-1]) if bits and waits[at] >> b & 1]
+        bits = sum({states[at][board] for board in boards})
+        if boards:
+            held = tuple(load for n, load in enumerate(loads) if bits >> n & 1)
+            found.append(LoadWait(at, sum(1 << board for board in boards), held))
+    return found
+
+
+def _steps(flow: Flow, loads: list[int]) -> dict[int, Step]:
+    """Return what changes which loads are under way: a bit each."""
+    controls, code = flow.code.controls, flow.code
+    writes = controls.writes.tolist()
+    takes = {at: [(writes[at], 1 << n)] for n, at in enumerate(loads) if writes[at] != NONE}
+    steps = {}
+    for at, mask in enumerate(controls.waits.tolist()):
+        instruction = code.instructions[at]
+        counted = instruction.opcode.startswith("DEPBAR")
+        ends = mask | (awaited(instruction.opcode, instruction.rest) if counted else 0)
+        if ends or at in takes:
+            steps[at] = Step(ends, takes.get(at, []))
+    return steps

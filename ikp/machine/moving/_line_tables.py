@@ -1,0 +1,166 @@
+"""Tables of source lines (``.debug_line``, ``.nv_debug_line_sass``): they follow the code.
+
+They are kept, not dropped, so that a profiler still names the lines of a kernel that was changed.
+What is added belongs to the line of the instruction that it stands before.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from ikp.errors import PatchError
+from ikp.machine.cubins.cubin import Kernel
+from ikp.machine.cubins.elf import Elf, Kind, Section
+from ikp.machine.moving import _leb
+from ikp.machine.moving.shift import Shift
+
+_SECTIONS = (".debug_line", ".nv_debug_line_sass")
+_HEADER = struct.Struct("<IHIBBbBB")
+_ADVANCE, _ADD_CONSTANT, _ADVANCE_FIXED = 2, 8, 9  # operations that move the address
+_SET_ADDRESS, _END = 2, 1  # extended operations
+
+
+def follow_lines(elf: Elf, kernel: Kernel, to: Shift) -> None:
+    """Rewrite what a kernel's instructions come from; symbols and addends are still the old ones.
+
+    Raises:
+        PatchError: a table is of a form that is not known.
+    """
+    for name in _SECTIONS:
+        section = elf.find(name)
+        if section is not None and section.data:
+            _Table(elf, kernel, section, to).rewrite()
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the header of a unit says of its operations."""
+
+    unit: int
+    base: int
+    range: int
+    first: int  # the first special operation
+    lengths: bytes  # how many operands each standard operation has
+
+
+class _Table:
+    def __init__(self, elf: Elf, kernel: Kernel, section: Section, to: Shift) -> None:
+        self.section, self.to = section, to
+        self.starts: list[int] = (to.start * 16).tolist()
+        index = elf.sections.index(section)
+        self.relocations = [each for each in elf.relocations() if each[0].info == index]
+        symbols = elf.symbols()
+        self.ours: dict[int, int] = {}
+        for table, entries in self.relocations:
+            mine = np.flatnonzero(symbols["section"][entries["symbol"]] == kernel.index)
+            for each in entries[mine]:
+                at = int(each["offset"])
+                addend = each["addend"] if table.kind == Kind.RELA else _stored(section.data, at)
+                self.ours[at] = int(symbols["value"][each["symbol"]]) + int(addend)
+        self.moved: dict[int, int] = {}
+
+    def rewrite(self) -> None:
+        if not self.ours:
+            return
+        data, out, at = self.section.data, bytearray(), 0
+        while at + _HEADER.size < len(data):
+            at = self._unit(data, at, out)
+        self.section.data = bytes(out) + data[at:]
+        for table, entries in self.relocations:
+            entries["offset"] = [self.moved.get(int(each), int(each)) for each in entries["offset"]]
+            table.data = entries.tobytes()
+
+    def _unit(self, data: bytes, at: int, out: bytearray) -> int:
+        """Rewrite one unit; return where it ends."""
+        size, version, header, unit, _, base, span, first = _HEADER.unpack_from(data, at)
+        end, begin = at + 4 + size, at + 10 + header
+        if version not in (2, 3) or size >= 0xFFFFFFF0 or end > len(data) or not span:
+            raise PatchError(
+                f"The table of source lines {self.section.name} is of a form that is not known "
+                f"here (version {version}). Compile without -lineinfo, or with CUDA 11 to 13."
+            )
+        lengths = data[at + _HEADER.size : at + _HEADER.size + first - 1]
+        start = len(out)
+        out += data[at:begin]
+        form = _Form(unit, base, span, first, lengths)
+        while begin < end:
+            begin = self._sequence(data, begin, end, form, out)
+        struct.pack_into("<I", out, start, len(out) - start - 4)
+        return int(end)
+
+    def _sequence(self, data: bytes, at: int, end: int, form: _Form, out: bytearray) -> int:
+        """Copy up to the next address or the unit's end; rewrite what follows if it's ours."""
+        while at < end:
+            begin, op = at, data[at]
+            at = _operation_end(data, at, form)
+            if op == 0 and data[begin + 2] == _SET_ADDRESS and at - begin == 11:
+                out += data[begin:at]
+                self.moved[at - 8] = len(out) - 8
+                if at - 8 in self.ours:
+                    return self._ours(data, at, end, form, out, self.ours[at - 8])
+            else:
+                out += data[begin:at]
+        return at
+
+    def _ours(self, data: bytes, at: int, end: int, form: _Form, out: bytearray, old: int) -> int:
+        """Rewrite the operations from an address on, to the end of its sequence."""
+        new = self.to.begun(old)
+        while at < end:
+            begin, op = at, data[at]
+            at = _operation_end(data, at, form)
+            if (step := _step(data, begin, op, form)) is None:
+                out += data[begin:at]
+                if op == 0 and data[begin + 2] == _END:
+                    break
+                continue
+            old += step
+            target = self.starts[old >> 4] if not old & 15 else self.to.begun(old)
+            if target - new == step:
+                out += data[begin:at]
+            else:
+                _emit(out, op, target - new, form)
+            new = target
+        return at
+
+
+def _emit(out: bytearray, op: int, step: int, form: _Form) -> None:
+    """Append an operation that moves the address by another step."""
+    out.append(_ADVANCE)
+    out += _leb.encoded(step // form.unit)
+    if op >= form.first:  # a special one: it appends a row too, and moves the line
+        out.append(form.first + (op - form.first) % form.range)
+
+
+def _step(data: bytes, at: int, op: int, form: _Form) -> int | None:
+    """Return how many bytes an operation moves the address by; None for one that doesn't."""
+    if op >= form.first:
+        return (op - form.first) // form.range * form.unit
+    if op == _ADVANCE:
+        return _leb.unsigned(data, at + 1)[0] * form.unit
+    if op == _ADD_CONSTANT:
+        return (255 - form.first) // form.range * form.unit
+    if op == _ADVANCE_FIXED:
+        return int(struct.unpack_from("<H", data, at + 1)[0])
+    return None
+
+
+def _operation_end(data: bytes, at: int, form: _Form) -> int:
+    op = data[at]
+    if op >= form.first:
+        return at + 1
+    if op == 0:
+        size, at = _leb.unsigned(data, at + 1)
+        return at + size
+    if op == _ADVANCE_FIXED:
+        return at + 3
+    at += 1
+    for _ in range(form.lengths[op - 1]):
+        at = _leb.end(data, at)
+    return at
+
+
+def _stored(data: bytes, at: int) -> int:
+    return int(struct.unpack_from("<Q", data, at)[0])

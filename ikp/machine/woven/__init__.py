@@ -1,0 +1,1 @@
+"""Records put into a kernel: where each stands, and with which registers."""

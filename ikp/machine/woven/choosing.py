@@ -1,0 +1,336 @@
+"""What a record is made with where it stands: registers, a predicate and a scoreboard.
+
+Of all that is free there, what the kernel leaves alone for longest: the wait for the record's store
+then stands far behind it. Where little is free, the words of a record are stored one after another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import islice, pairwise
+from typing import TypeAlias, TypeVar
+
+from ikp.machine.disassembly.control import SCOREBOARDS
+from ikp.machine.disassembly.resources import UR, P, R, span
+from ikp.machine.inserted.assembler import PT
+from ikp.machine.inserted.keeping import Scratch, Shared, address_at
+from ikp.machine.live.room import Room, Spare
+from ikp.machine.woven.lent_pair import Lender
+
+_NO_BOARD = -1
+_FAR = 16
+"""So many instructions later, a store has read its registers."""
+_FEWEST = 3
+"""The registers that the smallest record needs, two of them in a row."""
+_Words: TypeAlias = tuple[int, int, int]
+"""The registers of a record's tag, its start, and its end."""
+_T = TypeVar("_T", int, _Words)
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses for one kernel.
+
+    Args:
+        room: what is free where.
+        ours: the instructions before which other code is put.
+        late: whether keeping a start, and choosing a thread, takes a scoreboard.
+        lender: finds a pair for global memory, where none is kept.
+        near: whether uniform registers name all of an address but an offset.
+    """
+
+    room: Room
+    ours: frozenset[int]
+    late: bool = False
+    lender: Lender | None = None
+    near: bool = False
+
+    def for_start(self, index: int) -> Scratch | str:
+        """Return what reads a clock before an instruction, or what it lacks.
+
+        It is the lowest register: records take high ones, which their stores may still read.
+        """
+        spare = self._spare(index)
+        if not spare.registers:
+            return "no register is"
+        if self.late and not spare.scoreboards:
+            return "no scoreboard is"
+        one = spare.registers[0]
+        return Scratch(one, one, 0, 0, min(spare.scoreboards, default=0))
+
+    def for_record(self, index: int, alone: bool) -> Scratch | str:
+        """Return what makes a record before an instruction, or what it lacks.
+
+        Args:
+            index: the instruction.
+            alone: whether nothing else is put before that instruction behind the record.
+        """
+        spare = self._spare(index)
+        pair = self.lender.pair(index, spare) if self.lender else None
+        if self.lender and pair is None:
+            return "no pair of uniform registers is"
+        choose = self._made if spare.predicates else self._saving
+        made = choose(index, spare, alone)
+        return made if isinstance(made, str) else replace(made, pair=pair)
+
+    def for_member(self, index: int, shared: Shared, before: Sequence[Scratch]) -> Scratch | None:
+        """Return what makes a record of a batch; None if it would be worse than by itself.
+
+        Args:
+            index: the instruction before which it stands.
+            shared: what it has in common with others.
+            before: what the records before it are made with. What the latest of them use is
+                taken last: their stores would be waited for.
+        """
+        spare = self._spare(index)
+        pair = self.lender.pair(index, spare) if self.lender else None
+        if not spare.scoreboards or (self.lender and pair is None):
+            return None
+        ways = enumerate(_layouts(spare, self.near))
+        best = next((n for n, each in ways if each), None)
+        mine = shared.bits >> R.first
+        free = tuple(each for each in spare.registers if not mine >> each & 1)
+        pairs = tuple(each for each in spare.pairs if not mine >> each & 3)
+        enough = islice(_ways(free, pairs), None if best is None else best + 1)
+        found = next(filter(None, enough), [])
+        if not found:
+            return None
+        taken = [_members(each.first, each.start, each.last) for each in before]
+        boards = [1 << each.scoreboard for each in before]
+
+        def far(reach: int) -> int:
+            return min(reach, _FAR)
+
+        def by_words(each: _Words) -> tuple[int, int, int, _Words]:
+            members = _members(*each)
+            reach = self._reach(index, members)
+            return far(reach), _age(taken, members), reach, each
+
+        def by_board(each: int) -> tuple[int, int, int, int]:
+            reach = self._reach(index, 0, each)
+            return far(reach), _age(boards, 1 << each), reach, -each
+
+        words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
+        return replace(_scratch(words, shared), pair=pair, scoreboard=board)
+
+    def others(self, index: int, taken: int) -> list[int]:
+        """Return what registers are free before an instruction, and not ``taken``: last those that
+        the kernel leaves alone for longest.
+        """
+        free = [each for each in self._spare(index).registers if not taken >> R.first + each & 1]
+        return sorted(free, key=lambda each: (min(self._reach(index, 1 << each), _FAR), each))
+
+    def board(self, index: int) -> int | None:
+        """Return a scoreboard for a store before an instruction; None if there is none."""
+        spare = self._spare(index)
+        return max(
+            spare.scoreboards, key=lambda one: (self._reach(index, 0, one), -one), default=None
+        )
+
+    def guard(self, index: int) -> tuple[int, bool] | None:
+        """Return a predicate for a store before an instruction, and whether it must be saved; None
+        if there is none.
+        """
+        spare = self._spare(index)
+        if spare.predicates:
+            return spare.predicates[-1], False
+        needed = self._needed(index)
+        return None if needed is None else (needed, True)
+
+    def _needed(self, index: int) -> int | None:
+        """Return a predicate that the kernel needs, the one that it names again latest; none whose
+        value is only just on its way.
+        """
+        late = self.room.flight.table[min(index, len(self.room.free) - 1)][P.columns]
+        there = [number for number, soon in enumerate(late) if not soon]
+        return max(there, key=lambda each: (self._untouched(index, each), each), default=None)
+
+    def _made(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
+        choices = next(filter(None, _layouts(spare, self.near)), [])
+        if not choices:
+            return _few(spare)
+        words = self._longest(index, choices, lambda each: _members(*each))
+        taken = _members(*words)
+        where = partial(address_at, near=self.near)
+        every = spare.registers if self.near else spare.pairs
+        free = [each for each in every if not taken & where(each)]
+        address = self._longest(index, free, where)
+        made = _scratch(words, Shared(address, spare.predicates[-1], near=self.near))
+        board = self._board(index, spare, made, alone)
+        return "no scoreboard is" if board is None else replace(made, scoreboard=board)
+
+    def _saving(self, index: int, spare: Spare, alone: bool) -> Scratch | str:
+        """Return what makes a record with a predicate that the kernel needs, and that is saved."""
+        needed = self._needed(index)
+        if needed is None or not spare.registers:
+            return "no predicate is"
+        singles = [each for each in spare.registers if each ^ 1 not in spare.registers]
+        saved = (singles or list(spare.registers))[0]
+        rest = replace(
+            spare,
+            registers=tuple(each for each in spare.registers if each != saved),
+            pairs=tuple(each for each in spare.pairs if each // 2 != saved // 2),
+            predicates=(needed,),
+        )
+        made = self._made(index, rest, alone)
+        if isinstance(made, str):
+            return "no predicate is"
+        return replace(made, saved=saved)
+
+    def _untouched(self, index: int, predicate: int) -> int:
+        """Return how many instructions pass until one of a block names a predicate."""
+        effects, named = self.room.liveness.effects, 1 << P.first + predicate
+        ahead = range(index, self.end(index))
+        found = (at for at in ahead if (effects[at].reads | effects[at].writes) & named)
+        return next(found, ahead.stop) - index
+
+    def end(self, index: int) -> int:
+        """Return where the block of an instruction ends."""
+        graph = self.room.liveness.flow.graph
+        return graph.blocks[graph.block(index)].end
+
+    def needs(self, at: int, registers: int, board: int = _NO_BOARD) -> bool:
+        """Return whether an instruction of the kernel writes these, or takes a scoreboard."""
+        writes, reads, _ = self._controls
+        taken = board in (writes[at], reads[at])
+        return taken or bool(self.room.liveness.effects[at].writes & registers)
+
+    def waits(self, at: int, board: int) -> bool:
+        """Return whether an instruction of the kernel waits for a scoreboard."""
+        return bool(self._controls[2][at] >> board & 1)
+
+    @cached_property
+    def _controls(self) -> tuple[list[int], list[int], list[int]]:
+        controls = self.room.liveness.flow.code.controls
+        return controls.writes.tolist(), controls.reads.tolist(), controls.waits.tolist()
+
+    def _spare(self, index: int) -> Spare:
+        return self.room.at(min(index, len(self.room.free) - 1))
+
+    def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
+        return max(choices, key=lambda each: (self._reach(index, members(each)), each))
+
+    def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
+        """Return how many instructions pass until the kernel needs one of these."""
+        first = _next(self._takers.get(board, ()), index, self.end(index))
+        while registers:
+            one = registers & -registers
+            registers ^= one
+            first = _next(self._writers.get(one, ()), index, first)
+        return first - index
+
+    @cached_property
+    def _writers(self) -> dict[int, list[int]]:
+        """The instructions that write each of a thread's registers, a bit each."""
+        found: dict[int, list[int]] = {}
+        for at, effect in enumerate(self.room.liveness.effects):
+            written = effect.writes & R.all
+            while written:
+                found.setdefault(written & -written, []).append(at)
+                written &= written - 1
+        return found
+
+    @cached_property
+    def _takers(self) -> dict[int, list[int]]:
+        """The instructions that take each scoreboard."""
+        found: dict[int, list[int]] = {}
+        for at, boards in enumerate(zip(*self._controls[:2], strict=True)):
+            for board in boards:
+                found.setdefault(board, []).append(at)
+        return found
+
+    def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
+        """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
+        if spare.scoreboards:
+            return self.board(index)
+        # We would wait, and for what the kernel does, too.
+        if scratch.piecemeal or self.late or not alone:
+            return None
+        boards = set(range(SCOREBOARDS)) - self.room.flight.counted
+        return next((b for b in sorted(boards) if self._awaited(index, used(scratch), b)), None)
+
+    def _awaited(self, index: int, registers: int, board: int) -> bool:
+        """Return whether the kernel waits for a scoreboard before anybody needs these registers."""
+        for at in range(index, self.end(index)):
+            if at > index and at in self.ours:
+                return False
+            if self.waits(at, board):
+                return True
+            if self.needs(at, registers):
+                return False
+        return False
+
+
+def _next(places: Sequence[int], index: int, end: int) -> int:
+    """Return the first of some places from an index on; the end if none is before that."""
+    at = bisect_left(places, index)
+    return min(places[at], end) if at < len(places) else end
+
+
+def _few(spare: Spare) -> str:
+    registers = len(spare.registers)
+    if not registers:
+        return "no register is"
+    if registers >= _FEWEST and not spare.pairs:  # every other one
+        return "no two registers in a row are"
+    return f"only {registers} register{'s are' if registers > 1 else ' is'}"
+
+
+def _members(tag: int, start: int, end: int) -> int:
+    """Return the registers that a record's words are in, as bits."""
+    if tag % 4 == 0 and (start, end) == (tag + 1, tag + 2):  # stored with what stands behind them
+        return span(tag, 4)
+    return span(tag, 1) | span(start, 1) | span(end, 1)
+
+
+def _age(used: Sequence[int], members: int) -> int:
+    """Return how many records ago one of these was used; more than there are if none was."""
+    return next((age for age, one in enumerate(used[::-1]) if one & members), len(used))
+
+
+def _scratch(words: _Words, shared: Shared) -> Scratch:
+    """Return a record's scratch, but for its scoreboard."""
+    tag, start, end = words
+    apart = None if tag % 2 == 0 and start == tag + 1 else start
+    return Scratch(
+        *(tag, end, shared.address, shared.predicate, 0, shared.saved),
+        apart=apart,
+        near=shared.near,
+    )
+
+
+def used(scratch: Scratch) -> int:
+    """Return the registers that a record's stores read, as bits; of a gathered one, all."""
+    if (gathered := scratch.gathered) is not None:
+        own = _members(scratch.first, scratch.start, scratch.last)
+        number = 0 if scratch.predicate == PT else 1 << R.first + gathered.number
+        return own | number | gathered.bits
+    pair = 0 if scratch.pair is None else span(UR.first + scratch.pair, 2)
+    words = _members(scratch.first, scratch.start, scratch.last)
+    return words | address_at(scratch.address, near=scratch.near) | pair
+
+
+def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
+    """Yield where a record's words can be and leave room for their address, the best way first.
+
+    Each is given by the registers of its tag, its start, and its end.
+    """
+    every = spare.registers if near else spare.pairs
+    where = [address_at(each, near=near) for each in every]
+    for way in _ways(spare.registers, spare.pairs):
+        yield [each for each in way if not all(map(_members(*each).__and__, where))]
+
+
+def _ways(free: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[list[_Words]]:
+    """Yield where a record's words can be, the best way first; see ``_layouts``."""
+    members = set(free)
+    yield [(at, at + 1, at + 2) for at in pairs if at % 4 == 0 and at + 2 in members]
+    yield [(at, at + 1, each) for at in pairs[:1] for each in free if each // 2 != at // 2]
+    few = sorted(free, key=lambda each: each ^ 1 in members)  # those without a neighbour first
+    yield list(zip(few, few[1:], few[2:], strict=False))
+    yield [(at, at + 1, at + 1) for at in pairs]
+    yield [(first, second, second) for first, second in pairwise(few)]
+    yield [(each, each, each) for each in free]

@@ -1,0 +1,76 @@
+"""What is put where a kernel begins: clocks are read at once, a warp's slot is found later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ikp.machine.inserted import near, sequences
+from ikp.machine.inserted.keeping import Frame
+from ikp.machine.inserted.launch_header import Told
+from ikp.machine.live.room import Room
+from ikp.machine.moving.shift import Before
+from ikp.machine.woven.lent_pair import Lender, lent
+from ikp.machine.woven.starting import start, start_near
+
+_SOON: Final = 8
+"""Instructions that pass before both clocks are there."""
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """A kernel's, before it is known what is found there.
+
+    Args:
+        room: what is free where.
+        frame: what is kept for records throughout.
+        assembled: makes words of instructions, a scoreboard, and what is to be settled then.
+        lender: finds a pair for global memory, where none is kept.
+    """
+
+    room: Room
+    frame: Frame
+    assembled: Callable[..., tuple[int, ...]]
+    lender: Lender | None = None
+
+    def made(self, first: int, told: Told) -> list[Before] | None:
+        """Return what is put where; None where there are too few registers.
+
+        Args:
+            first: the instruction before which the first record is made, or a start is kept.
+            told: what the launch's header says of the kernel.
+        """
+        entered = self._near if self.frame.near else self._own
+        return entered(first, told)
+
+    def _own(self, first: int, told: Told) -> list[Before] | None:
+        kept = bool(self.frame.entered)
+        begun = start(self.room, first, self.frame.warps is not None, kept, self.lender)
+        if begun is None:
+            return None
+        ground, stored = begun.ground, None if kept else begun.clocks
+        clocks = self.assembled(sequences.entry(self.frame, begun.clocks), ground.scoreboard)
+        steps = sequences.locate(self.frame, ground, told, stored)
+        steps = lent(steps, begun.pair)
+        return _put(clocks, begun.index, self.assembled(steps, ground.scoreboard))
+
+    def _near(self, first: int, told: Told) -> list[Before] | None:
+        ours = {*self.frame.all, self.frame.room + 1}
+        free = [each for each in self.room.unused_uniform if each not in ours]
+        pair = next(each for each in free if each % 2 == 0 and each + 1 in free)
+        begun = start_near(self.room, first, pair)
+        if begun is None:
+            return None
+        ground, held, clocks = begun.ground, begun.held, begun.clocks
+        read = sequences.read_clocks(clocks) if held else sequences.entry(self.frame, clocks)
+        # Nobody reads what they are kept in before a warp leaves.
+        settled = "" if held and begun.index >= _SOON else "R"
+        made = self.assembled(read, ground.scoreboard, settled)
+        kept = clocks if held else None
+        steps = near.locate(self.frame, ground, told, kept)
+        return _put(made, begun.index, self.assembled(steps, ground.scoreboard))
+
+
+def _put(clocks: tuple[int, ...], index: int, found: tuple[int, ...]) -> list[Before]:
+    return [Before(0, clocks, skipped=True), Before(index, found, skipped=True)]

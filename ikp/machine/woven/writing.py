@@ -1,0 +1,152 @@
+"""Runs of instructions, written where they stand: what each waits for, and what stands in it.
+
+A record's store reads its registers some time after it has issued, so they, and the scoreboard that
+tells, are the kernel's again only behind a wait. That stands as far behind the store as can be:
+before the first instruction that would write one of the registers or take the scoreboard, before
+the next record, or at the end of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ikp.machine.disassembly.sass import Instruction
+from ikp.machine.inserted.assembler import NOP, Step, assemble, spread
+from ikp.machine.live.room import Room
+from ikp.machine.moving.insert import OnEdge
+from ikp.machine.moving.shift import Before
+from ikp.machine.woven.choosing import Chooser, used
+from ikp.machine.woven.exits import unless_staying
+from ikp.machine.woven.filling import fillers
+from ikp.machine.woven.lent_pair import lent
+from ikp.machine.woven.sharing import Batch
+from ikp.machine.woven.sites import TAKEN, Run, Site, written
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes those of one kernel.
+
+    Args:
+        room: what is free where.
+        chooser: what tells when the kernel needs again what a run uses.
+        runs: what is put at each site.
+        batches: what records share, by the site of each.
+        leads: the same, by where it is found out, if that is before the first of them.
+        fitted: makes of a run what the chip has, and the frame.
+        late: whether nothing of the kernel's may stand in a run.
+    """
+
+    room: Room
+    chooser: Chooser
+    runs: Mapping[Site, Run]
+    batches: Mapping[Site, Batch]
+    leads: Mapping[Site, Batch]
+    fitted: Callable[[list[Step]], list[Step]]
+    late: bool
+    _waits: dict[Site, int] = field(default_factory=dict)  # first at a site: scoreboards' bits
+    _late: dict[Site, int] = field(default_factory=dict)  # last there
+    _over: dict[Site, int] = field(default_factory=dict)  # where what a run uses is needed again
+
+    def inline(self) -> Iterable[Before]:
+        """Yield what is run between the kernel's own instructions."""
+        for site, each in self.runs.items():
+            if each.stores and site.rank != TAKEN:
+                self._wait_behind(site, each)
+        sites = sorted({each for each in self.runs if each.rank != TAKEN} | set(self._waits))
+        for at, site in enumerate(sites):
+            run = self.runs.get(site)
+            early, late = self._waits.get(site, 0), self._late.get(site, 0)
+            first, *rest = lent(run.steps, run.scratch.pair) if run else [NOP]
+            steps = [first.after(early), *rest, *([NOP.after(late)] if late else [])]
+            board = run.scratch.scoreboard if run else 0
+            cycles = self._fillers(site, run, sites[at + 1 :]) if run and not late else []
+            settled, soon = (run.settled, run.late) if run else ("", {})
+            for passed, words in spread(self.fitted(steps), board, cycles, settled, soon):
+                yield Before(site.index + passed, tuple(words), site.rank == 0 and not passed)
+
+    def on_edges(self) -> list[OnEdge]:
+        """Return what is run on the ways that jumps lead."""
+        return [
+            OnEdge(site.index, self._apart(run))
+            for site, run in sorted(self.runs.items())
+            if site.rank == TAKEN and self._code[site.index].op != "EXIT"
+        ]
+
+    def on_leaving(self) -> list[Before]:
+        """Return what those run alone whom an EXIT lets leave a loop."""
+        return [
+            Before(site.index, self._apart(run, site.index))
+            for site, run in sorted(self.runs.items())
+            if site.rank == TAKEN and self._code[site.index].op == "EXIT"
+        ]
+
+    def _apart(self, run: Run, left: int | None = None) -> tuple[int, ...]:
+        """Return a run that stands on a way of its own: its last store is waited for there.
+
+        Args:
+            run: it.
+            left: the EXIT by which those leave that run it, if they do.
+        """
+        steps = [*lent(run.steps, run.scratch.pair), NOP.after(run.scratch.busy)]
+        if left is not None:
+            steps = [*unless_staying(self.room, left, len(steps)), *steps]
+        return tuple(assemble(self.fitted(steps), run.scratch.scoreboard, "RP", run.late))
+
+    @property
+    def _code(self) -> Sequence[Instruction]:
+        return self.room.liveness.flow.code.instructions
+
+    def _wait_behind(self, site: Site, run: Run) -> None:
+        """Have a run's last store waited for before the kernel needs what it reads."""
+        registers, board = used(run.scratch) | run.stored, run.scratch.scoreboard
+        if run.scratch.gathered is not None:
+            if site != self.batches[site].last:
+                return
+            registers = run.scratch.gathered.stored
+        end, choose = self.chooser.end(site.index), self.chooser
+        jumps = self.room.liveness.flow.graph.jumps.leaving
+        ahead = (each for each in self.runs if site.index <= each.index < end and each > site)
+        later = sorted(each for each in ahead if each.rank != TAKEN)
+        first = {each.index: each for each in later[::-1] if self._meets(each, registers)}
+        for at in range(site.index, end):
+            met = first.get(at)
+            self._over[site] = at
+            left = self._code[at].op == "EXIT"  # what is put there comes before it waits
+            if met is None and not left and choose.waits(at, board):
+                return
+            last = at in jumps or at == end - 1
+            if met is not None or last or choose.needs(at, registers, board):
+                there = met or Site(at, 1)
+                waits = self._late if there == site else self._waits
+                waits[there] = waits.get(there, 0) | run.scratch.busy
+                return
+
+    def _meets(self, site: Site, registers: int) -> bool:
+        """Return whether a run writes one of these registers."""
+        batch = self.batches.get(site)
+        shared = 0 if batch is None or site == batch.first else batch.shared.bits
+        led = self.leads[site].shared.bits if site in self.leads else 0
+        return bool(registers & (written(self.runs[site]) & ~shared | self.runs[site].kept | led))
+
+    def _light(self, site: Site, needed: int = 0) -> bool:
+        """Whether a site has nothing but clocks, kept in registers that are not ``needed``."""
+        run = self.runs.get(site)
+        if run is None or site in self._waits or site in self._late:
+            return False
+        return run.clocks_alone and not run.kept & needed
+
+    def _fillers(self, site: Site, run: Run, later: Sequence[Site]) -> list[int]:
+        """Return how long the instructions take that may stand in a run; see ``filling``."""
+        scratch, graph = run.scratch, self.room.liveness.flow.graph
+        block = graph.blocks[graph.block(site.index)]
+        falls = not site.rank and site.index == block.first  # what follows is others', too
+        if falls or self.late or scratch.pair is not None:
+            return []
+        next_ = next((each.index for each in later if not self._light(each, run.begun)), block.end)
+        ends = (self._over.get(site, block.end), next_, block.end)
+        batch = self.batches.get(site)
+        held = batch.shared.bits if batch is not None and site != batch.last else 0
+        stop = min(ends) - 1
+        return fillers(self.room, site.index, stop, scratch, run.stores, run.begun, held)

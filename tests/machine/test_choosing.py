@@ -72,3 +72,11 @@ def test_where_no_predicate_is_free_one_is_saved() -> None:
     late = [("ISETP.NE.AND P6, PT, R2, RZ, PT", None, None, 0), *needs, LEAVES]
     found = chooser(replace(room(*late), registers=16)).for_record(1, alone=True)
     assert isinstance(found, Scratch) and found.predicate == 5  # P6 is only just on its way
+
+
+def test_what_is_lacking_beside_a_predicate_is_told() -> None:
+    """One of flash-linear-attention's had 36 registers to save one in, and no scoreboard."""
+    takes = [(f"LDG.E R{20 + n}, desc[UR4][R2.64]", n, None, 0) for n in range(6)]
+    needs = [(f"@P{n} MOV R30, R2", None, None, 0) for n in range(7)]
+    made = replace(room(*takes, *needs, LEAVES), registers=18)
+    assert chooser(made).for_record(6, alone=True) == "no scoreboard is"

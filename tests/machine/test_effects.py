@@ -80,6 +80,12 @@ def test_what_may_be_written_is_at_least_what_a_guard_or_a_mask_lets_through() -
     assert names(effects(one("R2P PR, R4, 0x7f")).writes) == [f"P{n}" for n in range(7)]
 
 
+def test_a_shift_writes_one_register_whatever_it_shifts() -> None:
+    """The counter of a loop was in R101, behind R100: it seemed to differ between threads."""
+    for text in ("SHF.R.U32.HI R100, RZ, 0x4, R96", "SHF.L.U64.HI R100, R2, 0x4, R3"):
+        assert names(effects(one(text)).writes) == ["R100"]
+
+
 def test_an_opcode_that_is_not_known_needs_everything() -> None:
     assert effects(one("FROBNICATE R1, R2")) is UNKNOWN
     assert UNKNOWN.reads == EVERYTHING

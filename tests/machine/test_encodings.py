@@ -30,8 +30,15 @@ LIBRARIES = """
 00003900000079c9 000f220008000000
 03805800101879f1 000fe20008041618
 000004ff09097f66 000f6200089e01ff
+000000040c0073b6 0005e40008008000
+00000008040073bb 0005d80008000405
+00000000080073bc 0005e40008000005
+000000020c007dbe 000fe8000800013f
 """
 """What no compiler here makes of PTX that is at hand, as libraries for sm_90 have it."""
+
+IN_BULK = "UTMAREDG UBLKRED UBLKPF REDAS"
+"""What ptxas makes of ``cp.reduce.async.bulk``, of a prefetch like it, and of ``red.async``."""
 
 
 def printed(words: Words, chip: int) -> list[str]:
@@ -73,8 +80,8 @@ def test_so_it_does_of_what_libraries_have() -> None:
     ahead = rows([PADDING] * 64)
     here = printed(words, 90)
     assert here == printed(np.concatenate([ahead, words]), 90)[len(ahead) :]
-    named = [re.split(r"[. ]", each)[0] for each in here]
-    assert named == ["I2IP", "DMMA", "F2IP", "UBMSK", "USETSHMSZ", "IGMMA", "TLD"]
+    named = " ".join(re.split(r"[. ]", each)[0] for each in here)
+    assert named == f"I2IP DMMA F2IP UBMSK USETSHMSZ IGMMA TLD {IN_BULK}"
     assert not [hex(code) for code in opcodes(words).tolist() if names_place(code)]
 
 

@@ -9,7 +9,8 @@ from ikp.core import abi
 from ikp.core.abi import Kind
 from ikp.machine.disassembly.resources import R
 from ikp.machine.inserted import range_code
-from ikp.machine.inserted.assembler import assemble
+from ikp.machine.inserted.assembler import assemble, spread
+from ikp.machine.inserted.forms import UNIFORM_TIME
 from ikp.machine.inserted.keeping import Scratch
 from ikp.machine.live.liveness import clobbers
 from ikp.machine.live.room import Room
@@ -22,6 +23,7 @@ from tests.machine.compiled import code, machine
 from tests.machine.emulate import LANES, Machine, Warp
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
+from tests.machine.test_room import room
 from tests.machine.test_sequences import BASE, FRAME, INNER, began, cell_of
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -49,6 +51,15 @@ def reached(flow, start: Point, end: Point) -> set[int]:
             falls_to_end = end.after and at == end.index
             work += [to for to in flow.after[at] if to != stop or (end.after and not falls_to_end)]
     return {at for at in seen if at < len(graph.code.instructions)}
+
+
+def test_a_start_that_is_copied_late_is_there_late() -> None:
+    """It was read 8 cycles after it was copied, in FlashAttention's backward of LayerNorm."""
+    flow = room(*[("NOP", None, None, 0)] * 3).liveness.flow  # each holds back the next for 15
+    parts = spread([*range_code.start(6), *range_code.keep(37, 6)], 0, [15], "RP")
+    assert [passed for passed, _ in parts] == [0, 1], "it is copied behind the kernel's own"
+    assert Home(37).late(0, 1, flow) == {("U", 37): 1 + 15 + UNIFORM_TIME - 17}
+    assert Home(37).late(0, 3, flow) == Home(37, own=True).late(0, 1, flow) == {}
 
 
 @pytest.mark.parametrize("name", KERNELS)

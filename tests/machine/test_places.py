@@ -206,6 +206,13 @@ def turn(events: list[tuple[Place, bool]], stack: list[Place]) -> None:
             assert stack.pop() is place
 
 
+PASSES = (
+    *("BSSY B1, `(.L_x_2)", "BSSY B0, `(.L_x_1)", "@P0 BREAK B0", "@P0 BRA `(.L_x_3)"),
+    *("BSYNC B0", ".L_x_1:", "NOP", ".L_x_3:", "BSYNC B1", ".L_x_2:", "NOP", "EXIT"),
+)
+"""Some leave the inner of two places to meet, and wait at the outer: so ptxas made it of stores."""
+
+
 @pytest.mark.parametrize(
     ("lines", "start", "end", "why"),
     [
@@ -226,6 +233,8 @@ def turn(events: list[tuple[Place, bool]], stack: list[Place]) -> None:
         (("BSSY B0, `(.L_x_1)", "@P0 BRA `(.L_x_2)", "NOP", ".L_x_2:", "BSYNC B0", ".L_x_1:",
           "EXIT"),
          Point(2), Point(2, after=True), "threads of one warp may be apart there"),
+        (PASSES, Point(5), Point(5, after=True), "threads of one warp may be apart there"),
+        (PASSES, Point(7), Point(7, after=True), ""),
         (("@P0 BRA `(.L_x_2)", ".L_x_1:", "NOP", ".L_x_2:", "NOP", "@P1 BRA `(.L_x_1)", "EXIT"),
          Point(2), Point(2, after=True), "it lies in a loop with several entries"),
     ],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.sass import Line
 from ikp.machine.marked.places import Places
-from ikp.machine.marked.ptx_lines import callers, load_lines, product_lines
+from ikp.machine.marked.ptx_lines import barrier_lines, callers, load_lines, product_lines
 from tests.machine.compiled import assembled
 from tests.machine.test_places import alternates
 from tests.machine.texts import sass
@@ -117,6 +118,36 @@ INLINED = """\
 .loc 1 39 0 // k.py:39 @[ k.py:0 ]
 .loc 1 46 0 // k.py:46 @[ k.py:65:3 ]
 """
+
+
+SUMS = """\
+.file 1 "/x/k.py"
+.file 2 "/triton/language/standard.py"
+.visible .entry k(
+.loc 2 293 36 // standard.py:293:36 @[ k.py:68:20 ]
+bar.sync 0;
+.loc 1 69 5 // k.py:69:5
+@%p1 bar.sync 1, 64;
+.loc 2 293 36 // standard.py:293:36 @[ k.py:70:30 ]
+barrier.sync 0;
+"""
+
+
+def test_barriers_of_a_function_called_twice_are_told_apart_by_their_order() -> None:
+    """Two sums of Liger's group norm: all their barriers were "@standard.py:293"."""
+    library, at = (
+        '//## File "/triton/language/standard.py", line 293',
+        '//## File "/x/k.py", line 69',
+    )
+    lines = (library, "BAR.SYNC 0x0", at, "BAR.SYNC 0x1, 0x40", library, "BAR.SYNC 0x0", "EXIT")
+    first, second = Line("/x/k.py", 68), Line("/x/k.py", 70)
+    line = Line("/triton/language/standard.py", 293)
+    assert barrier_lines(sass(*lines), SUMS) == {0: (line, first), 2: (line, second)}
+    names = [place.name for place in Places(Flow(sass(*lines)), SUMS).all]
+    assert names[1:] == ["barrier @k.py:68", "barrier @k.py:69", "barrier @k.py:70"]
+    assert barrier_lines(sass(*lines[2:]), SUMS) == {}, "one was removed: which is not known"
+    moved = (*lines[2:4], *lines[:2], *lines[4:])
+    assert barrier_lines(sass(*moved), SUMS) == {}, "they are not in that order"
 
 
 def test_who_calls_an_inlined_function_is_read_from_comments() -> None:

@@ -71,6 +71,19 @@ def test_a_store_that_was_issued_still_reads_its_registers() -> None:
     assert late(made)[3] == []
 
 
+def test_a_copys_predicate_is_read_when_it_issues() -> None:
+    """Of 1,600 copies of libraries, a third have theirs overwritten in the next cycle."""
+    copy = "LDGSTS.E.BYPASS.128 [R9+0x4400], desc[UR10][R4.64], P0"
+    made = room(
+        (copy, None, 3, 0),
+        ("NOP", None, None, 0),
+        ("NOP", None, None, 8),
+        ("EXIT", None, None, 0),
+    )
+    assert {"R4", "R5", "R9"} <= set(late(made)[1]) and not late(made)[3]
+    assert "P0" not in late(made)[1] and 0 in made.at(1).predicates
+
+
 def test_what_a_loop_leaves_under_way_is_so_at_its_top() -> None:
     made = room(
         ("MOV R9, R9", None, None, 0),

@@ -33,12 +33,17 @@ def between(flow: Flow) -> Iterator[Parted]:
     graph, code = flow.graph, flow.code
     notable = [(at, i) for at, i in enumerate(code.instructions) if i.opcode.startswith("BS")]
     syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
+    around: list[tuple[int, set[int]]] = []
     for at, instruction in notable:
         if instruction.op == "BSSY":
-            name = instruction.operands[:1]
+            name, block = instruction.operands[:1], graph.block(at)
             met = {graph.block(code.labels[t]) for t in instruction.targets if t in code.labels}
             last = {graph.block(sync) for sync, barrier in syncs if barrier == name} - met
-            found = _until(flow, graph.block(at), met, last)
+            found = _until(flow, block, met, last)
+            for outer, blocks in around:  # who goes past the inner one (BREAK) meets at the outer
+                if block in blocks or block == outer:
+                    found &= blocks
+            around.append((block, found))
             yield Parted(found, found | met)
 
 

@@ -83,9 +83,7 @@ _STRAIGHT = (
     (0x192, 0x192),
     (0x1A1, 0x1AC),
     (0x1AE, 0x1B2),
-    (0x1B4, 0x1B5),
-    (0x1B7, 0x1BA),
-    (0x1BD, 0x1BD),
+    (0x1B4, 0x1BE),
     (0x1C2, 0x1CA),
     (0x1E3, 0x1E3),
     (0x1E7, 0x1E7),
@@ -96,8 +94,8 @@ _STRAIGHT = (
 )
 """Runs of opcodes, without the forms of their operands, that say nothing of places.
 
-Those of 1,521 cubins of libraries for sm_80 to sm_120, and seven more of 2,436 for sm_90: NVIDIA's
-disassembler prints each the same wherever it stands.
+Those of 1,521 cubins of libraries for sm_80 to sm_120, and seven more of 2,436 for sm_90, and four
+that reduce or prefetch in bulk: NVIDIA's disassembler prints each the same wherever it stands.
 """
 
 _NEVER = frozenset(opcode for first, last in _STRAIGHT for opcode in range(first, last + 1))

@@ -140,9 +140,11 @@ def _plain(opcode: str) -> Shape:
     return Shape(1, wide, (wide,), wide)
 
 
-def _narrow(_: str) -> Shape:
-    """One register each, whatever the opcode says of 64 bits: those are in memory or uniform."""
-    return Shape(1, 2, (1,), 2)
+def _narrow(opcode: str) -> Shape:
+    """One register each, whatever the opcode says of 64 bits: those are in memory or uniform, or a
+    shift's, which writes one half of them. Compilers keep other numbers in the register behind.
+    """
+    return Shape(1, 1 if opcode.startswith("SHF.") else 2, (1,), 2)
 
 
 def _sink(opcode: str) -> Shape:

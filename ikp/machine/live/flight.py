@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.disassembly.control import NONE, SCOREBOARDS
-from ikp.machine.disassembly.resources import BITS, bit, table
+from ikp.machine.disassembly.resources import BITS, P, bit, table
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.settling import settling
@@ -187,7 +187,11 @@ def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int]
 
 
 def _at_once(instruction: Instruction) -> int:
-    """Return what is read when an instruction issues: its guard. Compilers overwrite it at once."""
+    """Return what is read when an instruction issues, and overwritten by compilers at once: its
+    guard, and the predicate by which a copy to shared memory is one of zeros.
+    """
+    if instruction.op == "LDGSTS":
+        return P.all
     guard = instruction.guard.lstrip("!")
     return 1 << bit(guard) if guard[-1:].isdigit() else 0
 

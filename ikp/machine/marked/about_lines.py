@@ -10,7 +10,7 @@ from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.anchors import Anchor, anchor
 from ikp.machine.disassembly.sass import Line
 from ikp.machine.marked.counted import Issued, awaited
-from ikp.machine.marked.ptx_lines import callers, load_lines, product_lines
+from ikp.machine.marked.ptx_lines import barrier_lines, callers, load_lines, product_lines
 from ikp.machine.marked.stretches import Regions
 
 _Chain = tuple[Line, ...]
@@ -35,7 +35,7 @@ class AboutLines:
         """Return an instruction's lines, a load's as the PTX has them."""
         lines = self.flow.code.instructions[at].lines
         if len(lines) == 1:  # where the machine code says who called, it says it of all
-            lines = self._callers.get(lines[0], lines)
+            lines = self._callers.get(lines[0]) or self._barriers.get(at, lines)
         if lines and anchor(self.flow.code.instructions[at].opcode) is Anchor.LOAD:
             return (self._loads.get(lines[0], lines[0]), *lines[1:])
         return lines
@@ -111,6 +111,10 @@ class AboutLines:
     @cached_property
     def _callers(self) -> dict[Line, _Chain]:
         return callers(self.flow.code, self.ptx)
+
+    @cached_property
+    def _barriers(self) -> dict[int, _Chain]:
+        return barrier_lines(self.flow.code, self.ptx)
 
     @cached_property
     def _loads(self) -> dict[Line, Line]:

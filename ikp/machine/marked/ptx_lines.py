@@ -4,6 +4,8 @@ Warpgroups' products: ptxas gives them other lines, but keeps their order. Inlin
 several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way), so
 what stands there seems to come from some lines below; the line before it is the right one.
 Inlined functions: Triton 3.6 says who calls them in comments alone, ``k.py:44:26 @[ k.py:63:60 ]``.
+Barriers keep their order, too: so of those in a function that is called at several places, each
+is told whose it is.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ _INLINED = re.compile(r"^\s*\.loc\s[^\n]*?//\s*([^\n]*@\[[^\n]*)$", re.MULTILINE
 _PLACE = re.compile(r"([^\s:\[]+):(\d+)(?::\d+)?(?=\s|$)")
 """Without its column where that is not known; then the line may be 0, which is none."""
 _FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b", re.MULTILINE)
+_BARRIER = re.compile(r"\s*(?:@!?%\w+\s+)?bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red)\b")
 _PRODUCT, _LOAD = "wgmma.mma_async", "ld.global"
 
 _Found = tuple[str, Line | None, Line | None]
@@ -57,16 +60,44 @@ def callers(code: Code, ptx: str) -> dict[Line, tuple[Line, ...]]:
     return {line: next(iter(chains)) for line, chains in found if len(chains) == 1}
 
 
+def barrier_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
+    """Return the lines of barriers and of their calls; nothing where the two don't match.
+
+    Of those alone whose calls the PTX names.
+    """
+    barriers = [at for at, i in enumerate(code.instructions) if i.op == "BAR"]
+    chains = list(_barriers(ptx, code.name)) if barriers else []
+    pairs = list(zip(barriers, chains, strict=False))
+    own = [code.instructions[at].lines[:1] == chain[:1] for at, chain in pairs if chain]
+    if len(barriers) != len(chains) or not all(own):
+        return {}
+    return {at: chain for at, chain in pairs if chain}
+
+
+def _barriers(ptx: str, kernel: str) -> Iterator[tuple[Line, ...]]:
+    paths, text = _by_name(dict(_FILE.findall(ptx)).values()), ""
+    for line in _of_kernel(ptx, kernel).split("\n"):
+        if _LOC.match(line):
+            text = found[1] if (found := _INLINED.match(line)) else ""
+        elif _BARRIER.match(line):
+            yield _chain(text, paths)
+
+
 def inlined(code: Code, ptx: str) -> dict[Line, set[tuple[Line, ...]]]:
     """Return lines of inlined functions -> all ways that they are called, as comments say it."""
     paths = _by_name(dict(_FILE.findall(ptx)).values())
     found: dict[Line, set[tuple[Line, ...]]] = {}
     for text in set(_INLINED.findall(_of_kernel(ptx, code.name))):
-        places = _PLACE.findall(text)
-        if all(name in paths and int(number) for name, number in places):
-            chain = tuple(Line(paths[name], int(number)) for name, number in places)
+        if chain := _chain(text, paths):
             found.setdefault(chain[0], set()).add(chain)
     return found
+
+
+def _chain(text: str, paths: dict[str, str]) -> tuple[Line, ...]:
+    """Return the lines that a comment names, the innermost first; none if one is not known."""
+    places = _PLACE.findall(text)
+    known = all(name in paths and int(number) for name, number in places)
+    return tuple(Line(paths[name], int(number)) for name, number in places) if known else ()
 
 
 def _by_name(paths: Iterable[str]) -> dict[str, str]:

@@ -177,7 +177,7 @@ class Chooser:
         )
         made = self._made(index, rest, alone)
         if isinstance(made, str):
-            return "no predicate is"
+            return made if "scoreboard" in made else "no predicate is"
         return replace(made, saved=saved)
 
     def _untouched(self, index: int, predicate: int) -> int:

@@ -43,11 +43,26 @@ class Home:
         """Return in how many cycles the start is there, if it is read before one instruction, and
         needed before another; nothing if it is there by then.
         """
-        time = CLOCK_TIME if self.own else CLOCK_TIME + UNIFORM_TIME
-        passed = 0 if self.own else CLOCK_TIME + 1  # it is copied before anything else is done
+        stalls = list[int]()
         if begin <= end and flow.graph.block(begin) == flow.graph.block(end):
-            passed = max(passed, int(flow.code.controls.stalls[begin:end].sum()))
+            stalls = flow.code.controls.stalls[begin:end].tolist()
+        copied = 0 if self.own else _copied(stalls)
+        time = copied + UNIFORM_TIME if copied else CLOCK_TIME
+        passed = max(copied + 1 if copied else 0, sum(stalls))  # it is copied before anything else
         return {("R" if self.own else "U", self.number): time - passed} if time > passed else {}
+
+
+def _copied(stalls: Sequence[int]) -> int:
+    """Return how long after a clock was read, at the latest, it is copied to a uniform register.
+
+    Instructions of the kernel run meanwhile, and the last of them may hold that back for longer.
+    """
+    now = 1
+    for stall in stalls:
+        if now >= CLOCK_TIME:
+            break
+        now += max(stall, 1)
+    return max(now, CLOCK_TIME)
 
 
 def homes(places: Sequence[Place], uniform: Sequence[int], room: Room) -> dict[int, Home | None]:

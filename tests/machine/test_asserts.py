@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
+from ikp.machine.control_flow.flow import Flow
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.live.asserts import _behind, asserts
-from ikp.machine.live.liveness import Liveness, of
+from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.reading import read
 from ikp.machine.patch import patch
 from tests.machine import module
@@ -71,7 +72,7 @@ def test_a_print_in_front_of_a_trap_ends_the_kernel(more: str, ends: bool) -> No
 )
 def test_only_moves_stand_before_that_trap(between: str, ends: bool) -> None:
     code = sass("CALL.ABS.NOINC R2", between, "BPT.TRAP 0x1", "EXIT")
-    assert bool(of(code).leaving_calls) != ends
+    assert bool(Liveness(Flow(code)).leaving_calls) != ends
 
 
 def test_any_other_function_may_come_back() -> None:

@@ -12,7 +12,6 @@ from ikp.machine.inserted import range_code
 from ikp.machine.inserted.assembler import assemble, spread
 from ikp.machine.inserted.forms import UNIFORM_TIME
 from ikp.machine.inserted.keeping import Scratch
-from ikp.machine.live.liveness import clobbers
 from ikp.machine.live.room import Room
 from ikp.machine.marked.places import Level, Places, marks
 from ikp.machine.marked.stretches import Point
@@ -25,6 +24,7 @@ from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
 from tests.machine.test_room import room
 from tests.machine.test_sequences import BASE, FRAME, INNER, began, cell_of
+from tests.machine.walk import clobbers
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 

@@ -10,9 +10,10 @@ import pytest
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly import life_ranges
 from ikp.machine.disassembly.resources import EVERYTHING, R, bit
-from ikp.machine.live.liveness import Liveness, clobbers
+from ikp.machine.live.liveness import Liveness
 from tests.machine.compiled import CASES, machine
 from tests.machine.texts import names, sass
+from tests.machine.walk import clobbers
 
 pytestmark = pytest.mark.any_pins
 
@@ -118,7 +119,7 @@ def test_a_walk_of_every_path_agrees_that_the_dead_are_dead(name: str) -> None:
 def test_files_of_another_version_have_the_answer_from_the_text_alone() -> None:
     found = machine("matmul sm_80")
     assert found.ranges is None
-    assert 50 < found.registers.sum(1).max() < 255
+    assert 50 < found.table[:, R.columns].sum(1).max() < 255
 
 
 @pytest.mark.compiled

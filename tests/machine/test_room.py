@@ -10,10 +10,11 @@ import pytest
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.resources import R, bit
 from ikp.machine.disassembly.sass import Code, parse
-from ikp.machine.live.liveness import Liveness, clobbers
+from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.room import Room
 from tests.machine.compiled import CASES, machine
 from tests.machine.texts import HEAD, names
+from tests.machine.walk import clobbers
 
 pytestmark = pytest.mark.any_pins
 

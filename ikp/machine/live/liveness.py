@@ -7,7 +7,7 @@ is called dead only where every answer that there is says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.control_flow.flow import Flow
-from ikp.machine.disassembly.effects import Effects, effects
+from ikp.machine.disassembly.effects import Effects
 from ikp.machine.disassembly.life_ranges import Ranges
 from ikp.machine.disassembly.opcodes import Work, work_of
-from ikp.machine.disassembly.resources import EVERYTHING, UP, UR, P, R, bit, span, table
+from ikp.machine.disassembly.resources import EVERYTHING, R, bit, span, table
 from ikp.machine.disassembly.sass import Code
 
 _ARGUMENTS = span(R.first, 32)
@@ -38,26 +38,6 @@ class Liveness:
     asserts: frozenset[int] = frozenset()  # calls that end the kernel, from ``asserts``
     addressed: Mapping[int, int] = field(default_factory=dict)
     """What instructions read beside their operands, from ``emulated``."""
-
-    @property
-    def registers(self) -> NDArray[np.bool_]:
-        """Whether R0 to R254 are live: rows of instructions."""
-        return self.table[:, R.columns]
-
-    @property
-    def predicates(self) -> NDArray[np.bool_]:
-        """Whether P0 to P6 are."""
-        return self.table[:, P.columns]
-
-    @property
-    def uniform_registers(self) -> NDArray[np.bool_]:
-        """Whether UR0 and on are."""
-        return self.table[:, UR.columns]
-
-    @property
-    def uniform_predicates(self) -> NDArray[np.bool_]:
-        """Whether UP0 to UP6 are."""
-        return self.table[:, UP.columns]
 
     @cached_property
     def table(self) -> NDArray[np.bool_]:
@@ -182,43 +162,3 @@ def with_calls(flow: Flow) -> list[list[int]]:
     for at in graph.jumps.returns:
         after[graph.block(at)] += back
     return after
-
-
-def clobbers(flow: Flow, at: int, register: int) -> bool:
-    """Whether a value in a register before an instruction may be read before it is overwritten.
-
-    A walk of every path, one register at a time: slow, and simple enough to check the rest.
-
-    Args:
-        flow: the kernel.
-        at: the index of the instruction before which the register would be overwritten.
-        register: its bit; see ``resources``.
-    """
-    code = flow.code
-    seen: set[int] = set()
-    work = [at]
-    while work:
-        here = work.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        effect = effects(code.instructions[here])
-        if effect.reads >> register & 1:
-            return True
-        if not effect.kills >> register & 1:
-            work += _next(flow, here)
-    return False
-
-
-def _next(flow: Flow, at: int) -> Iterator[int]:
-    jumps, count = flow.graph.jumps, len(flow.code.instructions)
-    ways = [to for to, _ in jumps.leaving.get(at, ((at + 1, ""),))]
-    ways += jumps.calls.get(at, ())
-    if at in jumps.returns:
-        ways += [call + 1 for call in jumps.calls]
-    return (to for to in ways if to < count)
-
-
-def of(code: Code) -> Liveness:
-    """Return the answer from the text alone."""
-    return Liveness(Flow(code))

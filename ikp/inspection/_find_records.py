@@ -60,7 +60,7 @@ def find(flow: Flow) -> Found:
             continue
         if not _are_clocks(tracer, tracer.origins(at, (start,))):
             tag, start, *_ = words(instruction.operands[1], 4)
-        elif (rest := _rest(flow.code.instructions, at)) is not None:
+        elif (rest := _rest(flow, at)) is not None:
             stores, tag = (at, rest), words(flow.code.instructions[rest].operands[1], 2)[0]
         tags = _tags(tracer, stores[-1], tag) if tag else set()
         if not tags:
@@ -160,10 +160,14 @@ def _stores(instruction: Instruction, bits: str) -> bool:
     return known and len(instruction.operands) > 1 and instruction.operands[1] != "RZ"
 
 
-def _rest(instructions: tuple[Instruction, ...], at: int) -> int | None:
-    """Return the store of the tag and payload that belong to the times that ``at`` stores."""
+def _rest(flow: Flow, at: int) -> int | None:
+    """Return the store of the tag and payload that belong to the times that ``at`` stores.
+
+    It stands in the same block: elsewhere, a register of that name is another address.
+    """
+    instructions, block = flow.code.instructions, flow.graph.blocks[flow.graph.block(at)]
     base, offset = _address(instructions[at])
-    near = range(max(0, at - _REACH), min(len(instructions), at + _REACH + 1))
+    near = range(max(block.first, at - _REACH), min(block.end, at + _REACH + 1))
     beside = [
         other
         for other in near

@@ -43,6 +43,19 @@ def test_init_and_finish_are_no_records() -> None:
     assert records(*anchor).records == ()
 
 
+def test_a_slots_header_is_no_part_of_another_blocks_record() -> None:
+    """The address of both is R2 and a number, of which one is that of what a record's words take
+    behind the times: one of flash-linear-attention's seemed to have a range that holds nothing.
+    """
+    pieces = ("@!P1 STG.E.64 desc[UR4][R2.64+0x20], R4", "@!P1 STG.E desc[UR4][R2.64+0x28], R6")
+    record = ("CS2R.32 R5, SR_CLOCKLO", "FADD R9, R9, R9", "CS2R.32 R6, SR_CLOCKLO", TAG, *pieces)
+    clocks = ("CS2R R4, SR_GLOBALTIMERLO", "CS2R R6, SR_CLOCKLO")
+    header = (*clocks, "MOV R2, R10", "@!P1 STG.E.128 desc[UR4][R2.64+0x10], R4", "EXIT")
+    found = records(*record, "@P0 BRA `(.L_x_1)", *header, ".L_x_1:", "EXIT")
+    assert [(s.start, s.end) for each in found.records for s in each.spans] == [(0, 2)]
+    assert found.clocks == (0, 2)
+
+
 def test_a_users_store_of_a_clock_is_no_record() -> None:
     assert records("MOV R4, 0x7", "CS2R.32 R6, SR_CLOCKLO", STORE, "EXIT").records == ()
 

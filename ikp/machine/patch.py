@@ -256,8 +256,8 @@ def _woven(
         kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
     rows = bool(size) and math.prod(size) % occupancy.LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
-    regions = setting.regions if rows and kept.near and setting.gather else None
-    weaver = Weaver(room, kept, places, full, setting.chip, regions)
+    gather = rows and kept.near and setting.gather
+    weaver = Weaver(room, kept, places, full, setting.chip, setting.regions, gather)
     try:
         return counts[0], weaver, weaver.woven(name, setting.language)
     except NotAllError:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ikp.errors import PatchError
 from ikp.machine.cubins.instruction import BYTES
 from ikp.machine.disassembly.resources import UR, span
 from ikp.machine.inserted import forms
@@ -175,6 +176,20 @@ def test_where_threads_end_apart_each_is_lent_what_the_rest_does_not_name(forced
         for at in plain.flow.instructions(frozenset(others[block])):
             effect = plain.effects[at]
             assert not (effect.reads | effect.writes) & span(UR.first + pair, 2)
+
+
+@pytest.mark.compiled
+def test_where_whole_warps_part_what_others_name_is_lent(forced, monkeypatch) -> None:
+    """As warps that specialise do: each uses nearly all there is, and ends where others do not."""
+    monkeypatch.setattr(Lender, "_unnamed", lambda lender, blocks: set())
+    with pytest.raises(PatchError, match=r"where the kernel ends.* no two in a row are free"):
+        patch(cubin(APART, "sm_90a"), "k", detail="loops")
+    whole = APART.replace("and.b32 i, t, 1;", "shr.u32 i, t, 5;").replace("and.b32 i, t, 2;", "")
+    plain = code_of(file := cubin(whole, "sm_90a"), "k")
+    ours = patch(file, "k", detail="loops")
+    ends = {at for at, each in enumerate(plain.flow.code.instructions) if each.op == "EXIT"}
+    assert len(ends) > 1
+    assert ends <= {at for at, _ in _loads(code_of(ours.cubin, "k"), ours)}
 
 
 def _loads(after, made: Patch) -> list[tuple[int, int]]:

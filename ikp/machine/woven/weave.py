@@ -45,7 +45,8 @@ class Weaver:
         places: what is recorded, from ``Places``.
         full: whether every warp is known to leave with all its threads, if it can at one place.
         chip: what the kernel is for.
-        regions: tells where all threads of a warp are; None where no records are to be gathered.
+        regions: tells where all threads of a warp are; by default, what the code alone says.
+        gather: whether records may be gathered.
     """
 
     room: Room
@@ -54,6 +55,7 @@ class Weaver:
     full: bool = False
     chip: Chip = HOPPER
     regions: Regions | None = None
+    gather: bool = False
     names: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     most: int | None = 0  # records that a warp makes; None where loops say how many
@@ -98,7 +100,8 @@ class Weaver:
 
     def _ranges(self) -> None:
         ended = [each for each in self.places if each.ends]
-        gatherer = Gatherer.of(self._ending, self.room, self._chooser, self.regions)
+        gathered = self._regions if self.gather else None
+        gatherer = Gatherer.of(self._ending, self.room, self._chooser, gathered)
         kept = homes(ended, self._for_starts, self.room)
         self._share(gatherer)
         found = [each for each in ended if self._fits(each, kept)]
@@ -206,7 +209,7 @@ class Weaver:
 
     @cached_property
     def _regions(self) -> Regions:
-        return Regions(self.room.liveness.flow)
+        return self.regions or Regions(self.room.liveness.flow)
 
     @cached_property
     def _ending(self) -> dict[Site, list[Place]]:

@@ -26,13 +26,14 @@ def triton_cache() -> Path:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file in one step: other processes may read it.
+    """Write a file in one step, into a folder that is made if need be: other processes may read it.
 
     Raises:
         OSError: it can't be written; nothing is left then.
     """
     import tempfile
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

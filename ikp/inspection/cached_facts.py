@@ -44,5 +44,4 @@ def _read(path: Path) -> list[CodeFacts] | None:
 
 def _write(path: Path, facts: list[CodeFacts]) -> None:
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
         put(path, json.dumps([each.text() for each in facts]).encode())

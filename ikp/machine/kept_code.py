@@ -33,7 +33,6 @@ def keep(patch: Patch, name: str, ptx: str, shared: int | None = None) -> str:
     folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
     said = json.dumps({"names": patch.names, "ours": patch.ours, "shared": shared})
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         cubin = folder / f"{name[:_NAME]}.cubin"
         put(cubin, patch.cubin)
         put(cubin.with_suffix(".ptx"), f"{ptx.rstrip()}\n{MACHINE_MARK} {said}\n".encode())

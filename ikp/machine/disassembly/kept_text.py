@@ -41,5 +41,4 @@ class KeptText:
     def write(self, text: str) -> None:
         """Keep a text, if that can be."""
         with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             put(self.path, zlib.compress(text.encode(), _FAST))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -122,6 +122,13 @@ class Room:
             _numbers(free[UP.columns]),
             tuple(b for b in range(SCOREBOARDS) if not taken[b] and b not in self.flight.counted),
         )
+
+
+def lone(registers: Sequence[int]) -> int:
+    """Return the first of some registers whose neighbour is not among them, else the first of all:
+    pairs are left to who needs pairs.
+    """
+    return min(registers, key=lambda each: each ^ 1 in registers)
 
 
 def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:

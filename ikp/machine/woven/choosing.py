@@ -17,7 +17,7 @@ from ikp.machine.disassembly.control import SCOREBOARDS
 from ikp.machine.disassembly.resources import UR, P, R, span
 from ikp.machine.inserted.assembler import PT
 from ikp.machine.inserted.keeping import Scratch, Shared, address_at
-from ikp.machine.live.room import Room, Spare
+from ikp.machine.live.room import Room, Spare, lone
 from ikp.machine.woven.lent_pair import Lender
 
 _NO_BOARD = -1
@@ -167,8 +167,7 @@ class Chooser:
         needed = self._needed(index)
         if needed is None or not spare.registers:
             return "no predicate is"
-        singles = [each for each in spare.registers if each ^ 1 not in spare.registers]
-        saved = (singles or list(spare.registers))[0]
+        saved = lone(spare.registers)
         rest = replace(
             spare,
             registers=tuple(each for each in spare.registers if each != saved),

@@ -17,7 +17,7 @@ from ikp.machine.disassembly.resources import R
 from ikp.machine.inserted.assembler import Resource
 from ikp.machine.inserted.forms import CLOCK_TIME, UNIFORM_TIME
 from ikp.machine.inserted.keeping import Scratch
-from ikp.machine.live.room import Room
+from ikp.machine.live.room import Room, lone
 from ikp.machine.marked.places import Place, marks
 from ikp.machine.marked.stretches import Regions
 from ikp.machine.woven.choosing import used
@@ -141,8 +141,7 @@ def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home |
     free = [each for each in room.through(rows).registers if not named >> R.first + each & 1]
     if len(free) < least:
         return None
-    singles = [each for each in free if each ^ 1 not in free]
-    number = (singles or free)[0]
+    number = lone(free)
     room.free[rows, R.first + number] = False
     return Home(number, own=True)
 

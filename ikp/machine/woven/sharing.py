@@ -20,7 +20,7 @@ from ikp.errors import PatchError
 from ikp.machine.disassembly.resources import P, R, span, table
 from ikp.machine.inserted.keeping import Gathered, Scratch, Shared
 from ikp.machine.inserted.record_part import ALONE, Part
-from ikp.machine.live.room import Room, Spare
+from ikp.machine.live.room import Room, Spare, lone
 from ikp.machine.marked.places import Place
 from ikp.machine.woven.choosing import Chooser
 from ikp.machine.woven.gathering import Gatherer
@@ -183,9 +183,8 @@ class Batches:
         for at in places if there else ():
             shared = Shared(at, there[-1], near=self.chooser.near)
             rest = [each for each in own if not shared.where >> R.first + each & 1]
-            singles = [each for each in rest if each ^ 1 not in rest]
             if rest:
-                yield replace(shared, saved=(singles or rest)[0])
+                yield replace(shared, saved=lone(rest))
 
     def _addresses(self, spare: Spare, named: int) -> list[int]:
         """Return which registers can hold an address all the way, the best ones first."""

@@ -25,6 +25,7 @@ from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.inserted.chips import untested_asked
+from ikp.machine.inserted.selecting import Select
 from ikp.machine.kept_code import KEPT, keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict
@@ -66,12 +67,19 @@ class Grid(NamedTuple):
 
     flat: bool  # they stand in one dimension
     sure: bool  # nobody else launches it, so it has the slots that it is told of
+    select: Select = Select.NOTHING  # what is chosen of them
 
     @classmethod
-    def of(cls, blocks: tuple[int, int, int], stream: int) -> Grid:
+    def of(cls, blocks: tuple[int, int, int], stream: int, chosen: Selection) -> Grid:
         """Return that of one launch: who changes a graph's node may ask for other blocks."""
         sure = not cuda.capturing(stream)
-        return cls(sure and blocks[1:] == (1, 1), sure)
+        select = Select.of(chosen, math.prod(blocks))
+        return cls(sure and blocks[1:] == (1, 1), sure, select)
+
+    @property
+    def of_ptx(self) -> Grid:
+        """The same, where records go into PTX: whatever is chosen, all run the code with them."""
+        return self._replace(select=Select.WARPS) if self.select else self
 
 
 class _Wanted(threading.local):
@@ -207,7 +215,7 @@ def made(
     shown: str = "",
     block: tuple[int, int, int] | None = None,
     argue: bool = False,
-    grid: Grid | None = None,
+    grid: Grid,
     assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
     """Put records into a kernel as a launch asks for it, and keep the result for ``ikp inspect``.
@@ -232,10 +240,11 @@ def made(
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
     common: Any = {"detail": plan.detail, "language": launch.language, "block": block}
-    common |= {"shared": shared, "select": launch.selection != EVERYTHING}
+    common |= {"shared": shared}
     with in_words(name, shown):
         if assemble is not None:
-            marked = mark(ptx, code, name, assemble, **common)
+            some = launch.selection != EVERYTHING
+            marked = mark(ptx, code, name, assemble, **common, select=some)
             patched, ptx = marked.patch, marked.text
         else:
             patched = patch(
@@ -248,8 +257,9 @@ def made(
                 max_overhead=plan.max_overhead,
                 untested=untested_asked(),
                 argue=argue,
-                flat=grid is not None and grid.flat,
-                sure=grid is not None and grid.sure,
+                flat=grid.flat,
+                sure=grid.sure,
+                select=grid.select,
             )
     for each in patched.names:
         intern(each, shown if each == name else "")

@@ -116,6 +116,10 @@ class Selection:
         mask = self.warps & (1 << warps) - 1
         return max(self.count_blocks(blocks), least) * max(mask.bit_count(), least)
 
+    def whole_blocks(self, blocks: int) -> bool:
+        """Return whether some of ``blocks`` blocks record, with all their warps."""
+        return self.warps == ALL and self.count_blocks(blocks) > 0
+
     def rank(self, block: int) -> int | None:
         """Return the number of a block among those that record; None if it does not."""
         rank, rest = divmod(block - self.first_block, self.block_step)

@@ -10,7 +10,9 @@ from typing import Any
 from ikp import registry
 from ikp.core.trace import Trace
 from ikp.errors import InspectError, UsageError
-from ikp.machine.disassembly.tools import assemble
+from ikp.inspection import _ptx_names as ptx_names
+from ikp.machine.disassembly.sass import Code, parse
+from ikp.machine.disassembly.tools import assemble, disassemble
 from ikp.machine.kept_code import KEPT, MACHINE_MARK
 from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK
@@ -36,6 +38,13 @@ def images(kernel: Any) -> Iterator[Image]:
         f"ikp.inspect takes a compiled kernel or a path, not {kernel!r}. A compiled kernel is what "
         f"{compiled} returned."
     )
+
+
+def codes(image: Image) -> Iterator[Code]:
+    """Yield the code of an image's kernels, as blocks that record run it."""
+    marks = ptx_names.read(image.ptx)
+    for code in parse(disassemble(image.cubin)):
+        yield code.without(*marks.plain) if code.name == marks.kernel else code
 
 
 def _of_path(path: Path) -> Iterator[Image]:

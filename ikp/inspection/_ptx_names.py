@@ -30,6 +30,8 @@ class Marks:
     count: int
     ours: tuple[tuple[int, int], ...] = ()
     """With records in the machine code: what was put in, from byte to byte of the code."""
+    plain: tuple[int, int] = (0, 0)
+    """The same: what of that is the kernel's own code once more, for blocks that don't record."""
     kernel: str = ""
     """The same: whose code that is. It may have no range but itself, which is no record."""
     shared: int | None = None
@@ -76,7 +78,8 @@ def _of_machine(said: dict[str, Any]) -> Marks:
     names = merge({region_id(name): name} for name in said["names"])
     ours = tuple((first, last) for first, last in said["ours"])
     own, shared = said["names"][0], said.get("shared")
-    return Marks(names, {}, len(names), ours, own, shared, named_by_code=True)
+    first, last = said.get("plain") or (0, 0)
+    return Marks(names, {}, len(names), ours, (first, last), own, shared, named_by_code=True)
 
 
 def keeps_totals(ptx: str) -> bool:

@@ -15,15 +15,14 @@ from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection import _source as source
 from ikp.inspection._find_records import find
 from ikp.inspection._holding import Holding
-from ikp.inspection._images import images
+from ikp.inspection._images import codes, images
 from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Found, Record
 from ikp.inspection._whereabouts import Places
 from ikp.inspection.report import CodeRange, Copy, Finding, Group, Kernel, Report
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
-from ikp.machine.disassembly.sass import Code, Instruction, parse
-from ikp.machine.disassembly.tools import disassemble
+from ikp.machine.disassembly.sass import Code, Instruction
 from ikp.patterns import dotted
 from ikp.plugins import Image
 from ikp.ptx.weaving import OWN_LINE
@@ -60,7 +59,7 @@ def report(found: Iterable[Image], name: str | None = None, where: str = "") -> 
     kernels = []
     seen = summed = 0
     for image in found:
-        for code in parse(disassemble(image.cubin)):
+        for code in codes(image):
             if pattern.search(code.name):
                 seen += 1
                 if ptx_names.keeps_totals(image.ptx):

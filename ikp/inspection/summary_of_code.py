@@ -18,6 +18,7 @@ import numpy as np
 from ikp.core.code_facts import CodeFacts, RangeFacts
 from ikp.inspection import _ptx_names as ptx_names
 from ikp.inspection._find_records import find
+from ikp.inspection._images import codes
 from ikp.inspection._ptx_names import Marks
 from ikp.inspection._record import Record
 from ikp.inspection._surely import runs_always, runs_surely
@@ -25,8 +26,7 @@ from ikp.inspection.flops import flop
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.opcodes import IDLE, Work, work_of
-from ikp.machine.disassembly.sass import Code, Instruction, Line, parse
-from ikp.machine.disassembly.tools import disassemble
+from ikp.machine.disassembly.sass import Code, Instruction, Line
 from ikp.machine.marked.waits import LoadWait, load_waits
 from ikp.plugins import Image
 
@@ -59,7 +59,7 @@ def code_facts(image: Image) -> dict[str, CodeFacts]:
     marks = ptx_names.read(image.ptx)
     kernels = Cubin.read(image.cubin).kernels
     found = {}
-    for code in parse(disassemble(image.cubin)):
+    for code in codes(image):
         summary = _Summary(Flow(code), marks)
         if code.name in kernels and (summary.records or code.name == marks.kernel):
             shared = marks.shared if image.shared is None else image.shared

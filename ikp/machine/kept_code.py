@@ -31,7 +31,8 @@ def keep(patch: Patch, name: str, ptx: str, shared: int | None = None) -> str:
         shared: bytes of shared memory that a block has, where that is known.
     """
     folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
-    said = json.dumps({"names": patch.names, "ours": patch.ours, "shared": shared})
+    facts = {"names": patch.names, "ours": patch.ours, "plain": patch.plain, "shared": shared}
+    said = json.dumps(facts)
     try:
         cubin = folder / f"{name[:_NAME]}.cubin"
         put(cubin, patch.cubin)

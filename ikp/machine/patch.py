@@ -17,7 +17,7 @@ from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
 from ikp.machine.inserted.keeping import Cell
-from ikp.machine.inserted.selecting import SELECTION_BYTES
+from ikp.machine.inserted.selecting import SELECTION_BYTES, Select
 from ikp.machine.inserted.sequences import CELL, CELL_BYTES
 from ikp.machine.live.asserts import asserts, called
 from ikp.machine.live.emulated import addressed
@@ -31,6 +31,7 @@ from ikp.machine.marked.pace import Pace
 from ikp.machine.marked.places import Level, Place, Places
 from ikp.machine.marked.stretches import Regions
 from ikp.machine.moving.insert import insert
+from ikp.machine.moving.plain_code import PlainCode
 from ikp.machine.moving.shift import Before, Shift
 from ikp.machine.woven import occupancy
 from ikp.machine.woven.exits import NoRoomError
@@ -58,6 +59,7 @@ class Patch:
     notes: tuple[str, ...] = ()
     told: tuple[str, ...] = ()  # what recording is expected to cost; what chosen lines' ranges hold
     ours: tuple[tuple[int, int], ...] = ()  # what was put in: from byte to byte of the code
+    plain: tuple[int, int] | None = None  # what of that is the kernel's own code once more
     kept: str = ""  # the file that it is in; "" where nobody keeps it
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
     select: bool = False  # behind the cell stands which warps record
@@ -94,7 +96,7 @@ def patch(
     max_overhead: float | None = None,
     shared: int = 0,
     untested: bool = False,
-    select: bool = False,
+    select: Select = Select.NOTHING,
     argue: bool = False,
     flat: bool = False,
     sure: bool = False,
@@ -113,7 +115,7 @@ def patch(
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so for chips on which that was never run.
-        select: whether sessions choose, launch by launch, which warps and blocks record.
+        select: what sessions choose, launch by launch.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         flat: whether it is launched with blocks in one dimension alone.
         sure: whether each launch is told of slots for all its warps, or of room for no record.
@@ -126,6 +128,7 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
+    select, plain, together = _choosing(file, kernel, select)
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -133,25 +136,43 @@ def patch(
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
-    argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
+    argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * bool(select), chip, argue)
     setting = _Setting(cell, size, language, chip, places.regions, select, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
+    if plain is not None:  # what the entrance begins with ends in the branch over it
+        added[0] = plain.behind(added[0].words, file.sm)
     moved = insert(file, name, added, edges := weaver.on_edges())
+    if plain is not None:
+        plain.follow(file, name, added[0])
     fewer = occupancy.cost(name, warps, before, count, chip)
     most = None if weaver.most is None else weaver.most + weaver.margin
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(most)),
-        notes=(*chip.notes, *fewer, *unplaced, *weaver.notes),
+        notes=(*chip.notes, *together, *fewer, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
-        select=select,
+        plain=None if plain is None else plain.stands(added[0]),
+        select=bool(select),
         argument=argument,
         cell_counts_records=weaver.frame.near,
         margin=weaver.margin,
         fewer_blocks=bool(fewer),
     )
+
+
+def _choosing(
+    file: Cubin, kernel: Kernel, select: Select
+) -> tuple[Select, PlainCode | None, list[str]]:
+    """Return what can be chosen, what blocks that are not run then, and what to say of that."""
+    if select is not Select.BLOCKS:
+        return select, None, []
+    try:
+        return select, PlainCode.of(file, kernel), []
+    except PatchError as error:
+        said = f"{error} So blocks that are not chosen run the code with records, and keep none."
+        return Select.WARPS, None, [said]
 
 
 def _cell(
@@ -233,7 +254,7 @@ class _Setting:
     language: Language
     chip: Chip
     regions: Regions
-    select: bool
+    select: Select
     flat: bool
     sure: bool
     gather: bool = True  # whether records may be stored at once
@@ -246,14 +267,15 @@ def _woven(
     room, size = Room(code, counts[0] - RESERVED), setting.size
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, setting.cell, setting.chip, near=not setting.select)
+    kept = frame(room, one_way, setting.cell, setting.chip, near=setting.select is not Select.WARPS)
     if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)
         raise PatchError(_used_up(name, len(room.unused_uniform)))
     kept = replace(kept, flat=setting.flat, sure=setting.sure)
     if setting.select:
-        kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
+        parted = setting.select is Select.BLOCKS
+        kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES), parted=parted)
     rows = bool(size) and math.prod(size) % occupancy.LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
     gather = rows and kept.near and setting.gather

@@ -29,6 +29,7 @@ from ikp.session.current import Opening, closed
 from ikp.session.harvest import Harvest, Taken, hand_out
 from ikp.session.memory import Arena, Room, zero
 from ikp.session.readback import read_back, waited
+from ikp.session.streams import beside, on
 from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
 
@@ -265,13 +266,18 @@ def _version(package: str) -> str:
 
 
 def _write_selection(data: Tensor, selection: Selection) -> None:
-    """Write which warps and blocks record to the launch header, before any kernel reads it."""
+    """Write which warps and blocks record to the launch header, before any kernel reads it.
+
+    On a stream of ikp's own: the user's may have work for long, and the next launch is not to wait.
+    """
     import torch
 
     words = torch.from_numpy(selection.words().view(np.uint8))
-    data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
-    if data.is_cuda:
-        torch.cuda.current_stream(data.device).synchronize()
+    stream = beside(data.device)
+    with on(stream):
+        data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
+    if stream is not None:
+        stream.synchronize()
 
 
 def gpus_of(segments: list[Segment]) -> set[str]:

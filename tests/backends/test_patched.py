@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ikp.backends.loaded import Module, Modules
-from ikp.backends.patched import Launch, chosen, made, shape
+from ikp.backends.patched import Grid, Launch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
@@ -24,6 +24,8 @@ from ikp.unedited.plan import plan
 from ikp.verbs.dsl import known
 from tests.machine.compiled import code
 
+GRID = Grid(flat=False, sure=False)
+
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
 
@@ -32,11 +34,14 @@ def test_the_environment_can_turn_it_off(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("ikp.verbs.dsl._names", {})  # other tests have a region of that name
     launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
     image = compiled.asm["cubin"]
-    assert made(image, "matmul", "", launch, shared=0, shown="math::matmul").names[0] == "matmul"
+    assert (
+        made(image, "matmul", "", launch, shared=0, grid=GRID, shown="math::matmul").names[0]
+        == "matmul"
+    )
     assert "math::matmul" in known().values()
     monkeypatch.setenv("IKP_PATCH", "0")
     with pytest.raises(PatchError, match="IKP_PATCH=0"):
-        made(image, "matmul", "", launch, shared=0)
+        made(image, "matmul", "", launch, shared=0, grid=GRID)
 
 
 def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,12 +50,20 @@ def test_a_refusal_names_the_kernel_as_people_do(monkeypatch: pytest.MonkeyPatch
     launch = Launch(plan(level="machine"), Language.TRITON, lambda *_: None)
     monkeypatch.setattr("ikp.machine.patch.frame", lambda *_, **__: None)
     with pytest.raises(PatchError, match=r"^math::matmul<T> uses all"):
-        made(compiled.asm["cubin"], "matmul", "", launch, shared=0, shown="math::matmul<T>")
+        made(
+            compiled.asm["cubin"],
+            "matmul",
+            "",
+            launch,
+            shared=0,
+            grid=GRID,
+            shown="math::matmul<T>",
+        )
     monkeypatch.setattr("ikp.machine.patch.Places", lambda *_, **__: [].pop())
     with pytest.raises(
         PatchError, match=r"matmul could not be read \(IndexError: .*mistake of ikp"
     ):
-        made(compiled.asm["cubin"], "matmul", "", launch, shared=0)
+        made(compiled.asm["cubin"], "matmul", "", launch, shared=0, grid=GRID)
 
 
 def test_records_go_into_ptx_where_that_is_asked_for(
@@ -64,6 +77,7 @@ def test_records_go_into_ptx_where_that_is_asked_for(
     found = made(
         *(compiled.asm["cubin"], "gathered", compiled.asm["ptx"], launch),
         shared=0,
+        grid=GRID,
         assemble=assemble,
     )
     assert found.cell_counts_records and {*found.names} <= {*known().values()}

@@ -134,6 +134,17 @@ def test_chosen_warps_and_blocks_alone_record(
     assert made[0] == made[2] == mine
 
 
+def test_a_choice_makes_no_launch_wait_for_what_runs() -> None:
+    marked = ikp.instrument(unedited.matmul, level="machine", blocks=range(0, TILES, 5))
+    with ikp.profile() as prof:
+        product(marked)  # is compiled, and has memory for more
+        torch.cuda.synchronize()
+        torch.cuda._sleep(2_000_000_000)
+        product(marked)
+        assert not torch.cuda.current_stream().query(), "the launch waited for what ran before it"
+    assert [len(prof.trace.slots), prof.trace.dropped] == [2 * 3 * WARPS, 0]
+
+
 def line(text: str) -> int:
     """Return the first line of the test kernels with a text."""
     lines = Path(unedited.__file__).read_text().splitlines()

@@ -17,6 +17,7 @@ from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection.report import CodeRange, Kernel, Report
 from ikp.machine import kept_code
+from ikp.machine.inserted.selecting import Select
 from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch, patch
 from ikp.unedited.plan import plan
@@ -59,6 +60,23 @@ def inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         return kernel
 
     return inspect
+
+
+def test_blocks_that_do_not_record_are_not_read(inspected) -> None:
+    """Their code is the kernel's own, once more; what is said of the other is said as ever."""
+    made = code("matmul").compiled
+    shown = []
+    for select in (Select.NOTHING, Select.BLOCKS):
+        options = {"detail": "ops", "ptx": made.asm["ptx"], "select": select}
+        kernel = inspected(patch(made.asm["cubin"], made.name, **options), "matmul")
+        ranges = [
+            (each.name, [(copy.named, [i.text for i in copy.instructions if "L_x" not in i.text])])
+            for each in kernel.ranges
+            for copy in each.copies
+        ]
+        assert not kernel.warnings and not kernel.problems
+        shown.append((ranges, sum(each.op == "HGMMA" for each in kernel.instructions)))
+    assert shown[0] == shown[1]
 
 
 def judged(kernel: Kernel) -> list[tuple[CodeRange, int]]:

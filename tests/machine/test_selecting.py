@@ -14,12 +14,14 @@ from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
+from ikp.errors import PatchError
 from ikp.machine.inserted import own_frame
 from ikp.machine.inserted.chips import CHIPS, HOPPER
 from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.own_frame import FIRST
-from ikp.machine.inserted.selecting import SELECTION_BYTES, selection_words
+from ikp.machine.inserted.selecting import SELECTION_BYTES, Select, selection_words
 from ikp.machine.inserted.sequences import CELL_BYTES
+from ikp.machine.moving.plain_code import PlainCode
 from ikp.machine.patch import patch
 from tests.kernels.choices import conditional
 from tests.machine.assembled import cubin
@@ -27,7 +29,7 @@ from tests.machine.compiled import code
 from tests.machine.emulate import LANES
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
-from tests.machine.test_sequences import FRAME, NAMES, NOTHING, launch
+from tests.machine.test_sequences import FRAME, NAMES, NOTHING, PAIRS, launch
 from tests.machine.test_ways_out import NEVER, SEVERAL
 from tests.machine.whole import run, words_of
 
@@ -35,6 +37,7 @@ pytestmark = pytest.mark.any_pins
 
 SELECTING = replace(FRAME, selection=FRAME.cell.beyond(CELL_BYTES))
 WORD = 1 << 32
+EITHER = (Select.NOTHING, Select.WARPS)
 
 
 def recorded(chosen, grid, block, *, known=True, turns=1, entered=FRAME.entered, **options):
@@ -173,17 +176,17 @@ def test_every_nth_block_is_found_without_a_division(first, step, count, data):
 @pytest.mark.parametrize("mask", [0b001, 0b110, 0b101, ALL])
 def test_a_whole_kernel_records_its_chosen_warps(mask):
     code, turns = cubin(SEVERAL.replace("reqntid 64", "reqntid 96"), "sm_90a"), [3, NEVER, NEVER, 9]
-    every, some = (patch(code, "k", untested=True, select=select) for select in (False, True))
+    every, some = (patch(code, "k", untested=True, select=select) for select in EITHER)
     ranges, results = run(every, "k", 3, turns)
     chosen, same = run(some, "k", 3, turns, Selection(mask))
-    assert chosen == [each if mask >> warp & 1 else [] for warp, each in enumerate(ranges)]
+    assert chosen == [each for warp, each in enumerate(ranges) if mask >> warp & 1]
     assert all("iteration" in " ".join(each) for each in ranges) and same == results
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("chosen", [Selection(0b1010, 1), Selection(ALL, 2, 3, 2)])
 def test_a_whole_kernel_records_its_chosen_blocks(chosen):
-    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=True)
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=Select.WARPS)
     name, grid, block = "k", (3, 3, 1), (32, 4, 1)
     size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
     words, frame = (
@@ -199,15 +202,94 @@ def test_a_whole_kernel_records_its_chosen_blocks(chosen):
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize("chosen", [Selection(first_block=1), Selection(ALL, 2, 3, 2)])
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+@pytest.mark.parametrize("block", [(128, 1, 1), (32, 4, 1)])
+@pytest.mark.parametrize("flat", [False, True])
+def test_blocks_that_are_not_chosen_run_the_kernels_own_code(chosen, chip, block, flat):
+    target = chip.name + "a" * (chip.name > "sm_89" or chip.name.startswith("sm_1"))
+    options = {"block": block, "flat": flat, "sure": True, "untested": True}
+    made = patch(cubin(NOTHING, target), "k", select=Select.BLOCKS, **options)
+    grid, own = (9, 1, 1) if flat else (3, 3, 1), Frame if made.cell_counts_records else None
+    frame = replace(PAIRS if own else SELECTING, cell=Cell(3, 0), selection=Cell(3, CELL_BYTES))
+    size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
+    words = words_of(made, "k")
+    data, *_ = launch(frame, grid, block, size, 0, whole=words, chosen=chosen, chip=chip)
+    trace = decode([Source("k", data, clock_rate_hz=5e8, selected=True, selection=chosen)])
+    both = [(n, warp) for n in range(9) if chosen.rank(n) is not None for warp in range(4)]
+    assert list(zip(trace.slots.block, trace.slots.warp, strict=True)) == both
+    assert trace.slots.finished.all() and len(trace.events) == len(both)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("detail", ["loops", "ops"])
+def test_of_a_whole_kernel_chosen_blocks_record_what_all_do(detail):
+    plain, turns = cubin(SEVERAL, "sm_90a"), [3, NEVER, NEVER, 9]
+    every, some = (
+        patch(plain, "k", detail=detail, select=each) for each in (Select.NOTHING, Select.BLOCKS)
+    )
+    ranges, results = run(every, "k", 2, turns, blocks=5)
+    chosen, same = run(some, "k", 2, turns, Selection(ALL, 1, 3), blocks=5)
+    assert chosen == [ranges[2 * 1], ranges[2 * 1 + 1], ranges[2 * 4], ranges[2 * 4 + 1]]
+    assert all("iteration" in " ".join(each) for each in chosen) and same == results
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("select", [Select.BLOCKS, Select.WARPS])
 @pytest.mark.parametrize("name", ["rms_norm", "matmul TMA", "gathered sm_120", "matmul sm_80"])
-def test_a_choice_takes_no_more_registers(name):
+def test_a_choice_takes_no_more_registers(name, select):
     """And nothing is written that something in flight still needs."""
     compiled = code(name).compiled
     plain, label = compiled.asm["cubin"], compiled.name
     every, some = (
-        patch(plain, label, detail="ops", ptx=compiled.asm["ptx"], untested=True, select=select)
-        for select in (False, True)
+        patch(plain, label, detail="ops", ptx=compiled.asm["ptx"], untested=True, select=each)
+        for each in (Select.NOTHING, select)
     )
     assert (every.registers, every.names) == (some.registers, some.names)
     found = [len(hazards(code_of(each, label))) for each in (plain, some.cubin)]
-    assert found[0] == found[1]
+    assert found[0] * (1 + (some.plain is not None)) == found[1]
+
+
+@pytest.mark.compiled
+def test_where_no_copy_can_be_made_all_run_the_code_with_records(monkeypatch):
+    def refuse(*_):
+        raise PatchError("it has one table.")
+
+    monkeypatch.setattr(PlainCode, "of", refuse)
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(128, 1, 1), select=Select.BLOCKS)
+    (told,) = made.notes
+    assert told.startswith("it has one table. So blocks that are not chosen run the code with")
+    assert made.select and made.plain is None and not made.cell_counts_records
+
+
+@pytest.mark.parametrize(
+    ("chosen", "wanted"),
+    [
+        (EVERYTHING, Select.NOTHING),
+        (Selection(block_step=8), Select.BLOCKS),
+        (Selection(first_block=63), Select.BLOCKS),
+        (Selection(first_block=64), Select.WARPS),  # none: the first warp says that it ran
+        (Selection(0b1, block_step=8), Select.WARPS),
+    ],
+)
+def test_what_is_chosen_of_a_launch(chosen, wanted):
+    assert Select.of(chosen, 64) is wanted
+
+
+@given(
+    grid=st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 3)),
+    step=st.integers(1, 12),
+)
+def test_a_step_that_misses_places_of_a_grid_is_told(grid, step):
+    """With another one, that there are only some is for the edges alone to say."""
+    chosen = Selection(block_step=step)
+    (told,) = recorded(chosen, grid, (LANES, 1, 1)).launches
+    inner = grid[0] if grid[2] == 1 else grid[0] * grid[1]
+    inner = 1 if grid[1:] == (1, 1) else inner
+    places = {at * step % inner for at in range(inner)}  # that many blocks would come to
+    notes = [each for each in told.notes if "A step of" in each]
+    assert len(notes) == (len(places) < inner and chosen.count_blocks(math.prod(grid)) > 1)
+    for note in notes:
+        assert f"they have {len(places)} of its {inner} places" in note
+        better = int(note.split("A step of ")[1].split()[0])
+        assert len({at * better % inner for at in range(inner)}) == inner

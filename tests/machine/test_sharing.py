@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from ikp.machine.inserted.selecting import Select
 from ikp.machine.patch import Patch, patch
 from ikp.machine.woven import gathering
 from tests.machine.assembled import cubin
@@ -51,7 +52,8 @@ def made(*, near: bool) -> Patch:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(gathering, "MOST", 0)
-        return patch(plain(), "k", detail="ops", select=not near)
+        select = Select.NOTHING if near else Select.WARPS
+        return patch(plain(), "k", detail="ops", select=select)
 
 
 def ran(near: bool, records: int | None = None) -> tuple[list[list[str]], int]:

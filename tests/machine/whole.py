@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -46,8 +47,10 @@ def run(
     records: int | None = None,
     dropped: list[int] | None = None,
     traces: list[Trace] | None = None,
+    blocks: int = 1,
 ) -> tuple[list[list[str]], bytes]:
-    """Run one block; return each warp's ranges by name, innermost ends first, and its results.
+    """Run blocks, one after another; return each recorded warp's ranges by name, innermost ends
+    first, and what results the last one left.
 
     Args:
         made: the patched kernel, whose first parameter is where its results go.
@@ -58,20 +61,23 @@ def run(
         records: for how many a slot has room; by default, for more than there are.
         dropped: is told how many found none.
         traces: is given what was recorded.
+        blocks: how many, in x.
     """
     beside = (records or _RECORDS) * abi.RECORD_BYTES
-    size = abi.LAUNCH_HEADER_BYTES + warps * (abi.DENSE_HEADER_BYTES + beside)
+    slots = chosen.count_slots(blocks, warps, 1)
+    size = abi.LAUNCH_HEADER_BYTES + max(slots, warps) * (abi.DENSE_HEADER_BYTES + beside)
     assert size <= RESULTS
     places, chip = Places(), HOPPER
     into = BASE + RESULTS
     constants = {(0, places.block + 4 * i): each for i, each in enumerate((warps * LANES, 1, 1))}
-    constants |= {(0, places.grid + 4 * i): 1 for i in range(3)}
+    constants |= {(0, places.grid + 4 * i): each for i, each in enumerate((blocks, 1, 1))}
     constants |= {(0, places.grid_id): 5, (0, _STACK): 0}
     constants |= {(0, places.descriptor): 0x1234, (0, places.descriptor + 4): 0}
     given = (into & 0xFFFFFFFF, into >> 32, *parameters)
     constants |= {(0, chip.parameters + 4 * i): each for i, each in enumerate(given)}
-    slot = (size - abi.LAUNCH_HEADER_BYTES) // chosen.count_slots(1, warps, 1) & -abi.ALIGNMENT
-    cell = [BASE & 0xFFFFFFFF, BASE >> 32, made.size_for_cell(slot), chosen.count_slots(1, warps)]
+    slot = (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
+    told = made.size_for_cell(slot), chosen.count_slots(blocks, warps)
+    cell = [BASE & 0xFFFFFFFF, BASE >> 32, *told]
     behind = selection_words(chosen, warps) if made.select else ()
     cell += [each >> half & 0xFFFFFFFF for each in behind for half in (0, 32)]
     argument = made.argument
@@ -80,10 +86,12 @@ def run(
     machine = Machine(constants, bytearray(RESULTS + 256), BASE, chip=chip)
     words = words_of(made, name)
     ours = {at // BYTES for first, end in made.ours for at in range(first, end, BYTES)}
-    own = frozenset(range(len(words))) - ours
-    for warp in range(warps):
+    again = range(*(at // BYTES for at in made.plain or (0, 0)))
+    own = frozenset(range(len(words))) - ours | frozenset(again)
+    for block, warp in product(range(blocks), range(warps)):
         special = {number: np.zeros(LANES, np.uint64) for number in range(256)}
         special[0x21] = np.arange(warp * LANES, (warp + 1) * LANES).astype(np.uint64)
+        special[0x25] = np.full(LANES, block, np.uint64)
         special[0] = np.arange(LANES).astype(np.uint64)
         Warp(machine, special, elected=warp, own=own).run(words)
     assert not any(machine.memory[size:RESULTS]), "something is written behind all slots"
@@ -95,17 +103,13 @@ def run(
     (traces if traces is not None else []).append(trace)
     (dropped if dropped is not None else []).append(lost := trace.launches[0].dropped)
     assert dropped is not None or lost == 0
-    return _by_warp(trace, warps), bytes(machine.memory[RESULTS:])
+    return _by_warp(trace), bytes(machine.memory[RESULTS:])
 
 
-def _by_warp(trace, warps: int) -> list[list[str]]:
+def _by_warp(trace) -> list[list[str]]:
     events = trace.events
     order = sorted(range(len(events)), key=lambda at: (events.end_ns[at], -events.start_ns[at]))
     return [
-        [
-            trace.regions[events.region[at]].name
-            for at in order
-            if trace.slots.warp[events.slot[at]] == warp
-        ]
-        for warp in range(warps)
+        [trace.regions[events.region[at]].name for at in order if events.slot[at] == slot]
+        for slot in range(len(trace.slots))
     ]

@@ -22,7 +22,6 @@ from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._names import readable
 from ikp.backends.driver._reached import buffers
 from ikp.core.abi import Language
-from ikp.core.segment import EVERYTHING
 from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
 from ikp.machine import cuda
 from ikp.machine.cubins.attributes import Parameter
@@ -225,13 +224,12 @@ class Launches:
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         # A graph's nodes keep arguments, and whoever changes a node passes as many as ever.
         argue = bool(launch.extensible) and not cuda.capturing(stream)
-        blocks = patched.Grid.of(grid, stream)
+        blocks = patched.Grid.of(grid, stream, meant.selection)
         key = (
             kernel.id,
             str(meant.plan),
             block,
             cuda.context(),
-            meant.selection != EVERYTHING,
             argue,
             blocks,
         )

@@ -153,6 +153,7 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
     summed = _is_summed(header, asked, notes)
     chosen = _selection_of(header, asked, notes)
     grid, warps_per_block = _triple(header["grid"]), int(header["warps_per_block"])
+    _note_step(chosen, grid, notes)
     warps = chosen.chosen_warps(warps_per_block)
     slots = chosen.count_blocks(math.prod(grid)) * len(warps)
     slot_bytes, relaunches = int(header["slot_bytes"]), max(0, int(header["launches"]) - 1)
@@ -230,6 +231,23 @@ def _selection_of(header: np.void, asked: _Asked, notes: list[str]) -> Selection
             "own is taken"
         )
     return taken
+
+
+def _note_step(chosen: Selection, grid: tuple[int, int, int], notes: list[str]) -> None:
+    """Tell where every n-th block of a grid in several dimensions misses whole columns of it."""
+    dimensions = max((at for at, size in enumerate(grid) if size > 1), default=0)
+    inner, step = math.prod(grid[:dimensions]), chosen.block_step
+    met = inner // math.gcd(step, inner)
+    if met == inner or chosen.count_blocks(math.prod(grid)) < 2:
+        return
+    others = (*range(step - 1, 1, -1), *range(step + 1, step + inner + 2))
+    better = next(each for each in others if math.gcd(each, inner) == 1)
+    axes = " and ".join("xyz"[:dimensions])
+    notes.append(
+        f"of a grid of {' x '.join(map(str, grid))} blocks, one in {step} was chosen: they have "
+        f"{met} of its {inner} places in {axes}, again and again the same. A step of {better} "
+        "comes to all"
+    )
 
 
 def _taken(header: np.void, asked: _Asked) -> Selection:

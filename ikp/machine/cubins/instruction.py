@@ -15,6 +15,9 @@ from ikp.errors import PatchError
 BYTES = 16
 """What an instruction takes, on every chip from sm_70 on."""
 
+LINE = 8
+"""Instructions of which a kernel's code is a multiple: 128 bytes."""
+
 Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
@@ -84,6 +87,9 @@ def number(row: Words) -> int:
 
 PADDING = 0x000FC000000000000000000000007918
 """A NOP as ptxas fills up the code's last 128 bytes with."""
+
+PASSED = 0x000FE200000000000000000000007918
+"""A NOP that is run, and takes one cycle."""
 
 _BRANCH = 0x000FEA00038000000000000000007947
 """A BRA that is always taken."""

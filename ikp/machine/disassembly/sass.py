@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ikp.machine.disassembly.control import Control, Controls, Word
@@ -124,6 +124,14 @@ class Code:
     def has_lines(self) -> bool:
         """Whether the cubin says which source line an instruction comes from."""
         return any(instruction.lines for instruction in self.instructions)
+
+    def without(self, first: int, last: int) -> Code:
+        """Return the code without what stands from byte to byte of it; addresses are kept."""
+        every = self.instructions
+        left = [at for at, each in enumerate(every) if not first <= each.address < last]
+        new = {at: n for n, at in enumerate([*left, len(every)])}
+        labels = {label: new[at] for label, at in self.labels.items() if at in new}
+        return replace(self, instructions=tuple(every[at] for at in left), labels=labels)
 
     @cached_property
     def controls(self) -> Controls:

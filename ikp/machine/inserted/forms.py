@@ -275,9 +275,14 @@ def count_up(address: int, offset: int, value: int, descriptor: int) -> Step:
     return Step(low, 0x0C10E100 | descriptor | 0x80, reads=reads, keeps=True)
 
 
+def branch() -> Step:
+    """Branch; how far, is put in later."""
+    return Step(0x7947, 0x03800000, stall=5)
+
+
 def skip(steps: int) -> Step:
     """Branch over the next steps."""
-    return Step(0x7947, 0x03800000, skips=steps, stall=5)
+    return replace(branch(), skips=steps)
 
 
 _WORD = 0xFFFFFFFF

@@ -60,11 +60,17 @@ class Frame:
     gathers: bool = False  # whether a warp stores several records at once
     threads: tuple[int, ...] = ()  # a thread's number in its warp, and the masks of ``Gathered``
     selection: Cell | None = None  # where there stands which warps record; None: all do
+    parted: bool = False  # whether blocks that don't record never come: ``records`` is the rank
 
     @property
     def lends(self) -> bool:
         """Whether each run of instructions has another pair for global memory."""
         return self.descriptor == LENT
+
+    @property
+    def chooses_warps(self) -> bool:
+        """Whether of the warps that come to its records some have no room for any."""
+        return self.selection is not None and not self.parted
 
     @property
     def near(self) -> bool:
@@ -74,7 +80,7 @@ class Frame:
     @property
     def row_bits(self) -> int:
         """How many warps' records stand in a row, as a power of two; rows divide a block."""
-        if self.warps is None or self.selection is not None or self.gathers:
+        if self.warps is None or self.chooses_warps or self.gathers:
             return 0
         return min((self.warps & -self.warps).bit_length() - 1, _MOST)
 

@@ -36,9 +36,8 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
         return f.store(ground.cell, _HERE[name], value, words, frame.descriptor).when(ok)
 
     # Where some are chosen, the launch's first warp need not be one of them.
-    some = frame.selection is not None
+    some = frame.chooses_warps
     first = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
-    options = abi.Option.DENSE | abi.Option.SELECTED * some
     body = [
         *(first if some else elected(frame, ok)),
         *_begun(put, which, size),
@@ -46,7 +45,7 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
         *[f.immediate(how + 2, ClockKind.CYCLES), f.immediate(how + 3, OverflowMode.STOP)],
         put("warps_per_block", how),
         *[*_constants(once, PLACES.grid_id, 1), f.immediate(once + 1, 1)],
-        *[f.immediate(once + 2, told.language), f.immediate(once + 3, options)],
+        *[f.immediate(once + 2, told.language), f.immediate(once + 3, _options(frame))],
         put("grid_id", once, 1),
         f.count_up(ground.cell, _HERE["launches"], once + 1, frame.descriptor).when(ok),
         put("language", once + 2, 2),
@@ -76,7 +75,7 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
         *[f.immediate(how, frame.warps or 1), f.immediate(how + 2, ClockKind.CYCLES)],
         *[f.immediate(how + 3, OverflowMode.STOP), put("warps_per_block", how)],
         *[*_constants(once, PLACES.grid_id, 1), put("grid_id", once, 1)],
-        *[f.immediate(once, told.language), f.immediate(once + 1, abi.Option.DENSE)],
+        *[f.immediate(once, told.language), f.immediate(once + 1, _options(frame))],
         put("language", once, 2),
         *_ended(put, last, frame, told),
         *[f.from_uniform(which, frame.header), f.from_uniform(which + 1, frame.header + 1)],
@@ -84,6 +83,10 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
         f.count_up(which, _HERE["launches"], which + 2, ground.pair).when(ok),
     ]
     return _settled(body, ground.scoreboard)
+
+
+def _options(frame: Frame) -> int:
+    return abi.Option.DENSE | abi.Option.SELECTED * (frame.selection is not None)
 
 
 def _constants(into: int, offset: int, count: int) -> list[Step]:

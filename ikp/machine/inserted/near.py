@@ -88,7 +88,9 @@ def _constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
 
 
 def _block(frame: Frame) -> list[Step]:
-    """Get a block's number among all, where the address of records will be."""
+    """Get a block's number among those that record, where the address of records will be."""
+    if frame.parted:
+        return []
     f, grid = forms, PLACES.grid
     x, y, z = frame.records, frame.records + 1, frame.header
     if frame.flat:

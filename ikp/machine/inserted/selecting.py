@@ -9,16 +9,38 @@ A chosen warp's slot is ``number of its block among the chosen x rows + its row`
 from the first is found without a division: ``block - first`` times the inverse of n's odd part,
 rotated by what makes n even, is the block's number where n divides it, and more than any number
 of a block where it doesn't, or where the block comes before the first.
+
+Where blocks are chosen, and all warps of each, the others run the kernel's own code, which stands
+once more in front of the one with records (``part``). Where warps are chosen, all run
+that: those of one block may have to be at the same instruction (WGMMA).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final
 
-from ikp.core.segment import MAX_WARPS, Selection
+from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection
 from ikp.machine.inserted import forms
 from ikp.machine.inserted.assembler import Step
-from ikp.machine.inserted.keeping import Cell, Ground
+from ikp.machine.inserted.keeping import PLACES, Cell, Frame, Ground
+
+
+class Select(IntEnum):
+    """What is chosen of a launch."""
+
+    NOTHING = 0  # all record
+    BLOCKS = 1  # some blocks, and all warps of each
+    WARPS = 2  # some warps; or no block that there is
+
+    @classmethod
+    def of(cls, chosen: Selection, blocks: int) -> Select:
+        """Return what a choice chooses of so many blocks."""
+        if chosen == EVERYTHING:
+            return cls.NOTHING
+        return cls.BLOCKS if chosen.whole_blocks(blocks) else cls.WARPS
+
 
 SELECTION_BYTES: Final = 56
 OFFSET, SHIFT, ROWS, ROW_OF_WARP = 0, 8, 16, 20
@@ -53,6 +75,54 @@ def linear_of(ground: Ground) -> int:
     return ground.quads[-1] + 1
 
 
+def read_block(axes: Sequence[int], sizes: Sequence[int]) -> list[Step]:
+    """Return what reads where in its grid a block is, and how many there are in x and y."""
+    places = [forms.special(into, forms.CTAID_X + n) for n, into in enumerate(axes)]
+    return [*places, *[forms.load_constant(e, 0, PLACES.grid + 4 * n) for n, e in enumerate(sizes)]]
+
+
+def number_block(axes: Sequence[int], sizes: Sequence[int]) -> list[Step]:
+    """Make of these the block's number, in the register of x."""
+    (x, y, z), (columns, rows) = axes, sizes
+    return [forms.multiply(y, z, rows, y), forms.multiply(x, y, columns, x)]
+
+
+def part(frame: Frame, quad: int, others: Sequence[int], ok: int) -> list[Step]:
+    """Return what tells whose block records: they take the branch, which is the last step.
+
+    Their block's number among those that record is in the first register then.
+
+    Args:
+        frame: what the kernel keeps.
+        quad: four free registers in a row.
+        others: one more, or five where the grid has several dimensions.
+        ok: a free predicate.
+    """
+    f, begin, number = forms, frame.selection or frame.cell, quad
+    x, grid = others[0], (others[:3], others[3:5])
+    read = [f.special(x, f.CTAID_X)] if frame.flat else read_block(*grid)
+    return [
+        *read,
+        *_loaded(begin, quad),
+        *([] if frame.flat else number_block(*grid)),
+        *_ranked(number, x, quad),
+        f.below_other(ok, number, quad + 3),
+        f.branch().when(ok),
+    ]
+
+
+def _loaded(begin: Cell, quad: int) -> list[Step]:
+    """Return what reads which blocks are chosen: four words, by two and two."""
+    where = (begin.beyond(OFFSET), begin.beyond(SHIFT))
+    return [forms.load_constant(quad + 2 * n, *at, pair=True) for n, at in enumerate(where)]
+
+
+def _ranked(number: int, block: int, quad: int) -> list[Step]:
+    """Make of a block's number that among the chosen."""
+    made = forms.multiply(number, block, quad + 1, number)
+    return [made, forms.rotate_right(number, number, quad + 2)]
+
+
 def selected(
     ground: Ground, begin: Cell, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
@@ -67,16 +137,14 @@ def selected(
     """
     f, ok, quad = forms, ground.predicate, ground.quads[-1]
     (warps, block), (row, rows) = place, free
-    number, inverse, shift, blocks = range(quad, quad + 4)
+    number = quad
     return [
-        f.load_constant(number, *begin.beyond(OFFSET), pair=True),
-        f.load_constant(shift, *begin.beyond(SHIFT), pair=True),
+        *_loaded(begin, quad),
         f.load_constant(rows, *begin.beyond(ROWS)),
         f.load_byte(row, *begin.beyond(ROW_OF_WARP), warp),
-        f.multiply(number, block, inverse, number),
-        f.rotate_right(number, number, shift),
+        *_ranked(number, block, quad),
         f.below_constant(ok, row, MAX_WARPS),
-        f.below_other(ok, number, blocks, where=ok),
+        f.below_other(ok, number, quad + 3, where=ok),
         f.multiply(linear_of(ground), block, warps, warp),
         f.multiply(warp, number, rows, row),
         f.choose(warp, warp, NO_SLOT, ok),

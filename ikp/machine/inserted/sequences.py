@@ -31,7 +31,7 @@ from ikp.machine.inserted.forms import RZ, URZ
 from ikp.machine.inserted.keeping import PLACES, Frame, Ground
 from ikp.machine.inserted.launch_header import Told, launch_header
 from ikp.machine.inserted.ordering import reordered
-from ikp.machine.inserted.selecting import linear_of, selected
+from ikp.machine.inserted.selecting import linear_of, number_block, read_block, selected
 from ikp.machine.inserted.stores import RECORD_BITS, elected, put_header
 
 CELL: Final = "ikp_buffer"
@@ -85,15 +85,12 @@ def locate(
     f, p, cell, sizes, ok = forms, PLACES, ground.cell, ground.sizes, ground.predicate
     slot, warps, x, y, z, columns, rows = ground.single[:FEW]
     steps = [
-        *[f.special(into, f.CTAID_X + axis) for axis, into in enumerate((x, y, z))],
-        f.load_constant(columns, 0, p.grid),
-        f.load_constant(rows, 0, p.grid + 4),
+        *_read_block(frame, (x, y, z), (columns, rows)),
         f.load_constant(cell, *frame.cell, pair=True),
         f.load_constant(sizes, *frame.cell.beyond(8), pair=True),
         f.copy_uniform(frame.count, URZ),
         *_warp(frame, slot, warps, ground.single[FEW:]),
-        f.multiply(y, z, rows, y),
-        f.multiply(x, y, columns, x),
+        *_number_block(frame, (x, y, z), (columns, rows)),
         f.shift_right(slot, slot, 5),
         *_slot(frame, ground, slot, (warps, x), (y, columns)),
         f.add(rows, cell, abi.LAUNCH_HEADER_BYTES),
@@ -116,7 +113,7 @@ def locate(
         *[f.to_uniform(each, columns) for each in frame.entered[2:]],
     ]
     header = launch_header(frame, ground, warps, told)
-    linear = slot if frame.selection is None else linear_of(ground)
+    linear = linear_of(ground) if frame.chooses_warps else slot
     other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
         other += [f.copy(cell, z), *elected(frame, ok)]
@@ -126,11 +123,21 @@ def locate(
     return [*reordered(steps), *other]
 
 
+def _read_block(frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]) -> list[Step]:
+    if frame.parted:
+        return [forms.from_uniform(axes[0], frame.records)]
+    return read_block(axes, sizes)
+
+
+def _number_block(frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]) -> list[Step]:
+    return [] if frame.parted else number_block(axes, sizes)
+
+
 def _slot(
     frame: Frame, ground: Ground, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
     """Make the number of a warp's slot of that of the warp in its block."""
-    if frame.selection is not None:
+    if frame.selection is not None and frame.chooses_warps:
         return selected(ground, frame.selection, warp, place, free)
     warps, block = place
     return [forms.multiply(warp, block, warps, warp)]

@@ -12,6 +12,7 @@ from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.encodings import BRA, BRA_UNIFORM, Places, branches, places
 from ikp.machine.cubins.instruction import (
     BYTES,
+    LINE,
     PADDING,
     Field,
     Numbers,
@@ -28,7 +29,6 @@ from ikp.machine.moving._tables import move_tables
 from ikp.machine.moving.returns import return_moves
 from ikp.machine.moving.shift import Before, Shift, check, shift, spread
 
-_LINE = 8  # instructions: a kernel's code is a multiple of 128 bytes
 _LOW = np.uint64(0xFFFFFFFF)
 
 
@@ -139,7 +139,7 @@ def _appended(out: Words, to: Shift, edges: Sequence[OnEdge], far: Field, count:
         more += [*edge.words, branch(far, (target - here - len(edge.words) - 1) * BYTES)]
         changed = out[place : place + 1]
         set_distances(changed, far, np.array([(here - place - 1) * BYTES]))
-    more += [PADDING] * (-(to.count + len(more)) % _LINE)
+    more += [PADDING] * (-(to.count + len(more)) % LINE)
     return rows(more)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.machine.inserted import near, sequences
+from ikp.machine.inserted import forms, near, sequences
 from ikp.machine.inserted.keeping import Frame
 from ikp.machine.inserted.launch_header import Told
+from ikp.machine.inserted.selecting import part
 from ikp.machine.live.room import Room
 from ikp.machine.moving.shift import Before
 from ikp.machine.woven.lent_pair import Lender, lent
@@ -42,7 +43,18 @@ class Entrance:
             told: what the launch's header says of the kernel.
         """
         entered = self._near if self.frame.near else self._own
-        return entered(first, told)
+        found = entered(first, told)
+        return found if found is None or not self.frame.parted else [*self._parted(), *found]
+
+    def _parted(self) -> list[Before]:
+        """Return what tells blocks that record from others: these go on, where the branch is."""
+        spare = self.room.at(0)
+        quad, ok = spare.quads[-1], spare.predicates[-1]
+        others = [each for each in spare.registers if each // 4 * 4 != quad]
+        steps = part(self.frame, quad, others, ok)
+        left = self.assembled(steps, board := spare.scoreboards[-1], "")
+        rank = self.assembled([forms.to_uniform(self.frame.records, quad)], board)
+        return [Before(0, left, skipped=True), Before(0, rank, skipped=True)]
 
     def _own(self, first: int, told: Told) -> list[Before] | None:
         kept = bool(self.frame.entered)

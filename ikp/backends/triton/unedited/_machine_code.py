@@ -18,7 +18,6 @@ from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Grid, Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
-from ikp.core.segment import EVERYTHING
 from ikp.errors import InspectError, PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
@@ -68,7 +67,8 @@ def _run(
     """Launch the patched function in the place of the plain one."""
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        module = _module(compiled, launch, function, stream, Grid.of(grid, stream))
+        known = Grid.of(grid, stream, launch.selection)
+        module = _module(compiled, launch, function, stream, known)
         prof = launch.buffer(grid, module.patch.warps, module.patch.most)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
@@ -102,8 +102,9 @@ def _module(compiled: Untyped, launch: Launch, function: int, stream: int, grid:
     """Return a kernel with records in its machine code; or, where that can't be, in its PTX."""
 
     def get(why: str = "") -> Module:
-        key = function, str(launch.plan), launch.selection != EVERYTHING, grid
-        return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why, grid))
+        known = grid.of_ptx if launch.plan.level == "ptx" else grid
+        key = function, str(launch.plan), known
+        return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why, known))
 
     if launch.otherwise is None:
         return get()

@@ -77,10 +77,10 @@ def test_the_marked_kernel_is_launched_and_it_is_told(launched: list[Any]) -> No
     assert launched[-1] == PLAIN
 
 
-@pytest.mark.parametrize("level", ["machine", "ptx"])
+@pytest.mark.parametrize(("level", "kinds"), [("machine", 3), ("ptx", 2)])
 @pytest.mark.filterwarnings("ignore:.*its marks are in its PTX", "ignore:nothing was recorded")
-def test_all_choices_have_one_patched_kernel_beside_that_without(
-    level: str, launched: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_choices_of_one_kind_have_one_patched_kernel(
+    level: str, kinds: int, launched: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[int, ...]] = []
     monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
@@ -88,17 +88,19 @@ def test_all_choices_have_one_patched_kernel_beside_that_without(
         {},
         {"warps": iter([1])},
         {"blocks": range(1, 9, 4)},
+        {"blocks": range(4), "warps": [0]},
+        {"blocks": range(2)},
         {"warps": None},
     ]
     with ikp.profile():
         for each in choices:
             ikp.instrument(counted, level=level, **each)[(6,)](*arguments())
     cubins = [each for each in launched if isinstance(each, bytes)]
-    assert [each for each in launched if each not in cubins] == [MARKED] * 4
-    assert len({*cubins}) == len(cubins) == 2
-    every, some, few, again = (words[1] >> 32 for words in written)
-    assert (every, some, few, again) == (6 * WARPS, 6, 2 * WARPS, 6 * WARPS)
-    assert [len(words) for words in written] == [2, 9, 9, 2]
+    assert [each for each in launched if each not in cubins] == [MARKED] * 6
+    assert len({*cubins}) == len(cubins) == kinds
+    slots = [words[1] >> 32 for words in written]
+    assert slots == [6 * WARPS, 6, 2 * WARPS, 4, 2 * WARPS, 6 * WARPS]
+    assert [len(words) for words in written] == [2, 9, 9, 9, 9, 2]
     assert written[1][2:] == selection_words(Selection(2), WARPS)
 
 

@@ -25,7 +25,6 @@ from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.inserted.chips import untested_asked
-from ikp.machine.inserted.selecting import Select
 from ikp.machine.kept_code import KEPT, keep
 from ikp.machine.patch import Patch, patch
 from ikp.machine.rehearsal import Verdict
@@ -67,19 +66,21 @@ class Grid(NamedTuple):
 
     flat: bool  # they stand in one dimension
     sure: bool  # nobody else launches it, so it has the slots that it is told of
-    select: Select = Select.NOTHING  # what is chosen of them
+    select: bool = False  # some warps record, or none of the blocks that there are
+    blocks: Selection | None = None  # those do alone, with all their warps
 
     @classmethod
     def of(cls, blocks: tuple[int, int, int], stream: int, chosen: Selection) -> Grid:
         """Return that of one launch: who changes a graph's node may ask for other blocks."""
-        sure = not cuda.capturing(stream)
-        select = Select.of(chosen, math.prod(blocks))
-        return cls(sure and blocks[1:] == (1, 1), sure, select)
+        sure, some = not cuda.capturing(stream), chosen != EVERYTHING
+        whole = some and chosen.whole_blocks(math.prod(blocks))
+        flat = sure and blocks[1:] == (1, 1)
+        return cls(flat, sure, some and not whole, chosen if whole else None)
 
     @property
     def of_ptx(self) -> Grid:
         """The same, where records go into PTX: whatever is chosen, all run the code with them."""
-        return self._replace(select=Select.WARPS) if self.select else self
+        return self._replace(select=self.select or self.blocks is not None, blocks=None)
 
 
 class _Wanted(threading.local):
@@ -243,8 +244,7 @@ def made(
     common |= {"shared": shared}
     with in_words(name, shown):
         if assemble is not None:
-            some = launch.selection != EVERYTHING
-            marked = mark(ptx, code, name, assemble, **common, select=some)
+            marked = mark(ptx, code, name, assemble, **common, select=grid.select)
             patched, ptx = marked.patch, marked.text
         else:
             patched = patch(
@@ -260,6 +260,7 @@ def made(
                 flat=grid.flat,
                 sure=grid.sure,
                 select=grid.select,
+                blocks=grid.blocks,
             )
     for each in patched.names:
         intern(each, shown if each == name else "")

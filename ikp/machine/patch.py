@@ -10,6 +10,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import Language
+from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
 from ikp.machine.cubins.added_parameter import Argument, add_argument
 from ikp.machine.cubins.capacity import add_constant, set_registers
@@ -17,7 +18,7 @@ from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
 from ikp.machine.inserted.keeping import Cell
-from ikp.machine.inserted.selecting import SELECTION_BYTES, Select
+from ikp.machine.inserted.selecting import SELECTION_BYTES
 from ikp.machine.inserted.sequences import CELL, CELL_BYTES
 from ikp.machine.live.asserts import asserts, called
 from ikp.machine.live.emulated import addressed
@@ -96,7 +97,8 @@ def patch(
     max_overhead: float | None = None,
     shared: int = 0,
     untested: bool = False,
-    select: Select = Select.NOTHING,
+    select: bool = False,
+    blocks: Selection | None = None,
     argue: bool = False,
     flat: bool = False,
     sure: bool = False,
@@ -115,7 +117,9 @@ def patch(
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so for chips on which that was never run.
-        select: what sessions choose, launch by launch.
+        select: whether sessions choose, launch by launch, which warps and blocks record.
+        blocks: which blocks do, with all their warps, where that is chosen once: the others run
+            the kernel's own code, if it can be there twice. If not, it is as with ``select``.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         flat: whether it is launched with blocks in one dimension alone.
         sure: whether each launch is told of slots for all its warps, or of room for no record.
@@ -128,7 +132,8 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
-    select, plain, together = _choosing(file, kernel, select)
+    plain, together = _apart(file, kernel) if blocks is not None else (None, [])
+    select, blocks = select or bool(together), None if plain is None else blocks
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -136,8 +141,8 @@ def patch(
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
-    argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * bool(select), chip, argue)
-    setting = _Setting(cell, size, language, chip, places.regions, select, flat, sure)
+    argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
+    setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
@@ -154,7 +159,7 @@ def patch(
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         plain=None if plain is None else plain.stands(added[0]),
-        select=bool(select),
+        select=select,
         argument=argument,
         cell_counts_records=weaver.frame.near,
         margin=weaver.margin,
@@ -162,17 +167,13 @@ def patch(
     )
 
 
-def _choosing(
-    file: Cubin, kernel: Kernel, select: Select
-) -> tuple[Select, PlainCode | None, list[str]]:
-    """Return what can be chosen, what blocks that are not run then, and what to say of that."""
-    if select is not Select.BLOCKS:
-        return select, None, []
+def _apart(file: Cubin, kernel: Kernel) -> tuple[PlainCode | None, list[str]]:
+    """Return a kernel's own code, to be there once more; what to say where it can't be."""
     try:
-        return select, PlainCode.of(file, kernel), []
+        return PlainCode.of(file, kernel), []
     except PatchError as error:
         said = f"{error} So blocks that are not chosen run the code with records, and keep none."
-        return Select.WARPS, None, [said]
+        return None, [said]
 
 
 def _cell(
@@ -254,7 +255,8 @@ class _Setting:
     language: Language
     chip: Chip
     regions: Regions
-    select: Select
+    select: bool
+    blocks: Selection | None
     flat: bool
     sure: bool
     gather: bool = True  # whether records may be stored at once
@@ -267,15 +269,14 @@ def _woven(
     room, size = Room(code, counts[0] - RESERVED), setting.size
     name = code.flow.code.name
     one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, setting.cell, setting.chip, near=setting.select is not Select.WARPS)
+    kept = frame(room, one_way, setting.cell, setting.chip, near=not setting.select)
     if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)
         raise PatchError(_used_up(name, len(room.unused_uniform)))
-    kept = replace(kept, flat=setting.flat, sure=setting.sure)
+    kept = replace(kept, flat=setting.flat, sure=setting.sure, blocks=setting.blocks)
     if setting.select:
-        parted = setting.select is Select.BLOCKS
-        kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES), parted=parted)
+        kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
     rows = bool(size) and math.prod(size) % occupancy.LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
     gather = rows and kept.near and setting.gather

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 import ikp
 from ikp.cli.main import cli
+from ikp.core.segment import Selection
 from ikp.core.trace import of_class
 from ikp.errors import InspectError
 from ikp.inspection.report import CodeRange, Kernel, Report
 from ikp.machine import kept_code
-from ikp.machine.inserted.selecting import Select
 from ikp.machine.kept_code import KEPT
 from ikp.machine.patch import Patch, patch
 from ikp.unedited.plan import plan
@@ -66,8 +66,8 @@ def test_blocks_that_do_not_record_are_not_read(inspected) -> None:
     """Their code is the kernel's own, once more; what is said of the other is said as ever."""
     made = code("matmul").compiled
     shown = []
-    for select in (Select.NOTHING, Select.BLOCKS):
-        options = {"detail": "ops", "ptx": made.asm["ptx"], "select": select}
+    for blocks in (None, Selection(block_step=7)):
+        options = {"detail": "ops", "ptx": made.asm["ptx"], "blocks": blocks}
         kernel = inspected(patch(made.asm["cubin"], made.name, **options), "matmul")
         ranges = [
             (each.name, [(copy.named, [i.text for i in copy.instructions if "L_x" not in i.text])])

@@ -14,7 +14,6 @@ from ikp.machine.cubins.added_parameter import MOST_PARAMETERS, Argument, add_ar
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.inserted.chips import CHIPS, HOPPER, chip_of
 from ikp.machine.inserted.keeping import Cell
-from ikp.machine.inserted.selecting import Select
 from ikp.machine.inserted.sequences import CELL, CELL_BYTES
 from ikp.machine.patch import patch
 from tests.machine import module
@@ -183,7 +182,7 @@ def test_the_code_is_the_same_but_for_what_it_reads(name: str, select: bool) -> 
 @pytest.mark.parametrize("chosen", [EVERYTHING, Selection(0b10)])
 def test_a_whole_kernel_records_where_its_argument_says(chosen: Selection) -> None:
     plain, turns = cubin(SEVERAL, "sm_90a"), [3, NEVER, NEVER, 9]
-    some = Select.NOTHING if chosen == EVERYTHING else Select.WARPS
+    some = chosen != EVERYTHING
     by_cell, by_argument = (patch(plain, "k", select=some, argue=argue) for argue in (False, True))
     assert by_argument.argument == Argument(5, 32, 72 if some else 16)
     made = run(by_argument, "k", 2, turns, chosen)

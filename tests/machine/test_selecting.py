@@ -19,7 +19,7 @@ from ikp.machine.inserted import own_frame
 from ikp.machine.inserted.chips import CHIPS, HOPPER
 from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.own_frame import FIRST
-from ikp.machine.inserted.selecting import SELECTION_BYTES, Select, selection_words
+from ikp.machine.inserted.selecting import SELECTION_BYTES, selection_words
 from ikp.machine.inserted.sequences import CELL_BYTES
 from ikp.machine.moving.plain_code import PlainCode
 from ikp.machine.patch import patch
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.any_pins
 
 SELECTING = replace(FRAME, selection=FRAME.cell.beyond(CELL_BYTES))
 WORD = 1 << 32
-EITHER = (Select.NOTHING, Select.WARPS)
+EITHER = (False, True)
 
 
 def recorded(chosen, grid, block, *, known=True, turns=1, entered=FRAME.entered, **options):
@@ -186,7 +186,7 @@ def test_a_whole_kernel_records_its_chosen_warps(mask):
 @pytest.mark.compiled
 @pytest.mark.parametrize("chosen", [Selection(0b1010, 1), Selection(ALL, 2, 3, 2)])
 def test_a_whole_kernel_records_its_chosen_blocks(chosen):
-    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=Select.WARPS)
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(32, 4, 1), select=True)
     name, grid, block = "k", (3, 3, 1), (32, 4, 1)
     size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
     words, frame = (
@@ -209,7 +209,7 @@ def test_a_whole_kernel_records_its_chosen_blocks(chosen):
 def test_blocks_that_are_not_chosen_run_the_kernels_own_code(chosen, chip, block, flat):
     target = chip.name + "a" * (chip.name > "sm_89" or chip.name.startswith("sm_1"))
     options = {"block": block, "flat": flat, "sure": True, "untested": True}
-    made = patch(cubin(NOTHING, target), "k", select=Select.BLOCKS, **options)
+    made = patch(cubin(NOTHING, target), "k", blocks=chosen, **options)
     grid, own = (9, 1, 1) if flat else (3, 3, 1), Frame if made.cell_counts_records else None
     frame = replace(PAIRS if own else SELECTING, cell=Cell(3, 0), selection=Cell(3, CELL_BYTES))
     size = abi.segment_bytes(chosen.count_slots(9, 4), 2)
@@ -225,25 +225,24 @@ def test_blocks_that_are_not_chosen_run_the_kernels_own_code(chosen, chip, block
 @pytest.mark.parametrize("detail", ["loops", "ops"])
 def test_of_a_whole_kernel_chosen_blocks_record_what_all_do(detail):
     plain, turns = cubin(SEVERAL, "sm_90a"), [3, NEVER, NEVER, 9]
-    every, some = (
-        patch(plain, "k", detail=detail, select=each) for each in (Select.NOTHING, Select.BLOCKS)
-    )
+    some = Selection(ALL, 1, 3)
+    every, few = (patch(plain, "k", detail=detail, blocks=each) for each in (None, some))
     ranges, results = run(every, "k", 2, turns, blocks=5)
-    chosen, same = run(some, "k", 2, turns, Selection(ALL, 1, 3), blocks=5)
+    chosen, same = run(few, "k", 2, turns, some, blocks=5)
     assert chosen == [ranges[2 * 1], ranges[2 * 1 + 1], ranges[2 * 4], ranges[2 * 4 + 1]]
     assert all("iteration" in " ".join(each) for each in chosen) and same == results
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("select", [Select.BLOCKS, Select.WARPS])
+@pytest.mark.parametrize("choice", [{"blocks": Selection(ALL, 3, 6)}, {"select": True}])
 @pytest.mark.parametrize("name", ["rms_norm", "matmul TMA", "gathered sm_120", "matmul sm_80"])
-def test_a_choice_takes_no_more_registers(name, select):
+def test_a_choice_takes_no_more_registers(name, choice):
     """And nothing is written that something in flight still needs."""
     compiled = code(name).compiled
     plain, label = compiled.asm["cubin"], compiled.name
     every, some = (
-        patch(plain, label, detail="ops", ptx=compiled.asm["ptx"], untested=True, select=each)
-        for each in (Select.NOTHING, select)
+        patch(plain, label, detail="ops", ptx=compiled.asm["ptx"], untested=True, **each)
+        for each in ({}, choice)
     )
     assert (every.registers, every.names) == (some.registers, some.names)
     found = [len(hazards(code_of(each, label))) for each in (plain, some.cubin)]
@@ -256,24 +255,10 @@ def test_where_no_copy_can_be_made_all_run_the_code_with_records(monkeypatch):
         raise PatchError("it has one table.")
 
     monkeypatch.setattr(PlainCode, "of", refuse)
-    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(128, 1, 1), select=Select.BLOCKS)
+    made = patch(cubin(NOTHING, "sm_90a"), "k", block=(128, 1, 1), blocks=Selection(ALL, 3))
     (told,) = made.notes
     assert told.startswith("it has one table. So blocks that are not chosen run the code with")
     assert made.select and made.plain is None and not made.cell_counts_records
-
-
-@pytest.mark.parametrize(
-    ("chosen", "wanted"),
-    [
-        (EVERYTHING, Select.NOTHING),
-        (Selection(block_step=8), Select.BLOCKS),
-        (Selection(first_block=63), Select.BLOCKS),
-        (Selection(first_block=64), Select.WARPS),  # none: the first warp says that it ran
-        (Selection(0b1, block_step=8), Select.WARPS),
-    ],
-)
-def test_what_is_chosen_of_a_launch(chosen, wanted):
-    assert Select.of(chosen, 64) is wanted
 
 
 @given(

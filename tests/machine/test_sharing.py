@@ -6,7 +6,6 @@ from functools import cache
 
 import pytest
 
-from ikp.machine.inserted.selecting import Select
 from ikp.machine.patch import Patch, patch
 from ikp.machine.woven import gathering
 from tests.machine.assembled import cubin
@@ -52,8 +51,7 @@ def made(*, near: bool) -> Patch:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(gathering, "MOST", 0)
-        select = Select.NOTHING if near else Select.WARPS
-        return patch(plain(), "k", detail="ops", select=select)
+        return patch(plain(), "k", detail="ops", select=not near)
 
 
 def ran(near: bool, records: int | None = None) -> tuple[list[list[str]], int]:

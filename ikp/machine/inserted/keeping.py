@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ikp.core.segment import Selection
 from ikp.machine.disassembly.resources import P, R, span
 
 
@@ -59,18 +60,13 @@ class Frame:
     sure: bool = False  # whether each launch has slots for all its warps, or room for no record
     gathers: bool = False  # whether a warp stores several records at once
     threads: tuple[int, ...] = ()  # a thread's number in its warp, and the masks of ``Gathered``
-    selection: Cell | None = None  # where there stands which warps record; None: all do
-    parted: bool = False  # whether blocks that don't record never come: ``records`` is the rank
+    selection: Cell | None = None  # where there stands which warps record; None: all that come
+    blocks: Selection | None = None  # those that come, each with its number in ``records``
 
     @property
     def lends(self) -> bool:
         """Whether each run of instructions has another pair for global memory."""
         return self.descriptor == LENT
-
-    @property
-    def chooses_warps(self) -> bool:
-        """Whether of the warps that come to its records some have no room for any."""
-        return self.selection is not None and not self.parted
 
     @property
     def near(self) -> bool:
@@ -80,7 +76,7 @@ class Frame:
     @property
     def row_bits(self) -> int:
         """How many warps' records stand in a row, as a power of two; rows divide a block."""
-        if self.warps is None or self.chooses_warps or self.gathers:
+        if self.warps is None or self.selection is not None or self.gathers:
             return 0
         return min((self.warps & -self.warps).bit_length() - 1, _MOST)
 

@@ -36,7 +36,7 @@ def launch_header(frame: Frame, ground: Ground, warps: int, told: Told) -> list[
         return f.store(ground.cell, _HERE[name], value, words, frame.descriptor).when(ok)
 
     # Where some are chosen, the launch's first warp need not be one of them.
-    some = frame.chooses_warps
+    some = frame.selection is not None
     first = [f.elect(ok), f.below_other(ok, RZ, ground.sizes, where=ok)]
     body = [
         *(first if some else elected(frame, ok)),
@@ -86,7 +86,8 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
 
 
 def _options(frame: Frame) -> int:
-    return abi.Option.DENSE | abi.Option.SELECTED * (frame.selection is not None)
+    some = frame.selection is not None or frame.blocks is not None
+    return abi.Option.DENSE | abi.Option.SELECTED * some
 
 
 def _constants(into: int, offset: int, count: int) -> list[Step]:

@@ -89,7 +89,7 @@ def _constant(into: int, bank: int, offset: int, *, pair: bool = False) -> Step:
 
 def _block(frame: Frame) -> list[Step]:
     """Get a block's number among those that record, where the address of records will be."""
-    if frame.parted:
+    if frame.blocks is not None:
         return []
     f, grid = forms, PLACES.grid
     x, y, z = frame.records, frame.records + 1, frame.header

@@ -1,7 +1,7 @@
 """Which warps record, where a session chooses some: how the host says it, and the code reads it.
 
-A kernel that is to heed a choice has more constants behind its cell, so one patched kernel serves
-every choice; one that is not has neither these nor any of this code::
+A kernel that is to heed a choice of warps has more constants behind its cell, so one patched kernel
+serves every choice; one that is not has neither these nor any of this code::
 
     | offset u32 | inverse u32 | shift u32 | blocks u32 | rows u32 | row of each warp u8 x 32 |
 
@@ -11,36 +11,20 @@ rotated by what makes n even, is the block's number where n divides it, and more
 of a block where it doesn't, or where the block comes before the first.
 
 Where blocks are chosen, and all warps of each, the others run the kernel's own code, which stands
-once more in front of the one with records (``part``). Where warps are chosen, all run
-that: those of one block may have to be at the same instruction (WGMMA).
+once more in front of the one with records (``part``). All that such a block does beside is to find
+out, so the choice is in the code: reading it would take longer. Where warps are chosen, all run the
+code with records: those of one block may have to be at the same instruction (WGMMA).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Final
 
-from ikp.core.segment import EVERYTHING, MAX_WARPS, Selection
+from ikp.core.segment import MAX_WARPS, Selection
 from ikp.machine.inserted import forms
 from ikp.machine.inserted.assembler import Step
-from ikp.machine.inserted.keeping import PLACES, Cell, Frame, Ground
-
-
-class Select(IntEnum):
-    """What is chosen of a launch."""
-
-    NOTHING = 0  # all record
-    BLOCKS = 1  # some blocks, and all warps of each
-    WARPS = 2  # some warps; or no block that there is
-
-    @classmethod
-    def of(cls, chosen: Selection, blocks: int) -> Select:
-        """Return what a choice chooses of so many blocks."""
-        if chosen == EVERYTHING:
-            return cls.NOTHING
-        return cls.BLOCKS if chosen.whole_blocks(blocks) else cls.WARPS
-
+from ikp.machine.inserted.keeping import PLACES, Cell, Ground
 
 SELECTION_BYTES: Final = 56
 OFFSET, SHIFT, ROWS, ROW_OF_WARP = 0, 8, 16, 20
@@ -58,16 +42,22 @@ def selection_words(chosen: Selection, warps: int) -> tuple[int, ...]:
         chosen: which warps and blocks record.
         warps: of a block.
     """
+    offset, inverse, shift, blocks = _factors(chosen)
+    rows = chosen.chosen_warps(warps).tolist()
+    row_of_warp = [rows.index(n) if n in rows else _NO_ROW for n in range(MAX_WARPS)]
+    words = (offset, inverse, shift, blocks, len(rows))
+    told = b"".join(word.to_bytes(4, "little") for word in words) + bytes(row_of_warp)
+    told = told.ljust(SELECTION_BYTES, b"\0")
+    return tuple(int.from_bytes(told[at : at + 8], "little") for at in range(0, len(told), 8))
+
+
+def _factors(chosen: Selection) -> tuple[int, int, int, int]:
+    """Return what finds every n-th block: an offset, a factor, how far to rotate, how many."""
     first, step = chosen.first_block, chosen.block_step
     shift = (step & -step).bit_length() - 1
     inverse = pow(step >> shift, -1, 1 << 32)
     blocks = min(chosen.block_count, (_LAST - first) // step + 1)
-    rows = chosen.chosen_warps(warps).tolist()
-    row_of_warp = [rows.index(n) if n in rows else _NO_ROW for n in range(MAX_WARPS)]
-    words = (-first * inverse & _LAST, inverse, shift, blocks, len(rows))
-    told = b"".join(word.to_bytes(4, "little") for word in words) + bytes(row_of_warp)
-    told = told.ljust(SELECTION_BYTES, b"\0")
-    return tuple(int.from_bytes(told[at : at + 8], "little") for at in range(0, len(told), 8))
+    return -first * inverse & _LAST, inverse, shift, blocks
 
 
 def linear_of(ground: Ground) -> int:
@@ -87,40 +77,30 @@ def number_block(axes: Sequence[int], sizes: Sequence[int]) -> list[Step]:
     return [forms.multiply(y, z, rows, y), forms.multiply(x, y, columns, x)]
 
 
-def part(frame: Frame, quad: int, others: Sequence[int], ok: int) -> list[Step]:
+def part(chosen: Selection, quad: int, others: Sequence[int], ok: int, *, flat: bool) -> list[Step]:
     """Return what tells whose block records: they take the branch, which is the last step.
 
     Their block's number among those that record is in the first register then.
 
     Args:
-        frame: what the kernel keeps.
+        chosen: which blocks do.
         quad: four free registers in a row.
         others: one more, or five where the grid has several dimensions.
         ok: a free predicate.
+        flat: whether it has one.
     """
-    f, begin, number = forms, frame.selection or frame.cell, quad
-    x, grid = others[0], (others[:3], others[3:5])
-    read = [f.special(x, f.CTAID_X)] if frame.flat else read_block(*grid)
+    f, grid = forms, (others[:3], others[3:5])
+    offset, inverse, shift, blocks = _factors(chosen)
+    number, factor, turn, most = range(quad, quad + 4)
     return [
-        *read,
-        *_loaded(begin, quad),
-        *([] if frame.flat else number_block(*grid)),
-        *_ranked(number, x, quad),
-        f.below_other(ok, number, quad + 3),
+        *([f.special(others[0], f.CTAID_X)] if flat else read_block(*grid)),
+        *[f.immediate(number, offset), f.immediate(factor, inverse), f.immediate(most, blocks)],
+        *([] if flat else number_block(*grid)),
+        f.multiply(number, others[0], factor, number),
+        *([f.immediate(turn, shift), f.rotate_right(number, number, turn)] if shift else []),
+        f.below_other(ok, number, most),
         f.branch().when(ok),
     ]
-
-
-def _loaded(begin: Cell, quad: int) -> list[Step]:
-    """Return what reads which blocks are chosen: four words, by two and two."""
-    where = (begin.beyond(OFFSET), begin.beyond(SHIFT))
-    return [forms.load_constant(quad + 2 * n, *at, pair=True) for n, at in enumerate(where)]
-
-
-def _ranked(number: int, block: int, quad: int) -> list[Step]:
-    """Make of a block's number that among the chosen."""
-    made = forms.multiply(number, block, quad + 1, number)
-    return [made, forms.rotate_right(number, number, quad + 2)]
 
 
 def selected(
@@ -137,14 +117,16 @@ def selected(
     """
     f, ok, quad = forms, ground.predicate, ground.quads[-1]
     (warps, block), (row, rows) = place, free
-    number = quad
+    number, inverse, shift, blocks = range(quad, quad + 4)
     return [
-        *_loaded(begin, quad),
+        f.load_constant(number, *begin.beyond(OFFSET), pair=True),
+        f.load_constant(shift, *begin.beyond(SHIFT), pair=True),
         f.load_constant(rows, *begin.beyond(ROWS)),
         f.load_byte(row, *begin.beyond(ROW_OF_WARP), warp),
-        *_ranked(number, block, quad),
+        f.multiply(number, block, inverse, number),
+        f.rotate_right(number, number, shift),
         f.below_constant(ok, row, MAX_WARPS),
-        f.below_other(ok, number, quad + 3, where=ok),
+        f.below_other(ok, number, blocks, where=ok),
         f.multiply(linear_of(ground), block, warps, warp),
         f.multiply(warp, number, rows, row),
         f.choose(warp, warp, NO_SLOT, ok),

@@ -113,7 +113,7 @@ def locate(
         *[f.to_uniform(each, columns) for each in frame.entered[2:]],
     ]
     header = launch_header(frame, ground, warps, told)
-    linear = linear_of(ground) if frame.chooses_warps else slot
+    linear = slot if frame.selection is None else linear_of(ground)
     other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
         other += [f.copy(cell, z), *elected(frame, ok)]
@@ -124,20 +124,20 @@ def locate(
 
 
 def _read_block(frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]) -> list[Step]:
-    if frame.parted:
+    if frame.blocks is not None:
         return [forms.from_uniform(axes[0], frame.records)]
     return read_block(axes, sizes)
 
 
 def _number_block(frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]) -> list[Step]:
-    return [] if frame.parted else number_block(axes, sizes)
+    return number_block(axes, sizes) if frame.blocks is None else []
 
 
 def _slot(
     frame: Frame, ground: Ground, warp: int, place: tuple[int, int], free: tuple[int, int]
 ) -> list[Step]:
     """Make the number of a warp's slot of that of the warp in its block."""
-    if frame.selection is not None and frame.chooses_warps:
+    if frame.selection is not None:
         return selected(ground, frame.selection, warp, place, free)
     warps, block = place
     return [forms.multiply(warp, block, warps, warp)]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ikp.core.segment import Selection
 from ikp.machine.inserted import forms, near, sequences
 from ikp.machine.inserted.keeping import Frame
 from ikp.machine.inserted.launch_header import Told
@@ -44,14 +45,15 @@ class Entrance:
         """
         entered = self._near if self.frame.near else self._own
         found = entered(first, told)
-        return found if found is None or not self.frame.parted else [*self._parted(), *found]
+        chosen = self.frame.blocks
+        return found if found is None or chosen is None else [*self._parted(chosen), *found]
 
-    def _parted(self) -> list[Before]:
+    def _parted(self, chosen: Selection) -> list[Before]:
         """Return what tells blocks that record from others: these go on, where the branch is."""
         spare = self.room.at(0)
         quad, ok = spare.quads[-1], spare.predicates[-1]
         others = [each for each in spare.registers if each // 4 * 4 != quad]
-        steps = part(self.frame, quad, others, ok)
+        steps = part(chosen, quad, others, ok, flat=self.frame.flat)
         left = self.assembled(steps, board := spare.scoreboards[-1], "")
         rank = self.assembled([forms.to_uniform(self.frame.records, quad)], board)
         return [Before(0, left, skipped=True), Before(0, rank, skipped=True)]

@@ -77,10 +77,10 @@ def test_the_marked_kernel_is_launched_and_it_is_told(launched: list[Any]) -> No
     assert launched[-1] == PLAIN
 
 
-@pytest.mark.parametrize(("level", "kinds"), [("machine", 3), ("ptx", 2)])
+@pytest.mark.parametrize(("level", "kinds", "told"), [("machine", 4, 2), ("ptx", 2, 9)])
 @pytest.mark.filterwarnings("ignore:.*its marks are in its PTX", "ignore:nothing was recorded")
-def test_choices_of_one_kind_have_one_patched_kernel(
-    level: str, kinds: int, launched: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_each_choice_of_blocks_has_a_patched_kernel_and_all_others_share_one(
+    level: str, kinds: int, told: int, launched: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[int, ...]] = []
     monkeypatch.setattr(cuda, "write", lambda cell, words, stream: written.append(words))
@@ -100,7 +100,7 @@ def test_choices_of_one_kind_have_one_patched_kernel(
     assert len({*cubins}) == len(cubins) == kinds
     slots = [words[1] >> 32 for words in written]
     assert slots == [6 * WARPS, 6, 2 * WARPS, 4, 2 * WARPS, 6 * WARPS]
-    assert [len(words) for words in written] == [2, 9, 9, 9, 9, 2]
+    assert [len(words) for words in written] == [2, 9, told, 9, told, 2]
     assert written[1][2:] == selection_words(Selection(2), WARPS)
 
 

@@ -216,6 +216,7 @@ def made(
     shown: str = "",
     block: tuple[int, int, int] | None = None,
     argue: bool = False,
+    spare: bool = False,
     grid: Grid,
     assemble: Callable[[str], bytes] | None = None,
 ) -> Patch:
@@ -230,6 +231,7 @@ def made(
         shown: what traces call the kernel, where that is another name.
         block: threads of a block, where the kernel does not say.
         argue: whether whoever launches it can pass one more argument.
+        spare: whether the last 16 bytes of its arguments are whoever launches it's to set.
         grid: what is known of its launches' blocks.
         assemble: makes machine code of PTX, as the cubin was made; where records go into that.
 
@@ -257,6 +259,7 @@ def made(
                 max_overhead=plan.max_overhead,
                 untested=untested_asked(),
                 argue=argue,
+                spare=spare,
                 flat=grid.flat,
                 sure=grid.sure,
                 select=grid.select,

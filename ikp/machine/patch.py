@@ -26,6 +26,7 @@ from ikp.machine.live.handed import hands_over
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.reading import read
 from ikp.machine.live.room import RESERVED, Room
+from ikp.machine.live.spare_argument import spare_argument
 from ikp.machine.marked.budget import Budget
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.pace import Pace
@@ -100,6 +101,7 @@ def patch(
     select: bool = False,
     blocks: Selection | None = None,
     argue: bool = False,
+    spare: bool = False,
     flat: bool = False,
     sure: bool = False,
 ) -> Patch:
@@ -121,6 +123,7 @@ def patch(
         blocks: which blocks do, with all their warps, where that is chosen once: the others run
             the kernel's own code, if it can be there twice. If not, it is as with ``select``.
         argue: whether whoever launches it can pass one more argument, by which it is told.
+        spare: whether the last 16 bytes of its arguments are for that, where it reads none of them.
         flat: whether it is launched with blocks in one dimension alone.
         sure: whether each launch is told of slots for all its warps, or of room for no record.
 
@@ -141,7 +144,9 @@ def patch(
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
-    argument, cell = _cell(file, name, CELL_BYTES + SELECTION_BYTES * select, chip, argue)
+    nbytes = CELL_BYTES + SELECTION_BYTES * select
+    argument = _argument(file, code, nbytes, chip, argue, spare)
+    cell = _cell(file, nbytes, argument)
     setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
@@ -176,14 +181,21 @@ def _apart(file: Cubin, kernel: Kernel) -> tuple[PlainCode | None, list[str]]:
         return None, [said]
 
 
-def _cell(
-    file: Cubin, name: str, size: int, chip: Chip, argue: bool
-) -> tuple[Argument | None, Cell]:
-    """Make room for what a kernel is told, in its arguments where that can be."""
-    argument = add_argument(file, name, size, chip.parameters) if argue else None
+def _argument(
+    file: Cubin, code: Liveness, nbytes: int, chip: Chip, argue: bool, spare: bool
+) -> Argument | None:
+    """Return in which of its arguments a kernel can be told so many bytes; None where in none."""
+    name, listed = code.flow.code.name, code.flow.code.instructions
+    if spare and (found := spare_argument(file.kernel(name), listed, nbytes, chip.parameters)):
+        return found
+    return add_argument(file, name, nbytes, chip.parameters) if argue else None
+
+
+def _cell(file: Cubin, nbytes: int, argument: Argument | None) -> Cell:
+    """Make room for what a kernel is told, where no argument has it."""
     if argument is not None:
-        return argument, Cell(0, HOPPER.parameters + argument.offset)
-    return None, Cell(3, add_constant(file, CELL, size))
+        return Cell(0, HOPPER.parameters + argument.offset)
+    return Cell(3, add_constant(file, CELL, nbytes))
 
 
 def _in_rows(size: Sequence[int]) -> bool:

@@ -199,3 +199,44 @@ def test_on_every_chip_it_is_read_where_that_has_its_parameters(chip, offset: in
     trace = trace_of(data)
     assert len(trace.slots) == 6 and trace.slots.finished.all()
     assert sorted({each.name for each in trace.regions}) == sorted(NAMES.values())
+
+
+SPARE = SEVERAL.replace(".param .u32 q", ".param .u32 q, .param .u64 mine, .param .u64 its")
+"""With two addresses behind its own arguments, as Triton's kernels have."""
+
+
+def test_a_whole_kernel_is_told_by_what_it_never_reads() -> None:
+    plain, turns = cubin(SPARE, "sm_90a"), [3, NEVER, NEVER, 9]
+    by_cell, told = (patch(plain, "k", detail="ops", spare=spare) for spare in (False, True))
+    assert (by_cell.argument, told.argument) == (None, Argument(5, 24, 16))
+    assert Cubin.read(told.cubin).kernel("k").parameters == Cubin.read(plain).kernel("k").parameters
+    assert run(told, "k", 2, turns) == run(by_cell, "k", 2, turns)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        "ld.param.u64 s, [mine]; st.global.u64 [a+64], s;",
+        "ld.param.u64 s, [its]; st.global.u64 [a+64], s;",
+        "ld.param.u32 t, [its+4]; st.global.u32 [a+64], t;",
+    ],
+)
+def test_what_a_kernel_reads_is_left_to_it(read: str) -> None:
+    first, rest = SPARE.split("L:", 1)
+    text = f"{first} .reg .u64 s; .reg .u32 t; {read}\nL:{rest}"
+    for target in ("sm_90a", "sm_100a", "sm_120a"):
+        made = patch(cubin(text, target), "k", spare=True, untested=True)
+        other = patch(cubin(SPARE, target), "k", spare=True, untested=True)
+        assert (made.argument, other.argument) == (None, Argument(5, 24, 16))
+
+
+@pytest.mark.parametrize(
+    "given", [".param .u64 p", ".param .u64 p, .param .u64 n, .param .u32 m", TMA]
+)
+def test_other_parameters_are_no_place_to_tell_it(given: str) -> None:
+    text = f".visible .entry k({given}) {{ ret; }}"
+    assert patch(cubin(text, "sm_90a"), "k", spare=True).argument is None
+
+
+def test_there_is_no_room_for_a_choice_of_warps() -> None:
+    assert patch(cubin(SPARE, "sm_90a"), "k", spare=True, select=True).argument is None

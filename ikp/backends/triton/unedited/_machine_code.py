@@ -68,7 +68,8 @@ def _run(
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
         known = Grid.of(grid, stream, launch.selection)
-        module = _module(compiled, launch, function, stream, known)
+        spare = foreign.has_no_scratch(plain)
+        module = _module(compiled, launch, function, stream, known, spare)
         prof = launch.buffer(grid, module.patch.warps, module.patch.most)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
@@ -76,8 +77,9 @@ def _run(
     cuda.like(module.function, function)
 
     def recorded() -> object:
-        module.point(prof, grid, module.patch.warps, stream, launch.selection)
-        return plain(x, y, z, stream, module.function, *rest)
+        words = module.point(prof, grid, module.patch.warps, stream, launch.selection)
+        told = plain if module.patch.argument is None else foreign.passing(plain, words)
+        return told(x, y, z, stream, module.function, *rest)
 
     if launch.plan.check:
         verdict = compared(
@@ -98,13 +100,16 @@ def _need(feature: Feature) -> None:
         raise PatchError(feature.lost)
 
 
-def _module(compiled: Untyped, launch: Launch, function: int, stream: int, grid: Grid) -> Module:
+def _module(
+    compiled: Untyped, launch: Launch, function: int, stream: int, grid: Grid, spare: bool
+) -> Module:
     """Return a kernel with records in its machine code; or, where that can't be, in its PTX."""
 
     def get(why: str = "") -> Module:
         known = grid.of_ptx if launch.plan.level == "ptx" else grid
-        key = function, str(launch.plan), known
-        return modules.get(key, compiled.name, stream, lambda: _patch(compiled, launch, why, known))
+        key = function, str(launch.plan), known, spare
+        make = functools.partial(_patch, compiled, launch, why, known, spare)
+        return modules.get(key, compiled.name, stream, make)
 
     if launch.otherwise is None:
         return get()
@@ -128,7 +133,7 @@ def kept(compiled: Untyped) -> str:
     return found.kept if found else ""
 
 
-def _patch(compiled: Untyped, launch: Launch, why: str, grid: Grid) -> Patch:
+def _patch(compiled: Untyped, launch: Launch, why: str, grid: Grid, spare: bool) -> Patch:
     """Put records into a kernel.
 
     Args:
@@ -136,13 +141,20 @@ def _patch(compiled: Untyped, launch: Launch, why: str, grid: Grid) -> Patch:
         launch: as it asks for it.
         why: why into its PTX, in words, where nobody asked for that.
         grid: what is known of its launches' blocks.
+        spare: whether the last 16 bytes of its arguments are whoever launches it's to set.
     """
     shared = int(getattr(compiled.metadata, "shared", 0))
     code, ptx = bytes(compiled.asm["cubin"]), str(compiled.asm.get("ptx", ""))
     of_ptx = launch.plan.level == "ptx"
     try:
         assembler = functools.partial(_assembled, compiled) if of_ptx else None
-        patch = made(code, compiled.name, ptx, launch, shared=shared, grid=grid, assemble=assembler)
+        patch = made(
+            *(code, compiled.name, ptx, launch),
+            shared=shared,
+            grid=grid,
+            assemble=assembler,
+            spare=spare,
+        )
     except PatchError as error:
         place = "PTX" if of_ptx else "machine code"
         raise PatchError(f"{compiled.name} can't be recorded in its {place}: {error}") from error

@@ -1,0 +1,128 @@
+"""Where a launch is to record is passed in the place of scratch memory, of which it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import triton
+import triton.language as tl
+from triton import knobs
+from triton.backends.nvidia.driver import CudaLauncher
+
+import ikp
+from ikp.backends.loaded import Modules
+from ikp.backends.triton.unedited import _foreign as foreign
+from ikp.backends.triton.unedited import _machine_code as machine_code
+from ikp.errors import PatchError
+from ikp.machine import cuda
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.inserted.sequences import CELL
+from ikp.probing import Feature, Foreign, Private
+from tests.backends.renaming import named, renamed, told_once
+from tests.backends.triton.test_foreign import Gpu, arguments
+
+pytestmark = pytest.mark.compiled
+
+PLAIN, MARKED = 1, 2
+WORDS = (0x7F42_1000_0040, 5 << 32 | 3)
+
+
+@triton.jit
+def counted(out, n):
+    for k in range(n):
+        tl.store(out + k, k)
+
+
+def launcher(seen: list[tuple[Any, ...]], **sizes: int) -> Any:
+    """Return one of Triton's own, of a kernel with so much scratch memory, and no GPU behind it."""
+    made = CudaLauncher.__new__(CudaLauncher)
+    made.launch = lambda *args: seen.append(args)
+    made.num_ctas, made.launch_cooperative_grid, made.launch_pdl = 1, 0, 0
+    made.gsan_enabled, made.arg_annotations, made.kernel_signature = False, (), ()
+    for name in ("global_scratch", "profile_scratch"):
+        setattr(made, f"{name}_size", sizes.get(name, 0))
+        setattr(made, f"{name}_align", 1)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    made = Gpu()
+    monkeypatch.setattr(triton.runtime.driver, "_active", made)
+    return made
+
+
+def test_two_words_are_passed_where_nothing_was() -> None:
+    seen: list[tuple[Any, ...]] = []
+    plain, given = launcher(seen), (2, 3, 4, 9, MARKED, (), (), None, None, 11, "x")
+    assert foreign.has_no_scratch(plain)
+    plain(*given)
+    foreign.passing(plain, WORDS)(*given)
+    foreign.passing(plain, (0, 0))(*given)
+    plain(*given)  # and nothing of it is left
+    before, told, off, after = seen
+    changed = [at for at, (a, b) in enumerate(zip(before, told, strict=True)) if a != b]
+    assert changed == [changed[0], changed[0] + 1] and [before[at] for at in changed] == [None] * 2
+    assert tuple(told[at] for at in changed) == WORDS and before == after
+    assert [off[at] for at in changed] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["global_scratch", "profile_scratch"])
+def test_a_kernel_with_scratch_memory_is_told_otherwise(name: str) -> None:
+    assert not foreign.has_no_scratch(launcher([], **{name: 64}))
+    assert not foreign.has_no_scratch(lambda *_: None)
+
+
+def test_something_else_in_that_place_is_never_overwritten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = launcher([], profile_scratch=64)
+    profilers = triton.runtime._allocation._profile_allocator
+    monkeypatch.setattr(profilers, "_allocator", lambda *_: 77)
+    with pytest.raises(PatchError, match="something else where a profiler's memory"):
+        foreign.passing(made, WORDS)(1, 1, 1, 0, MARKED, (), (), None, None)
+
+
+@pytest.mark.parametrize(("package", "feature", "name"), named(foreign.TRITON, foreign.SCRATCH))
+def test_where_names_are_gone_it_is_told_once(
+    package: Foreign, feature: Feature, name: Private
+) -> None:
+    with renamed(package, name), told_once(package, feature, name):
+        assert not foreign.has_no_scratch(launcher([]))
+        assert not foreign.has_no_scratch(launcher([]))
+
+
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+def test_a_recorded_launch_passes_where_it_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Any, ...]] = []
+    loaded: list[bytes] = []
+
+    class Here(Gpu):
+        def load_binary(self, name: str, *_: Any) -> tuple[Any, ...]:
+            return None, PLAIN, 32, 0, 1024
+
+        def launcher_cls(self, source: Any, metadata: Any) -> Any:
+            return launcher(seen)
+
+    def load(cubin: bytes, name: str) -> tuple[int, int]:
+        loaded.append(cubin)
+        return 7, MARKED
+
+    monkeypatch.setattr(triton.runtime.driver, "_active", Here())
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    monkeypatch.setattr(machine_code, "modules", Modules())
+    monkeypatch.setattr(cuda, "load", load)
+    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
+    monkeypatch.setattr(cuda, "context", lambda *_: 0)
+    monkeypatch.setattr(cuda, "like", lambda *_: None)
+    counted.device_caches.clear()
+    marked = ikp.instrument(counted, level="machine")
+    with ikp.profile():
+        marked[(6,)](*arguments())
+        marked[(6,)](*arguments())
+    (cubin,) = loaded
+    assert CELL not in Cubin.read(cubin).elf.symbol_names()
+    words = [[each for each in args if each.__class__ is int and each >> 20] for args in seen]
+    assert [len(each) for each in words] == [2, 2]
+    assert words[0][0] != words[1][0] and {each[1] >> 32 for each in words} == {6 * 4}

@@ -84,7 +84,12 @@ from ikp.session.options import CLOCKS
     show_default=True,
     help="What ranges are timed with; the 64-bit ones where a range takes longer than 2 s.",
 )
-@click.option("--blocks", metavar="A:B:STEP", help="Record only these blocks of each launch.")
+@click.option(
+    "--blocks",
+    metavar="A:B:STEP",
+    help="Record only these blocks of each launch, ::7 for one in seven. With marks in machine "
+    "code, the others run the kernel's own code.",
+)
 @click.option("--warps", metavar="N,A-B", help="Record only these warps of each block.")
 @click.option(
     "--out",

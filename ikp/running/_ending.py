@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 _ROWS = 10
 _VERDICTS = 4
 MIB = 1 << 20
+_MUCH = 0.05
+_MANY = 64
+"""Blocks of a launch, of which one in seven is enough to look at."""
+_CHEAPER = (
+    "it costs less with --blocks ::7: one block in seven records, and the others run the kernel's "
+    "own code."
+)
 
 
 def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
@@ -41,6 +48,8 @@ def report(session: profile, launcher: Watched, options: Options, *, wrote: bool
         return
     _table(trace)
     say(_recording(trace))
+    if costly(trace, options):
+        say(_CHEAPER)
     for line in _chosen_nothing(trace, options):
         say(line)
     if not wrote:
@@ -81,7 +90,7 @@ def _chosen_nothing(trace: Trace, options: Options) -> list[str]:
 def _recording(trace: Trace) -> str:
     """Say what was lost, and about how much of the kernels' time recording took."""
     from ikp.analysis.evidence import plural
-    from ikp.analysis.recording_cost import RECORD_CYCLES, recording_share
+    from ikp.analysis.recording_cost import RECORD_CYCLES
 
     attempted = sum(launch.attempted for launch in trace.launches)
     kept = sum(launch.kept for launch in trace.launches)
@@ -93,15 +102,32 @@ def _recording(trace: Trace) -> str:
         text += f"{attempted - kept:,} dropped: --buffer {-(-needed // MIB)} would hold them"
     if len(trace.totals):
         return f"{text}, of {int(trace.totals.count.sum()):,} ranges and instants."
-    cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
-    resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
-    share = recording_share(cycles[0], attempted, resident) if cycles else None
-    if share is None:
+    if (share := _share(trace)) is None:
         return text + "."
+    bits = next(each.clock.bits for each in trace.launches if each.clock.kind == "cycles")
     return (
         f"{text}; writing them took at most about {100 * share:.1f} % of the warps' time "
-        f"({RECORD_CYCLES[cycles[0].clock.bits]} cycles each)."
+        f"({RECORD_CYCLES[bits]} cycles each)."
     )
+
+
+def _share(trace: Trace) -> float | None:
+    """Return which part of the warps' time recording took at most; None where nobody knows."""
+    from ikp.analysis.recording_cost import recording_share
+
+    cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
+    attempted = sum(launch.attempted for launch in trace.launches)
+    resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
+    return recording_share(cycles[0], attempted, resident) if cycles else None
+
+
+def costly(trace: Trace, options: Options) -> bool:
+    """Return whether recording may have cost much where a choice of blocks would cost less."""
+    marks = (text for name, text in trace.provenance.items() if name.startswith("marks in "))
+    if options.blocks is not None or not any("level=machine" in each for each in marks):
+        return False
+    blocks = max(math.prod(each.grid) for each in trace.launches)
+    return blocks >= _MANY and (_share(trace) or 0) > _MUCH
 
 
 def _checked(verdicts: list[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from math import prod
 from typing import Final
 
 from ikp.analysis.explain.verdict import Finding, Verdict
@@ -43,8 +44,10 @@ def _head(verdict: Verdict) -> Iterator[str]:
         f"{shortened(launch.label)}: {duration(launch.duration_ns)} on {printable(launch.device)}"
         f"{among}"
     )
+    there = prod(launch.grid)
+    among = f" of {there:,}" if launch.blocks < there else ""
     yield (
-        f"  {launch.blocks:,} blocks of {launch.warps_per_block} warps on {launch.sms} SMs"
+        f"  {launch.blocks:,}{among} blocks of {launch.warps_per_block} warps on {launch.sms} SMs"
         + (
             f", {verdict.lanes.blocks_at_once} at once on each: {verdict.lanes.waves:.2f} waves"
             if verdict.lanes

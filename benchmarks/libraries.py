@@ -1,6 +1,7 @@
 """What `ikp run` costs kernels of libraries, as they are, and whether their results stay the same.
 
     PYTHONPATH=LIBRARIES python benchmarks/libraries.py [--only liger_rms_norm,...] [--rounds 30]
+                                                        [--blocks ::7]
 
 Calls of Liger Kernel, flash-linear-attention, mamba-ssm, QuACK and FlashAttention's CuTe forward,
 whose sources are to be importable; what can't be imported is told. Each case has a process of its
@@ -195,6 +196,7 @@ def main() -> None:
     options.add_argument("--only", help="names of cases, with commas between them")
     options.add_argument("--rounds", type=int, default=30)
     options.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
+    options.add_argument("--blocks", default=":", help="which record, as `ikp run` takes them")
     options.add_argument("--child", help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = options.parse_args()
@@ -207,15 +209,17 @@ def main() -> None:
     print(f"| call | plain, us | bits | {' | '.join(DETAILS)} |\n|{' --- |' * 6}", flush=True)
     names, wrong = asked.only.split(",") if asked.only else list(CASES), False
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(asked.jobs) as pool:
-        for row in pool.map(partial(child, rounds=asked.rounds, folder=Path(name)), names):
+        measure = partial(child, rounds=asked.rounds, blocks=asked.blocks, folder=Path(name))
+        for row in pool.map(measure, names):
             print(row, flush=True)
             wrong |= "NOT RECORDED" in row or "DIFFER" in row
     sys.exit(wrong)
 
 
-def child(name: str, rounds: int, folder: Path) -> str:
+def child(name: str, rounds: int, blocks: str, folder: Path) -> str:
     """Measure a case in a process of its own; return its row."""
     ikp = f"-m ikp run --level machine --memory 30000 --out {folder}/{name}.pftrace".split()
+    ikp += ["--blocks", blocks] * (blocks != ":")
     own = f"--child {name} --folder {folder} --rounds {rounds}".split()
     command = [sys.executable, *ikp, __file__, *own]
     how: Any = {"capture_output": True, "text": True, "timeout": LIMIT}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.errors import PatchError
-from ikp.machine.cubins.attributes import Code
+from ikp.machine.cubins.attributes import MOST_BYTES, Code
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.encodings import branches
 from ikp.machine.cubins.instruction import BYTES, LINE, branch
@@ -66,4 +66,15 @@ def test_code_into_which_the_loader_writes_is_not_copied(monkeypatch: pytest.Mon
     (found,) = (e for e in made.elf.relocations() if e[0].name == ".rela.nv.constant4")
     monkeypatch.setattr(found[0], "info", kernel.index)
     with pytest.raises(PatchError, match="prints has addresses that the loader writes"):
+        PlainCode.of(made, kernel)
+
+
+def test_attributes_that_can_not_hold_twice_as_much_are_left() -> None:
+    made = Cubin.read(cubin("sm_90a"))
+    kernel = made.kernel("loop")
+    (exits,) = (e for e in kernel.attributes if e.code == Code.EXIT_INSTR_OFFSETS)
+    exits.value = exits.data * (MOST_BYTES // len(exits.data) // 2)
+    PlainCode.of(made, kernel)
+    exits.value = exits.data * 2
+    with pytest.raises(PatchError, match="loop has too many places of which"):
         PlainCode.of(made, kernel)

@@ -40,6 +40,10 @@ class Format(IntEnum):
     SIZED = 4
 
 
+MOST_BYTES = 0xFFFF
+"""That a sized one has: its size is a number of 16 bits."""
+
+
 @dataclass
 class Attribute:
     """One attribute: its value is a number, or bytes where the format has a size."""

@@ -48,7 +48,9 @@ class PlainCode:
             raise PatchError(f"{kernel.name} has one table for its indirect branches.")
         if any(s.info == kernel.index and len(table) for s, table in cubin.elf.relocations()):
             raise PatchError(f"{kernel.name} has addresses that the loader writes into its code.")
-        held = (each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES)
+        held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
+        if any(2 * len(each.data) > attributes.MOST_BYTES for each in held):
+            raise PatchError(f"{kernel.name} has too many places of which its attributes tell.")
         return cls(words, [(each, each.data) for each in held])
 
     def behind(self, steps: Sequence[int], sm: int) -> Before:

@@ -242,11 +242,11 @@ def made(
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan
-    common: Any = {"detail": plan.detail, "language": launch.language, "block": block}
-    common |= {"shared": shared}
+    common: Any = {"detail": plan.detail, "language": launch.language}
+    common |= {"block": block, "shared": shared, "select": grid.select}
     with in_words(name, shown):
         if assemble is not None:
-            marked = mark(ptx, code, name, assemble, **common, select=grid.select)
+            marked = mark(ptx, code, name, assemble, **common)
             patched, ptx = marked.patch, marked.text
         else:
             patched = patch(
@@ -262,7 +262,6 @@ def made(
                 spare=spare,
                 flat=grid.flat,
                 sure=grid.sure,
-                select=grid.select,
                 blocks=grid.blocks,
             )
     for each in patched.names:

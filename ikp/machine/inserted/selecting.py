@@ -31,6 +31,8 @@ OFFSET, SHIFT, ROWS, ROW_OF_WARP = 0, 8, 16, 20
 """Where words stand, each pair of which is read at once."""
 _NO_ROW = 0xFF
 _LAST = (1 << 32) - 1
+OTHERS: Final = 5
+"""How many single registers ``part`` takes, at the most."""
 NO_SLOT: Final = 0xFFFFFFFF
 """The number of a warp that does not record."""
 
@@ -87,7 +89,7 @@ def part(chosen: Selection, quad: int, others: Sequence[int], ok: int, *, flat: 
         quad: four free registers in a row.
         others: one more, or five where the grid has several dimensions.
         ok: a free predicate.
-        flat: whether it has one.
+        flat: whether it has only one.
     """
     f, grid = forms, (others[:3], others[3:5])
     offset, inverse, shift, blocks = _factors(chosen)

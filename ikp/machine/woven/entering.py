@@ -10,7 +10,7 @@ from ikp.core.segment import Selection
 from ikp.machine.inserted import forms, near, sequences
 from ikp.machine.inserted.keeping import Frame
 from ikp.machine.inserted.launch_header import Told
-from ikp.machine.inserted.selecting import part
+from ikp.machine.inserted.selecting import OTHERS, part
 from ikp.machine.live.room import Room
 from ikp.machine.moving.shift import Before
 from ikp.machine.woven.lent_pair import Lender, lent
@@ -44,15 +44,19 @@ class Entrance:
             told: what the launch's header says of the kernel.
         """
         entered = self._near if self.frame.near else self._own
-        found = entered(first, told)
-        chosen = self.frame.blocks
-        return found if found is None or chosen is None else [*self._parted(chosen), *found]
+        found, chosen = entered(first, told), self.frame.blocks
+        parted = [] if chosen is None else self._parted(chosen)
+        return None if found is None or parted is None else [*parted, *found]
 
-    def _parted(self, chosen: Selection) -> list[Before]:
+    def _parted(self, chosen: Selection) -> list[Before] | None:
         """Return what tells blocks that record from others: these go on, where the branch is."""
         spare = self.room.at(0)
+        if not (spare.quads and spare.predicates and spare.scoreboards):
+            return None
         quad, ok = spare.quads[-1], spare.predicates[-1]
         others = [each for each in spare.registers if each // 4 * 4 != quad]
+        if len(others) < OTHERS:
+            return None
         steps = part(chosen, quad, others, ok, flat=self.frame.flat)
         left = self.assembled(steps, board := spare.scoreboards[-1], "")
         rank = self.assembled([forms.to_uniform(self.frame.records, quad)], board)

@@ -164,7 +164,7 @@ def select(warps: Iterable[int] | None, blocks: range | None, granularity: int |
     if not isinstance(given, range) or blocks.step < 1 or blocks.start < 0 or not len(blocks):
         raise UsageError(
             f"blocks={blocks!r} can't be used: give a range of linear block ids that is not empty "
-            "and counts up, like range(0, 1024, 8)."
+            "and counts up, like range(0, 1024, 7)."
         )
     return Selection(mask, blocks.start, blocks.step, min(len(blocks), ALL))
 

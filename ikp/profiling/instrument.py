@@ -59,7 +59,8 @@ def instrument(
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
         prof: the session that records; None is the one open at the launch: this thread's or asyncio
             task's own, or else the main thread's.
-        buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``.
+        buffer: options of ``prof.buffer``: ``size``, ``warps``, ``blocks``, ``granularity``. In
+            machine code, blocks that are not chosen run the kernel's own code.
 
     Raises:
         UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.

@@ -148,7 +148,7 @@ class profile(Life):
             warps: record only these warps of each block, by their number in it. Their slots get
                 all the room. Another choice needs no other compilation.
             blocks: record only these blocks, a range of linear block ids, such as
-                ``range(0, 1024, 8)``.
+                ``range(0, 1024, 7)``. A step that shares no factor with the grid comes everywhere.
             granularity: ``"warp"``, ``"block"``, or a number of warps (2, 4, 8, 16) of which the
                 first records.
             backend: name of the backend plugin of this kernel; None takes the session's.

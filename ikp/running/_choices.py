@@ -32,7 +32,7 @@ def of_launch(blocks_text: str | None, warps_text: str | None) -> dict[str, Any]
 
 
 def blocks(text: str) -> range:
-    """Return the blocks that ``"7"``, ``"0:64"`` or ``"0:1024:8"`` names."""
+    """Return the blocks that ``"7"``, ``"0:64"`` or ``"::7"`` names."""
     parts = text.split(":")
     if text and len(parts) <= 3 and all(not part or part.isdecimal() for part in parts):
         if len(parts) == 1:
@@ -43,8 +43,8 @@ def blocks(text: str) -> range:
         if step != 0 and chosen:
             return chosen
     raise UsageError(
-        f"--blocks {text!r} names no blocks: write 7 for one, 0:64 for a range, 0:1024:8 for every "
-        "eighth."
+        f"--blocks {text!r} names no blocks: write 7 for one, 0:64 for a range, ::7 for one in "
+        "seven."
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ikp.backends.refusing import SpecError, in_words
 from ikp.core.abi import (
@@ -22,7 +23,7 @@ from ikp.core.abi import (
     segment_bytes,
 )
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
-from ikp.errors import PatchError
+from ikp.errors import IkpWarning, PatchError
 from ikp.machine import cuda
 from ikp.machine.inserted.chips import untested_asked
 from ikp.machine.kept_code import KEPT, keep
@@ -61,6 +62,33 @@ class Launch:
     tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
 
 
+MOST_CHOICES: Final = 16
+_choices: set[Selection] = set()
+"""Which blocks were chosen: each choice has a patched copy of the kernel."""
+
+
+def _has_code(chosen: Selection) -> bool:
+    """Return whether a choice of blocks is in code of its own: so many are, and the next are not.
+
+    Patching takes a tenth of a second, and a program may choose other blocks at each launch.
+    """
+    if chosen not in _choices and len(_choices) >= MOST_CHOICES:
+        _tell_of_choices()
+        return False
+    _choices.add(chosen)
+    return True
+
+
+@cache
+def _tell_of_choices() -> None:
+    warnings.warn(
+        f"{MOST_CHOICES} choices of blocks have code of their own. With more of them, all blocks "
+        "run the code with records, and those that are not chosen keep none.",
+        IkpWarning,
+        stacklevel=3,
+    )
+
+
 class Grid(NamedTuple):
     """What is known of the blocks of a kernel's launches."""
 
@@ -73,7 +101,7 @@ class Grid(NamedTuple):
     def of(cls, blocks: tuple[int, int, int], stream: int, chosen: Selection) -> Grid:
         """Return that of one launch: who changes a graph's node may ask for other blocks."""
         sure, some = not cuda.capturing(stream), chosen != EVERYTHING
-        whole = some and chosen.whole_blocks(math.prod(blocks))
+        whole = some and chosen.whole_blocks(math.prod(blocks)) and _has_code(chosen)
         flat = sure and blocks[1:] == (1, 1)
         return cls(flat, sure, some and not whole, chosen if whole else None)
 

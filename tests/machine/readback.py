@@ -7,14 +7,13 @@ from functools import cache
 from typing import NamedTuple
 
 from ikp.machine.control_flow.flow import Flow
-from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.cubins.instruction import BYTES, PASSED
 from ikp.machine.disassembly import sass
 from ikp.machine.disassembly.tools import disassemble
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.moving.shift import Before, Shift
 
-NOP = 0x000FE200000000000000000000007918
-"""One that is run."""
+NOP = PASSED
 LABEL = re.compile(r"`\(([^)]+)\)")
 NUMBER = re.compile(r"-?0x[0-9a-f]+$")
 JOINS = ("BSSY", "WARPSYNC", "LEPC")

@@ -84,13 +84,14 @@ def locate(
     """
     f, p, cell, sizes, ok = forms, PLACES, ground.cell, ground.sizes, ground.predicate
     slot, warps, x, y, z, columns, rows = ground.single[:FEW]
+    read, numbered = _block(frame, (x, y, z), (columns, rows))
     steps = [
-        *_read_block(frame, (x, y, z), (columns, rows)),
+        *read,
         f.load_constant(cell, *frame.cell, pair=True),
         f.load_constant(sizes, *frame.cell.beyond(8), pair=True),
         f.copy_uniform(frame.count, URZ),
         *_warp(frame, slot, warps, ground.single[FEW:]),
-        *_number_block(frame, (x, y, z), (columns, rows)),
+        *numbered,
         f.shift_right(slot, slot, 5),
         *_slot(frame, ground, slot, (warps, x), (y, columns)),
         f.add(rows, cell, abi.LAUNCH_HEADER_BYTES),
@@ -123,14 +124,13 @@ def locate(
     return [*reordered(steps), *other]
 
 
-def _read_block(frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]) -> list[Step]:
-    if frame.blocks is not None:
-        return [forms.from_uniform(axes[0], frame.records)]
-    return read_block(axes, sizes)
-
-
-def _number_block(frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]) -> list[Step]:
-    return number_block(axes, sizes) if frame.blocks is None else []
+def _block(
+    frame: Frame, axes: tuple[int, int, int], sizes: tuple[int, int]
+) -> tuple[list[Step], list[Step]]:
+    """Return what reads where a block is, and what makes its number of that, in the first axis."""
+    if frame.blocks is not None:  # it is known
+        return [forms.from_uniform(axes[0], frame.records)], []
+    return read_block(axes, sizes), number_block(axes, sizes)
 
 
 def _slot(

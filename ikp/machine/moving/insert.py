@@ -74,7 +74,7 @@ def _insert(
 
 def _aim(cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: Places, to: Shift) -> None:
     """Give each instruction that names a place the new distance to it."""
-    linked = _relocated(cubin, kernel)
+    linked = relocated(cubin, kernel)
     for field, at in found.jumps:
         _aim_some(kernel, old, out, field, at[~linked[at]], to, to.land)
     for field, at in found.joins:
@@ -114,7 +114,7 @@ def _keep_base(
     out[to.new[at]] = changed
 
 
-def _relocated(cubin: Cubin, kernel: Kernel) -> np.ndarray:
+def relocated(cubin: Cubin, kernel: Kernel) -> np.ndarray:
     """Return which instructions the loader writes into: their distances are its business."""
     marked = np.zeros(len(kernel.text.data) // BYTES + 1, bool)
     for section, table in cubin.elf.relocations():

@@ -26,6 +26,7 @@ from ikp.machine.cubins.instruction import (
     set_distances,
 )
 from ikp.machine.moving._attempt import attempt
+from ikp.machine.moving.insert import relocated
 from ikp.machine.moving.shift import Before
 
 
@@ -46,7 +47,7 @@ class PlainCode:
         words = kernel.words
         if len(places(words, cubin.sm, kernel.name).indirect):
             raise PatchError(f"{kernel.name} has one table for its indirect branches.")
-        if any(s.info == kernel.index and len(table) for s, table in cubin.elf.relocations()):
+        if relocated(cubin, kernel).any():
             raise PatchError(f"{kernel.name} has addresses that the loader writes into its code.")
         held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
         if any(2 * len(each.data) > attributes.MOST_BYTES for each in held):

@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 import triton
 import triton.language as tl
-from triton import knobs
 
 import ikp
 from ikp.backends import patched
-from ikp.backends.loaded import Modules
-from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
@@ -22,11 +19,11 @@ from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.inserted.sequences import CELL
 from ikp.unedited.plan import plan
-from tests.backends.triton.test_foreign import Gpu, arguments
+from tests.backends.triton.test_foreign import arguments
+from tests.backends.triton.unedited.on_air import MARKED, PLAIN, on_air
 
 pytestmark = pytest.mark.compiled
 
-PLAIN, MARKED = 1, 2
 WARPS = 4
 
 
@@ -41,26 +38,10 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return which functions are launched, and the cubins that are loaded, on a GPU of air."""
     seen: list[Any] = []
 
-    class Here(Gpu):
-        def load_binary(self, name: str, *_: Any) -> tuple[Any, ...]:
-            return None, PLAIN, 32, 0, 1024  # no module: nothing has to be unloaded, ever
+    def launcher() -> Any:
+        return lambda x, y, z, stream, function, *_: seen.append(function)
 
-        def launcher_cls(self, source: Any, metadata: Any) -> Any:
-            return lambda x, y, z, stream, function, *_: seen.append(function)
-
-    def load(cubin: bytes, name: str) -> tuple[int, int]:
-        seen.append(cubin)
-        return 7, MARKED
-
-    monkeypatch.setattr(triton.runtime.driver, "_active", Here())
-    monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    monkeypatch.setattr(machine_code, "modules", Modules())
-    monkeypatch.setattr(cuda, "load", load)
-    for name, value in (("capturing", False), ("context", 0), ("address_of", 64)):
-        monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
-    for name in ("like", "write"):
-        monkeypatch.setattr(cuda, name, lambda *_: None)
-    counted.device_caches.clear()
+    on_air(monkeypatch, counted, launcher, seen.append)
     return seen
 
 

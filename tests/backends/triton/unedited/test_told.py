@@ -7,24 +7,20 @@ from typing import Any
 import pytest
 import triton
 import triton.language as tl
-from triton import knobs
 from triton.backends.nvidia.driver import CudaLauncher
 
 import ikp
-from ikp.backends.loaded import Modules
 from ikp.backends.triton.unedited import _foreign as foreign
-from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.errors import PatchError
-from ikp.machine import cuda
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.inserted.sequences import CELL
 from ikp.probing import Feature, Foreign, Private
 from tests.backends.renaming import named, renamed, told_once
 from tests.backends.triton.test_foreign import Gpu, arguments
+from tests.backends.triton.unedited.on_air import MARKED, on_air
 
 pytestmark = pytest.mark.compiled
 
-PLAIN, MARKED = 1, 2
 WORDS = (0x7F42_1000_0040, 5 << 32 | 3)
 
 
@@ -97,26 +93,7 @@ def test_where_names_are_gone_it_is_told_once(
 def test_a_recorded_launch_passes_where_it_records(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Any, ...]] = []
     loaded: list[bytes] = []
-
-    class Here(Gpu):
-        def load_binary(self, name: str, *_: Any) -> tuple[Any, ...]:
-            return None, PLAIN, 32, 0, 1024
-
-        def launcher_cls(self, source: Any, metadata: Any) -> Any:
-            return launcher(seen)
-
-    def load(cubin: bytes, name: str) -> tuple[int, int]:
-        loaded.append(cubin)
-        return 7, MARKED
-
-    monkeypatch.setattr(triton.runtime.driver, "_active", Here())
-    monkeypatch.setattr(knobs.compilation, "always_compile", True)
-    monkeypatch.setattr(machine_code, "modules", Modules())
-    monkeypatch.setattr(cuda, "load", load)
-    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
-    monkeypatch.setattr(cuda, "context", lambda *_: 0)
-    monkeypatch.setattr(cuda, "like", lambda *_: None)
-    counted.device_caches.clear()
+    on_air(monkeypatch, counted, lambda: launcher(seen), loaded.append)
     marked = ikp.instrument(counted, level="machine")
     with ikp.profile():
         marked[(6,)](*arguments())

@@ -6,6 +6,7 @@ import copy
 import os
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -59,7 +60,11 @@ class Recorded(Recording):
     def losses(self, *, failed: bool) -> list[str]:
         """Say what was lost. Kernels that a failure kept from running are not missed."""
         launches = self.final.launches if self.final else ()
-        texts = [f"{each.label}: {'; '.join(each.notes)}." for each in launches if each.notes]
+        said = Counter((each.label, "; ".join(each.notes)) for each in launches if each.notes)
+        texts = [
+            f"{label}{f' ({count} launches)' if count > 1 else ''}: {text}."
+            for (label, text), count in said.items()
+        ]
         if self._undeducted:
             texts.append(self._undeducted)
         return texts if failed else [*texts, *self.unheard]

@@ -76,6 +76,17 @@ def test_choosing_warps_that_do_not_exist_is_told() -> None:
 
 
 @pytest.mark.interp
+def test_what_is_so_of_several_launches_is_told_once() -> None:
+    prof = ikp.profile().__enter__()
+    for label in ("k", "other", "k"):
+        choices.conditional[(2,)](zeros(2), 5, prof.buffer(label, warps=[3]))
+    with pytest.warns(ikp.IkpWarning, match="chosen to record exist") as told:
+        prof.__exit__(None, None, None)
+    texts = [str(each.message).partition(": ")[0] for each in told]
+    assert texts == ["k (2 launches)", "other"]
+
+
+@pytest.mark.interp
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_choice_is_refused_in_the_interpreter(name: str) -> None:
     with ikp.profile(overflow="wrap" if "ring" in name else "stop") as prof:

@@ -83,7 +83,8 @@ def _has_code(chosen: Selection) -> bool:
 def _tell_of_choices() -> None:
     warnings.warn(
         f"{MOST_CHOICES} choices of blocks have code of their own. With more of them, all blocks "
-        "run the code with records, and those that are not chosen keep none.",
+        "run the code with records, and those that are not chosen keep none. Choose the same "
+        "blocks in more launches.",
         IkpWarning,
         stacklevel=3,
     )

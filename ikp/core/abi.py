@@ -183,6 +183,8 @@ class Option(IntFlag):
     TOTALS = 4  # each record is the total of one region, written by finish
     LANES64 = 8  # a warp has 64 lanes, not 32 (AMD's waves)
     DENSE = 16  # short slot headers stand side by side, and records of several warps in rows
+    OTHERS = 32  # of SELECTED | DENSE: behind the slots stands a header of each warp of the launch,
+    # which those write that have no slot
 
 
 class SlotState(IntEnum):

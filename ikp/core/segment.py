@@ -8,9 +8,9 @@ into the launch header before the kernel runs, so that one compiled kernel serve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from operator import index
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,15 +85,17 @@ class Selection:
     first_block: int = 0
     block_step: int = 1
     block_count: int = ALL
+    others: bool = False  # the others leave when and where they ran; the host alone knows of it
 
     @classmethod
     def of(cls, header: np.void) -> Self:
         """Return what a launch header says, whether or not its kernel heeds it."""
-        return cls(*(int(header[name]) for name in cls.__slots__))
+        warps, first, step, count = (int(header[name]) for name in WORDS)
+        return cls(warps, first, step, count)
 
     def words(self) -> NDArray[np.uint32]:
         """Return the launch header's words from ``warps`` on."""
-        return np.array(astuple(self), "<u4")
+        return np.array([getattr(self, name) for name in WORDS], "<u4")
 
     def chosen_warps(self, warps: int) -> NDArray[np.int64]:
         """Return the numbers of the warps that record, of blocks with ``warps`` warps."""
@@ -116,6 +118,13 @@ class Selection:
         mask = self.warps & (1 << warps) - 1
         return max(self.count_blocks(blocks), least) * max(mask.bit_count(), least)
 
+    def count_headers(self, blocks: int, warps: int) -> int:
+        """Return how many headers stand behind the slots of a launch: one for each of its warps.
+
+        Those of warps that have a slot stay empty, and count, so that each is found by its number.
+        """
+        return blocks * warps if self.others else 0
+
     def whole_blocks(self, blocks: int) -> bool:
         """Return whether some of ``blocks`` blocks record, with all their warps."""
         return self.warps == ALL and self.count_blocks(blocks) > 0
@@ -131,6 +140,8 @@ class Selection:
 
 
 EVERYTHING = Selection()
+WORDS: Final = ("warps", "first_block", "block_step", "block_count")
+"""What the launch header says of a selection."""
 WORDS_AT = abi.field_offsets(abi.LAUNCH_HEADER)["warps"]
 """Where the words stand in the launch header."""
 

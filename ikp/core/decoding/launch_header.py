@@ -14,7 +14,7 @@ from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
 from ikp.core.decoding.dense import are_rows
 from ikp.core.decoding.slots import Bytes, Excerpt
-from ikp.core.segment import EVERYTHING, MAX_WARPS, Segment, Selection
+from ikp.core.segment import EVERYTHING, MAX_WARPS, WORDS, Segment, Selection
 from ikp.errors import DecodeError
 
 
@@ -225,7 +225,7 @@ def _selection_of(header: np.void, asked: _Asked, notes: list[str]) -> Selection
                 "every warp recorded: the code that this kernel was compiled from can't choose "
                 "warps or blocks"
             )
-    elif taken != Selection.of(header):
+    elif not np.array_equal(taken.words(), Selection.of(header).words()):
         notes.append(
             "the choice of warps and blocks in the launch header was overwritten: the session's "
             "own is taken"
@@ -288,9 +288,7 @@ def _read_header(header: np.void, asked: _Asked) -> np.void | str | None:
     return header
 
 
-_OF_KERNELS = tuple(
-    name for name in abi.LAUNCH_HEADER.names or () if name not in Selection.__slots__
-)
+_OF_KERNELS = tuple(name for name in abi.LAUNCH_HEADER.names or () if name not in WORDS)
 """Fields of the launch header that a kernel writes; the host writes the others."""
 
 

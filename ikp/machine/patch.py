@@ -33,9 +33,8 @@ from ikp.machine.marked.pace import Pace
 from ikp.machine.marked.places import Level, Place, Places
 from ikp.machine.marked.stretches import Regions
 from ikp.machine.moving.insert import insert
-from ikp.machine.moving.plain_code import PlainCode
 from ikp.machine.moving.shift import Before, Shift
-from ikp.machine.woven import occupancy
+from ikp.machine.woven import occupancy, others
 from ikp.machine.woven.exits import NoRoomError
 from ikp.machine.woven.framing import frame
 from ikp.machine.woven.sharing import NotAllError
@@ -121,7 +120,8 @@ def patch(
         untested: whether to do so for chips on which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
         blocks: which blocks do, with all their warps, where that is chosen once: the others run
-            the kernel's own code, if it can be there twice. If not, it is as with ``select``.
+            the kernel's own code, if it can be there twice, and store where and when they ran, if
+            that is asked for. If it can't, it is as with ``select``.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         spare: whether the last 16 bytes of its arguments are for that, where it reads none of them.
         flat: whether it is launched with blocks in one dimension alone.
@@ -135,7 +135,7 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
-    plain, together = _apart(file, kernel) if blocks is not None else (None, [])
+    plain, together = others.plain(cubin, name) if blocks is not None else (None, [])
     select, blocks = select or bool(together), None if plain is None else blocks
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
@@ -149,6 +149,12 @@ def patch(
     cell = _cell(file, nbytes, argument)
     setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
+    if blocks is not None and blocks.others:
+        apart, silent = others.with_headers(cubin, name, language, weaver)
+        if silent:  # what a launch says of itself says that, too
+            setting = replace(setting, blocks=replace(blocks, others=False))
+            count, weaver, added = _woven(code, _named(wanted), tried, setting)
+        plain, together = apart or plain, [*together, *silent]
     if count > before:
         set_registers(file, name, count)
     if plain is not None:  # what the entrance begins with ends in the branch over it
@@ -170,15 +176,6 @@ def patch(
         margin=weaver.margin,
         fewer_blocks=bool(fewer),
     )
-
-
-def _apart(file: Cubin, kernel: Kernel) -> tuple[PlainCode | None, list[str]]:
-    """Return a kernel's own code, to be there once more; what to say where it can't be."""
-    try:
-        return PlainCode.of(file, kernel), []
-    except PatchError as error:
-        said = f"{error} So blocks that are not chosen run the code with records, and keep none."
-        return None, [said]
 
 
 def _argument(

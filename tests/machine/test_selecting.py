@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,10 +223,45 @@ def test_blocks_that_are_not_chosen_run_the_kernels_own_code(chosen, chip, block
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
+@pytest.mark.parametrize("block", [(128, 1, 1), (32, 4, 1)])
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_others_leave_when_and_where_they_ran(chip, block, flat, enabled):
+    """Each behind the slots, where its number says; and nothing at all where nothing records."""
+    chosen = Selection(block_step=4, others=True)
+    target = chip.name + "a" * (chip.name > "sm_89" or chip.name.startswith("sm_1"))
+    options = {"block": block, "flat": flat, "sure": True, "untested": True}
+    made = patch(cubin(NOTHING, target), "k", blocks=chosen, **options)
+    grid, own = (9, 1, 1) if flat else (3, 3, 1), Frame if made.cell_counts_records else None
+    frame = replace(PAIRS if own else SELECTING, cell=Cell(3, 0), selection=Cell(3, CELL_BYTES))
+    size = abi.segment_bytes(3 * 4, 2) + 9 * 4 * abi.DENSE_HEADER_BYTES
+    words, told = words_of(made, "k"), {"chosen": chosen, "chip": chip, "enabled": enabled}
+    data, slot_bytes, _ = launch(frame, grid, block, size, 0, whole=words, **told)
+    behind = data[abi.LAUNCH_HEADER_BYTES + 3 * 4 * slot_bytes :].view(abi.DENSE_HEADER)
+    came = behind["finish_ns"] != 0
+    if not enabled:
+        assert not data[: abi.field_offsets(abi.LAUNCH_HEADER)["warps"]].any() and not came.any()
+        return
+    blocks = np.arange(9).repeat(4)
+    assert (came == (blocks % 4 != 0)).all()
+    assert not behind[~came].view(np.uint8).any()
+    some, rest = behind[came], blocks[came]
+    assert (some["sm"] == rest % 5).all() and (some["grid_id"] == 77).all()
+    assert not some["attempted"].any() and (some["init_ns"] < some["finish_ns"]).all()
+    assert (some["init_clock"] < some["finish_clock"]).all()
+    assert len(np.unique(some["init_clock"])) == len(some)
+    head = data[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]
+    assert head["options"] == abi.Option.DENSE | abi.Option.SELECTED | abi.Option.OTHERS
+    assert head["slot_bytes"] == slot_bytes
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize("detail", ["loops", "ops"])
-def test_of_a_whole_kernel_chosen_blocks_record_what_all_do(detail):
+@pytest.mark.parametrize("others", [False, True])
+def test_of_a_whole_kernel_chosen_blocks_record_what_all_do(detail, others):
     plain, turns = cubin(SEVERAL, "sm_90a"), [3, NEVER, NEVER, 9]
-    some = Selection(ALL, 1, 3)
+    some = Selection(ALL, 1, 3, others=others)
     every, few = (patch(plain, "k", detail=detail, blocks=each) for each in (None, some))
     ranges, results = run(every, "k", 2, turns, blocks=5)
     chosen, same = run(few, "k", 2, turns, some, blocks=5)
@@ -234,7 +270,14 @@ def test_of_a_whole_kernel_chosen_blocks_record_what_all_do(detail):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("choice", [{"blocks": Selection(ALL, 3, 6)}, {"select": True}])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"blocks": Selection(ALL, 3, 6)},
+        {"blocks": Selection(block_step=7, others=True)},
+        {"select": True},
+    ],
+)
 @pytest.mark.parametrize("name", ["rms_norm", "matmul TMA", "gathered sm_120", "matmul sm_80"])
 def test_a_choice_takes_no_more_registers(name, choice):
     """And nothing is written that something in flight still needs."""

@@ -62,7 +62,8 @@ def launch(
     """Run a kernel of nothing but records, or a whole one's words; return the segment's bytes."""
     warps = -(-math.prod(block) // LANES)
     slots = chosen.count_slots(math.prod(grid), warps)
-    slot_bytes = size - abi.LAUNCH_HEADER_BYTES
+    headers = abi.DENSE_HEADER_BYTES * chosen.count_headers(math.prod(grid), warps)
+    slot_bytes = size - abi.LAUNCH_HEADER_BYTES - headers
     slot_bytes = slot_bytes // chosen.count_slots(math.prod(grid), warps, 1) & -abi.ALIGNMENT
     places = PLACES
     constants = {(0, places.block + 4 * i): block[i] for i in range(3)}

@@ -65,7 +65,8 @@ def run(
     """
     beside = (records or _RECORDS) * abi.RECORD_BYTES
     slots = chosen.count_slots(blocks, warps, 1)
-    size = abi.LAUNCH_HEADER_BYTES + max(slots, warps) * (abi.DENSE_HEADER_BYTES + beside)
+    headers = abi.DENSE_HEADER_BYTES * chosen.count_headers(blocks, warps)
+    size = abi.LAUNCH_HEADER_BYTES + max(slots, warps) * (abi.DENSE_HEADER_BYTES + beside) + headers
     assert size <= RESULTS
     places, chip = Places(), HOPPER
     into = BASE + RESULTS
@@ -75,7 +76,7 @@ def run(
     constants |= {(0, places.descriptor): 0x1234, (0, places.descriptor + 4): 0}
     given = (into & 0xFFFFFFFF, into >> 32, *parameters)
     constants |= {(0, chip.parameters + 4 * i): each for i, each in enumerate(given)}
-    slot = (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
+    slot = (size - abi.LAUNCH_HEADER_BYTES - headers) // slots & -abi.ALIGNMENT
     told = made.size_for_cell(slot), chosen.count_slots(blocks, warps)
     cell = [BASE & 0xFFFFFFFF, BASE >> 32, *told]
     behind = selection_words(chosen, warps) if made.select else ()

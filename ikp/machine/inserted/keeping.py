@@ -62,6 +62,7 @@ class Frame:
     threads: tuple[int, ...] = ()  # a thread's number in its warp, and the masks of ``Gathered``
     selection: Cell | None = None  # where there stands which warps record; None: all that come
     blocks: Selection | None = None  # those that come, each with its number in ``records``
+    behind: int | None = None  # if these have no slot: the bytes of one beside its records
 
     @property
     def lends(self) -> bool:

@@ -86,8 +86,10 @@ def launch_header_near(frame: Frame, ground: NearGround, told: Told) -> list[Ste
 
 
 def _options(frame: Frame) -> int:
-    some = frame.selection is not None or frame.blocks is not None
-    return abi.Option.DENSE | abi.Option.SELECTED * some
+    blocks = frame.blocks
+    some = frame.selection is not None or blocks is not None
+    others = blocks is not None and blocks.others
+    return abi.Option.DENSE | abi.Option.SELECTED * some | abi.Option.OTHERS * others
 
 
 def _constants(into: int, offset: int, count: int) -> list[Step]:

@@ -46,8 +46,8 @@ def locate(
         clocks: four registers with both clocks at the entry, where they are to be kept yet.
     """
     f, thread, first, block = forms, ground.thread, ground.predicate, frame.records
-    room, slots, slot = frame.room, frame.room + 1, ground.pair
-    header, records, who = frame.header, frame.records, frame.entered[2]
+    room, slot, who = frame.room, ground.pair, frame.entered[2]
+    header, records = frame.header, frame.records
     steps = [
         f.special(thread, f.TID_X),
         *_block(frame),
@@ -60,19 +60,50 @@ def locate(
         _constant(records + 1, 0, PLACES.grid_id),
         f.scaled_uniform(who, records + 1, who, 16),
         f.multiply_uniform_by(slot, block, frame.warps or 1, frame.count),
-        f.below(first, RZ, slot),
-        *_records_before(frame, block, slot, slot + 1, told.margin),
+        *(_slot(frame, ground, told.margin) if frame.behind is None else _behind(frame, slot)),
+        f.copy_uniform(frame.count, URZ),
+        *_threads(frame, ground.quads[0]),
+    ]
+    if frame.behind is not None:
+        return reordered(steps)
+    written = launch_header_near(frame, ground, told)
+    return [*reordered(steps), f.skip(len(written)).when(first), *written]
+
+
+def _slot(frame: Frame, ground: NearGround, margin: int) -> list[Step]:
+    """Make of a warp's number where its header and its records are; tell whether it is the first.
+
+    Args:
+        frame: what the kernel keeps.
+        ground: what is free there; the number is in the first of its uniform registers.
+        margin: how many records a warp may write behind the last that it keeps.
+    """
+    f, room, slots, slot = forms, frame.room, frame.room + 1, ground.pair
+    header, records = frame.header, frame.records
+    return [
+        f.below(ground.predicate, RZ, slot),
+        *_records_before(frame, records, slot, slot + 1, margin),
         f.scaled_uniform(records, slots, header, _HEADER_BITS),
         f.scaled_uniform(header, slot, header, _HEADER_BITS),
         f.scaled_uniform(records, frame.count, records, RECORD_BITS),
         *([] if frame.sure else [f.below_uniform(ground.flag, slot, slots)]),
         *([] if frame.sure else [f.choose_uniform(room, room, ground.flag)]),
         f.copy_uniform(records + 1, header + 1),
-        f.copy_uniform(frame.count, URZ),
-        *_threads(frame, ground.quads[0]),
     ]
-    written = launch_header_near(frame, ground, told)
-    return [*reordered(steps), f.skip(len(written)).when(first), *written]
+
+
+def _behind(frame: Frame, warp: int) -> list[Step]:
+    """Make of a warp's number, which the register behind it is for, where its header is.
+
+    It stands behind all slots: they are so many headers, and records for each.
+    """
+    f, room, slots, header, free = forms, frame.room, frame.room + 1, frame.header, warp + 1
+    return [
+        f.multiply_uniform(free, room, slots, URZ),
+        f.scaled_uniform(header, free, header, RECORD_BITS),
+        f.multiply_uniform_by(header, slots, frame.behind or 0, header),
+        f.scaled_uniform(header, warp, header, _HEADER_BITS),
+    ]
 
 
 def _threads(frame: Frame, free: int) -> list[Step]:

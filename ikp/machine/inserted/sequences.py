@@ -96,32 +96,62 @@ def locate(
         *_slot(frame, ground, slot, (warps, x), (y, columns)),
         f.add(rows, cell, abi.LAUNCH_HEADER_BYTES),
         f.immediate(y, abi.DENSE_HEADER_BYTES),
-        f.multiply(z, slot, y, rows),
-        f.multiply(x, sizes + 1, y, rows),
-        *_first_record(frame, ground, slot, x, (y, columns)),
-        f.below_other(ok, slot, sizes + 1),
-        f.add(y, sizes, -abi.DENSE_HEADER_BYTES - abi.RECORD_BYTES * told.margin),
-        f.shift_right(y, y, RECORD_BITS),
-        f.choose(y, y, 0, ok),
-        f.to_uniform(frame.header, z),
-        f.to_uniform(frame.records, x),
-        f.to_uniform(frame.high, cell + 1),
-        f.to_uniform(frame.room, y),
+        *(_in_slot(frame, ground, told.margin) if frame.behind is None else _behind(frame, ground)),
         f.special(columns, f.SM),
         f.load_constant(rows, 0, p.grid_id),
         f.immediate(y, 1 << 16),
         f.multiply(columns, rows, y, columns),
         *[f.to_uniform(each, columns) for each in frame.entered[2:]],
     ]
-    header = launch_header(frame, ground, warps, told)
-    linear = slot if frame.selection is None else linear_of(ground)
-    other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
+    other = []
+    if frame.behind is None:
+        header = launch_header(frame, ground, warps, told)
+        linear = slot if frame.selection is None else linear_of(ground)
+        other = [f.differs(ok, linear, 0), f.skip(len(header)).when(ok), *header]
     if clocks is not None:
         other += [f.copy(cell, z), *elected(frame, ok)]
         other += [f.copy(clocks + 1, clocks + 2), f.immediate(clocks + 2, 0)]
         other += [f.copy(clocks + 3, columns), put_header(frame, cell, 0, clocks).when(ok)]
         other += [NOP.after(1 << ground.scoreboard)]
     return [*reordered(steps), *other]
+
+
+def _in_slot(frame: Frame, ground: Ground, margin: int) -> list[Step]:
+    """Make of a slot's number where its header and its records are, and for how many is room.
+
+    Args:
+        frame: what the kernel keeps.
+        ground: what is free there, and what ``locate`` has in it.
+        margin: how many records a warp may write behind the last that it keeps.
+    """
+    f, sizes, ok = forms, ground.sizes, ground.predicate
+    slot, _, x, y, z, columns, rows = ground.single[:FEW]
+    return [
+        f.multiply(z, slot, y, rows),
+        f.multiply(x, sizes + 1, y, rows),
+        *_first_record(frame, ground, slot, x, (y, columns)),
+        f.below_other(ok, slot, sizes + 1),
+        f.add(y, sizes, -abi.DENSE_HEADER_BYTES - abi.RECORD_BYTES * margin),
+        f.shift_right(y, y, RECORD_BITS),
+        f.choose(y, y, 0, ok),
+        f.to_uniform(frame.header, z),
+        f.to_uniform(frame.records, x),
+        f.to_uniform(frame.high, ground.cell + 1),
+        f.to_uniform(frame.room, y),
+    ]
+
+
+def _behind(frame: Frame, ground: Ground) -> list[Step]:
+    """Make of a warp's number where its header is, which stands behind all slots."""
+    f, sizes = forms, ground.sizes
+    warp, _, x, y, z, _, rows = ground.single[:FEW]
+    return [
+        f.multiply(x, sizes, sizes + 1, rows),
+        f.multiply(z, warp, y, x),
+        f.to_uniform(frame.header, z),
+        f.to_uniform(frame.high, ground.cell + 1),
+        f.to_uniform(frame.room, sizes),  # it has none for records, but that tells that it is on
+    ]
 
 
 def _block(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ikp.core.abi import ALIGNMENT, LAUNCH_HEADER_BYTES
+from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import cuda
@@ -65,7 +65,8 @@ class Module:
             PatchError: the driver refuses.
         """
         blocks = math.prod(grid)
-        size = int(prof.data.numel()) - LAUNCH_HEADER_BYTES
+        headers = DENSE_HEADER_BYTES * selection.count_headers(blocks, warps)
+        size = max(0, int(prof.data.numel()) - LAUNCH_HEADER_BYTES - headers)
         each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
         records = prof.slots_bytes > 0 and self.patch.fits(each)
         recording = selection.count_slots(blocks, warps) if records else 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Protocol
 
+from ikp.backends.launched_grid import Grid
 from ikp.backends.refusing import SpecError, in_words
 from ikp.core.abi import (
     DENSE_HEADER_BYTES,
@@ -23,7 +23,7 @@ from ikp.core.abi import (
     segment_bytes,
 )
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
-from ikp.errors import IkpWarning, PatchError
+from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.inserted.chips import untested_asked
 from ikp.machine.kept_code import KEPT, keep
@@ -47,69 +47,23 @@ class Counts(Protocol):
 class Launch:
     """A launch that is to be recorded, whoever makes it.
 
-    ``buffer`` returns a session's buffer for a grid, the warps of a block, and the records of a
-    warp where these are known; None where the session has ended.
+    ``buffer`` returns a session's buffer for a grid, the warps of a block, the records of a warp
+    where these are known, and who records; None where the session has ended.
     """
 
     plan: Plan
     language: Language
-    buffer: Callable[[tuple[int, int, int], int, int | None], Any]
-    selection: Selection = EVERYTHING  # which warps and blocks record
+    buffer: Callable[[tuple[int, int, int], int, int | None, Selection], Any]
+    selection: Selection = EVERYTHING  # which warps and blocks a user chose
     otherwise: Plan | None = None  # what it is to be recorded as where ``plan`` can't be
     reached: bool = False  # it was made
     patch: Patch | None = None  # what was launched
     verdict: Verdict | None = None  # how its results compare with the plain kernel's
     tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
 
-
-MOST_CHOICES: Final = 16
-_choices: set[Selection] = set()
-"""Which blocks were chosen: each choice has a patched copy of the kernel."""
-
-
-def _has_code(chosen: Selection) -> bool:
-    """Return whether a choice of blocks is in code of its own: so many are, and the next are not.
-
-    Patching takes a tenth of a second, and a program may choose other blocks at each launch.
-    """
-    if chosen not in _choices and len(_choices) >= MOST_CHOICES:
-        _tell_of_choices()
-        return False
-    _choices.add(chosen)
-    return True
-
-
-@cache
-def _tell_of_choices() -> None:
-    warnings.warn(
-        f"{MOST_CHOICES} choices of blocks have code of their own. With more of them, all blocks "
-        "run the code with records, and those that are not chosen keep none. Choose the same "
-        "blocks in more launches.",
-        IkpWarning,
-        stacklevel=3,
-    )
-
-
-class Grid(NamedTuple):
-    """What is known of the blocks of a kernel's launches."""
-
-    flat: bool  # they stand in one dimension
-    sure: bool  # nobody else launches it, so it has the slots that it is told of
-    select: bool = False  # some warps record, or none of the blocks that there are
-    blocks: Selection | None = None  # those do alone, with all their warps
-
-    @classmethod
-    def of(cls, blocks: tuple[int, int, int], stream: int, chosen: Selection) -> Grid:
-        """Return that of one launch: who changes a graph's node may ask for other blocks."""
-        sure, some = not cuda.capturing(stream), chosen != EVERYTHING
-        whole = some and chosen.whole_blocks(math.prod(blocks)) and _has_code(chosen)
-        flat = sure and blocks[1:] == (1, 1)
-        return cls(flat, sure, some and not whole, chosen if whole else None)
-
-    @property
-    def of_ptx(self) -> Grid:
-        """The same, where records go into PTX: whatever is chosen, all run the code with them."""
-        return self._replace(select=self.select or self.blocks is not None, blocks=None)
+    def heeded(self, patch: Patch) -> Selection:
+        """Return which warps and blocks record, as the code does that is launched."""
+        return patch.sample if self.selection == EVERYTHING else self.selection
 
 
 class _Wanted(threading.local):
@@ -205,12 +159,14 @@ def shape(
         most: records that a warp makes; None where that is not known.
         selection: which warps and blocks record.
     """
+    sample = {"blocks": selection} if selection.others else {}
     if most is None and selection.count_slots(math.prod(grid), warps):
-        return {"grid": grid, "num_warps": warps}
+        return {**sample, "grid": grid, "num_warps": warps}
     # Where nobody is chosen, there is room all the same: by that, the kernel knows of the launch.
     slots = selection.count_slots(math.prod(grid), warps, least=1)
     size = segment_bytes(slots, max(most or 0, 2), header_bytes=DENSE_HEADER_BYTES)
-    return {"size": max(size, MIN_SEGMENT_BYTES)}
+    size += DENSE_HEADER_BYTES * selection.count_headers(math.prod(grid), warps)
+    return {**sample, "size": max(size, MIN_SEGMENT_BYTES)}
 
 
 def take_buffer(

@@ -56,6 +56,14 @@ from ikp.session.options import CLOCKS
     "code).",
 )
 @click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of launches with more than 256 blocks, record ranges in one block in N, and of others "
+    "when and where they ran: these run the kernel's own code (in machine code). 1: ranges in "
+    "all.  [default: 7]",
+)
+@click.option(
     "--check",
     "check_results",
     is_flag=True,
@@ -87,8 +95,8 @@ from ikp.session.options import CLOCKS
 @click.option(
     "--blocks",
     metavar="A:B:STEP",
-    help="Record only these blocks of each launch, ::7 for one in seven. With marks in machine "
-    "code, the others run the kernel's own code.",
+    help="Record only these blocks of each launch, ::7 for one in seven, and nothing of others: "
+    "with marks in machine code, they run the kernel's own code.",
 )
 @click.option("--warps", metavar="N,A-B", help="Record only these warps of each block.")
 @click.option(

@@ -146,17 +146,22 @@ WORDS_AT = abi.field_offsets(abi.LAUNCH_HEADER)["warps"]
 """Where the words stand in the launch header."""
 
 
-def select(warps: Iterable[int] | None, blocks: range | None, granularity: int | str) -> Selection:
+def select(
+    warps: Iterable[int] | None, blocks: range | Selection | None, granularity: int | str
+) -> Selection:
     """Return the selection that a user's arguments describe.
 
     Args:
         warps: numbers of warps in their block; None takes all.
-        blocks: linear block ids, as a range with a positive step; None takes all.
+        blocks: linear block ids, as a range with a positive step; None takes all. A sample of
+            blocks comes as it is.
         granularity: ``"warp"``, ``"block"``, or how many warps share a slot: the first records.
 
     Raises:
         UsageError: an argument can't be used.
     """
+    if isinstance(blocks, Selection):
+        return blocks
     every = granularity
     if isinstance(every, str):
         every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)

@@ -10,7 +10,7 @@ from typing import Final
 
 from ikp.core import abi
 from ikp.core.abi import Language
-from ikp.core.segment import Selection
+from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import KernelError, PatchError
 from ikp.machine.cubins.added_parameter import Argument, add_argument
 from ikp.machine.cubins.capacity import add_constant, set_registers
@@ -64,6 +64,7 @@ class Patch:
     kept: str = ""  # the file that it is in; "" where nobody keeps it
     cell_counts_records: bool = False  # the cell says how many a slot has room for, not its bytes
     select: bool = False  # behind the cell stands which warps record
+    sample: Selection = EVERYTHING  # which blocks do, where the others leave their headers alone
     argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
     margin: int = 0  # how many records a warp may write behind the last that it keeps
     fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
@@ -120,8 +121,8 @@ def patch(
         untested: whether to do so for chips on which that was never run.
         select: whether sessions choose, launch by launch, which warps and blocks record.
         blocks: which blocks do, with all their warps, where that is chosen once: the others run
-            the kernel's own code, if it can be there twice, and store where and when they ran, if
-            that is asked for. If it can't, it is as with ``select``.
+            the kernel's own code, if it can be there twice. If not, it is as with ``select``; or,
+            where the others are to leave when and where they ran, all blocks record.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         spare: whether the last 16 bytes of its arguments are for that, where it reads none of them.
         flat: whether it is launched with blocks in one dimension alone.
@@ -135,8 +136,8 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
-    plain, together = others.plain(cubin, name) if blocks is not None else (None, [])
-    select, blocks = select or bool(together), None if plain is None else blocks
+    apart = others.apart(cubin, name, blocks)
+    select, blocks = select or apart.together, apart.chosen
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -149,28 +150,26 @@ def patch(
     cell = _cell(file, nbytes, argument)
     setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
     count, weaver, added = _woven(code, _named(wanted), tried, setting)
-    if blocks is not None and blocks.others:
-        apart, silent = others.with_headers(cubin, name, language, weaver)
-        if silent:  # what a launch says of itself says that, too
-            setting = replace(setting, blocks=replace(blocks, others=False))
-            count, weaver, added = _woven(code, _named(wanted), tried, setting)
-        plain, together = apart or plain, [*together, *silent]
+    if (apart := apart.with_headers(cubin, name, language, weaver)).chosen != blocks:
+        setting = replace(setting, blocks=apart.chosen)
+        count, weaver, added = _woven(code, _named(wanted), tried, setting)
     if count > before:
         set_registers(file, name, count)
-    if plain is not None:  # what the entrance begins with ends in the branch over it
-        added[0] = plain.behind(added[0].words, file.sm)
+    if apart.code is not None:  # what the entrance begins with ends in the branch over it
+        added[0] = apart.code.behind(added[0].words, file.sm)
     moved = insert(file, name, added, edges := weaver.on_edges())
-    if plain is not None:
-        plain.follow(file, name, added[0])
+    if apart.code is not None:
+        apart.code.follow(file, name, added[0])
     fewer = occupancy.cost(name, warps, before, count, chip)
     most = None if weaver.most is None else weaver.most + weaver.margin
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(most)),
-        notes=(*chip.notes, *together, *fewer, *unplaced, *weaver.notes),
+        notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.choices if each.piece)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
-        plain=None if plain is None else plain.stands(added[0]),
+        plain=None if apart.code is None else apart.code.stands(added[0]),
         select=select,
+        sample=apart.sample,
         argument=argument,
         cell_counts_records=weaver.frame.near,
         margin=weaver.margin,

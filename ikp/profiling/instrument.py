@@ -22,6 +22,7 @@ def instrument(
     functions: str | Iterable[str] | None = None,
     level: str | None = None,
     max_overhead: float | None = None,
+    sample: int | None = None,
     check: bool = False,
     ttgir: str | PathLike[str] | None = None,
     launches: str | None = None,
@@ -51,6 +52,10 @@ def instrument(
             or else the kernel runs plain, and a warning says why; otherwise source.
         max_overhead: in machine code, the ratio to the plain kernel's time to stay within, by
             an estimate: marks beyond it are left out, the finest first, and told.
+        sample: in machine code, of a launch with more than 256 blocks, one in how many (or in a few
+            more, for a grid of several dimensions) records ranges, where ``buffer`` chooses none:
+            the others leave when and where they ran, and run the kernel's own code. 1: all record.
+            None: 7.
         check: in machine code and PTX, compare what the kernel writes with and without
             records, bit for bit, at its first recorded launch, which runs three times: not for
             kernels that wait for other launches, or write memory which no argument points to.
@@ -70,7 +75,7 @@ def instrument(
             is not known well enough.
         CheckError: at a launch, check=True: the kernel computes something else with records.
     """
-    marks = plan(detail, lines, level, functions, max_overhead, check=check)
+    marks = plan(detail, lines, level, functions, max_overhead, check=check, sample=sample)
     marks = marks if ttgir is None else Plan(level=BY_HAND, ttgir=str(ttgir))
     chosen = span(launches)
     session = (lambda: prof) if prof is not None else current

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 _ROWS = 10
 _VERDICTS = 4
 MIB = 1 << 20
-_MUCH = 0.05
-_MANY = 64
-"""Blocks of a launch, of which one in seven is enough to look at."""
-_CHEAPER = (
-    "it costs less with --blocks ::7: one block in seven records, and the others run the kernel's "
-    "own code."
-)
 
 
 def report(session: profile, launcher: Watched, options: Options, *, wrote: bool) -> None:
@@ -48,8 +41,6 @@ def report(session: profile, launcher: Watched, options: Options, *, wrote: bool
         return
     _table(trace)
     say(_recording(trace))
-    if costly(trace, options):
-        say(_CHEAPER)
     for line in _chosen_nothing(trace, options):
         say(line)
     if not wrote:
@@ -119,15 +110,6 @@ def _share(trace: Trace) -> float | None:
     attempted = sum(launch.attempted for launch in trace.launches)
     resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
     return recording_share(cycles[0], attempted, resident) if cycles else None
-
-
-def costly(trace: Trace, options: Options) -> bool:
-    """Return whether recording may have cost much where a choice of blocks would cost less."""
-    marks = (text for name, text in trace.provenance.items() if name.startswith("marks in "))
-    if options.blocks is not None or not any("level=machine" in each for each in marks):
-        return False
-    blocks = max(math.prod(each.grid) for each in trace.launches)
-    return blocks >= _MANY and (_share(trace) or 0) > _MUCH
 
 
 def _checked(verdicts: list[str]) -> list[str]:

@@ -37,6 +37,7 @@ class Options:
     lines: tuple[str, ...]
     functions: tuple[str, ...]
     max_overhead: float | None
+    sample: int | None
     check_results: bool
     level: str | None
     mode: str
@@ -86,6 +87,7 @@ class Options:
         return plan(
             *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
             check=self.check_results,
+            sample=self.sample,
         )
 
     def _check_path(self) -> None:

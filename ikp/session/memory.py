@@ -57,15 +57,16 @@ class Room:
             UsageError: what is known of the launch can't be used.
         """
         unknown = self.grid is None and self.num_warps is None
-        slots = 0 if unknown else slots_of(self.grid, self.num_warps, chosen)
+        slots, headers = (0, 0) if unknown else slots_of(self.grid, self.num_warps, chosen)
         size = default if self.size is None else self.size
         if size is not None:
             return size
         size = inferred(spec, slots, lambda: free_bytes(device))
-        if made is None or not slots:
-            return size
-        enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
-        return min(size, max(enough, DEFAULT_BYTES["totals" if spec.totals else "timeline"]))
+        if made is not None and slots:
+            enough = abi.segment_bytes(slots, MARGIN * made + MORE, spec.overflow, spec.clock)
+            most = DEFAULT_BYTES["totals" if spec.totals else "timeline"]
+            size = min(size, max(enough, most))
+        return size + headers * abi.DENSE_HEADER_BYTES
 
 
 def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> int:
@@ -84,8 +85,8 @@ def inferred(spec: Spec, slots: int, free_bytes: Callable[[], int | None]) -> in
     return max(DEFAULT_BYTES[mode], min(wanted, most))
 
 
-def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
-    """Return how many warps of a launch record.
+def slots_of(grid: Any, num_warps: Any, selection: Selection) -> tuple[int, int]:
+    """Return how many warps of a launch record, and how many headers stand behind their slots.
 
     Args:
         grid: blocks: an integer, or up to three of them.
@@ -106,7 +107,8 @@ def slots_of(grid: Any, num_warps: Any, selection: Selection) -> int:
             f"num_warps={num_warps!r}: with grid, give also how many warps a block has, 1 to "
             f"{MAX_WARPS}."
         )
-    return selection.count_slots(math.prod(index(size) for size in sizes), index(num_warps))
+    blocks, warps = math.prod(index(size) for size in sizes), index(num_warps)
+    return selection.count_slots(blocks, warps), selection.count_headers(blocks, warps)
 
 
 def _is_count(value: Any) -> bool:

@@ -20,6 +20,11 @@ BY_HAND = "ttgir"
 _AFTERWARDS = ("machine", "ptx", BEST)
 """Levels at which the kernel is compiled as it is, and records go into what was made of it."""
 
+SAMPLE = 7
+"""One block in so many records, of launches with many blocks, where nobody says otherwise. It is
+odd: numbers of SMs are even, and blocks of each of them come to be chosen."""
+_MOST_SAMPLE = 1 << 20
+
 NOT_NAMED = "not among the chosen kernels"
 """Why a launch under ``ikp run`` is not recorded, where it was asked for others."""
 
@@ -78,6 +83,7 @@ class Plan:
     functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
     max_overhead: float | None = None  # what recording may make of the plain kernel's time: 1.05
     check: bool = False  # compare results with the plain kernel's
+    sample: int = 1  # of a launch with many blocks, one in how many records
 
     def __str__(self) -> str:
         if self.ttgir:
@@ -127,6 +133,7 @@ def plan(
     max_overhead: float | None = None,
     *,
     check: bool = False,
+    sample: int | None = None,
 ) -> Plan:
     """Return a plan, with its options checked.
 
@@ -138,6 +145,7 @@ def plan(
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
+        sample: one block in how many records, where machine code is marked; 1 for all. None: 7.
 
     Raises:
         UsageError: an option is unknown, or two don't go together.
@@ -178,7 +186,19 @@ def plan(
         functions=names,
         max_overhead=max_overhead,
         check=check,
+        sample=SAMPLE if sample is None else _checked_sample(sample),
     )
+
+
+def _checked_sample(sample: int) -> int:
+    given: object = sample  # whatever its type says
+    whole = isinstance(given, int) and not isinstance(given, bool)
+    if not (whole and 1 <= sample <= _MOST_SAMPLE):
+        raise UsageError(
+            f"sample={sample!r} can't be used: write 7 for one block in seven, 1 for all of them, "
+            f"{_MOST_SAMPLE:,} at the most."
+        )
+    return sample
 
 
 def _check_functions(names: Sequence[str], level: str) -> None:

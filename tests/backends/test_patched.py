@@ -9,13 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ikp.backends import patched
 from ikp.backends.loaded import Module, Modules
 from ikp.backends.patched import Grid, Launch, chosen, made, shape
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.core.abi import LAUNCH_HEADER_BYTES, Language
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.errors import IkpWarning, PatchError
+from ikp.errors import PatchError
 from ikp.machine import cuda
 from ikp.machine.cubins.added_parameter import Argument
 from ikp.machine.inserted.selecting import selection_words
@@ -169,22 +168,3 @@ def test_a_choice_sizes_the_buffer_of_a_kernel_that_says_how_much_it_records() -
     assert shape((9, 1, 1), 4, None, chosen({"granularity": 2})) == {
         "grid": (9, 1, 1), "num_warps": 4
     }  # fmt: skip
-
-
-def test_some_choices_of_blocks_have_code_and_then_all_others_share_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(patched, "_choices", set())
-    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
-    patched._tell_of_choices.cache_clear()
-    some = [Selection(first_block=n + 1) for n in range(patched.MOST_CHOICES)]
-    assert [Grid.of((64, 1, 1), 0, each).blocks for each in some] == some
-    more = [Selection(first_block=n) for n in (50, 51)]
-    with pytest.warns(IkpWarning, match="16 choices of blocks have code") as told:
-        others = [Grid.of((64, 1, 1), 0, each) for each in more]
-    assert others == [Grid(flat=True, sure=True, select=True)] * 2 and len(told) == 1
-    assert Grid.of((64, 1, 1), 0, some[3]).blocks == some[3]
-    assert Grid.of((64, 1, 1), 0, EVERYTHING) == Grid(flat=True, sure=True)
-    none, warps = Selection(first_block=64), Selection(0b1)
-    assert Grid.of((8, 8, 1), 0, none) == Grid(flat=False, sure=True, select=True)
-    assert Grid.of((8, 8, 1), 0, warps) == Grid(flat=False, sure=True, select=True)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ikp.running._ending import _checked, _chosen_nothing, _recording, costly, report
+from ikp.running._ending import _checked, _chosen_nothing, _recording, report
 from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
 
@@ -29,24 +29,6 @@ def test_dropped_records_come_with_the_option_that_would_hold_them():
         replace(each, attempted=9, kept=1, needed_bytes=(3 << 20) + 1) for each in made.launches
     )
     assert "8 dropped: --buffer 4 would hold them" in _recording(replace(made, launches=lost))
-
-
-@pytest.mark.parametrize(
-    ("level", "grid", "took", "blocks", "wanted"),
-    [
-        ("machine", (8, 8, 1), 400, None, True),
-        ("source", (8, 8, 1), 400, None, False),
-        ("machine", (9, 7, 1), 400, None, False),
-        ("machine", (8, 8, 1), 40_000, None, False),
-        ("machine", (8, 8, 1), 400, "::7", False),
-    ],
-)
-def test_how_it_costs_less_is_told_where_it_may_have_cost_much(level, grid, took, blocks, wanted):
-    made = warp((100, 100 + took), clock=CYCLES)
-    launches = tuple(replace(each, attempted=1, kept=1, grid=grid) for each in made.launches)
-    marks = {"marks in k": f"level={level} detail=ops"}
-    made = replace(made, launches=launches, provenance={**made.provenance, **marks})
-    assert costly(made, SimpleNamespace(blocks=blocks)) == wanted
 
 
 @pytest.mark.parametrize("wrote", [True, False])

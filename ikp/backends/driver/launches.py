@@ -21,7 +21,9 @@ from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._names import readable
 from ikp.backends.driver._reached import buffers
+from ikp.backends.launched_grid import Grid
 from ikp.core.abi import Language
+from ikp.core.segment import Selection
 from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
 from ikp.machine import cuda
 from ikp.machine.cubins.attributes import Parameter
@@ -196,10 +198,11 @@ class Launches:
         if session is None:
             return None
         label, plan = kernel.__name__, replace(self.launcher.plan, level="machine")
-        selection = patched.chosen(self.launcher.buffer)
 
-        def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            options = {**patched.shape(grid, warps, most, selection), **self.launcher.buffer}
+        def buffer(
+            grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
+        ) -> Any:
+            options = {**patched.shape(grid, warps, most, heeded), **self.launcher.buffer}
             options["backend"] = "driver"
             taken.append(patched.take_buffer(self.launcher, session, label, plan, options))
             return taken[0]
@@ -210,6 +213,7 @@ class Launches:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
 
         taken: list[Any] = []
+        selection = patched.chosen(self.launcher.buffer)
         made = patched.Launch(plan, _language(kernel), buffer, selection)
         made.tell = tell
         return made
@@ -224,7 +228,7 @@ class Launches:
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         # A graph's nodes keep arguments, and whoever changes a node passes as many as ever.
         argue = bool(launch.extensible) and not cuda.capturing(stream)
-        blocks = patched.Grid.of(grid, stream, meant.selection)
+        blocks = Grid.of(grid, stream, meant.selection, meant.plan.sample)
         key = (
             kernel.id,
             str(meant.plan),
@@ -253,13 +257,14 @@ class Launches:
         self._copy_constants(kernel, made, stream)
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
-            prof = meant.buffer(grid, warps, made.patch.most)
+            chosen = meant.heeded(made.patch)
+            prof = meant.buffer(grid, warps, made.patch.most, chosen)
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
 
         def point() -> None:
-            words = made.point(prof, grid, warps, stream, meant.selection)
+            words = made.point(prof, grid, warps, stream, chosen)
             if made.patch.argument is not None:
                 launch.append(made.patch.argument, words)
 
@@ -303,7 +308,7 @@ class Launches:
         meant: patched.Launch,
         launch: hooks.Launch,
         argue: bool,
-        grid: patched.Grid,
+        grid: Grid,
     ) -> Patch:
         code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
         self._memory[kernel.id] = _Memory.of(code, kernel.symbol)

@@ -2,44 +2,76 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ikp.core import abi
 from ikp.core.abi import Language
+from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import PatchError
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.moving.insert import insert
 from ikp.machine.moving.plain_code import PlainCode
 from ikp.machine.woven.weave import Weaver
 
-
-def plain(cubin: bytes, name: str) -> tuple[PlainCode | None, list[str]]:
-    """Return a kernel's own code, to be there once more; what to say where it can't be."""
-    file = Cubin.read(cubin)
-    try:
-        return PlainCode.of(file, file.kernel(name)), []
-    except PatchError as error:
-        said = f"{error} So blocks that are not chosen run the code with records, and keep none."
-        return None, [said]
+_TOGETHER = "So blocks that are not chosen run the code with records, and keep none."
+_ALL = "So all its blocks record: no sample is taken of them."
 
 
-def with_headers(
-    cubin: bytes, name: str, language: Language, weaver: Weaver
-) -> tuple[PlainCode | None, list[str]]:
-    """Return the same where each warp leaves its header, and nothing else.
+@dataclass(frozen=True)
+class Apart:
+    """What blocks run that are not chosen, and what becomes of the choice.
+
+    Where a kernel can't be there twice, all its blocks run the code with records. Those that are
+    not chosen keep none then, but for a sample: of that, nothing is left.
+    """
+
+    chosen: Selection | None = None  # that choice, if it is heeded by code of its own
+    code: PlainCode | None = None
+    together: bool = False  # one code is to heed it
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> Selection:
+        """The choice, if it is a sample."""
+        chosen = self.chosen
+        return chosen if chosen is not None and chosen.others else EVERYTHING
+
+    def with_headers(self, cubin: bytes, name: str, language: Language, weaver: Weaver) -> Apart:
+        """Return the same where each warp leaves its header, if that is asked for.
+
+        Args:
+            cubin: the file, as the compiler wrote it.
+            name: the kernel's.
+            language: what it was written in.
+            weaver: who has put records into the kernel: what that keeps, these warps keep, too.
+        """
+        if self.sample == EVERYTHING:
+            return self
+        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * weaver.margin
+        frame = replace(weaver.frame, blocks=None, behind=beside, gathers=False, threads=())
+        alone = Weaver(weaver.room, frame, [], weaver.full, weaver.chip, weaver.regions)
+        file = Cubin.read(cubin)
+        try:
+            insert(file, name, alone.woven(name, language))
+            return replace(self, code=PlainCode.of(file, file.kernel(name)))
+        except PatchError as error:
+            return Apart(notes=(f"{error} {_ALL}",))
+
+
+def apart(cubin: bytes, name: str, chosen: Selection | None) -> Apart:
+    """Return what blocks run that are not chosen, by a choice that is made once.
 
     Args:
         cubin: the file, as the compiler wrote it.
         name: the kernel's.
-        language: what it was written in.
-        weaver: who has put records into the kernel: what that keeps, these warps keep, too.
+        chosen: who records; None where nobody has chosen.
     """
-    beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * weaver.margin
-    frame = replace(weaver.frame, blocks=None, behind=beside, gathers=False, threads=())
-    alone = Weaver(weaver.room, frame, [], weaver.full, weaver.chip, weaver.regions)
+    if chosen is None:
+        return Apart()
     file = Cubin.read(cubin)
     try:
-        insert(file, name, alone.woven(name, language))
-        return PlainCode.of(file, file.kernel(name)), []
+        return Apart(chosen, PlainCode.of(file, file.kernel(name)))
     except PatchError as error:
-        return None, [f"{error} So blocks that are not chosen don't leave when they ran."]
+        if chosen.others:
+            return Apart(notes=(f"{error} {_ALL}",))
+        return Apart(together=True, notes=(f"{error} {_TOGETHER}",))

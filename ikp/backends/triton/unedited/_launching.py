@@ -20,6 +20,7 @@ from ikp.backends.triton.unedited._mark_nodes import PROF
 from ikp.backends.triton.unedited._rewrite import Twin
 from ikp.backends.triton.unedited._twins import kernel_twin
 from ikp.core.abi import Language
+from ikp.core.segment import Selection
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
 from ikp.session import current
@@ -193,15 +194,16 @@ class Launcher:
 
         label = kernel.__name__
         taken: list[Any] = []
-        selection = chosen(self.buffer)
 
-        def buffer(grid: tuple[int, int, int], warps: int, most: int | None) -> Any:
-            options = {**shape(grid, warps, most, selection), **self.buffer}
+        def buffer(
+            grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
+        ) -> Any:
+            options = {**shape(grid, warps, most, heeded), **self.buffer}
             prof = take_buffer(self, session, label, launch.plan, options)
             taken.extend([] if prof is None else [prof])
             return prof
 
-        launch = Launch(plan, Language.TRITON, buffer, selection)
+        launch = Launch(plan, Language.TRITON, buffer, chosen(self.buffer))
         if plan.level == BEST:
             launch.plan = replace(plan, level="machine")
             launch.otherwise = replace(plan, level="ptx")

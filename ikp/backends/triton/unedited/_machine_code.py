@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ikp.backends.checked import compared
+from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
-from ikp.backends.patched import Grid, Launch, apart, made, take, wanted
+from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.errors import InspectError, PatchError
@@ -67,17 +68,18 @@ def _run(
     """Launch the patched function in the place of the plain one."""
     grid = (x * getattr(compiled.metadata, "num_ctas", 1), y, z)
     with apart(stream):
-        known = Grid.of(grid, stream, launch.selection)
+        known = Grid.of(grid, stream, launch.selection, launch.plan.sample)
         spare = foreign.has_no_scratch(plain)
         module = _module(compiled, launch, function, stream, known, spare)
-        prof = launch.buffer(grid, module.patch.warps, module.patch.most)
+        chosen = launch.heeded(module.patch)
+        prof = launch.buffer(grid, module.patch.warps, module.patch.most, chosen)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
     cuda.like(module.function, function)
 
     def recorded() -> object:
-        words = module.point(prof, grid, module.patch.warps, stream, launch.selection)
+        words = module.point(prof, grid, module.patch.warps, stream, chosen)
         told = plain if module.patch.argument is None else foreign.passing(plain, words)
         return told(x, y, z, stream, module.function, *rest)
 

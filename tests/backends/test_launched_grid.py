@@ -1,0 +1,69 @@
+"""Which blocks of a launch record, and what is known of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ikp.backends import launched_grid
+from ikp.backends.launched_grid import FEW_BLOCKS, Grid, sampled
+from ikp.core.segment import EVERYTHING, Selection
+from ikp.errors import IkpWarning
+from ikp.machine import cuda
+
+
+def test_some_choices_of_blocks_have_code_and_then_all_others_share_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launched_grid, "_choices", set())
+    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
+    launched_grid._tell_of_choices.cache_clear()
+    some = [Selection(first_block=n + 1) for n in range(launched_grid.MOST_CHOICES)]
+    assert [Grid.of((64, 1, 1), 0, each).blocks for each in some] == some
+    more = [Selection(first_block=n) for n in (50, 51)]
+    with pytest.warns(IkpWarning, match="16 choices of blocks have code") as told:
+        others = [Grid.of((64, 1, 1), 0, each) for each in more]
+    assert others == [Grid(flat=True, sure=True, select=True)] * 2 and len(told) == 1
+    assert Grid.of((64, 1, 1), 0, some[3]).blocks == some[3]
+    assert Grid.of((64, 1, 1), 0, EVERYTHING) == Grid(flat=True, sure=True)
+    none, warps = Selection(first_block=64), Selection(0b1)
+    assert Grid.of((8, 8, 1), 0, none) == Grid(flat=False, sure=True, select=True)
+    assert Grid.of((8, 8, 1), 0, warps) == Grid(flat=False, sure=True, select=True)
+
+
+@given(
+    grid=st.tuples(st.integers(1, 300), st.integers(1, 40), st.integers(1, 12)),
+    sample=st.integers(1, 40),
+)
+def test_a_sample_comes_to_every_column_of_a_grid_and_to_blocks_of_every_sm(
+    grid: tuple[int, int, int], sample: int
+) -> None:
+    chosen, blocks = sampled(grid, sample), math.prod(grid)
+    if sample == 1 or blocks <= FEW_BLOCKS:
+        assert chosen == EVERYTHING
+        return
+    step = chosen.block_step
+    assert chosen == Selection(block_step=step, others=True) and step >= sample and step % 2
+    inner = blocks // next(size for size in grid[::-1] if size > 1)
+    assert len({at * step % inner for at in range(inner)}) == inner
+    others = [n for n in range(sample, step) if n % 2 and math.gcd(n, inner) == 1]
+    assert not others, "a smaller step would do"
+
+
+def test_a_sample_is_taken_where_nobody_chose_and_nobody_else_launches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuda, "capturing", lambda *_: False)
+    large, some = (257, 1, 1), Selection(block_step=7, others=True)
+    assert Grid.of(large, 0, EVERYTHING, 7) == Grid(flat=True, sure=True, blocks=some)
+    assert Grid.of((256, 1, 1), 0, EVERYTHING, 7) == Grid(flat=True, sure=True)
+    assert Grid.of(large, 0, EVERYTHING, 1) == Grid(flat=True, sure=True)
+    one = Selection(first_block=3, block_count=1)
+    assert Grid.of(large, 0, one, 7).blocks == one
+    assert Grid.of(large, 0, Selection(0b1), 7) == Grid(flat=True, sure=True, select=True)
+    assert Grid.of(large, 0, EVERYTHING, 7).of_ptx == Grid(flat=True, sure=True)
+    monkeypatch.setattr(cuda, "capturing", lambda *_: True)
+    assert Grid.of(large, 0, EVERYTHING, 7) == Grid(flat=False, sure=False)

@@ -18,6 +18,7 @@ def options(**other: Any) -> Options:
         "lines": (),
         "functions": (),
         "max_overhead": None,
+        "sample": None,
         "check_results": False,
         "level": None,
         "mode": "timeline",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,10 @@ import numpy as np
 from ikp.core import abi
 from ikp.core.abi import Option
 from ikp.core.decoding.launch_header import Source
+from ikp.core.rows import renumber_rows, take_events
 from ikp.core.segment import Selection
+from ikp.core.trace import AnyTrace
+from ikp.core.warps import take_warps
 from tests.core.decoding.test_dense import densely
 from tests.segments import LAUNCH, Device, Launch, Segment, Warp, nbytes
 
@@ -54,3 +57,16 @@ def chosen_blocks(launch: Launch, chosen: Selection, room: int, device: Device) 
         selected=True,
         selection=chosen,
     )
+
+
+def without_records(trace: AnyTrace, blocks: Collection[tuple[int, int]]) -> AnyTrace:
+    """Return a trace of which some blocks, told by launch and number, left no records."""
+    slots = trace.slots
+    pairs = zip(slots.launch.tolist(), slots.block.tolist(), strict=True)
+    gone = np.array([pair in blocks for pair in pairs], bool)
+    left = take_events(trace, np.flatnonzero(~gone[trace.events.slot]))
+    left = renumber_rows(left, slot=np.cumsum(~gone) - 1)
+    others = take_warps(slots, gone)
+    nothing = np.zeros(len(others), np.int64)
+    others = replace(others, attempted=nothing, kept=nothing, role=nothing.astype(np.int32))
+    return replace(left, slots=take_warps(slots, ~gone), others=others)

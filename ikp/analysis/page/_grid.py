@@ -25,12 +25,14 @@ BINS: Final = 240
 class Grid:
     """One launch over its SMs: ``warps`` is how many ran, on average, SMs x bins.
 
-    ``regions`` holds, by name, the same of the warps that were in a range of that name.
+    ``recorded`` has the same of those that recorded, and ``regions``, by name, of those that were
+    in a range of that name.
     """
 
     sms: list[int]
     duration_ns: int
     warps: Floats
+    recorded: Floats
     blocks: Floats  # of all SMs, in each bin
     regions: dict[str, Floats]
 
@@ -63,7 +65,10 @@ def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
         spans = events.start_ns[chosen], events.end_ns[chosen]
         found[name] = covered(place, *spans, len(sms))
     warps = covered(row, start, end, len(sms))
-    return Grid(sms.tolist(), duration, warps, blocks[0], found)
+    slots, chosen = trace.slots, row_of_slot >= 0
+    spans = slots.start_ns[chosen], slots.end_ns[chosen]
+    recorded = covered(row_of_slot[chosen], *spans, len(sms)) if len(trace.others) else warps
+    return Grid(sms.tolist(), duration, warps, recorded, blocks[0], found)
 
 
 def _of_blocks(block: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

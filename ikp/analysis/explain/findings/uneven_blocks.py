@@ -21,6 +21,8 @@ _FEW_BLOCKS: Final = 0.05
 """Long blocks are single ones up to this share of all; more of them are an imbalance."""
 _FIRST: Final = 0.9
 """Of the long blocks, how many start early where an order has put them first."""
+_RECORDING: Final = 1.6
+"""Times as long that recording makes a block at most, of those that were tried."""
 _WORK: Final = 0.7
 """Correlation of a block's time with what it recorded, from which on it is the work."""
 
@@ -43,13 +45,14 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
 class _Blocks:
     """How long blocks took; of those that recorded, how many ranges, and the sum of their payloads.
 
-    Where some blocks recorded and most did not, these are compared: recording takes its time.
+    Where others did not record, those that did count as shorter by what the median one is longer.
     """
 
     ids: Ints
     sm: Ints
     start: Ints
     end: Ints
+    took: Floats
     recorded_took: Ints  # of each block that recorded
     ranges: Floats
     payloads: Floats
@@ -59,20 +62,17 @@ class _Blocks:
         block, count = launch.block_of[launch.slot], len(launch.block_ids)
         sizes = np.nan_to_num(np.abs(launch.payload), posinf=0.0)
         ran = launch.blocks
-        alike = ~np.isin(ran.ids, launch.block_ids)
-        if 2 * np.count_nonzero(alike) < len(alike):
-            alike[:] = True
+        took = (ran.end - ran.start).astype(np.float64)
+        recorded = np.isin(ran.ids, launch.block_ids)
+        if not recorded.all():
+            longer = np.median(took[recorded]) / max(float(np.median(took[~recorded])), 1.0)
+            took[recorded] /= np.clip(longer, 1.0, _RECORDING)
         return cls(
-            *(ran.ids[alike], ran.sm[alike], ran.start[alike], ran.end[alike]),
+            *(ran.ids, ran.sm, ran.start, ran.end, took),
             launch.block_end - launch.block_start,
             np.bincount(block, minlength=count).astype(np.float64),
             np.bincount(block, sizes, count).astype(np.float64),
         )
-
-    @property
-    def took(self) -> Ints:
-        """How long each took."""
-        return self.end - self.start
 
     @property
     def same_work(self) -> bool:
@@ -109,7 +109,7 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Find
         return
     if launch.lanes.last_had_more:  # side by side
         return
-    at_stake = float(blocks.end.max() - blocks.end[~there].max())
+    at_stake = float(launch.duration - blocks.end[~there].max())
     if not enough(launch, at_stake):
         return
     each = int(there.sum()) / len(slow)

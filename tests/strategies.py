@@ -21,6 +21,7 @@ from ikp.core.trace import (
     make_columns,
 )
 from ikp.trace import Trace
+from tests.others import without_records
 
 NAMES = st.one_of(
     st.sampled_from(["load", "dot", 'say "x"', "it's", "a\\b", "ранг", "測量", "🙂", "x" * 3000]),
@@ -137,6 +138,15 @@ def traces(draw: st.DrawFn, most_launches: int = 3) -> Trace:
         ),
         roles=("", "producer"),
     )
+
+
+@st.composite
+def traces_with_others(draw: st.DrawFn) -> Trace:
+    """Return a trace of which some blocks left no records, by choice, but when and where."""
+    trace = draw(traces())
+    blocks = sorted(set(zip(trace.slots.launch.tolist(), trace.slots.block.tolist(), strict=True)))
+    chosen = draw(st.sets(st.sampled_from(blocks))) if blocks else set()
+    return without_records(trace, chosen)
 
 
 @st.composite

@@ -16,12 +16,13 @@ Ints = NDArray[np.int64]
 def launch_bounds(trace: Trace) -> tuple[Ints, Ints]:
     """Return when the first warp of each launch began, and when the last one ended, in Unix ns.
 
-    Of a launch of which no warp recorded, the end is before the start: ``end >= start`` tells which
-    launches have any.
+    That is of all its warps, whether or not they recorded. Of a launch of which no warp is known,
+    the end is before the start: ``end >= start`` tells which launches have any.
     """
-    slots, count = trace.slots, len(trace.launches)
+    count = len(trace.launches)
     start = np.full(count, np.iinfo(np.int64).max)
     end = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(start, slots.launch, slots.start_ns)
-    np.maximum.at(end, slots.launch, np.maximum(slots.start_ns, slots.end_ns))
+    for warps in (trace.slots, trace.others):
+        np.minimum.at(start, warps.launch, warps.start_ns)
+        np.maximum.at(end, warps.launch, np.maximum(warps.start_ns, warps.end_ns))
     return start, end

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis.evidence import plural
 from ikp.analysis.render import duration
 from ikp.core.abi import Kind
@@ -46,10 +47,10 @@ def _events(trace: Trace) -> str:
 
 
 def _time(trace: Trace) -> str:
-    slots = trace.slots
-    if not len(slots):
+    if not len(trace.slots):
         return "no warp recorded"
-    begin, end = int(slots.start_ns.min()), int(slots.end_ns.max())
+    first, last = launch_bounds(trace)
+    begin, end = int(first.min()), int(last.max())
     return f"{duration(end - begin)} from start to end; see .stats(), .view(), .save(path)"
 
 

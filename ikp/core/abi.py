@@ -15,6 +15,7 @@ numbers are written nowhere else. A *segment* is the memory of one kernel launch
 
     tag    = | kind 31:29 | payload type 28:27 | region id 26:0 |
 
+Behind the slots there may be headers of warps that have none (``Option.OTHERS``).
 The slot index is ``linear block id * warps per block + warp in block``. The kernel derives
 ``slot_bytes`` from the segment's size and its own grid, so the host need not know the grid and no
 grid can make a warp write outside its slot. A tag is never 0: 0 means "nothing here".

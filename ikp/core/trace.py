@@ -190,9 +190,17 @@ def no_totals() -> Totals:
     return make_columns(Totals, **dict.fromkeys(Totals.__slots__, ()))
 
 
+def no_slots() -> Slots:
+    """Return a table of no warps."""
+    return make_columns(Slots, **dict.fromkeys(Slots.__slots__, ()))
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Trace:
     """What was recorded in one session, as columns; ``ikp.Trace`` is one that its user can ask.
+
+    ``others`` are warps that by choice left no records: when and where they ran. ``Events.slot``
+    does not count them.
 
     Two traces are equal only if they are the same object: compare their columns.
     """
@@ -205,6 +213,7 @@ class Trace:
     roles: tuple[str, ...] = ("",)
     args: Mapping[str, ArgColumn] = field(default_factory=dict)
     totals: Totals = field(default_factory=no_totals)
+    others: Slots = field(default_factory=no_slots)
 
     @property
     def dropped(self) -> int:
@@ -241,8 +250,12 @@ def faults(trace: Trace) -> list[str]:
     events, slots, totals = trace.events, trace.slots, trace.totals
     count, rows, sums = len(events), len(slots), len(totals)
     found = {
-        "a slot names a launch that there is not": _outside(slots.launch, 0, len(trace.launches)),
-        "a slot names a role that there is not": _outside(slots.role, 0, len(trace.roles)),
+        "a slot names a launch that there is not": any(
+            _outside(one.launch, 0, len(trace.launches)) for one in (slots, trace.others)
+        ),
+        "a slot names a role that there is not": any(
+            _outside(one.role, 0, len(trace.roles)) for one in (slots, trace.others)
+        ),
         "an event names a slot that there is not": _outside(events.slot, 0, rows),
         "an event names a region that there is not": _outside(events.region, 0, len(trace.regions)),
         "an event is neither range nor instant": _outside(
@@ -256,8 +269,9 @@ def faults(trace: Trace) -> list[str]:
         "an instant has a duration": bool(
             np.any((events.end_ns != events.start_ns) & (events.kind == Kind.INSTANT))
         ),
-        "a time is negative": _outside(events.start_ns, 0, None)
-        or _outside(slots.start_ns, 0, None),
+        "a time is negative": any(
+            _outside(one.start_ns, 0, None) for one in (events, slots, trace.others)
+        ),
         "a total names a slot that there is not": _outside(totals.slot, 0, rows),
         "a total names a region that there is not": _outside(totals.region, 0, len(trace.regions)),
         "a total is of neither ranges nor instants": _outside(

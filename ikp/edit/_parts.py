@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ikp.core.rows import renumber_rows, row_count, row_tables, take_rows
 from ikp.core.trace import AnyTrace, Slots, Trace
+from ikp.core.warps import take_warps
 from ikp.errors import UsageError
 
 Ints = NDArray[np.int64]
@@ -35,24 +36,28 @@ def needs_timeline(trace: Trace, what: str, remedy: str) -> None:
         raise UsageError(f"{what}, and the trace has totals of its regions, no events. {remedy}")
 
 
-def take_slots(trace: AnyTrace, chosen: Bools) -> AnyTrace:
-    """Return the trace with the chosen slots and their rows.
+def take_slots(trace: AnyTrace, chosen: Bools, others: Bools) -> AnyTrace:
+    """Return the trace with the chosen slots and their rows, and the chosen warps without a slot.
 
     What a launch says of its records then concerns its slots that are left.
     """
     left = take_rows(trace, [chosen[rows.slot] for rows in row_tables(trace)])
-    slots = Slots(*(getattr(trace.slots, name)[chosen] for name in Slots.__slots__))
     moved = renumber_rows(left, slot=np.cumsum(chosen) - 1)
-    return _recounted(replace(moved, slots=slots), trace.slots)
+    slots, beside = take_warps(trace.slots, chosen), take_warps(trace.others, others)
+    return _recounted(replace(moved, slots=slots, others=beside), trace.slots)
 
 
 def take_launches(trace: AnyTrace, chosen: list[int]) -> AnyTrace:
     """Return the trace with the chosen launches, their slots and rows."""
     number = np.full(len(trace.launches), -1, np.int32)
     number[chosen] = np.arange(len(chosen))
-    left = take_slots(trace, number[trace.slots.launch] >= 0)
-    slots = replace(left.slots, launch=number[left.slots.launch])
-    return replace(left, launches=tuple(left.launches[i] for i in chosen), slots=slots)
+    tables = trace.slots, trace.others
+    left = take_slots(trace, *(number[table.launch] >= 0 for table in tables))
+    slots, others = (
+        replace(table, launch=number[table.launch]) for table in (left.slots, left.others)
+    )
+    launches = tuple(left.launches[i] for i in chosen)
+    return replace(left, launches=launches, slots=slots, others=others)
 
 
 def _recounted(trace: AnyTrace, before: Slots) -> AnyTrace:

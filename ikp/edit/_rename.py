@@ -9,7 +9,8 @@ import numpy as np
 
 from ikp.core.objects import Instant, items
 from ikp.core.rows import renumber_rows, take_events
-from ikp.core.trace import AnyTrace, Region, Slots, Trace
+from ikp.core.trace import AnyTrace, Region, Slots, Trace, no_slots
+from ikp.core.warps import joined_warps
 from ikp.edit._parts import needs_timeline, noted
 from ikp.errors import UsageError
 
@@ -80,7 +81,7 @@ def rename_warps(trace: AnyTrace, names: Mapping[int, str] | Callable[[int, int]
     Raises:
         UsageError: a role is no string, or no block has such a warp.
     """
-    slots = trace.slots
+    slots = joined_warps([trace.slots, trace.others])
     if callable(names):
         pairs = zip(slots.block.tolist(), slots.warp.tolist(), strict=True)
         wanted = [names(block, warp) for block, warp in pairs]
@@ -93,8 +94,9 @@ def rename_warps(trace: AnyTrace, names: Mapping[int, str] | Callable[[int, int]
     _check_names(wanted, "role")
     roles = {"": 0}
     codes = [roles.setdefault(role, len(roles)) for role in wanted]
-    slots = replace(slots, role=np.array(codes, np.int32))
-    return noted(replace(trace, slots=slots, roles=tuple(roles)), "rename_warps")
+    mine, beside = np.split(np.array(codes, np.int32), [len(trace.slots)])
+    left = replace(trace, slots=replace(trace.slots, role=mine), roles=tuple(roles))
+    return noted(replace(left, others=replace(trace.others, role=beside)), "rename_warps")
 
 
 _BY = ("region", "role", "warp", "block", "sm")
@@ -139,7 +141,7 @@ def group_by(trace: AnyTrace, by: str | Callable[[Instant], str]) -> AnyTrace:
         original = trace.launches[old]
         made.append(replace(original, label=f"{original.label} · {names[number]}"))
     return noted(
-        replace(result, launches=tuple(made), slots=Slots(**columns)),
+        replace(result, launches=tuple(made), slots=Slots(**columns), others=no_slots()),
         f"group_by({by if isinstance(by, str) else by.__qualname__})",
     )
 

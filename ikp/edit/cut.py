@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ikp.core.trace import AnyTrace
+from ikp.core.warps import first_start, joined_warps
 from ikp.edit._parts import take_launches, take_slots
 from ikp.edit.select import select
 from ikp.errors import UsageError
@@ -28,13 +29,12 @@ def cut(trace: AnyTrace, begin_ns: float | None, end_ns: float | None) -> AnyTra
     low = -np.inf if begin_ns is None else begin_ns
     high = np.inf if end_ns is None else end_ns
     left = select(trace, window_ns=(begin_ns, end_ns))
-    slots = left.slots
-    zero = int(slots.start_ns.min()) if len(slots) else 0
-    there = (slots.end_ns - zero >= low) & (slots.start_ns - zero <= high)
+    warps, zero = joined_warps([left.slots, left.others]), first_start(left)
+    there = (warps.end_ns - zero >= low) & (warps.start_ns - zero <= high)
     if not there.any():
-        lasts = int(slots.end_ns.max()) - zero if len(slots) else 0
+        lasts = int(warps.end_ns.max()) - zero if len(warps) else 0
         raise UsageError(
             f"nothing ran from {low:,.0f} to {high:,.0f} ns: the trace lasts {lasts:,} ns."
         )
-    left = take_slots(left, there)
-    return take_launches(left, np.unique(left.slots.launch).tolist())
+    left = take_slots(left, *np.split(there, [len(left.slots)]))
+    return take_launches(left, np.unique(warps.launch[there]).tolist())

@@ -12,7 +12,8 @@ import numpy as np
 from ikp.core.args import Args, join_args
 from ikp.core.flows import highest, renumbered
 from ikp.core.rows import joined_rows, renumber_rows
-from ikp.core.trace import AnyTrace, Column, Events, Slots, Trace, make_columns
+from ikp.core.trace import AnyTrace, Events, Slots, Trace
+from ikp.core.warps import joined_warps
 from ikp.edit._parts import noted
 from ikp.errors import UsageError
 
@@ -33,10 +34,11 @@ def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
         raise UsageError(f"concat joins traces, at least one, not {parts!r}.")
     regions = list(dict.fromkeys(region for part in parts for region in part.regions))
     roles = list(dict.fromkeys(["", *(role for part in parts for role in part.roles)]))
-    slots, moved = [], []
+    slots, others, moved = [], [], []
     launches = warps = 0
     for part in parts:
-        slots.append(_slots(part, launches, roles))
+        slots.append(_slots(part.slots, launches, part.roles, roles))
+        others.append(_slots(part.others, launches, part.roles, roles))
         number = np.array([regions.index(one) for one in part.regions], np.int32)
         warp = np.arange(warps, warps + len(part.slots))
         moved.append(renumber_rows(part, slot=warp, region=number))
@@ -45,7 +47,8 @@ def concat(traces: Iterable[AnyTrace]) -> AnyTrace:
         parts[0],
         launches=tuple(launch for part in parts for launch in part.launches),
         regions=tuple(regions),
-        slots=make_columns(Slots, **_together(slots)),
+        slots=joined_warps(slots),
+        others=joined_warps(others),
         provenance=_provenance([part.provenance for part in parts]),
         roles=tuple(roles),
         args=join_args(_arguments(parts)),
@@ -62,17 +65,10 @@ def _arguments(parts: Sequence[Trace]) -> list[tuple[Args, int]]:
     return found
 
 
-def _slots(part: Trace, launches: int, roles: list[str]) -> dict[str, Column]:
-    role = np.array([roles.index(name) for name in part.roles], np.int32)
-    columns = {name: getattr(part.slots, name) for name in Slots.__slots__}
-    return columns | {
-        "launch": part.slots.launch + np.int32(launches),
-        "role": role[part.slots.role],
-    }
-
-
-def _together(parts: list[dict[str, Column]]) -> dict[str, Column]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _slots(slots: Slots, launches: int, before: Sequence[str], roles: list[str]) -> Slots:
+    """Return a part's warps with the number of their launch, and of their role, in the whole."""
+    role = np.array([roles.index(name) for name in before], np.int32)
+    return replace(slots, launch=slots.launch + np.int32(launches), role=role[slots.role])
 
 
 def _provenance(parts: list[dict[str, str]]) -> dict[str, str]:
@@ -93,11 +89,12 @@ def shift(trace: AnyTrace, by_ns: int) -> AnyTrace:
         by_ns = index(by_ns)
     except TypeError as error:
         raise UsageError(f"by_ns={by_ns!r} is not an integer number of nanoseconds.") from error
-    tables: dict[str, Slots | Events] = {"slots": trace.slots, "events": trace.events}
+    tables: dict[str, Slots | Events]
+    tables = {"slots": trace.slots, "events": trace.events, "others": trace.others}
     times = [getattr(table, name) for table in tables.values() for name in ("start_ns", "end_ns")]
     least = min((int(column.min()) for column in times if len(column)), default=0)
     most = max((int(column.max()) for column in times if len(column)), default=0)
-    if len(trace.slots) and not 0 <= least + by_ns <= most + by_ns < 1 << 63:
+    if any(map(len, times)) and not 0 <= least + by_ns <= most + by_ns < 1 << 63:
         raise UsageError(
             f"shifted by {by_ns} ns, times would lie outside of 0 to 2**63 - 1 ns of Unix time: "
             f"they are {least} to {most}."

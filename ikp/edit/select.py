@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ikp.core.rows import Rows, row_count, row_tables, take_rows
 from ikp.core.trace import AnyTrace, Column, Trace
+from ikp.core.warps import first_start, joined_warps
 from ikp.edit._parts import (
     Bools,
     needs_timeline,
@@ -73,10 +74,10 @@ def select(
         )
     tables = row_tables(trace)
     chosen = [_rows(trace, rows, region, kind) for rows in tables]
-    chosen[0] &= _events(trace, window_ns, _begin(trace), where)
-    slots = _slots(trace, role, block, warp, sm)
+    chosen[0] &= _events(trace, window_ns, first_start(trace), where)
+    slots, others = _warps(trace, role, block, warp, sm)
     found = [one & slots[rows.slot] for one, rows in zip(chosen, tables, strict=True)]
-    result = take_slots(take_rows(trace, found), slots)
+    result = take_slots(take_rows(trace, found), slots, others)
     if launch is not None or rank is not None:
         result = take_launches(result, _launches(trace, launch, rank))
     before, after = (sum(len(rows) for rows in row_tables(one)) for one in (trace, result))
@@ -90,10 +91,6 @@ def _told(asked: Mapping[str, object]) -> str:
         return getattr(value, "__qualname__", None) or repr(value)
 
     return ", ".join(f"{name}={text(value)}" for name, value in asked.items())
-
-
-def _begin(trace: Trace) -> int:
-    return int(trace.slots.start_ns.min()) if len(trace.slots) else 0
 
 
 def _rows(trace: Trace, rows: Rows, region: Names | None, kind: str | None) -> Bools:
@@ -151,14 +148,15 @@ def _mask(where: Column, count: int) -> Bools:
     return mask
 
 
-def _slots(
+def _warps(
     trace: Trace,
     role: Names | None,
     block: Numbers | None,
     warp: Numbers | None,
     sm: Numbers | None,
-) -> Bools:
-    slots = trace.slots
+) -> tuple[Bools, Bools]:
+    """Tell which slots are chosen, and which of the warps that left no records."""
+    slots = joined_warps([trace.slots, trace.others])
     chosen = np.ones(len(slots), bool)
     if role is not None:
         chosen &= _named(list(trace.roles), role, "role")[slots.role]
@@ -169,7 +167,7 @@ def _slots(
             if not chosen.any() and len(slots):
                 some = ", ".join(map(str, np.unique(column)[:8].tolist()))
                 raise UsageError(f"no warp has {name}={wanted!r}; the trace has {some}, ...")
-    return chosen
+    return chosen[: len(trace.slots)], chosen[len(trace.slots) :]
 
 
 def _launches(trace: Trace, wanted: Names | Numbers | None, rank: Numbers | None) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ from ikp.core.decoding.slots import (
     Bytes,
     Excerpt,
     Ints,
+    awaited,
     first_records,
     header_rows,
     is_used,
@@ -58,22 +59,21 @@ class _Launched:
     layout: Layout
     source: Source
 
-    def heads(self) -> Tensor:
-        """Return the slots' headers."""
+    def heads(self) -> list[Tensor]:
+        """Return the headers: those of slots, and those behind all slots."""
         if not self.layout.together:
-            return self.rows()[:, : abi.SLOT_HEADER_BYTES]
-        end = abi.LAUNCH_HEADER_BYTES + self.layout.slots * self.layout.header_bytes
-        return self.data[abi.LAUNCH_HEADER_BYTES : end]
+            return [self.rows()[:, : abi.SLOT_HEADER_BYTES]]
+        return [self.data[part] for part in self.layout.heads]
 
     def rows(self) -> Tensor:
         """Return the slots, a row each."""
         layout = self.layout
-        slots = self.data[abi.LAUNCH_HEADER_BYTES :][: layout.slots * layout.slot_bytes]
+        slots = self.data[abi.LAUNCH_HEADER_BYTES : layout.slots_end]
         return slots.view(layout.slots, layout.slot_bytes)
 
     def tail(self) -> Tensor:
-        """Return what is behind the last slot."""
-        return self.data[abi.LAUNCH_HEADER_BYTES + self.layout.slots * self.layout.slot_bytes :]
+        """Return what is behind all that the launch writes."""
+        return self.data[self.layout.end :]
 
 
 def read_back(
@@ -116,21 +116,20 @@ def _read_slots(
 ) -> Generator[Event, None, list[Excerpt]]:
     """Return what the slots hold, by launch."""
     parts = yield from _fetch(
-        stream,
-        lambda: [
-            *(each.heads() for each in launched),
-            *(each.tail() for each in launched),
-        ],
+        stream, lambda: [part for each in launched for part in (*each.heads(), each.tail())]
     )
+    fetched = iter(parts)
     found: list[Excerpt] = []
     wanted: list[Ints] = []
-    for each, heads, tail in zip(launched, parts, parts[len(launched) :], strict=False):
+    for each in launched:
         head, grid = each.source.head, each.source.grid_id
+        *heads, tail = islice(fetched, len(each.layout.heads) + 1)
         rows = header_rows(heads, each.layout, grid)
-        slots: Rows = rows.view(abi.SLOT_HEADER).reshape(-1)
+        every: Rows = rows.view(abi.SLOT_HEADER).reshape(-1)
+        slots = every[: each.layout.slots]
         counts = _look_at(each.layout, slots, grid)
         unfinished = slots["state"] != SlotState.FINISHED
-        if not whole and (unfinished | ~is_used(slots, grid)).any():
+        if not whole and not _all_finished(each.layout, every, grid):
             counts, rows = counts[:0], rows[:0]
         elif len(unknown := np.flatnonzero(unfinished & (counts > 0))):
             counts[unknown] = yield from _last_records(stream, each, unknown)
@@ -155,6 +154,11 @@ def _read_slots(
         replace(each, records=records.get(id(launch), _NOTHING))
         for each, launch in zip(found, launched, strict=True)
     ]
+
+
+def _all_finished(layout: Layout, heads: Rows, grid_id: int) -> bool:
+    done = (heads["state"] == SlotState.FINISHED) & is_used(heads, grid_id)
+    return bool((done | ~awaited(layout)).all())
 
 
 def _look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:

@@ -16,6 +16,7 @@ from ikp.exporters.columns.chunk import Chunk
 from ikp.viewer import part, show
 from tests.analysis.example import launch, trace
 from tests.edit.test_select import example
+from tests.others import without_records
 
 
 @pytest.fixture
@@ -98,9 +99,11 @@ def test_of_a_large_file_it_is_said_what_opening_takes_and_a_launch_is_served_al
         part.Part(launch=2, window_ns=(0, 99)),
     ],
 )
+@pytest.mark.parametrize("left_out", [0, 1])
 def test_chunks_that_hold_nothing_of_a_part_are_not_read(
-    chosen: part.Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chosen: part.Part, left_out: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor where some blocks left no records, and so have no slots."""
     monkeypatch.setattr("ikp.exporters.perfetto._writer.EVENTS_AT_ONCE", 8)
     path, read = tmp_path / "x.pftrace", []
     fill = event_chunks.Table.fill
@@ -111,6 +114,8 @@ def test_chunks_that_hold_nothing_of_a_part_are_not_read(
 
     monkeypatch.setattr(event_chunks.Table, "fill", note)
     whole = one_after_the_other(5)
+    gone = {(launch, block) for launch in range(5) for block in (1,)[:left_out]}
+    whole = without_records(whole, gone)
     whole.save(path)
     wanted = chosen.of(whole)
     target, count = part.write_part(path, chosen, tmp_path)

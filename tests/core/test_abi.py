@@ -108,6 +108,7 @@ def test_version_1_is_laid_out_like_this() -> None:
         "TOTALS": 4,
         "LANES64": 8,
         "DENSE": 16,
+        "OTHERS": 32,
     }
     assert [kind.name for kind in PayloadType] == ["NONE", "U32", "I32", "F32"]
     narrow = ["CYCLES", "GLOBALTIMER", "HOST"]

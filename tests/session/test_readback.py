@@ -21,6 +21,7 @@ from tests import segments as model
 from tests.core.decoding.checks import assert_same
 from tests.core.decoding.test_dense import densely
 from tests.fuzz.segments import mutated, subjects
+from tests.others import SEVENTH, chosen_blocks
 
 torch = pytest.importorskip("torch")
 
@@ -104,6 +105,28 @@ def test_so_does_one_of_records_in_rows(together: int, kind: Any) -> None:
     assert isinstance(excerpt.data, Excerpt)
     assert excerpt.data.records.any()
     assert_same(outcome(whole), outcome(excerpt))
+
+
+@pytest.mark.usefixtures("staged")
+@pytest.mark.parametrize("kind", [torch.Tensor, OnDevice])
+@pytest.mark.parametrize("late", [None, (1, 1), (7, 0)])
+def test_so_does_one_with_headers_of_others(kind: Any, late: tuple[int, int] | None) -> None:
+    work = [model.Record(10 * i, 10 * i + 5) for i in range(9)]
+    warps = {(b, w): model.Warp(work[: b + w]) for b in range(9) for w in range(2)}
+    if late is not None:
+        warps[late] = replace(warps[late], finish=None)
+    launch = model.Launch(warps, (9, 1, 1), (64, 1, 1))
+    whole = chosen_blocks(launch, SEVENTH, 9, model.Device())
+    whole = replace(whole, clock=launch.clock, overflow=launch.overflow)
+    there = on_device(whole)
+    there.data = there.data.as_subclass(kind)
+    (excerpt,) = waited(read_back([there]))
+    trace = outcome(excerpt)
+    assert_same(outcome(whole), trace)
+    assert (len(trace.slots), len(trace.others)) == (4, 14)
+    (early,) = waited(read_back([there], whole=False))
+    assert isinstance(early.data, Excerpt)
+    assert len(early.data.heads) == (0 if late else 4 + 18)
 
 
 @pytest.mark.usefixtures("staged")

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ikp.core.trace import Launch, Trace
+from ikp.core.trace import Launch, Slots, Trace
+from ikp.core.warps import joined_warps
 from tests.trace_processor.events import check_events
 from tests.trace_processor.flows import check_flows
 from tests.trace_processor.found import (
@@ -32,6 +33,8 @@ from tests.trace_processor.totals import check_totals
 
 def check_trace(path: str | PathLike[str], trace: Trace) -> None:
     """Fail unless the trace processor finds in the file exactly what is in ``trace``.
+
+    Of a block, all warps are to have left records, or none.
 
     Compared are all slices with name, start, duration, track, parent and arguments, the counters,
     the evidence, the order of the tracks, arrows, and that nothing was lost when it was loaded.
@@ -113,8 +116,13 @@ def _check_blocks(found: Found, trace: Trace) -> None:
     _equal("blocks", seen, set(wanted))
 
 
+def _every(trace: Trace) -> Slots:
+    """Return all warps: those with slots first."""
+    return joined_warps([trace.slots, trace.others])
+
+
 def _wanted_blocks(trace: Trace) -> dict[tuple[int, int, int], list[int]]:
-    slots = trace.slots
+    slots = _every(trace)
     blocks = defaultdict(list)
     keys = zip(slots.launch.tolist(), slots.sm.tolist(), slots.block.tolist(), strict=True)
     for slot, key in enumerate(keys):
@@ -123,10 +131,9 @@ def _wanted_blocks(trace: Trace) -> dict[tuple[int, int, int], list[int]]:
 
 
 def _interval(trace: Trace, slots: list[int]) -> tuple[int, int]:
-    start = int(trace.slots.start_ns[slots].min())
-    return start, max(
-        int(trace.slots.end_ns[slots].max()), int(trace.slots.start_ns[slots].max())
-    ) - start
+    every = _every(trace)
+    start = int(every.start_ns[slots].min())
+    return start, max(int(every.end_ns[slots].max()), int(every.start_ns[slots].max())) - start
 
 
 def _block_name(trace: Trace, launch: int, block: int) -> str:
@@ -135,13 +142,15 @@ def _block_name(trace: Trace, launch: int, block: int) -> str:
 
 
 def _block_facts(trace: Trace, slots: list[int], start: int) -> dict[str, Any]:
-    table = trace.slots
+    table = _every(trace)
     first = slots[0]
     facts: dict[str, Any] = {
         "debug.block": int(table.block[first]),
         "debug.sm": int(table.sm[first]),
         "debug.launch": int(table.launch[first]),
     }
+    if first >= len(trace.slots):
+        return facts | {"debug.recorded": 0}
     for i, slot in enumerate(sorted(slots, key=lambda slot: int(table.warp[slot]))):
         kept, attempted = int(table.kept[slot]), int(table.attempted[slot])
         warp: dict[str, Any] = {
@@ -217,7 +226,7 @@ def _key(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _extent(trace: Trace, launch: int) -> tuple[int, int]:
-    slots = trace.slots
+    slots = _every(trace)
     rows = slots.launch == launch
     if not rows.any():
         moments = np.concatenate([slots.start_ns, trace.events.start_ns])
@@ -272,7 +281,7 @@ def _check_counters(found: Found, trace: Trace) -> None:
     got: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for track, time, value in zip(*(rows[name].tolist() for name in rows), strict=True):
         got[paths[track]].append((time, value))
-    slots = trace.slots
+    slots = _every(trace)
     wanted = {}
     for number in range(len(trace.launches)):
         mine = np.flatnonzero(slots.launch == number).tolist()

@@ -36,7 +36,8 @@ def choose_launch(trace: Trace, launch: Names | int | None = None) -> Chosen | N
     """
     took = _durations(trace)
     timeline = np.array([one.mode == "timeline" for one in trace.launches], bool)
-    there = np.flatnonzero((took >= 0) & timeline)
+    warps = np.bincount(trace.slots.launch, minlength=len(trace.launches))
+    there = np.flatnonzero((warps > 0) & timeline)
     if isinstance(launch, int):
         if not 0 <= launch < len(trace.launches):
             raise UsageError(
@@ -75,6 +76,6 @@ def _counts(trace: Trace) -> Ints:
 
 
 def _durations(trace: Trace) -> Ints:
-    """Return how long each launch took; -1 where no warp recorded."""
+    """Return how long each launch took; -1 where none of its warps is known."""
     first, last = launch_bounds(trace)
     return np.where(last >= first, last - first, -1)

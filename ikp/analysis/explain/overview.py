@@ -33,8 +33,9 @@ def launched(launch: Prepared, chosen: Chosen) -> Launched:
         grid=it.grid,
         warps_per_block=it.warps_per_block,
         blocks=len(launch.block_ids),
+        blocks_seen=len(launch.blocks.ids),
         warps=len(launch.start),
-        sms=len(np.unique(launch.sm)),
+        sms=len(np.unique(launch.blocks.sm)),
         clock=it.clock.name,
         rate=it.clock.rate,
         residual_max_ns=it.clock.residual_max_ns,
@@ -45,7 +46,7 @@ def launched(launch: Prepared, chosen: Chosen) -> Launched:
 
 
 def lanes_of(launch: Prepared, lanes: LaneTime) -> Lanes | None:
-    """Return the shares of lanes' time; None where it took none, or not all blocks recorded."""
+    """Return the shares of lanes' time; None where it took none, or some blocks are not known."""
     whole = lanes.count * launch.duration
     if not whole or not launch.every_block:
         return None

@@ -6,7 +6,7 @@ All times count from the launch's first start, in nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -18,11 +18,13 @@ from ikp.analysis._launch_bounds import launch_bounds
 from ikp.analysis._self_time import self_times
 from ikp.analysis.explain.activity import Activity, Known, of_region
 from ikp.analysis.explain.lane_time import LaneTime, lane_time
+from ikp.analysis.explain.resident_blocks import Blocks
 from ikp.analysis.explain.warp_groups import WarpGroups, group_warps
 from ikp.core.abi import Kind
 from ikp.core.code_facts import CodeFacts, read_facts
 from ikp.core.rows import take_events
 from ikp.core.trace import Slots, payload_values
+from ikp.core.warps import first_start, take_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Launch, Trace
@@ -39,7 +41,9 @@ class Prepared:
     """A launch.
 
     ``trace`` holds this launch alone, its slots renumbered; ``index`` is its place in the whole.
-    Warp columns have a row per slot, range columns one per range (instants are left out).
+    Warp columns have a row per slot, range columns one per range (instants are left out). What
+    concerns lanes and the launch as a whole, ``blocks`` and ``duration``, is of all warps that ran,
+    also of those that by choice left no records.
     """
 
     trace: Trace
@@ -66,18 +70,19 @@ class Prepared:
 
     @cached_property
     def duration(self) -> int:
-        """From the first warp's start to the last one's end."""
-        return int(self.end.max(initial=0))
+        """From the first warp's start to the last one's end, of all that ran."""
+        return int(self.blocks.end.max(initial=0))
 
     @cached_property
     def warp_time(self) -> int:
-        """The sum over warps of how long they ran."""
+        """The sum over warps that recorded of how long they ran."""
         return int((self.end - self.start).sum())
 
     @cached_property
     def lanes(self) -> LaneTime:
         """Where its time went over the lanes of SMs."""
-        return lane_time(self.block_sm, self.block_start, self.block_end, self.duration)
+        ran = self.blocks
+        return lane_time(ran.sm, ran.start, ran.end, self.duration)
 
     @cached_property
     def names(self) -> list[str]:
@@ -130,51 +135,65 @@ class Prepared:
         return payload_values(events.payload[self.row], events.payload_type[self.row])
 
     @cached_property
+    def blocks(self) -> Blocks:
+        """All blocks of which it is known when they ran."""
+        others = self.trace.others
+        start = others.start_ns - self.begin_ns
+        end = np.maximum(others.end_ns - self.begin_ns, start)
+        return Blocks.of(
+            np.append(self.trace.slots.block, others.block),
+            np.append(self.start, start),
+            np.append(self.end, end),
+            np.append(self.sm, others.sm),
+        )
+
+    @cached_property
+    def recorded(self) -> Blocks:
+        """The blocks that recorded."""
+        return Blocks.of(self.trace.slots.block, self.start, self.end, self.sm)
+
+    @property
     def block_of(self) -> Ints:
         """The block of each warp, as its place in :attr:`block_ids`."""
-        return np.unique(self.trace.slots.block, return_inverse=True)[1].astype(np.int64)
+        return self.recorded.of_warp
 
-    @cached_property
+    @property
     def block_ids(self) -> Ints:
         """The linear ids of the blocks that recorded."""
-        return np.unique(self.trace.slots.block).astype(np.int64)
+        return self.recorded.ids
 
-    @cached_property
+    @property
     def block_start(self) -> Ints:
-        """When each block began."""
-        found = np.full(len(self.block_ids), np.iinfo(np.int64).max)
-        np.minimum.at(found, self.block_of, self.start)
-        return found
+        """When each block that recorded began."""
+        return self.recorded.start
 
-    @cached_property
+    @property
     def block_end(self) -> Ints:
-        """When each block ended."""
-        found = np.zeros(len(self.block_ids), np.int64)
-        np.maximum.at(found, self.block_of, self.end)
-        return found
-
-    @cached_property
-    def block_sm(self) -> Ints:
-        """The SM of each block: that of its last slot."""
-        found = np.zeros(len(self.block_ids), np.int64)
-        found[self.block_of] = self.sm
-        return found
+        """When each block that recorded ended."""
+        return self.recorded.end
 
     @cached_property
     def every_block(self) -> bool:
-        """Whether all blocks of the grid recorded: else lanes seem empty that are not."""
-        return len(self.block_ids) >= prod(self.launch.grid)
+        """Whether it is known of all blocks of the grid when they ran: else lanes seem empty."""
+        return len(self.blocks.ids) >= prod(self.launch.grid)
 
     @cached_property
-    def every_warp(self) -> bool:
-        """Whether each warp of the grid recorded all it did.
+    def scale(self) -> float | None:
+        """How many blocks ran for each that recorded; None where records of warps are missing.
 
         A warp-specialised kernel of Gluon has further warps in each block than it is launched with.
         """
-        launch = self.launch
+        launch, recorded = self.launch, len(self.block_ids)
         launched = np.count_nonzero(self.trace.slots.warp < launch.warps_per_block)
-        whole = launched >= prod(launch.grid) * launch.warps_per_block
-        return bool(whole) and not launch.dropped and not launch.unfinished
+        whole = launched >= recorded * launch.warps_per_block and self.every_block
+        if not whole or launch.dropped or launch.unfinished:
+            return None
+        return len(self.blocks.ids) / recorded
+
+    @cached_property
+    def sees_neighbours(self) -> bool:
+        """Whether blocks that were on an SM at once all recorded, as far as it is known."""
+        return not len(self.trace.others) or int(np.median(self.lanes.lanes)) <= 1
 
     @cached_property
     def groups(self) -> WarpGroups:
@@ -270,7 +289,7 @@ def prepare(trace: Trace, index: int) -> Prepared:
     """Return the columns of one launch, which has slots."""
     single = _of_launch(trace, index)
     slots, events = single.slots, single.events
-    begin = int(slots.start_ns.min())
+    begin = first_start(single)
     own, inside = self_times(single)
     rows = np.flatnonzero(events.kind == Kind.RANGE)
     every = len(rows) == len(events)
@@ -310,15 +329,17 @@ def _of_label(trace: Trace, label: str) -> tuple[Ints, Ints]:
 def _of_launch(trace: Trace, index: int) -> Trace:
     """Return a trace of one launch, its slots numbered anew."""
     chosen = trace.slots.launch == index
-    launches = (trace.launches[index],)
+    launches, others = (trace.launches[index],), _alone(trace.others, index)
+    slots = _alone(trace.slots, index)
     if chosen.all():
-        alone = replace(trace.slots, launch=np.zeros(len(trace.slots), np.int32))
-        return replace(trace, launches=launches, slots=alone)
-    rows = np.flatnonzero(chosen)
-    number = np.full(len(chosen), -1, np.int32)
-    number[rows] = np.arange(len(rows))
-    columns = {one.name: getattr(trace.slots, one.name)[rows] for one in fields(Slots)}
-    slots = Slots(**{**columns, "launch": np.zeros(len(rows), np.int32)})
+        return replace(trace, launches=launches, slots=slots, others=others)
+    number = (np.cumsum(chosen) - 1).astype(np.int32)
     left = take_events(trace, np.flatnonzero(chosen[trace.events.slot]))
     events = replace(left.events, slot=number[left.events.slot])
-    return replace(left, launches=launches, slots=slots, events=events)
+    return replace(left, launches=launches, slots=slots, others=others, events=events)
+
+
+def _alone(warps: Slots, index: int) -> Slots:
+    """Return the warps of a launch, as those of the first."""
+    mine = take_warps(warps, np.flatnonzero(warps.launch == index))
+    return replace(mine, launch=np.zeros(len(mine), np.int32))

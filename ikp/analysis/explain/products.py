@@ -32,7 +32,12 @@ class Products:
 
 @once
 def products(launch: Prepared) -> Products | None:
-    """Return when products were under way; None where no range is known to make any."""
+    """Return when products were under way; None where no range is known to make any.
+
+    None also where an SM held other blocks at the time, which left no records.
+    """
+    if not launch.sees_neighbours:
+        return None
     issues = launch.of_region(launch.regions([Activity.MMA]))
     waits = launch.of_region(launch.regions([Activity.WAIT_MMA]))
     if not len(issues) and not len(waits):

@@ -45,15 +45,18 @@ def _head(verdict: Verdict) -> Iterator[str]:
         f"{among}"
     )
     there = prod(launch.grid)
-    among = f" of {there:,}" if launch.blocks < there else ""
+    among = f" of {there:,}" if launch.blocks_seen < there else ""
     yield (
-        f"  {launch.blocks:,}{among} blocks of {launch.warps_per_block} warps on {launch.sms} SMs"
+        f"  {launch.blocks_seen:,}{among} blocks of {launch.warps_per_block} warps on "
+        f"{launch.sms} SMs"
         + (
             f", {verdict.lanes.blocks_at_once} at once on each: {verdict.lanes.waves:.2f} waves"
             if verdict.lanes
             else ""
         )
     )
+    if launch.blocks < launch.blocks_seen:
+        yield f"  ranges of {launch.blocks:,} of {launch.blocks_seen:,} blocks"
 
 
 def _time(verdict: Verdict) -> Iterator[str]:

@@ -102,9 +102,14 @@ def _losses(launch: Prepared) -> Iterator[Unknown]:
     if 0 < len(launch.start) < recordable:
         yield Unknown(
             "what the other warps did",
-            f"{len(launch.start):,} of {recordable:,} warps recorded"
-            + ("." if launch.every_block else ": nothing is said of lanes, waves and tails."),
+            f"{len(launch.start):,} of {recordable:,} warps recorded{_of_others(launch)}.",
         )
+
+
+def _of_others(launch: Prepared) -> str:
+    if not launch.every_block:
+        return ": nothing is said of lanes, waves and tails"
+    return ", and of all blocks it is known when they ran" if len(launch.trace.others) else ""
 
 
 def _recording(launch: Prepared) -> Iterator[Unknown]:

@@ -48,18 +48,22 @@ def use_of_hardware(launch: Prepared) -> Hardware:
 
 
 def total_flop(launch: Prepared) -> int | None:
-    """Return the operations of all products; None where some are not in the count."""
+    """Return the operations of all products; None where some are not in the count.
+
+    Blocks that left no records are taken to make as many as those that did.
+    """
     facts = launch.facts
-    if facts is None or not facts.all_products or not launch.every_warp:
+    if facts is None or not facts.all_products or launch.scale is None:
         return None
     if any(facts.ranges[name].flop for name in launch.unrecorded):  # by warps that did not record
         return None
     counts: list[int] = launch.counts.tolist()
-    return sum(
+    recorded = sum(
         count * (facts.ranges[name].flop or 0)
         for name, count in zip(launch.names, counts, strict=True)
         if name in facts.ranges
     )
+    return round(recorded * launch.scale)
 
 
 def with_rates(launch: Prepared, uses: tuple[RegionUse, ...]) -> Iterator[RegionUse]:
@@ -68,10 +72,11 @@ def with_rates(launch: Prepared, uses: tuple[RegionUse, ...]) -> Iterator[Region
     Of all SMs together, in the time that any warp of an SM was in the region.
     """
     facts, peak = launch.facts, peak_tflops(launch)
-    sm, sms = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64), len(set(launch.sm))
+    sm, sms = np.unique(launch.sm, return_inverse=True)[1].astype(np.int64), len(launch.lanes.sms)
+    known = launch.scale is not None and launch.sees_neighbours
     for use in uses:
         flop = facts.ranges[use.name].flop if facts and use.name in facts.ranges else None
-        if not flop or not launch.every_warp:
+        if not flop or not known:
             yield use
             continue
         rows = launch.of_region([i for i, name in enumerate(launch.names) if name == use.name])
@@ -104,7 +109,7 @@ def asked_of_memory(launch: Prepared) -> float | None:
 def _total_bytes(launch: Prepared) -> int | None:
     """Return what ranges ask of memory; None where one does not say how much."""
     facts = launch.facts
-    if facts is None or not launch.every_warp:
+    if facts is None or launch.scale is None:
         return None
     total = 0
     for name, count in zip(launch.names, launch.counts.tolist(), strict=True):
@@ -113,7 +118,7 @@ def _total_bytes(launch: Prepared) -> int | None:
             if size is None:
                 return None
             total += count * size
-    return total or None
+    return round(total * launch.scale) or None
 
 
 def _overlap(launch: Prepared, made: Products) -> float | None:

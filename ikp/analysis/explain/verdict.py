@@ -81,6 +81,7 @@ class Launched:
     grid: tuple[int, int, int]
     warps_per_block: int
     blocks: int  # that recorded
+    blocks_seen: int  # of which it is known when they ran: these, or more
     warps: int
     sms: int
     clock: str

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind
+from ikp.core.warps import all_warps
 
 if TYPE_CHECKING:
     from ikp.core.trace import Trace
@@ -24,33 +25,36 @@ BINS: Final = 240
 class Grid:
     """One launch over its SMs: ``warps`` is how many ran, on average, SMs x bins.
 
-    ``regions`` holds, by name, the same of the warps that were in a range of that name.
+    ``recorded`` has the same of those that recorded, and ``regions``, by name, of those that were
+    in a range of that name.
     """
 
     sms: list[int]
     duration_ns: int
     warps: Floats
+    recorded: Floats
     blocks: Floats  # of all SMs, in each bin
     regions: dict[str, Floats]
 
 
 def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
-    """Return the grid of one launch that has warps."""
-    slots = trace.slots
-    mine = np.flatnonzero(slots.launch == launch)
-    start, end = slots.start_ns[mine], slots.end_ns[mine]
+    """Return the grid of one launch that has warps, of all that ran."""
+    every, place = all_warps(trace)
+    mine = np.flatnonzero(every.launch == launch)
+    start, end = every.start_ns[mine], every.end_ns[mine]
     begin = int(start.min())
     duration = max(1, int(end.max()) - begin)
-    sms, row = np.unique(slots.sm[mine], return_inverse=True)
+    sms, row = np.unique(every.sm[mine], return_inverse=True)
 
     def covered(rows: Ints, first: Ints, last: Ints, count: int) -> Floats:
         scale = np.float64(BINS / duration)
         return coverage(rows, (first - begin) * scale, (last - begin) * scale, count)
 
-    first, last = _of_blocks(slots.block[mine], start, end)
+    first, last = _of_blocks(every.block[mine], start, end)
     blocks = covered(np.zeros(len(first), np.int64), first, last, 1)
-    row_of_slot = np.full(len(slots), -1)
-    row_of_slot[mine] = row
+    row_of_warp = np.full(len(every), -1)
+    row_of_warp[mine] = row
+    row_of_slot = row_of_warp[place]
     events = trace.events
     found = {}
     for name in regions:
@@ -61,7 +65,10 @@ def grid_of(trace: Trace, launch: int, regions: list[str]) -> Grid:
         spans = events.start_ns[chosen], events.end_ns[chosen]
         found[name] = covered(place, *spans, len(sms))
     warps = covered(row, start, end, len(sms))
-    return Grid(sms.tolist(), duration, warps, blocks[0], found)
+    slots, chosen = trace.slots, row_of_slot >= 0
+    spans = slots.start_ns[chosen], slots.end_ns[chosen]
+    recorded = covered(row_of_slot[chosen], *spans, len(sms)) if len(trace.others) else warps
+    return Grid(sms.tolist(), duration, warps, recorded, blocks[0], found)
 
 
 def _of_blocks(block: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:

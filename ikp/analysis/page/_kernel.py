@@ -137,6 +137,8 @@ def _facts(took: Floats, grid: Grid, table: Stats, label: str) -> list[tuple[str
         part = sum(each.in_no_range_ns or 0 for each in free)
         whole = sum(each.residence_ns for each in free)
         found.append(("in no range", f"{100 * part / whole:.1f} %" if whole else "-"))
+    if one.warps < one.recordable:
+        found.append(("recorded", f"{one.warps:,} of {one.recordable:,} warps"))
     if one.ghz:
         found.append(("clock", f"{one.ghz:.2f} GHz"))
     return found
@@ -154,10 +156,12 @@ def _heats(grid: Grid) -> Iterator[Heat]:
     height = max(16, min(396, _SM_HIGH * len(grid.sms)))
     whole = as_address(png(shades(grid.warps / most)))
     yield Heat("warps", whole, height, f"{most:,.0f} warps")
+    ran = "ran" if grid.recorded is grid.warps else "recorded"
     for name, covered in grid.regions.items():
-        part = np.divide(covered, grid.warps, out=np.zeros_like(covered), where=grid.warps > 0)
+        there = grid.recorded
+        part = np.divide(covered, there, out=np.zeros_like(covered), where=there > 0)
         top = min(1.0, float(part.max(initial=0))) or 1.0
-        told = f"{100 * top:.0f} % of the warps that ran there"
+        told = f"{100 * top:.0f} % of the warps that {ran} there"
         yield Heat(name, as_address(png(shades(part / top))), height, told)
 
 

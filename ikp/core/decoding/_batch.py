@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core import abi
+from ikp.core.decoding._counting import count_attempted
 from ikp.core.decoding._records import Chunk, in_chunks, read_chunk
 from ikp.core.decoding._times import Timeline
 from ikp.core.decoding.launch_header import Layout, Source
 from ikp.core.decoding.losses import Figures, clock_notes, launch_notes, needed_bytes
-from ikp.core.decoding.slots import Excerpt, Ints, Used, count_attempted, used_slots
+from ikp.core.decoding.slots import Excerpt, Ints, Used, used_slots
 from ikp.core.segment import MAX_WARPS
 from ikp.core.totals import total_columns
 from ikp.core.trace import Column, Launch
@@ -44,6 +45,10 @@ EVENT_COLUMNS = {
 Columns = dict[str, Column]
 
 
+def _is_small(layout: Layout) -> bool:
+    return layout.slots + layout.others <= _SLOTS
+
+
 @dataclass(slots=True)
 class Batch:
     """Launches to be decoded together: a large one, or small ones of one clock and one mode."""
@@ -56,7 +61,7 @@ class Batch:
     @property
     def full(self) -> bool:
         """Whether no other launch fits in."""
-        large = bool(self.layouts) and self.layouts[-1].slots > _SLOTS
+        large = bool(self.layouts) and not _is_small(self.layouts[-1])
         return large or len(self.layouts) >= _LAUNCHES or self._nbytes >= _BYTES
 
     def fits(self, layout: Layout) -> bool:
@@ -66,7 +71,7 @@ class Batch:
         last = self.layouts[-1]
         same = (last.clock, last.overflow, last.summed)
         alike = same == (layout.clock, layout.overflow, layout.summed)
-        return alike and not self.full and layout.slots <= _SLOTS
+        return alike and not self.full and _is_small(layout)
 
     def add(self, source: Source, layout: Layout, table: int) -> None:
         """Add a launch; ``table`` is that of its names."""
@@ -84,6 +89,7 @@ class Decoded:
     launches: list[Launch]
     warps: int
     slots: Columns
+    others: Columns
     events: Columns
     totals: list[Columns]
 
@@ -122,7 +128,8 @@ def decode_batch(
     slots_of = _slot_columns(used, timeline, work)
     slots_of["role"] = roles.of(tables[used.launch], used.heads["role"])
     launches = _launches(used, timeline, work, more)
-    return Decoded(launches, len(used.ids), slots_of, events, work.totals)
+    others = _other_columns(used, timeline)
+    return Decoded(launches, len(used.ids), slots_of, others, events, work.totals)
 
 
 class _Work:
@@ -134,7 +141,7 @@ class _Work:
         self._timeline, self._regions, self.reached = timeline, regions, reached
         self.attempted, self.kept = reached.copy(), np.minimum(reached, used.capacity)
         self.corrupt = np.zeros(len(used.ids), np.int64)
-        self.end = timeline.end.copy()
+        self.end = timeline.end[: len(used.ids)].copy()
         self._lost_oldest = (reached > used.capacity) & used.ring
         self._rates = timeline.rates() if used.summed else None
         self._tables = tables
@@ -216,11 +223,34 @@ def _slot_columns(used: Used, timeline: Timeline, work: _Work) -> Columns:
         "block": first + block * step,
         "warp": warps[0][warp] if one else warps[which, warp],
         "sm": used.heads["sm"],
-        "start_ns": timeline.start,
+        "start_ns": timeline.start[: len(used.ids)],
         "end_ns": work.end,
         "attempted": work.attempted,
         "kept": work.kept,
         "finished": used.finished,
+    }
+
+
+def _other_columns(used: Used, timeline: Timeline) -> Columns:
+    """Return the columns of warps that left no records: when and where they ran."""
+    others, mine = used.others, slice(len(used.ids), None)
+    slots, warps = (
+        np.array([getattr(each, name) for each in used.layouts], np.int64)[others.launch]
+        for name in ("slots", "warps_per_block")
+    )
+    block, warp = np.divmod(others.ids - slots, warps)
+    nothing = np.zeros(len(others.ids), np.int64)
+    return {
+        "launch": others.launch,
+        "block": block,
+        "warp": warp,
+        "sm": others.heads["sm"],
+        "role": nothing,
+        "start_ns": timeline.start[mine],
+        "end_ns": timeline.end[mine],
+        "attempted": nothing,
+        "kept": nothing,
+        "finished": others.finished,
     }
 
 
@@ -229,7 +259,7 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
     figures = _figures(used, work, more)
     faults, fits, turns = timeline.faults(), timeline.fits, timeline.turn_s().tolist()
     odd = faults.any() | (figures["most"] == 0)
-    for name in ("tail", "corrupt_slots", "absent", "more", "corrupt", "dropped", "unfinished"):
+    for name in _ODD:
         odd |= figures[name] > 0
     launches = []
     rows = zip(*map(np.ndarray.tolist, _FIGURES(figures)), strict=True)
@@ -265,6 +295,11 @@ def _launches(used: Used, timeline: Timeline, work: _Work, more: Ints) -> list[L
     return launches
 
 
+_ODD = (
+    *("tail", "corrupt_slots", "absent", "more", "corrupt"),
+    *("dropped", "unfinished", "open_others"),
+)
+"""Figures that something is to be said of if they are above zero."""
 _FIGURES = itemgetter(*Figures.__slots__)
 
 
@@ -279,6 +314,9 @@ def _figures(used: Used, work: _Work, more: Ints) -> dict[str, Column]:
         "most": most,
         "warps": np.diff(used.bounds),
         "unfinished": used.count(unfinished),
+        "open_others": np.bincount(
+            used.others.launch[~used.others.finished], minlength=len(used.layouts)
+        ),
         "full": used.count(unfinished & (work.kept >= capacity)),
         "open": used.count(unfinished & (work.reached >= capacity)),
         "dropped": used.total(work.reached - np.minimum(work.reached, capacity)),

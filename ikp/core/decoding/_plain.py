@@ -108,17 +108,19 @@ class Plain:
         ``kept`` is by slot: its records, or -1 where these aren't plain; ``tables`` of names are
         by launch.
         """
-        axes, row = timeline.axes, timeline.row
+        axes, mine = timeline.axes, slice(len(kept))  # of all warps, those that have slots
         if axes is None or used.summed or used.clock.bits > abi.WORD_BITS or not _function():
             return None
         slots, launches = np.zeros(len(kept), _SLOT), np.zeros(len(tables), _LAUNCH)
+        row = timeline.row[mine]
         slots["records"], slots["step"] = _places(used, kept)
-        slots["count"], slots["end"] = kept, timeline.end
+        slots["count"], slots["end"] = kept, timeline.end[mine]
         there, lives = whole_lives(used, slice(None))
         slots["whole"][there] = lives
-        slots["init"], slots["since"] = timeline.init_ticks, timeline.init_ticks
+        slots["init"] = slots["since"] = timeline.init_ticks[mine]
         slots["since"] -= axes.tick_zero[row]
-        slots["latest"] = np.where(timeline.finished, timeline.finish_ticks + SLACK, _NEVER)
+        latest = np.where(timeline.finished, timeline.finish_ticks + SLACK, _NEVER)
+        slots["latest"] = latest[mine]
         slots["launch"], slots["table"] = used.launch, tables[used.launch] << _ID_BITS
         slots["offset"], slots["side"] = axes.offset[row], axes.bends.side[row]
         launches["rate"], launches["zero"] = axes.rate, axes.ns_zero
@@ -155,8 +157,9 @@ class Plain:
 
     def tell(self, timeline: Timeline, end: Ints) -> None:
         """Add what is odd about the slots, and when their last records ended."""
-        timeline.turned |= (self._slots["flags"] & _TURNED) > 0
-        timeline.outside |= (self._slots["flags"] & _OUTSIDE) > 0
+        mine = slice(len(self._slots))
+        timeline.turned[mine] |= (self._slots["flags"] & _TURNED) > 0
+        timeline.outside[mine] |= (self._slots["flags"] & _OUTSIDE) > 0
         np.maximum(end, self._slots["end"], out=end)
 
 

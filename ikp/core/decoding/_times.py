@@ -44,13 +44,14 @@ class Faults(NamedTuple):
 class Timeline:
     """Places launches' clock words on the nanosecond axis.
 
-    ``start`` is when each slot's init ran; ``end``, when its finish did, or init where that never
-    did.
+    ``start`` is when each warp's init ran; ``end``, when its finish did, or init where that never
+    did. Warps stand there as in :meth:`Used.everyone`: those that have slots first.
     """
 
     def __init__(self, used: Used) -> None:
         self.used, self.clock = used, used.clock
-        heads, unit, slots = used.heads, used.unit, len(used.ids)
+        self.came = came = used.everyone()
+        heads, unit, warps = came.heads, used.unit, len(came.ids)
         init_ns, finish_ns = (heads[k].astype(np.int64) for k in ("init_ns", "finish_ns"))
         init, finish = (heads[k].astype(np.int64) for k in ("init_clock", "finish_clock"))
         if unit is ClockKind.GLOBALTIMER:
@@ -58,11 +59,11 @@ class Timeline:
         self.init_ticks, self.finish_ticks = init, finish
         self._life_ns = finish_ns - init_ns
         self._dense = np.array([each.together > 0 for each in used.layouts], bool)
-        self.turned, self.outside = np.zeros(slots, bool), np.zeros(slots, bool)
-        self.backwards = used.finished & (finish < init)
+        self.turned, self.outside = np.zeros(warps, bool), np.zeros(warps, bool)
+        self.backwards = came.finished & (finish < init)
         if unit is ClockKind.CYCLES:
-            self.backwards |= used.finished & (finish_ns < init_ns)
-        self.finished = used.finished & ~self.backwards
+            self.backwards |= came.finished & (finish_ns < init_ns)
+        self.finished = came.finished & ~self.backwards
         self.axes: Axes | None = None
         self.row = np.zeros(0, np.int64)  # of each slot's SM, among those of the axes
         if unit is ClockKind.CYCLES:
@@ -72,18 +73,18 @@ class Timeline:
                 self.fits = [replace(fit, bits=used.clock.bits) for fit in self.fits]
         else:
             self._zero = init_ns - init
-            anchors = np.diff(used.bounds).tolist()
+            anchors = np.bincount(came.launch, minlength=len(used.layouts)).tolist()
             kind, bits = unit.name.lower(), used.clock.bits
             self.fits = [ClockFit(kind, 1.0, "exact", anchors=n, bits=bits) for n in anchors]
             placed = np.concatenate([init_ns, (finish + self._zero)[self.finished]])
         np.maximum(placed, 0, out=placed)
-        self.start, self.end = placed[:slots], placed[:slots].copy()
-        ended = np.maximum(placed[slots:], self.start[self.finished])
+        self.start, self.end = placed[:warps], placed[:warps].copy()
+        ended = np.maximum(placed[warps:], self.start[self.finished])
         self.end[self.finished] = ended
 
     def _fit_axes(self, init_ns: Ints, finish_ns: Ints) -> tuple[Axes, Ints]:
-        used, done = self.used, np.flatnonzero(self.finished)
-        sms, self.row = Sms.of(used.launch, used.heads["sm"].astype(np.int64), len(used.layouts))
+        used, came, done = self.used, self.came, np.flatnonzero(self.finished)
+        sms, self.row = Sms.of(came.launch, came.heads["sm"].astype(np.int64), len(used.layouts))
         anchors = Anchors(
             np.concatenate([self.row, self.row[done]]),
             np.concatenate([init_ns, finish_ns[done]]),
@@ -157,7 +158,7 @@ class Timeline:
         """Return ns per tick of each slot, from its init to its finish."""
         ticks = np.where(self.finished, self.finish_ticks - self.init_ticks, 0)
         known = ticks > 0
-        rates = np.array([fit.ns_per_tick for fit in self.fits])[self.used.launch]
+        rates = np.array([fit.ns_per_tick for fit in self.fits])[self.came.launch]
         rates[known] = (self.end - self.start)[known] / ticks[known]
         return rates
 
@@ -172,18 +173,22 @@ class Timeline:
 
     def faults(self) -> Faults:
         """Count, by launch, what the clock can't tell."""
-        used, life = self.used, self.finish_ticks - self.init_ticks
+        launch, life = self.came.launch, self.finish_ticks - self.init_ticks
         late = self.finished & (life >= WRAP)
         late &= self.clock.bits == abi.WORD_BITS
         lost = np.zeros(len(life), bool)
         if self.axes is not None and self._dense.any():
-            ticks = self._life_ns / 1e9 / self.turn_s()[used.launch] * WRAP
-            lost = self.finished & self._dense[used.launch] & (np.abs(ticks - life) >= WRAP / 2)
+            ticks = self._life_ns / 1e9 / self.turn_s()[launch] * WRAP
+            lost = self.finished & self._dense[launch] & (np.abs(ticks - life) >= WRAP / 2)
+
+        def count(chosen: Bools) -> Ints:
+            return np.bincount(launch[chosen], minlength=len(self.fits))
+
         return Faults(
-            backwards=used.count(self.backwards),
-            outside=used.count(self.outside & ~lost),
+            backwards=count(self.backwards),
+            outside=count(self.outside & ~lost),
             torn=np.zeros(len(self.fits), np.int64) if self.axes is None else self.axes.torn,
-            long=used.count((late | self.turned) & ~lost),
-            lost=used.count(lost),
+            long=count((late | self.turned) & ~lost),
+            lost=count(lost),
             guessed=np.array([fit.rate == "nominal" for fit in self.fits], np.int64),
         )

@@ -51,12 +51,14 @@ def decode(
     decoded = [decode_batch(batch, regions, roles, told) for batch in _batches(sources, tables)]
     found, of_region = _index_regions(tables, regions)
     role_names, of_role = _index_roles(tables, roles)
-    slots, events = _slots(decoded, of_role), _events(decoded, of_region)
+    slots, others = _slots(decoded, of_role)
+    events = _events(decoded, of_region)
     totals = _totals(decoded, of_region)
     return Trace(
         launches=tuple(launch for each in decoded for launch in each.launches),
         regions=found,
         slots=make_columns(Slots, **slots),
+        others=make_columns(Slots, **others),
         events=make_columns(Events, **events),
         provenance=dict(provenance or {}),
         roles=role_names,
@@ -103,13 +105,20 @@ def _index_roles(tables: _NameTables, codes: Codes) -> tuple[tuple[str, ...], ND
     return names, np.array([index[name] for name in found], np.int32)
 
 
-def _slots(decoded: list[Decoded], of_role: NDArray[np.int32]) -> Columns:
+def _slots(decoded: list[Decoded], of_role: NDArray[np.int32]) -> tuple[Columns, Columns]:
+    """Return all slots, and the warps that left no records."""
     first = 0
     for each in decoded:
         each.slots["launch"] = each.slots["launch"] + first
+        each.others["launch"] = each.others["launch"] + first
         each.slots["role"] = of_role[each.slots["role"]]
         first += len(each.launches)
-    parts = {name: [each.slots.pop(name) for each in decoded] for name in Slots.__slots__}
+    return _all([each.slots for each in decoded]), _all([each.others for each in decoded])
+
+
+def _all(tables: list[Columns]) -> Columns:
+    """Return all rows of some tables, which are emptied."""
+    parts = {name: [each.pop(name) for each in tables] for name in Slots.__slots__}
     return {name: _joined(part) for name, part in parts.items()}
 
 

@@ -29,16 +29,16 @@ _AT_ONCE = 1 << 12
 """Headers made together: both kinds of them fit into a core's cache."""
 
 
-def expanded(data: NDArray[np.uint8], slots: int, grid_id: int) -> Rows:
-    """Return the headers of a launch's slots, which stand side by side from the start of ``data``.
+def expanded(data: NDArray[np.uint8], count: int, grid_id: int) -> Rows:
+    """Return so many headers of a launch, which stand side by side from the start of ``data``.
 
     Of what ``init`` read they hold the low halves: the rest is that of ``finish``. Where that never
     ran, it is as near as can be to what another warp read, of the clock one of the same SM.
     """
-    rows = np.ascontiguousarray(data[: slots * abi.DENSE_HEADER_BYTES]).view(abi.DENSE_HEADER)
-    heads = np.zeros(slots, abi.SLOT_HEADER)
+    rows = np.ascontiguousarray(data[: count * abi.DENSE_HEADER_BYTES]).view(abi.DENSE_HEADER)
+    heads = np.zeros(count, abi.SLOT_HEADER)
     running = 0
-    for low in range(0, slots, _AT_ONCE):
+    for low in range(0, count, _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
         running += _expand(rows[part], heads[part], grid_id)
     if running:

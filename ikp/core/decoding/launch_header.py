@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ikp.core import abi
 from ikp.core.abi import ClockKind, Language, Option, OverflowMode
-from ikp.core.decoding.dense import are_rows
+from ikp.core.decoding._contradictions import Asked, has, read_header, taken_of, triple
 from ikp.core.decoding.slots import Bytes, Excerpt
-from ikp.core.segment import EVERYTHING, MAX_WARPS, WORDS, Segment, Selection
+from ikp.core.segment import Segment, Selection
 from ikp.errors import DecodeError
 
 
@@ -83,7 +83,7 @@ class Source:
                 f"the segment {self.label!r} ({nbytes} bytes) is truncated: a segment starts with "
                 f"a header of {abi.LAUNCH_HEADER_BYTES} bytes."
             )
-        asked = _Asked(
+        asked = Asked(
             *(nbytes, self.backend, self.selected, self.totals),
             *(self.selection, self.clock, self.overflow),
         )
@@ -97,19 +97,6 @@ class Source:
 
 _GRID_ID = slice(_AT := abi.field_offsets(abi.LAUNCH_HEADER)["grid_id"], _AT + 4)
 _SOME_ID = (1).to_bytes(4, "little")
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the host knows of a segment that says how to read its launch header."""
-
-    nbytes: int
-    backend: str
-    selected: bool
-    totals: bool
-    selection: Selection | None
-    clock: ClockKind | None
-    overflow: OverflowMode | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +121,35 @@ class Layout:
     beside_bytes: int  # of a slot, what keeps no record
     capacity: int  # records that a slot can get
     needed_bytes: int  # of a segment with room, where there is none
+    others: int  # headers behind the slots, one of each warp of the launch; 0 where none writes
+    set_aside: int  # bytes behind the slots that the host left for these headers
     whole: int  # region id of the range from each warp's init to its finish; 0 where none is told
     relaunches: int  # earlier launches that wrote to the segment
     fresh: bool  # there was none, so that all is zero where this one didn't write
     notes: tuple[str, ...]  # where that is not as it was asked for, in words
 
+    @property
+    def slots_end(self) -> int:
+        """Which byte of the segment is the first behind the slots."""
+        return abi.LAUNCH_HEADER_BYTES + self.slots * self.slot_bytes
+
+    @property
+    def end(self) -> int:
+        """Which byte is the first behind all that the launch writes."""
+        return self.slots_end + self.others * abi.DENSE_HEADER_BYTES
+
+    @property
+    def heads(self) -> list[slice]:
+        """Where headers stand side by side: those of slots, and those behind all slots."""
+        begin = abi.LAUNCH_HEADER_BYTES
+        found = [slice(begin, begin + self.slots * self.header_bytes)]
+        return [*found, slice(self.slots_end, self.end)] if self.others else found
+
 
 @lru_cache(maxsize=256)
-def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
+def _layout(head: bytes, asked: Asked) -> Layout | str | None:
     """Return what a launch header says; what is wrong with it; None if no kernel wrote to it."""
-    found = _read_header(np.frombuffer(head, abi.LAUNCH_HEADER)[0], asked)
+    found = read_header(np.frombuffer(head, abi.LAUNCH_HEADER)[0], asked)
     if found is None or isinstance(found, str):
         return found
     header = found
@@ -152,20 +158,22 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
     _note_differences(overflow, clock.bits, asked, notes)
     summed = _is_summed(header, asked, notes)
     chosen = _selection_of(header, asked, notes)
-    grid, warps_per_block = _triple(header["grid"]), int(header["warps_per_block"])
+    grid, warps_per_block = triple(header["grid"]), int(header["warps_per_block"])
     _note_step(chosen, grid, notes)
     warps = chosen.chosen_warps(warps_per_block)
     slots = chosen.count_blocks(math.prod(grid)) * len(warps)
+    headers = chosen.count_headers(math.prod(grid), warps_per_block)
     slot_bytes, relaunches = int(header["slot_bytes"]), max(0, int(header["launches"]) - 1)
-    dense = _has(header, Option.DENSE)
+    dense = has(header, Option.DENSE)
     header_bytes = abi.DENSE_HEADER_BYTES if dense else abi.SLOT_HEADER_BYTES
     beside = header_bytes + abi.RECORD_BYTES * int(header["margin"]) * dense
     room = slot_bytes >= abi.min_slot_bytes(overflow, clock, beside)
     capacity = abi.slot_capacity(slot_bytes, overflow, clock, beside)
-    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, beside)
+    set_aside = headers * abi.DENSE_HEADER_BYTES
+    proposed = abi.segment_bytes(slots, FIRST_RECORDS, overflow, clock, beside) + set_aside
     return Layout(
         grid=grid,
-        block=_triple(header["block"]),
+        block=triple(header["block"]),
         warps_per_block=warps_per_block,
         language=_language_of(header, asked),
         clock=clock,
@@ -182,6 +190,8 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
         beside_bytes=beside,
         capacity=capacity if slots and room else 0,
         needed_bytes=0 if room or not slots else proposed,
+        others=headers if room and slots and has(header, Option.OTHERS) else 0,
+        set_aside=set_aside,
         whole=0 if summed else int(header["whole"]),
         relaunches=relaunches,
         fresh=not relaunches,
@@ -189,9 +199,9 @@ def _layout(head: bytes, asked: _Asked) -> Layout | str | None:
     )
 
 
-def _is_summed(header: np.void, asked: _Asked, notes: list[str]) -> bool:
+def _is_summed(header: np.void, asked: Asked, notes: list[str]) -> bool:
     """Return whether the kernel kept totals; tell where it did not heed the wish."""
-    summed = _has(header, Option.TOTALS)
+    summed = has(header, Option.TOTALS)
     if asked.totals and not summed:
         notes.append(
             "a timeline was recorded: the code that this kernel was compiled from can't keep totals"
@@ -199,7 +209,7 @@ def _is_summed(header: np.void, asked: _Asked, notes: list[str]) -> bool:
     return summed
 
 
-def _note_differences(overflow: OverflowMode, bits: int, asked: _Asked, notes: list[str]) -> None:
+def _note_differences(overflow: OverflowMode, bits: int, asked: Asked, notes: list[str]) -> None:
     """Tell where the layout of the records is not what the session asked for.
 
     Which clock it is, a backend may choose: the interpreter has only the host's.
@@ -216,10 +226,10 @@ def _note_differences(overflow: OverflowMode, bits: int, asked: _Asked, notes: l
         )
 
 
-def _selection_of(header: np.void, asked: _Asked, notes: list[str]) -> Selection:
+def _selection_of(header: np.void, asked: Asked, notes: list[str]) -> Selection:
     """Return which warps and blocks have slots; tell where the kernel did not heed the choice."""
-    taken = _taken(header, asked)
-    if not _has(header, Option.SELECTED):
+    taken = taken_of(header, asked)
+    if not has(header, Option.SELECTED):
         if asked.selected:
             notes.append(
                 "every warp recorded: the code that this kernel was compiled from can't choose "
@@ -250,108 +260,11 @@ def _note_step(chosen: Selection, grid: tuple[int, int, int], notes: list[str]) 
     )
 
 
-def _taken(header: np.void, asked: _Asked) -> Selection:
-    """Return the choice that holds: the host's own where it is known, for nobody overwrites that.
-
-    The header is checked against this one, too: with another, its slots may not fit the segment.
-    """
-    if not _has(header, Option.SELECTED):
-        return EVERYTHING
-    return asked.selection or Selection.of(header)
-
-
-def _has(header: np.void, option: Option) -> bool:
-    return bool(int(header["options"]) & option)
-
-
-def _read_header(header: np.void, asked: _Asked) -> np.void | str | None:
-    """Return a launch header if it is sound; what is wrong with it; None if no kernel wrote one."""
-    if not any(header[name].any() for name in _OF_KERNELS):
-        return None
-    if int(header["magic"]) != abi.MAGIC:
-        return (
-            f"was not written by ikp: it starts with {int(header['magic']):#010x}, not "
-            f"{abi.MAGIC:#010x}. Did the kernel, or another one, write to it as if it were its own?"
-        )
-    if int(header["abi"]) != abi.ABI_VERSION:
-        return (
-            f"has record ABI {int(header['abi'])}, this ikp reads ABI {abi.ABI_VERSION}: "
-            "the kernel was compiled by another ikp version. Clear the DSL's compile cache and run "
-            "again."
-        )
-    wrong = _contradictions(header, asked)
-    if wrong:
-        return (
-            f"has a corrupt launch header: it claims {'; '.join(wrong)}. Something else "
-            f"wrote to this memory after the kernel started."
-        )
-    return header
-
-
-_OF_KERNELS = tuple(name for name in abi.LAUNCH_HEADER.names or () if name not in WORDS)
-"""Fields of the launch header that a kernel writes; the host writes the others."""
-
-
-def _contradictions(header: np.void, asked: _Asked) -> list[str]:
-    """Return what a header says that can't be so."""
-    grid, block = _triple(header["grid"]), _triple(header["block"])
-    blocks, threads = math.prod(grid), math.prod(block)
-    warps, slot_bytes = int(header["warps_per_block"]), int(header["slot_bytes"])
-    lanes = 64 if _has(header, Option.LANES64) else 32
-    taken = _taken(header, asked)
-    possible = taken.block_step > 0
-    problems = [
-        (int(header["options"]) & ~sum(Option) != 0, f"options {int(header['options']):#x}"),
-        (not possible, "every 0th block"),
-        (min(*grid, *block) < 1, f"an empty grid {grid} or block {block}"),
-        (threads > 1024 or warps != -(-threads // lanes), f"{warps} warps for {threads} threads"),
-        (
-            possible and slot_bytes != _slot_bytes(asked.nbytes, taken, blocks, warps),
-            f"slots of {slot_bytes} bytes for {blocks} blocks of {warps} warps",
-        ),
-        (
-            slot_bytes > 0 and blocks > _MOST_BLOCKS,
-            f"{blocks} blocks, of which a slot's number can't tell all apart",
-        ),
-        (int(header["clock"]) not in list(ClockKind), f"clock {int(header['clock'])}"),
-        (int(header["overflow"]) not in list(OverflowMode), f"mode {int(header['overflow'])}"),
-        (_has(header, Option.TOTALS) and not _can_sum(header), "totals where none can be kept"),
-        (int(header["whole"]) > abi.REGION_MASK, f"region {int(header['whole']):#x}"),
-        (
-            possible and not are_rows(header, taken.count_slots(blocks, min(warps, MAX_WARPS))),
-            f"records of {int(header['together'])} warps in a row",
-        ),
-    ]
-    return [text for found, text in problems if found]
-
-
-_MOST_BLOCKS = 1 << 32
-"""Kernels number blocks in 32 bits."""
-
-
-def _can_sum(header: np.void) -> bool:
-    """Tell whether a kernel of these options could be compiled for totals."""
-    narrow = int(header["clock"]) < ClockKind.CYCLES64
-    return narrow and int(header["overflow"]) == OverflowMode.STOP
-
-
-def _slot_bytes(size: int, taken: Selection, blocks: int, warps: int) -> int:
-    """Return what a kernel makes of a segment of ``size`` bytes."""
-    slots = taken.count_slots(blocks, min(warps, MAX_WARPS), least=1)
-    return (size - abi.LAUNCH_HEADER_BYTES) // slots & -abi.ALIGNMENT
-
-
-def _language_of(header: np.void, asked: _Asked) -> str:
+def _language_of(header: np.void, asked: Asked) -> str:
     """Return what the kernel says it was written in, else the backend that made the buffer."""
     language = int(header["language"])
     known = language in list(Language) and language != Language.OTHER
     return Language(language).name.lower() if known else asked.backend
-
-
-def _triple(values: Iterable[np.uint32]) -> tuple[int, int, int]:
-    """Return x, y and z as Python integers."""
-    x, y, z = (int(v) for v in values)
-    return x, y, z
 
 
 FIRST_RECORDS = 64

@@ -30,6 +30,7 @@ class Figures:
     most: int  # of the busiest warp
     warps: int  # that came
     unfinished: int  # of these
+    open_others: int  # warps without records that never reached finish
     full: int  # of these, that keep as many as they can
     open: int  # of these, that made at least as many as they can keep
     dropped: int
@@ -82,6 +83,11 @@ def _damage(known: Figures) -> list[str]:
     if known.absent:
         notes.append(
             f"{known.absent} warps never reached init (the kernel hung, failed, or exited early)"
+        )
+    if known.open_others:
+        notes.append(
+            f"{known.open_others} warps of blocks that were not chosen never reached finish: how "
+            "long they ran is not known"
         )
     if known.more:
         notes.append(
@@ -212,4 +218,6 @@ def needed_bytes(layout: Layout, most: int, full: bool) -> int:
     need = max(most, 2 * layout.capacity) if full else most
     if need <= layout.capacity:
         return 0
-    return abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock, layout.beside_bytes)
+    beside = layout.beside_bytes
+    held = abi.segment_bytes(layout.slots, need, layout.overflow, layout.clock, beside)
+    return held + layout.set_aside

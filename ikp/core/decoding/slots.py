@@ -1,4 +1,4 @@
-"""Which warps of some launches came, as their slots say, and how many records each made.
+"""Which warps of some launches came, as their slots say, and where their records are.
 
 Buffers are made for the busiest warp there may be, so most of a segment is usually empty. Where it
 lies in a device's memory, only an excerpt of it is copied to the host.
@@ -36,10 +36,36 @@ class Excerpt:
 
     nbytes: int  # of the whole segment
     head: Bytes  # the launch header
-    heads: Bytes  # of the slots, each in a row
+    heads: Bytes  # of the slots, each in a row; then those of warps without one
     counts: Ints  # by slot: how many of its first records are here
     records: Bytes  # these, slot by slot
-    tail: bool  # whether there is anything behind the last slot
+    tail: bool  # whether there is anything behind all that a launch writes
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """The warps of some launches that came, launch by launch."""
+
+    heads: Mapping[str, Column]
+    launch: Ints  # of each, index into the launches
+    ids: Ints  # its number among its launch's headers: the slots', then those behind the slots
+    finished: Bools
+
+    def take(self, rows: Ints | slice) -> Came:
+        """Return some of them."""
+        heads = {name: column[rows] for name, column in self.heads.items()}
+        return Came(heads, self.launch[rows], self.ids[rows], self.finished[rows])
+
+    def followed_by(self, others: Came) -> Came:
+        """Return these and, behind them, others."""
+        if not len(others.launch):
+            return self
+        heads = {name: np.append(column, others.heads[name]) for name, column in self.heads.items()}
+        columns = (("launch", "ids", "finished"), (self, others))
+        launch, ids, finished = (
+            np.concatenate([getattr(each, name) for each in columns[1]]) for name in columns[0]
+        )
+        return Came(heads, launch, ids, finished)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +86,15 @@ class Used:
     finished: Bools
     capacity: Ints  # by slot: records that it can get
     fresh: Bools  # by slot: all is zero where the launch didn't write
+    others: Came  # warps that have no slot, and left when they ran
     # By launch: what its notes tell.
     tail: Bools  # there is something behind the last slot
     corrupt: Ints  # slots with headers that can't be this launch's
-    absent: Ints  # slots whose warp never came
+    absent: Ints  # warps that never came
+
+    def everyone(self) -> Came:
+        """Return all warps that came: those that have slots, then the others."""
+        return Came(self.heads, self.launch, self.ids, self.finished).followed_by(self.others)
 
     def count(self, chosen: Bools) -> Ints:
         """Return how many of the chosen slots each launch has."""
@@ -109,11 +140,12 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
     every = [_slot_heads(source, layout) for source, layout in both]
     raw = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
     heads = _columns(raw.view(abi.SLOT_HEADER).reshape(-1))
-    counts = np.array([each.slots for each in layouts])
+    counts = np.array([each.slots + each.others for each in layouts])
     launch = np.repeat(np.arange(len(layouts)), counts)
     fresh = np.array([each.fresh for each in layouts], bool)
     grid_ids = np.array([each.grid_id for each in sources], np.uint32)
-    ours = is_used(heads, np.repeat(grid_ids, counts))
+    waited = np.concatenate([awaited(each) for each in layouts])
+    ours = is_used(heads, np.repeat(grid_ids, counts)) & waited
     chosen, empty = np.flatnonzero(ours), heads["state"] == SlotState.UNUSED
     if len(chosen) < len(ours):
         blank = np.flatnonzero(empty & fresh[launch])  # a slot whose warp never came is all zero
@@ -121,6 +153,8 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
         heads = {name: column[chosen] for name, column in heads.items()}
     used = launch[chosen] if len(chosen) < len(ours) else launch
     first = np.cumsum(counts) - counts
+    finished = np.asarray(heads["state"] == SlotState.FINISHED)
+    came, others = _parted(Came(heads, used, chosen - first[used], finished), layouts)
     return Used(
         sources=sources,
         layouts=layouts,
@@ -129,17 +163,40 @@ def used_slots(sources: Sequence[Source], layouts: Sequence[Layout]) -> Used:
         unit=layouts[0].unit,
         ring=layouts[0].overflow is OverflowMode.WRAP,
         summed=layouts[0].summed,
-        heads=heads,
-        launch=used,
-        ids=chosen - first[used],
-        bounds=np.searchsorted(used, np.arange(len(layouts) + 1)),
-        finished=np.asarray(heads["state"] == SlotState.FINISHED),
-        capacity=np.array([each.capacity for each in layouts])[used],
-        fresh=fresh[used],
+        heads=came.heads,
+        launch=came.launch,
+        ids=came.ids,
+        bounds=np.searchsorted(came.launch, np.arange(len(layouts) + 1)),
+        finished=came.finished,
+        capacity=np.array([each.capacity for each in layouts])[came.launch],
+        fresh=fresh[came.launch],
+        others=others,
         tail=np.array([_has_tail(source.data, layout) for source, layout in both], bool),
         corrupt=np.bincount(launch[~empty & ~ours], minlength=len(layouts)),
-        absent=np.bincount(launch[empty], minlength=len(layouts)),
+        absent=np.bincount(launch[empty & waited], minlength=len(layouts)),
     )
+
+
+def awaited(layout: Layout) -> Bools:
+    """Tell of each header of a launch whether its warp writes it, if it comes.
+
+    Those behind the slots are of all warps, and stay empty where one has a slot.
+    """
+    found = np.ones(layout.slots + layout.others, bool)
+    if layout.others:
+        of_warps = found[layout.slots :].reshape(-1, layout.warps_per_block)
+        ranks = np.arange(layout.slots // len(layout.warps))
+        of_warps[np.ix_(layout.chosen.chosen_blocks(ranks), layout.warps)] = False
+    return found
+
+
+def _parted(came: Came, layouts: Sequence[Layout]) -> tuple[Came, Came]:
+    """Return the warps that have a slot, and those that have none."""
+    if not any(each.others for each in layouts):
+        return came, came.take(slice(0, 0))
+    slots = np.array([each.slots for each in layouts])
+    recorded = came.ids < slots[came.launch]
+    return came.take(np.flatnonzero(recorded)), came.take(np.flatnonzero(~recorded))
 
 
 def _columns(heads: Rows) -> dict[str, Column]:
@@ -163,19 +220,20 @@ def _slot_heads(source: Source, layout: Layout) -> Bytes:
         return data.heads
     if not layout.slots:  # they may be shorter than a header
         return np.zeros((0, abi.SLOT_HEADER_BYTES), np.uint8)
-    rows = data[abi.LAUNCH_HEADER_BYTES :]
     if layout.together:
-        return header_rows(rows, layout, source.grid_id)
-    rows = rows[: layout.slots * layout.slot_bytes].reshape(layout.slots, layout.slot_bytes)
-    return rows[:, : abi.SLOT_HEADER_BYTES]
+        parts = [data[part] for part in layout.heads]
+        return header_rows(parts, layout, source.grid_id)
+    rows = data[abi.LAUNCH_HEADER_BYTES : layout.slots_end]
+    return rows.reshape(layout.slots, layout.slot_bytes)[:, : abi.SLOT_HEADER_BYTES]
 
 
-def header_rows(heads: Bytes, layout: Layout, grid_id: int) -> Bytes:
+def header_rows(parts: Sequence[Bytes], layout: Layout, grid_id: int) -> Bytes:
     """Return headers that stand side by side as rows of those that all other kernels write."""
+    heads = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not layout.together:
         return heads.reshape(-1, abi.SLOT_HEADER_BYTES)
-    made = expanded(heads, layout.slots, grid_id)
-    return made.view(np.uint8).reshape(layout.slots, abi.SLOT_HEADER_BYTES)
+    made = expanded(heads, layout.slots + layout.others, grid_id)
+    return made.view(np.uint8).reshape(-1, abi.SLOT_HEADER_BYTES)
 
 
 def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | int) -> Bools:
@@ -190,12 +248,12 @@ def is_used(heads: Rows | Mapping[str, Column], grid_id: NDArray[np.uint32] | in
 
 
 def _has_tail(data: Bytes | Excerpt, layout: Layout) -> bool:
-    """Return whether there is anything behind a fresh segment's last slot."""
+    """Return whether there is anything behind what a launch writes to a fresh segment."""
     if not (layout.slots and layout.fresh):
         return False
     if isinstance(data, Excerpt):
         return data.tail
-    behind = data[abi.LAUNCH_HEADER_BYTES + layout.slots * layout.slot_bytes :]
+    behind = data[layout.end :]
     return bool(len(behind) and behind.any())
 
 
@@ -252,89 +310,3 @@ def is_placed(tag: NDArray[np.uint32]) -> Bools:
     """Tell which records stand at an index that the kernel gave."""
     kind = tag >> abi.KIND_SHIFT
     return np.asarray((kind == Kind.PLACED_RANGE) | (kind == Kind.PLACED_INSTANT))
-
-
-_SCAN_RECORDS = 1 << 20
-"""Records looked at together where counts must be read from the records."""
-
-
-def count_attempted(used: Used) -> tuple[Ints, Ints]:
-    """Return records attempted per slot; counted from the records where finish never ran.
-
-    Memory that no earlier launch used is zero behind a slot's records: also returns, by launch,
-    the number of warps where it isn't.
-    """
-    attempted = used.heads["attempted"].astype(np.int64)
-    if used.summed:  # finish alone writes totals: others are those of an earlier launch
-        attempted[~used.finished] = 0
-    whole = np.flatnonzero(used.finished & used.fresh & (attempted < used.capacity))
-    more = whole[~is_empty(used.read(whole, attempted[whole]))]
-    behind = np.bincount(used.launch[more], minlength=len(used.layouts))
-    unknown = np.flatnonzero(~used.finished) if not used.summed else more[:0]
-    for launch, part in used.parts(unknown):
-        layout = used.layouts[launch]
-        step = max(1, _SCAN_RECORDS // max(1, layout.capacity))
-        mine = unknown[part]
-        for i in range(0, len(mine), step):
-            chosen = mine[i : i + step]
-            records = _whole(used, chosen, layout.capacity)
-            attempted[chosen] = _count(used, records, chosen, layout.fresh)
-            behind[launch] += _gaps(records) if layout.fresh else 0
-    return attempted, behind
-
-
-def _whole(used: Used, slots: Ints, capacity: int) -> Rows:
-    """Return all records of some slots of one launch, and what is behind them, a row each."""
-    position = np.tile(np.arange(capacity), len(slots))
-    return used.read(np.repeat(slots, capacity), position).reshape(len(slots), capacity)
-
-
-def _count(used: Used, records: Rows, chosen: Ints, fresh: bool) -> Ints:
-    """Count the leading records of slots; a full ring counts past its seam, to be put in order.
-
-    Within a launch records end in order. So where the clock steps back is a ring's seam, or
-    where the records of an earlier launch begin.
-    """
-    capacity = records.shape[1]
-    if not capacity:
-        return np.zeros(len(chosen), np.int64)
-    empty = records["tag"] == 0
-    count = np.where(empty.any(1), empty.argmax(1), capacity)
-    placed = is_placed(records["tag"]).any(1)
-    if placed.any():  # up to the last that is there, with holes
-        last = capacity - (~empty[:, ::-1]).argmax(1)
-        return np.asarray(np.where(placed, last, count))
-    if not used.ring and fresh:
-        return np.asarray(count)
-    base = init_word(used)[chosen][:, None]
-    step = np.diff(records["end"], axis=1, prepend=base)
-    back: Bools = step >= 1 << (used.clock.bits - 1)
-    back &= np.arange(capacity) < count[:, None]
-    elapsed = records["end"] - base
-    fall = np.zeros(records.shape, bool)
-    fall[:, 1:] = elapsed[:, 1:] < elapsed[:, :-1]
-    if not fresh:
-        seam = np.where(back.any(1), back.argmax(1), count)
-        # Records behind the seam are a ring's older ones if they lie after init.
-        at_seam = fall[np.arange(len(seam)), np.minimum(seam, capacity - 1)]
-        older = (count == capacity) & at_seam
-        return np.asarray(np.where(used.ring & older, seam + count, seam))
-    back[:, 0] = False  # late, but not a seam
-    back = np.where(back.any(1, keepdims=True), back, fall)  # a long ring spans half a turn
-    return np.asarray(count + np.where(count == capacity, back.argmax(1), 0))
-
-
-def init_word(used: Used) -> NDArray[np.uint32] | NDArray[np.uint64]:
-    """Return the clock word at init, by slot."""
-    name = "init_ns" if used.unit is ClockKind.GLOBALTIMER else "init_clock"
-    word: NDArray[np.uint32] | NDArray[np.uint64]
-    word = used.heads[name].astype(f"<u{used.clock.bits // 8}")
-    return word
-
-
-def _gaps(records: Rows) -> int:
-    """Count slots in which something stands behind no record, though no index was given."""
-    tag = records["tag"]
-    ended = np.logical_or.accumulate(tag == 0, axis=1)
-    behind = (ended & ~is_empty(records)).any(1)
-    return int(np.count_nonzero(behind & ~is_placed(tag).any(1)))

@@ -124,6 +124,7 @@ class Arg(IntEnum):
     INSTANTS = 18
     TOTAL_NS = 19
     SHARE = 20
+    RECORDED = 21
 
 
 FIRST_OWN_ARG: Final = 32
@@ -131,7 +132,10 @@ FIRST_OWN_ARG: Final = 32
 the regions' names where they name totals."""
 FORMAT: Final = 3
 """Version of the layout below."""
-READABLE: Final = (1, 2, 3)
+FORMAT_WITH_OTHERS: Final = 4
+"""The same, of files that hold warps that left no records, which readers of 3 know nothing of."""
+COLUMNAR: Final = (FORMAT, FORMAT_WITH_OTHERS)
+READABLE: Final = (1, 2, *COLUMNAR)
 """Versions that the reader knows; it refuses others. In 1, each launch was a process; up to 2, a
 trace was read from its packets, there were no columns."""
 Facts = dict[str, Any]

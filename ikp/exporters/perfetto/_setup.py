@@ -30,6 +30,7 @@ from ikp.exporters.perfetto._schema import (
     FIRST_GLOBAL_CLOCK,
     FIRST_OWN_ARG,
     FORMAT,
+    FORMAT_WITH_OTHERS,
     MAX_TRACKS,
     NEEDS_STATE,
     REALTIME,
@@ -187,7 +188,7 @@ def _summary(trace: Trace, layout: Layout, sums: Sums | None) -> TracePacket:
 def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
     """Return what concerns the file as a whole, and how much it must hold."""
     return {
-        "format": FORMAT,
+        "format": format_of(trace),
         "launches": len(trace.launches),
         "slots": len(trace.slots),
         "events": len(trace.events),
@@ -197,6 +198,11 @@ def _of_trace(trace: Trace, sums: Sums | None) -> Facts:
         "args": described(trace.args),
         "provenance": trace.provenance,
     }
+
+
+def format_of(trace: Trace) -> int:
+    """Return the version of the layout that a trace is written in: the oldest that holds it."""
+    return FORMAT_WITH_OTHERS if len(trace.others) else FORMAT
 
 
 _LAUNCHES_AT_ONCE: Final = 512

@@ -136,35 +136,45 @@ def _set(annotation: DebugAnnotation, value: Any) -> None:
 def block_slices(trace: Trace, blocks: Blocks, before: int) -> NDArray[np.uint8]:
     """Return the packets of the slices that show where each block ran, lane by lane.
 
-    They also carry what is known of each warp. ``before`` is when the packet in front of them is.
+    They also carry what is known of each warp that left records; where none did, that it is so.
+    ``before`` is when the packet in front of them is.
     """
-    name, facts = _names(trace, blocks), _warps(trace.slots, blocks)
-    warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), facts)
     track = (tag(Event.TRACK_UUID, VARINT), Numbers.of(blocks.track))
-    places = 2 * np.arange(len(blocks.block))
     closing = packet(blocks.end, TYPES[EventType.SLICE_END], *track)
-    of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
-    listed = Group(warps, blocks.first, len(blocks.slots))
-    opening = packet(
-        blocks.start,
-        argument(Arg.BLOCK, Numbers.of(blocks.block)),
-        argument(Arg.SM, Numbers.of(blocks.sm)),
-        argument(Arg.LAUNCH, Numbers.of(blocks.launch)),
-        Message(
-            tag(Event.DEBUG_ANNOTATIONS, BYTES),
-            (of_warps, listed),
-        ),
+    streams = [(closing, 2 * np.arange(len(blocks.block)) + 1)]
+    recorded, others = np.flatnonzero(blocks.recorded), np.flatnonzero(~blocks.recorded)
+    if len(recorded):
+        warps = Message(tag(Annotation.ARRAY_VALUES, BYTES), _warps(trace.slots, blocks))
+        listed = Group(warps, blocks.first[recorded], len(blocks.slots))
+        of_warps = tag(Annotation.NAME_IID, VARINT) + bytes([Arg.WARPS])
+        told = Message(tag(Event.DEBUG_ANNOTATIONS, BYTES), (of_warps, listed))
+        streams.append((_opening(trace, blocks, recorded, told), 2 * recorded))
+    if len(others):
+        no = Numbers.of(np.zeros(len(others), np.int64))
+        told = argument(Arg.RECORDED, no, tag(Annotation.BOOL_VALUE, VARINT))
+        streams.append((_opening(trace, blocks, others, told), 2 * others))
+    return join(*streams, before=before)
+
+
+def _opening(trace: Trace, blocks: Blocks, rows: NDArray[np.intp], told: Message) -> Message:
+    """Return the begins of some blocks' slices, with what is told of their warps."""
+    launch, block = blocks.launch[rows], blocks.block[rows]
+    return packet(
+        blocks.start[rows],
+        argument(Arg.BLOCK, Numbers.of(block)),
+        argument(Arg.SM, Numbers.of(blocks.sm[rows])),
+        argument(Arg.LAUNCH, Numbers.of(launch)),
+        told,
         TYPES[EventType.SLICE_BEGIN],
-        *track,
-        name,
+        tag(Event.TRACK_UUID, VARINT),
+        Numbers.of(blocks.track[rows]),
+        _names(trace, launch, block),
     )
-    return join((opening, places), (closing, places + 1), before=before)
 
 
-def _names(trace: Trace, blocks: Blocks) -> Message:
+def _names(trace: Trace, launch: Ints, block: Ints) -> Message:
     grids = np.array([launch.grid for launch in trace.launches], np.int64).reshape(-1, 3)
-    grid = np.maximum(grids[blocks.launch], 1)
-    block = blocks.block
+    grid = np.maximum(grids[launch], 1)
     x, y, z = block % grid[:, 0], block // grid[:, 0] % grid[:, 1], block // grid[:, :2].prod(1)
     rows, planes = (decimals(index) if index.any() else b"0" for index in (y, z))
     parts = (b"block (", decimals(x), b",", rows, b",", planes, b")")

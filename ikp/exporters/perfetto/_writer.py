@@ -35,8 +35,8 @@ from ikp.exporters.columns.packing import (
 )
 from ikp.exporters.perfetto._events import Encoder
 from ikp.exporters.perfetto._packets import Clock
-from ikp.exporters.perfetto._schema import COLUMNS, FORMAT, Packet
-from ikp.exporters.perfetto._setup import FirstIds, setup
+from ikp.exporters.perfetto._schema import COLUMNS, Packet
+from ikp.exporters.perfetto._setup import FirstIds, format_of, setup
 from ikp.exporters.perfetto._sums import sum_slices
 from ikp.exporters.perfetto._tracks import block_slices, counter_steps, descriptors
 from ikp.exporters.protobuf import joining
@@ -62,8 +62,9 @@ _WORTH_THREADS: Final = 2
 
 def write(trace: Trace, file: BinaryIO, name: str) -> None:
     """Write a trace as packets and columns, showing progress if it takes long."""
-    # Each slot is placed, counted and written, each event written.
-    with progress(3 * len(trace.slots) + len(trace.events), f"writing {name}") as told:
+    # Each warp is placed and counted, each slot also written, and each event.
+    steps = 3 * len(trace.slots) + 2 * len(trace.others) + len(trace.events)
+    with progress(steps, f"writing {name}") as told:
         _write(trace, file, told)
 
 
@@ -112,11 +113,12 @@ def _announced(tracks: Sequence[Track]) -> Bytes:
 def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
     """Return what is not in tables, and how much must be in them."""
     about = {
-        "format": FORMAT,
+        "format": format_of(trace),
         "launches": len(trace.launches),
         "slots": len(trace.slots),
         "events": len(trace.events),
         "totals": len(trace.totals),
+        **({"others": len(trace.others)} if len(trace.others) else {}),
         "chunks": sum(1 for _ in _parts(trace)) + chunks,
     }
     return about, [facts]
@@ -124,7 +126,7 @@ def _whole(trace: Trace, facts: Packed, chunks: int) -> Rows:
 
 def _parts(trace: Trace) -> Iterator[tuple[str, Slots | Totals, slice]]:
     tables: tuple[tuple[str, Slots | Totals], ...]
-    tables = (("slots", trace.slots), ("totals", trace.totals))
+    tables = (("slots", trace.slots), ("others", trace.others), ("totals", trace.totals))
     for kind, table in tables:
         least = 1 if kind == "slots" else 0  # one, even of none, seals what is in front of it
         for low in range(0, max(len(table), least), ROWS_AT_ONCE):

@@ -20,13 +20,13 @@ from ikp.exporters.columns.packing import JSON, Facts
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
 from ikp.exporters.perfetto._refusals import another_version, two_traces
-from ikp.exporters.perfetto._schema import FORMAT
+from ikp.exporters.perfetto._schema import COLUMNAR
 from ikp.exporters.perfetto._seals import check_seal
 from ikp.exporters.perfetto._walk import Bytes, walk
 from ikp.exporters.protobuf.damage import DamagedError
 from ikp.progress import track
 
-_ROW_BYTES: Final = {"slots": 49, "totals": 33, "events": 38}
+_ROW_BYTES: Final = {"slots": 49, "others": 49, "totals": 33, "events": 38}
 """What a row of each table takes in memory, without arguments."""
 _ARG_BYTES: Final = 9
 
@@ -50,7 +50,7 @@ class ColumnFile:
         self.head, self._chunks = chunks[0], chunks[1:]
         if self.head.kind != "trace":
             raise DamagedError("it does not begin with what a trace begins with")
-        if self.head.about.get("format") != FORMAT:
+        if self.head.about.get("format") not in COLUMNAR:
             raise another_version(path, self.head.about.get("format"))
         if any(one.kind == "trace" for one in self._chunks):
             raise two_traces(path)
@@ -60,13 +60,13 @@ class ColumnFile:
             self._budget.take(room(one, len(self.args)))
         for kind in _ROW_BYTES:
             rows = sum(one.size("rows") for one in self.chunks(kind))
-            _same(kind, rows, self.head.size(kind))
+            _same(kind, rows, rows_told(self.head, kind))
         reach = [one.pair("slots") for one in self.chunks("events")]
         if any(last >= first for (_, last), (first, _) in pairwise(reach)):
             raise DamagedError("its chunks of events are not in order")
 
     def chunks(self, kind: str) -> list[Chunk]:
-        """Return the chunks of ``"slots"``, ``"totals"`` or ``"events"``.
+        """Return the chunks of ``"slots"``, ``"others"``, ``"totals"`` or ``"events"``.
 
         The heads of those of events tell ``rows``, and from what to what they reach: ``slots``,
         ``launches``, and ``time`` in Unix ns.
@@ -119,9 +119,17 @@ class ColumnFile:
     @cached_property
     def slots(self) -> Slots:
         """All slots."""
-        slots = unpack_rows(Slots, self.chunks("slots"))
-        check_slots(slots, len(self.launches), len(self.roles))
-        return slots
+        return self._warps("slots")
+
+    @cached_property
+    def others(self) -> Slots:
+        """Warps that left no records."""
+        return self._warps("others")
+
+    def _warps(self, kind: str) -> Slots:
+        warps = unpack_rows(Slots, self.chunks(kind))
+        check_slots(warps, len(self.launches), len(self.roles))
+        return warps
 
     def columns(self, chunks: Iterable[Chunk], wanted: Sequence[str]) -> Columns:
         """Return some of the columns of :class:`ikp.core.trace.Events`, of some chunks' events."""
@@ -151,6 +159,7 @@ class ColumnFile:
             roles=self.roles,
             args=args,
             totals=totals,
+            others=self.others,
         )
 
     def table(self, chunks: list[Chunk], wanted: Sequence[str], args: Sequence[str] = ()) -> Table:
@@ -160,6 +169,15 @@ class ColumnFile:
         for one in track(chunks, len(chunks), f"reading {self._path}"):
             table.fill(one)
         return table
+
+
+def rows_told(head: Chunk, kind: str) -> int:
+    """Return how many rows of a table a file must hold; of one that it doesn't name, none.
+
+    Raises:
+        DamagedError: it doesn't say, or not with a number.
+    """
+    return head.size(kind) if kind in head.about or kind != "others" else 0
 
 
 def room(chunk: Chunk, args: int) -> int:

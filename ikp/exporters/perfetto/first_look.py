@@ -51,7 +51,9 @@ def query(head: Head, number: int) -> dict[str, str]:
     mine = head.launch == number
     expand = [("ExpandTracksByRegex", one) for one in (top, row)]
     if mine.any():
-        expand.append(("ExpandTracksByRegex", rf"^SM {head.sm[mine].min()}( |$)"))
+        sms = head.sm[: head.slots][mine[: head.slots]]  # that have warps to expand
+        sm = (sms if len(sms) else head.sm[mine]).min()
+        expand.append(("ExpandTracksByRegex", rf"^SM {sm}( |$)"))
     commands = list[tuple[str, ...]](expand)
     if sum(one.top == launches[number].top for one in launches[:number]) > _MANY_ABOVE:
         own = f"launch {number}: {launches[number].row}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.trace import Launch, Slots
+from ikp.core.trace import Launch, Slots, no_slots
+from ikp.core.warps import ordered_warps
 from ikp.exporters.timeline.blocks import find_blocks
 
 Ints = NDArray[np.int64]
@@ -15,9 +16,13 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The launches, and of each warp of each block when it ran and where. Times are Unix ns."""
+    """The launches, and of each warp of each block when it ran and where. Times are Unix ns.
+
+    Warps stand as slots do, and behind them those that left no records.
+    """
 
     launches: tuple[Launch, ...]
+    slots: int  # so many of the warps may have left records
     launch: Ints
     lane: Ints  # of a launch and an SM, on which blocks follow each other: any numbers
     block: Ints
@@ -26,8 +31,9 @@ class Head:
     end_ns: Ints
 
     @classmethod
-    def of(cls, launches: tuple[Launch, ...], slots: Slots) -> Head:
-        """Return that of a trace's slots."""
-        _, lane = find_blocks(slots, slots.start_ns, np.maximum(slots.start_ns, slots.end_ns))
-        columns = (slots.launch, lane, slots.block, slots.sm, slots.start_ns, slots.end_ns)
-        return cls(launches, *(column.astype(np.int64) for column in columns))
+    def of(cls, launches: tuple[Launch, ...], slots: Slots, others: Slots | None = None) -> Head:
+        """Return that of a trace's slots, and of the warps that left no records."""
+        every, place = ordered_warps(slots, others or no_slots())
+        _, lane = find_blocks(every, every.start_ns, np.maximum(every.start_ns, every.end_ns))
+        columns = (every.launch, lane, every.block, every.sm, every.start_ns, every.end_ns)
+        return cls(launches, len(slots), *(column[place].astype(np.int64) for column in columns))

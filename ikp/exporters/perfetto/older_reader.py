@@ -14,7 +14,7 @@ from ikp.exporters.perfetto import _evidence as evidence
 from ikp.exporters.perfetto._inflate import PIECE, Budget, inflated
 from ikp.exporters.perfetto._rebuild import rebuild_rows, rebuild_slots, together
 from ikp.exporters.perfetto._refusals import ForeignError, another_version
-from ikp.exporters.perfetto._schema import FORMAT, READABLE, Facts, Packet
+from ikp.exporters.perfetto._schema import COLUMNAR, READABLE, Facts, Packet
 from ikp.exporters.perfetto.contents import Contents
 from ikp.exporters.perfetto.head import Head
 from ikp.exporters.protobuf.damage import DamagedError
@@ -46,7 +46,8 @@ def read_head(path: str | PathLike[str], content: bytes) -> Head:
     for name in ("start_ns", "end_ns"):
         rows[name] = rows[name] + base
     launches = [contents.launches[key] for key in sorted(contents.launches)]
-    return Head(tuple(map(to_launch, launches)), *(rows[name] for name in names))
+    columns = [rows[name] for name in names]
+    return Head(tuple(map(to_launch, launches)), len(columns[0]), *columns)
 
 
 def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) -> Contents:
@@ -78,7 +79,7 @@ def _read_head(
             "know of launches and blocks. Open it at https://ui.perfetto.dev."
         )
     written = contents.summary.get("format")
-    if written == FORMAT:
+    if written in COLUMNAR:
         raise DamagedError("what it begins with is missing")
     if written not in READABLE:
         raise another_version(path, written)

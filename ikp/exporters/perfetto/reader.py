@@ -68,7 +68,7 @@ def read_head(path: str | PathLike[str]) -> Head:
 
     with open_columns(path) as columns:
         if columns is not None:
-            return Head.of(columns.launches, columns.slots)
+            return Head.of(columns.launches, columns.slots, columns.others)
     from ikp.exporters.perfetto import older_reader
 
     content = _content(path)

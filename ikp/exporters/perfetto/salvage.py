@@ -21,8 +21,8 @@ from ikp.exporters.columns.event_chunks import ALL, Columns, Table
 from ikp.exporters.columns.packing import MAGIC
 from ikp.exporters.columns.small_tables import check_slots, check_totals, unpack_rows
 from ikp.exporters.perfetto._inflate import TIMES_OF_COLUMNS, Budget
-from ikp.exporters.perfetto._schema import FORMAT
-from ikp.exporters.perfetto.column_file import room
+from ikp.exporters.perfetto._schema import COLUMNAR
+from ikp.exporters.perfetto.column_file import room, rows_told
 from ikp.exporters.protobuf.damage import DamagedError
 
 _REASONS: Final = 5
@@ -78,7 +78,7 @@ def _traces(content: bytes) -> Iterator[_Found]:
         if chunk is not None and chunk.kind == "trace":
             if found is not None:
                 yield found
-            found = _Found(chunk) if chunk.about.get("format") == FORMAT else None
+            found = _Found(chunk) if chunk.about.get("format") in COLUMNAR else None
         elif chunk is not None and found is not None:
             found.chunks.append(chunk)
         at = content.find(MAGIC, at + 1)
@@ -101,13 +101,16 @@ def _trace(found: _Found, budget: Budget) -> Trace:
         roles=small_tables.roles_of(told),
     )
     found.chunks = [one for one in found.chunks if _sound(one, len(args), found, budget)]
-    slots, known = _slots(found, trace)
-    trace = replace(trace, slots=slots, totals=_totals(found, trace, known))
+    slots, known = _slots(found, trace, "slots")
+    others, _ = _slots(found, trace, "others")
+    trace = replace(trace, slots=slots, others=others, totals=_totals(found, trace, known))
     events, columns = _events(found, trace, args, known)
     trace = replace(trace, events=events, args=columns)
-    for kind, rows in (("slots", slots), ("events", events), ("totals", trace.totals)):
-        if len(rows) < (size := found.head.size(kind)):
-            found.lost.insert(0, f"{size - len(rows):,} of {size:,} {kind}")
+    tables: dict[str, Slots | Events | Totals]
+    tables = {"slots": slots, "others": others, "events": events, "totals": trace.totals}
+    for kind, rows in tables.items():
+        if len(rows) < (size := rows_told(found.head, kind)):
+            found.lost.insert(0, f"{size - len(rows):,} of {size:,} {_CALLED.get(kind, kind)}")
     if wrong := faults(trace):
         raise DamagedError("; ".join(wrong))
     if found.lost:
@@ -135,10 +138,13 @@ def _telling(found: _Found, chunk: Chunk) -> Iterator[None]:
             found.lost.append(reason)
 
 
-def _slots(found: _Found, trace: Trace) -> tuple[Slots, NDArray[np.int64]]:
-    """Return the slots that are left, and the number that each one had."""
+_CALLED: Final = {"others": "warps without records"}
+
+
+def _slots(found: _Found, trace: Trace, kind: str) -> tuple[Slots, NDArray[np.int64]]:
+    """Return the slots, or the others, that are left, and the number that each one had."""
     parts, numbers, after = [trace.slots], [np.zeros(0, np.int64)], 0
-    for chunk in found.of("slots"):
+    for chunk in found.of(kind):
         with _telling(found, chunk):
             first = chunk.size("first")
             _refuse_twice(first < after)

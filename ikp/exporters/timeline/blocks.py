@@ -25,7 +25,8 @@ Steps = tuple[Ints, Ints]
 class Blocks:
     """One row per block that ran: sorted by track, which is one for each launch, SM and lane.
 
-    ``slots`` are the slots of all blocks, block by block; block i's begin at ``first[i]``.
+    ``slots`` are the slots of all blocks, block by block; block i's begin at ``first[i]``. A block
+    of which no warp was to leave records has none.
     """
 
     launch: Ints
@@ -37,6 +38,11 @@ class Blocks:
     track: Ints
     first: Ints
     slots: Ints
+
+    @property
+    def recorded(self) -> NDArray[np.bool_]:
+        """Which blocks have slots."""
+        return np.diff(self.first, append=len(self.slots)) > 0
 
     def parts(self, at_once: int) -> Iterator[Blocks]:
         """Yield so many blocks at a time."""
@@ -207,6 +213,20 @@ def _same_warp(warp: int, block: int) -> ExportError:
         f"two slots of the trace are both warp {warp} of block {block} of one launch. A slot is "
         "one warp of one block: merge the two, or make them two launches."
     )
+
+
+def with_slots(blocks: Blocks, place: NDArray[np.intp], warps: int) -> Blocks:
+    """Return the blocks of ``warps`` warps with the slots of a trace in place of all warps.
+
+    ``place`` says which warp each slot is.
+    """
+    if len(place) == warps:
+        return blocks
+    slot_of = np.full(warps, -1)
+    slot_of[place] = np.arange(len(place))
+    slots = slot_of[blocks.slots]
+    before = np.append(0, np.cumsum(slots >= 0))
+    return replace(blocks, first=before[blocks.first], slots=slots[slots >= 0])
 
 
 def extents(blocks: Blocks, count: int, idle: int) -> tuple[Ints, Ints]:

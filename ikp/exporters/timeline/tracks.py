@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from ikp.core.lanes import pack
 from ikp.core.sorting import distinct
-from ikp.core.trace import Launch, Trace
+from ikp.core.trace import Launch, Slots, Trace
+from ikp.core.warps import Places, all_warps
 from ikp.exporters.timeline.blocks import (
     Blocks,
     Steps,
@@ -39,6 +40,7 @@ from ikp.exporters.timeline.blocks import (
     find_blocks,
     in_use,
     occupancy,
+    with_slots,
 )
 
 Ints = NDArray[np.int64]
@@ -104,19 +106,22 @@ def lay_out(
 ) -> Layout:
     """Place every block and warp on a track. Track ids count from ``first_uuid``.
 
-    A slot's track is in use as long as its warp ran, and as long as it recorded. ``told`` is told
-    how many slots more are done, twice of each.
+    A slot's track is in use as long as its warp ran, and as long as it recorded. Blocks that left
+    no records are on lanes as others are; their warps have no tracks. ``told`` is told how many
+    warps more are done, twice of each.
 
     Raises:
         ExportError: two slots claim to be the same warp of the same block.
     """
-    used_start, used_end = in_use(trace)
+    every, place = all_warps(trace)
+    used_start, used_end = _in_use(trace, every, place)
     span = (int(used_start.min()), int(used_end.max())) if len(used_start) else None
-    blocks, lane_of_slot = find_blocks(trace.slots, used_start, used_end, told)
+    blocks, lane_of_warp = find_blocks(every, used_start, used_end, told)
+    blocks, lane_of_slot = with_slots(blocks, place, len(every)), lane_of_warp[place]
     warp = trace.slots.warp.astype(np.int64)
     warp_of_slot, warps = distinct(lane_of_slot, warp)
     when = extents(blocks, len(trace.launches), span[0] if span else 0)
-    running = occupancy(trace.slots, blocks, len(trace.launches), told)
+    running = occupancy(every, blocks, len(trace.launches), told)
 
     tops, launches = _launch_tracks(trace.launches, when, first_uuid)
     lanes = np.flatnonzero(np.diff(blocks.track, prepend=-1))  # the first block of each
@@ -145,6 +150,16 @@ def lay_out(
         slot_track=warp_uuid + warp_of_slot,
         next_uuid=warp_uuid + len(warps),
     )
+
+
+def _in_use(trace: Trace, every: Slots, place: Places) -> tuple[Ints, Ints]:
+    """Return from when to when each warp needs its track: those without a slot while they ran."""
+    used = in_use(trace)
+    if len(place) == len(every):
+        return used
+    start, end = every.start_ns.copy(), np.maximum(every.start_ns, every.end_ns)
+    start[place], end[place] = used
+    return start, end
 
 
 def process_names(launches: tuple[Launch, ...]) -> list[str]:

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ikp.analysis.explain.lane_time import lane_time
+from ikp.trace import Trace
 from tests.analysis.explain.launches import Scene, Warp
+from tests.others import without_records
 
 pytestmark = pytest.mark.any_pins
 
@@ -52,6 +54,52 @@ def test_a_last_wave_that_is_not_full_is_a_tail() -> None:
 
 def test_full_waves_are_none() -> None:
     assert ids(waves(16)) == []
+
+
+def sampled(scene: Scene, step: int = 4) -> Trace:
+    trace = scene.trace()
+    return without_records(trace, {(0, one.block) for one in scene.warps if one.block % step})
+
+
+def test_blocks_without_records_make_waves_as_those_with_them() -> None:
+    whole, some = waves(17).trace().explain(), sampled(waves(17)).explain()
+    assert some.lanes == whole.lanes and some.findings == whole.findings
+    text, before = str(some), str(whole)
+    assert "\n  ranges of 5 of 17 blocks\n" in text and "ranges of" not in before
+    assert text.splitlines()[1] == before.splitlines()[1]
+    told = "5 of 17 warps recorded, and of all blocks it is known when they ran."
+    assert told in text.replace("\n    ", " ")
+
+
+@pytest.mark.parametrize("times", [100, 130])
+def test_what_recording_takes_of_a_few_blocks_is_no_imbalance(times: int) -> None:
+    """They end later, and so does the launch; that the others are done before is no news."""
+    scene = Scene()
+    for block in range(32):
+        took = (100 if block % 4 else times) * 100
+        scene.add(Warp(block, 0, block, 0, took, [("dot", 0, took)]))
+    assert [one.id for one in sampled(scene).explain().findings] == []
+    assert ([one.id for one in scene.trace().explain().findings] == []) == (times == 100)
+
+
+def test_a_block_that_is_far_longer_is_found_whether_or_not_it_recorded() -> None:
+    for slow in (8, 9):
+        scene = Scene()
+        for block in range(32):
+            took = 30_000 if block == slow else 10_000 if block % 4 else 12_000
+            scene.add(Warp(block, 0, block, 0, took, [("dot", 0, took)]))
+        (found,) = sampled(scene).explain().findings
+        assert found.id == "slow-sm" and found.where.warps[0] == (slow, 0)
+
+
+def test_a_launch_lasts_to_the_end_of_its_last_warp() -> None:
+    scene = Scene().add(Warp(0, 0, 0, 10, 20), Warp(1, 0, 1, 0, 50))
+    trace = without_records(scene.trace(), {(0, 1)})
+    assert trace.explain().launch.duration_ns == 50  # type: ignore[union-attr]
+    assert "50 ns from start to end" in repr(trace)
+    (row,) = trace.stats().evidence
+    assert (row.duration_ns, row.warps, row.residence_ns) == (50, 1, 10)
+    assert without_records(trace, {(0, 0)}).explain().launch is None
 
 
 def test_an_sm_all_of_whose_blocks_are_slow_is_found() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ikp
+from tests.others import without_records
 
 pytestmark = pytest.mark.any_pins
 
@@ -67,6 +68,29 @@ def test_a_repaired_kernel_has_no_cause_but_what_limits_it(name: str) -> None:
     told = [each["id"] for each in findings(name, "repaired")]
     assert FOUND[name] not in told
     assert set(told) <= {LIMITS.get(name)}
+
+
+@pytest.mark.parametrize("twin", ["faulty", "repaired"])
+@pytest.mark.parametrize("name", FOUND)
+def test_one_block_in_seven_tells_the_same(name: str, twin: str) -> None:
+    """Of the others it is known when they ran: all that is said of lanes is the same."""
+    trace = ikp.load(PLANTED / f"{name}.{twin}.pftrace")
+    blocks = set(zip(trace.slots.launch.tolist(), trace.slots.block.tolist(), strict=True))
+    sample = without_records(trace, {(launch, block) for launch, block in blocks if block % 7})
+    whole, some = trace.explain(), sample.explain()
+    assert [one.id for one in some.findings] == [one.id for one in whole.findings]
+    assert some.lanes == whole.lanes
+    assert some.launch is not None and whole.launch is not None
+    for fact in ("duration_ns", "median_ns", "index", "sms", "blocks_seen"):
+        assert getattr(some.launch, fact) == getattr(whole.launch, fact), fact
+    assert some.launch.blocks == -(-whole.launch.blocks // 7)
+    for fact in ("flop", "bytes"):
+        mine, all_of = (getattr(one.hardware, fact) for one in (some, whole))
+        assert (mine or 0) == pytest.approx(all_of or 0, rel=0.05), fact
+    for fact in ("limited_by", "warps_at_once", "shared_bytes"):
+        assert getattr(some.hardware, fact) == getattr(whole.hardware, fact), fact
+    for mine, all_of in zip(some.findings, whole.findings, strict=True):
+        assert mine.at_stake_share == pytest.approx(all_of.at_stake_share, abs=0.02)
 
 
 @pytest.mark.parametrize("name", FOUND)

@@ -6,12 +6,18 @@ import pytest
 
 from ikp.analysis.explain.verdict import Verdict
 from tests.analysis.explain.launches import Range, Scene, Warp
+from tests.others import without_records
 
 pytestmark = pytest.mark.any_pins
 
 
-def steps(serial: bool, mma: int = 600, math: int = 400, turns: int = 50) -> Verdict:
-    """Run products with arithmetic after each: after its wait, or while it is under way."""
+def steps(
+    serial: bool, mma: int = 600, math: int = 400, turns: int = 50, left_out: int = 0, sms: int = 4
+) -> Verdict:
+    """Run products with arithmetic after each: after its wait, or while it is under way.
+
+    Of the four blocks, the last ``left_out`` left no records.
+    """
     now, ranges = 0, list[Range]()
     for k in range(turns):
         ranges.append(("mma", now, now + 10, k))
@@ -25,8 +31,18 @@ def steps(serial: bool, mma: int = 600, math: int = 400, turns: int = 50) -> Ver
             now += mma
     scene = Scene()
     for block in range(4):
-        scene.add(*(Warp(block, warp, block, 0, now, ranges) for warp in range(4)))
-    return scene.trace().explain()
+        scene.add(*(Warp(block, warp, block % sms, 0, now, ranges) for warp in range(4)))
+    gone = {(0, block) for block in range(4 - left_out, 4)}
+    return without_records(scene.trace(), gone).explain()
+
+
+def test_what_overlaps_products_is_not_said_where_a_block_beside_left_no_records() -> None:
+    alone = steps(serial=True, left_out=2)
+    assert [one.id for one in alone.findings] == ["serial-mma"]
+    assert alone.hardware is not None and alone.hardware.tensor_busy_share is not None
+    beside = steps(serial=True, left_out=2, sms=2)
+    assert [one.id for one in beside.findings] == []
+    assert beside.hardware is not None and beside.hardware.tensor_busy_share is None
 
 
 def test_arithmetic_behind_each_product_is_serial() -> None:

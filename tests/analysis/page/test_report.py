@@ -17,12 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ikp
-from ikp.analysis.page._grid import coverage
+from ikp.analysis.page._grid import coverage, grid_of
 from ikp.analysis.page._iterations import by_turn, iterations
 from ikp.analysis.page._pixels import png
 from ikp.errors import ExportError
 from tests.analysis.diff.noise import alternating, as_totals
 from tests.analysis.example import launch, trace
+from tests.analysis.explain.launches import Scene, Warp
+from tests.others import without_records
 from tests.strategies import traces_with_totals
 from tests.totals import gemm
 
@@ -118,6 +120,25 @@ def test_findings_are_shown_as_a_verdict_words_them(pair, monkeypatch):
     text = Page(pair[0].report().html).text
     for part in ("a <tail>", "without it", "likely: so it is", "cut blocks finer", "Name them."):
         assert part in text
+
+
+def test_blocks_without_records_are_in_its_waves_and_in_no_share():
+    scene = Scene()
+    for block in range(16):
+        begin = 1000 * (block // 4)
+        ranges = [("dot", begin, begin + 500)]
+        scene.add(Warp(block, 0, block % 4, begin, begin + 1000, ranges))
+    whole = scene.trace()
+    some = without_records(whole, {(0, block) for block in range(16) if block % 3})
+    texts = [Page(one.report().html).text for one in (whole, some)]
+    for fact in ("4.00 us", "4.00", "SM 0 to 3"):
+        assert all(fact in text for text in texts), fact
+    assert "6 of 16 warps" in texts[1] and "6 of 16" not in texts[0]
+    assert "100 % of the warps that ran there" in texts[0]
+    assert "100 % of the warps that recorded there" in texts[1]
+    before, after = (grid_of(one, 0, ["dot"]) for one in (whole, some))
+    assert (before.blocks == after.blocks).all() and (before.warps == after.warps).all()
+    assert after.recorded.sum() == pytest.approx(before.warps.sum() * 6 / 16)
 
 
 def test_totals_and_nothing_at_all_have_a_page(pair):

@@ -101,7 +101,7 @@ def assert_same(one: Trace, other: Trace) -> None:
     """Compare all of two traces, to the last bit."""
     assert one.launches == other.launches
     assert (one.regions, one.roles) == (other.regions, other.roles)
-    for table in ("slots", "events", "totals"):
+    for table in ("slots", "events", "totals", "others"):
         mine, theirs = getattr(one, table), getattr(other, table)
         for name in mine.__dataclass_fields__:
             assert np.array_equal(getattr(mine, name), getattr(theirs, name)), f"{table}.{name}"

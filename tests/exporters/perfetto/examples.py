@@ -118,7 +118,7 @@ def assert_same(found: Trace, wanted: Trace) -> None:
         assert found.args[name].values.dtype.kind == column.values.dtype.kind
         np.testing.assert_array_equal(found.args[name].values, column.values, name)
         np.testing.assert_array_equal(found.args[name].given, column.given, name)
-    for table in ("slots", "events", "totals"):
+    for table in ("slots", "events", "totals", "others"):
         for field in fields(getattr(wanted, table)):
             one, other = (getattr(getattr(trace, table), field.name) for trace in (found, wanted))
             assert one.dtype == other.dtype, f"{table}.{field.name}"

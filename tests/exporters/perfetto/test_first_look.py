@@ -18,6 +18,7 @@ from ikp.exporters.perfetto.head import Head
 from ikp.exporters.perfetto.reader import ForeignError, read_head
 from tests.exporters.perfetto.examples import START, launch, nothing, warps
 from tests.exporters.perfetto.older import LAYOUT_1
+from tests.others import without_records
 
 WAVES = [(sm, 1000 * wave + sm, 1000 * wave + 900 + sm) for wave in range(3) for sm in (7, 4, 5)]
 LATE = [(4, 2000, 2900)]
@@ -49,6 +50,15 @@ def head(trace: Trace, folder: Path) -> Head:
     path = folder / "x.pftrace"
     PerfettoExporter().write(trace, path, force=True)
     return read_head(path)
+
+
+def test_blocks_without_records_make_waves_but_have_no_warps_to_expand(tmp_path: Path) -> None:
+    whole = many(["a"])
+    some = without_records(whole, {(0, block) for block in range(10) if block != 5})
+    window = ("visStart", "visEnd")
+    one, other = (query(head(trace, tmp_path), 0) for trace in (whole, some))
+    assert [one[name] for name in window] == [other[name] for name in window]
+    assert commands(one)[-1][1] == "^SM 4( |$)" and commands(other)[-1][1] == "^SM 5( |$)"
 
 
 def commands(found: dict[str, str]) -> list[tuple[str, ...]]:

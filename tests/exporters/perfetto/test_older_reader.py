@@ -111,10 +111,10 @@ def test_another_version_of_the_layout(path: Path) -> None:
     message = messages(path)
     for packet in message.packet:
         if packet.track_event.name == SUMMARY:
-            packet.track_event.debug_annotations[0].int_value = 4
+            packet.track_event.debug_annotations[0].int_value = 5
     rewrite(path, message)
     with pytest.raises(
-        ExportError, match=r"has version 4 of ikp's layout; this ikp reads versions 1, 2 and 3\."
+        ExportError, match=r"has version 5 of ikp's layout; this ikp reads versions 1, 2, 3 and 4\."
     ):
         read(path)
 

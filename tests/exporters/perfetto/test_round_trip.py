@@ -9,10 +9,12 @@ from hypothesis import HealthCheck, given, settings
 
 from ikp.core.abi import PayloadType
 from ikp.core.trace import ClockFit, Events, Trace
+from ikp.core.warps import joined_warps
 from ikp.exporters.columns.small_tables import to_launch
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.perfetto import _writer as writer
 from ikp.exporters.perfetto._setup import of_launch
+from ikp.exporters.perfetto.reader import read_head
 from ikp.exporters.timeline import batches
 from ikp.plugins import EXPORTERS, load
 from tests.exporters.perfetto.examples import (
@@ -23,7 +25,7 @@ from tests.exporters.perfetto.examples import (
     warp,
     warps,
 )
-from tests.strategies import traces_with_args
+from tests.strategies import traces_with_args, traces_with_others
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -42,6 +44,16 @@ def test_it_is_found_by_its_entry_point() -> None:
 @given(trace=traces_with_args())
 def test_what_is_written_is_read_back(trace: Trace, tmp_path: Path) -> None:
     assert_same(again(trace, tmp_path), trace)
+
+
+@shared_folder
+@given(trace=traces_with_others())
+def test_so_are_warps_that_left_no_records(trace: Trace, tmp_path: Path) -> None:
+    assert_same(again(trace, tmp_path), trace)
+    assert_canonical(tmp_path / "trace.pftrace")
+    head = read_head(tmp_path / "trace.pftrace")
+    starts = joined_warps([trace.slots, trace.others]).start_ns
+    assert sorted(head.start_ns.tolist()) == sorted(starts.tolist())
 
 
 @shared_folder

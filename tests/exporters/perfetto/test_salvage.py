@@ -20,6 +20,7 @@ from tests.exporters.perfetto.examples import START, assert_same, warps
 from tests.exporters.perfetto.older import LAYOUT_2
 from tests.exporters.perfetto.taken_apart import Section, put_together, take_apart
 from tests.fuzz import files
+from tests.others import without_records
 from tests.totals import gemm
 
 TRACE = warps([[(0, 4), (2, 6), 7], [(1, 3)], [], [(100, 130)]], names=["load", "dot"])
@@ -63,6 +64,20 @@ def test_a_file_cut_short_keeps_what_is_in_front_of_the_cut(path: Path) -> None:
         )
         assert "salvaged" in trace.provenance
     assert kept == {0, 3, 4}
+
+
+def test_so_are_warps_that_left_no_records(path: Path) -> None:
+    trace = without_records(TRACE, {(0, 0), (0, 2)})
+    PerfettoExporter().write(trace, path, force=True)
+    found, lost = only(path)
+    assert_same(found, trace)
+    assert lost == []
+    sections = take_apart(path.read_bytes())
+    damaged(sections, "others", 0)
+    path.write_bytes(put_together(sections))
+    found, lost = only(path)
+    assert len(found.others) == 0 and len(found.slots) == len(trace.slots)
+    assert f"{len(trace.others)} of {len(trace.others)} warps without records" in lost
 
 
 def damaged(sections: list[Section], kind: str, which: int) -> None:

@@ -17,7 +17,7 @@ from ikp.core.trace import ClockFit, Trace
 from ikp.exporters.perfetto import PerfettoExporter
 from ikp.exporters.timeline import batches
 from tests.exporters.perfetto.examples import launch, nothing, warp, warps
-from tests.strategies import traces
+from tests.strategies import traces, traces_with_others
 from tests.trace_processor import check_trace, columns, open_trace
 
 pytestmark = [pytest.mark.any_pins, pytest.mark.tp]
@@ -50,6 +50,15 @@ def tracks(path: Path) -> list[tuple[str, int]]:
 def test_it_finds_exactly_what_was_recorded(trace: Trace, few: int, path: Path) -> None:
     with patch.object(batches, "_FEW_EVENTS", few):  # slots by their tracks, and as they stand
         write_and_check(trace, path)
+
+
+@settings(
+    max_examples=settings.default.max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(trace=traces_with_others())
+def test_blocks_without_records_lie_beside_the_others(trace: Trace, path: Path) -> None:
+    write_and_check(trace, path)
 
 
 def test_ranges_that_nest_share_a_track(path: Path) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ikp.core.trace import Trace
+from ikp.core.trace import Events, Trace, make_columns, no_slots
+from ikp.core.warps import all_warps
 from ikp.exporters.timeline import blocks
 from ikp.exporters.timeline.tracks import Layout, lay_out
 from tests.exporters.perfetto.examples import warps
-from tests.strategies import traces
+from tests.strategies import traces, traces_with_others
 
 
 def plain(layout: Layout) -> object:
@@ -30,6 +31,24 @@ def test_launches_are_placed_alone_as_together(trace: Trace) -> None:
     with patch.multiple(blocks, _DENSE=0):
         together = lay_out(trace)
     assert plain(alone) == plain(together)
+
+
+@given(traces_with_others())
+def test_blocks_without_records_take_the_lanes_that_they_have_with_slots(trace: Trace) -> None:
+    slots, _ = all_warps(trace)
+    events = make_columns(Events, **dict.fromkeys(Events.__slots__, ()))
+    some = lay_out(replace(trace, events=events))
+    every = lay_out(replace(trace, events=events, slots=slots, others=no_slots()))
+    for name in ("launch", "block", "sm", "lane", "start", "end", "track"):
+        assert np.array_equal(getattr(some.blocks, name), getattr(every.blocks, name)), name
+    assert some.span == every.span
+    steps = [[one.steps for one in layout.counters] for layout in (some, every)]
+    np.testing.assert_equal(*steps)
+    launch_block = {*zip(trace.slots.launch.tolist(), trace.slots.block.tolist(), strict=True)}
+    pairs = zip(some.blocks.launch.tolist(), some.blocks.block.tolist(), strict=True)
+    assert some.blocks.recorded.tolist() == [pair in launch_block for pair in pairs]
+    rows = {name for name in (one.name for one in some.tracks) if name.startswith("SM ")}
+    assert rows == {one.name for one in every.tracks if one.name.startswith("SM ")}
 
 
 def test_it_tells_of_each_slot_twice() -> None:

@@ -37,7 +37,8 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     at_stake = lanes.mean(lanes.end)
     if not lanes.dealt_unevenly or not enough(launch, at_stake):
         return
-    last = np.argsort(-launch.block_end, kind="stable")[:3]
+    ran = launch.blocks
+    last = np.argsort(-ran.end, kind="stable")[:3]
     usual = int(np.median(lanes.blocks))
     rest = int(np.maximum(lanes.blocks - usual, 0).sum())
     yield finding(
@@ -51,9 +52,9 @@ def _tail(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
         sure="measured",
         because="the end of lanes, counted; that the same blocks can be spread evenly is assumed.",
         where=Where(
-            warps=tuple((int(launch.block_ids[i]), 0) for i in last.tolist()),
-            sms=tuple(dict.fromkeys(launch.block_sm[last].tolist())),
-            window_ns=(int(launch.block_start[last].min()), launch.duration),
+            warps=tuple((int(ran.ids[i]), 0) for i in last.tolist()),
+            sms=tuple(dict.fromkeys(ran.sm[last].tolist())),
+            window_ns=(int(ran.start[last].min()), launch.duration),
             count=rest,
         ),
         do="choose a block size that makes a whole number of waves, or let as many blocks as there "
@@ -65,7 +66,7 @@ def _late_start(launch: Prepared, lanes: LaneTime) -> Iterator[Finding]:
     at_stake = lanes.mean(lanes.start)
     if not enough(launch, at_stake, _LATE):
         return
-    firsts = np.sort(launch.block_start)[: lanes.count]
+    firsts = np.sort(launch.blocks.start)[: lanes.count]
     yield finding(
         launch,
         "late-start",

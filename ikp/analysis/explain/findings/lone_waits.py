@@ -53,7 +53,7 @@ def _kind(launch: Prepared, region: int) -> str:
     known = launch.known[region]
     if launch.names[region].startswith(_BLOCK) and known.activity is Activity.WAIT_BARRIER:
         own, copies = launch.own_by_region, launch.regions([Activity.WAIT_COPY])
-        if launch.every_warp and own[copies].sum() < own[region]:
+        if launch.scale is not None and own[copies].sum() < own[region]:
             return "barriers"  # what copies are late by shows before it
     sure = known.activity is not Activity.WAIT_BARRIER and known.by != "name"
     if not sure and known.activity is not Activity.WAIT_MEMORY:

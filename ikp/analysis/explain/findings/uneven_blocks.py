@@ -21,6 +21,8 @@ _FEW_BLOCKS: Final = 0.05
 """Long blocks are single ones up to this share of all; more of them are an imbalance."""
 _FIRST: Final = 0.9
 """Of the long blocks, how many start early where an order has put them first."""
+_RECORDING: Final = 1.6
+"""Times as long that recording makes a block at most, of those that were tried."""
 _WORK: Final = 0.7
 """Correlation of a block's time with what it recorded, from which on it is the work."""
 
@@ -41,11 +43,17 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """How long each block took, how many ranges it recorded, and the sum of their payloads."""
+    """How long blocks took; of those that recorded, how many ranges, and the sum of their payloads.
 
+    Where others did not record, those that did count as shorter by what the median one is longer.
+    """
+
+    ids: Ints
     sm: Ints
-    took: Ints
+    start: Ints
     end: Ints
+    took: Floats
+    recorded_took: Ints  # of each block that recorded
     ranges: Floats
     payloads: Floats
 
@@ -53,10 +61,15 @@ class _Blocks:
     def of(cls, launch: Prepared) -> _Blocks:
         block, count = launch.block_of[launch.slot], len(launch.block_ids)
         sizes = np.nan_to_num(np.abs(launch.payload), posinf=0.0)
+        ran = launch.blocks
+        took = (ran.end - ran.start).astype(np.float64)
+        recorded = np.isin(ran.ids, launch.block_ids)
+        if not recorded.all():
+            longer = np.median(took[recorded]) / max(float(np.median(took[~recorded])), 1.0)
+            took[recorded] /= np.clip(longer, 1.0, _RECORDING)
         return cls(
-            launch.block_sm,
+            *(ran.ids, ran.sm, ran.start, ran.end, took),
             launch.block_end - launch.block_start,
-            launch.block_end,
             np.bincount(block, minlength=count).astype(np.float64),
             np.bincount(block, sizes, count).astype(np.float64),
         )
@@ -68,9 +81,9 @@ class _Blocks:
 
     def related(self, work: Floats) -> float:
         """Return how a block's time goes with its work: the correlation; 0 of a constant."""
-        if np.ptp(work) == 0 or np.ptp(self.took) == 0:
+        if np.ptp(work) == 0 or np.ptp(self.recorded_took) == 0:
             return 0.0
-        return float(np.corrcoef(work, self.took)[0, 1])
+        return float(np.corrcoef(work, self.recorded_took)[0, 1])
 
     def slow_sms(self) -> Floats | None:
         """Return how many times the median each SM's blocks take, of all SMs; None of one SM."""
@@ -114,7 +127,7 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Find
         sure=sure,
         because=because,
         where=Where(
-            warps=((int(launch.block_ids[last]), 0),),
+            warps=((int(blocks.ids[last]), 0),),
             sms=tuple(worst.tolist()),
             window_ns=(int(blocks.end[~there].max()), launch.duration),
             count=int(there.sum()),
@@ -166,12 +179,12 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         sure=sure,
         because=because,
         where=Where(
-            warps=tuple((int(launch.block_ids[i]), 0) for i in slowest.tolist()),
+            warps=tuple((int(blocks.ids[i]), 0) for i in slowest.tolist()),
             sms=tuple(dict.fromkeys(blocks.sm[slowest].tolist())),
-            window_ns=(int(launch.block_start[slowest[0]]), int(blocks.end[slowest[0]])),
+            window_ns=(int(blocks.start[slowest[0]]), int(blocks.end[slowest[0]])),
             count=long,
         ),
-        do=(_CUT if _start_first(launch, blocks) else _BY_WORK) if by_work else _BY_CHANCE,
+        do=(_CUT if _start_first(blocks) else _BY_WORK) if by_work else _BY_CHANCE,
     )
 
 
@@ -189,11 +202,11 @@ _BY_CHANCE: Final = (
 )
 
 
-def _start_first(launch: Prepared, blocks: _Blocks) -> bool:
+def _start_first(blocks: _Blocks) -> bool:
     """Whether long blocks start before the others, or with them."""
     long = blocks.took > _SLOW * np.median(blocks.took)
-    usual = np.median(launch.block_start[~long])
-    return bool(np.mean(launch.block_start[long] <= usual) >= _FIRST)
+    usual = np.median(blocks.start[~long])
+    return bool(np.mean(blocks.start[long] <= usual) >= _FIRST)
 
 
 def _reason(blocks: _Blocks) -> tuple[str, str, str]:

@@ -94,7 +94,7 @@ def test_the_device_is_not_asked_where_the_default_will_do() -> None:
 def test_slots_are_the_warps_that_record(grid: Any, options: dict[str, Any], slots: int) -> None:
     chosen = select(**{"warps": None, "blocks": None, "granularity": "warp", **options})
     assert slots_of(grid, 8, chosen) == (slots, 0)
-    blocks = math.prod(grid) if isinstance(grid, tuple) else grid
+    blocks = math.prod(grid if isinstance(grid, (tuple, list)) else [grid])
     assert slots_of(grid, 8, replace(chosen, others=True)) == (slots, 8 * blocks)
 
 

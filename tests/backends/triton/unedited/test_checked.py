@@ -202,7 +202,7 @@ class Kernel:
         self.launches += 1
         launch = take()
         if launch is not None:
-            prof = launch.buffer((1, 1, 1), 4, 1)
+            prof = launch.buffer((1, 1, 1), 4, 1, launch.selection)
             assert prof is not None
             launch.verdict = Verdict("out differs", differs=True)
         return "launched"

@@ -19,7 +19,8 @@ from ikp.core.decoding.decode import decode
 from ikp.core.trace import of_class
 from ikp.trace import Trace
 from tests.exporters.perfetto.examples import assert_same
-from tests.segments import Launch, Record, Segment, Sm, Warp, nbytes
+from tests.others import SEVENTH, chosen_blocks
+from tests.segments import Device, Launch, Record, Segment, Sm, Warp, nbytes
 from tests.trace_processor import check_trace, columns, open_trace
 from tests.trace_processor.found import check_import
 
@@ -36,6 +37,17 @@ def trace(records: list[Record], **options: Any) -> Trace:
     segment = Segment(nbytes(launch.slots, options.pop("room", 16)))
     segment.run(launch)
     return of_class(Trace, decode([segment.source()]))
+
+
+def sampled() -> Trace:
+    """Return what two of nine blocks recorded, where the others left when they ran."""
+    work = {
+        (block, warp): Warp([Record(100 + block, 200 + block)], sm=block % 2)
+        for block in range(9)
+        for warp in range(2)
+    }
+    launch = Launch(work, grid=(9, 1, 1), block=(64, 1, 1))
+    return of_class(Trace, decode([chosen_blocks(launch, SEVENTH, 4, Device())]))
 
 
 def numbered(spans: list[tuple[int, int | None]]) -> list[Record]:
@@ -55,6 +67,7 @@ CASES = {
         finish=2 * AGAIN,
     ),
     "nothing": trace([]),
+    "of a sample of blocks": sampled(),
 }
 every_case = pytest.mark.parametrize("made", CASES.values(), ids=CASES)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -247,13 +248,53 @@ def test_blocks_in_any_dimensions_have_slots_of_their_own(grid: tuple[int, int, 
     outs = [torch.zeros(blocks, device="cuda", dtype=torch.int32) for _ in range(2)]
     placed[grid](outs[0], 6, num_warps=4)
     with ikp.profile() as prof:
-        ikp.instrument(placed, detail="ops", level="machine")[grid](outs[1], 6, num_warps=4)
+        marked = ikp.instrument(placed, detail="ops", level="machine", sample=1)
+        marked[grid](outs[1], 6, num_warps=4)
     assert torch.equal(*outs)
     (launch,), slots = prof.trace.launches, prof.trace.slots
     assert launch.grid == grid and launch.dropped == 0 and slots.finished.all()
     assert Counter(zip(slots.block.tolist(), slots.warp.tolist(), strict=True)) == {
         (block, warp): 1 for block in range(blocks) for warp in range(4)
     }
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+@pytest.mark.parametrize("detail", ["loops", "ops"])
+@pytest.mark.parametrize(
+    ("grid", "step"), [((257, 1, 1), 7), ((14, 40, 1), 9), ((3, 5, 70), 7), ((1, 1, 256), 1)]
+)
+def test_of_a_sample_some_record_and_all_tell_when_they_ran(
+    grid: tuple[int, int, int], step: int, detail: str
+) -> None:
+    blocks = grid[0] * grid[1] * grid[2]
+    outs = [torch.zeros(blocks, device="cuda", dtype=torch.int32) for _ in range(3)]
+    placed[grid](outs[0], 6, num_warps=4)
+    with ikp.profile() as prof:
+        for out, how in zip(outs[1:], ({}, {"sample": 1}), strict=True):
+            marked = ikp.instrument(placed, detail=detail, level="machine", **how)
+            marked[grid](out, 6, num_warps=4)
+    assert torch.equal(*outs[:2]) and torch.equal(*outs[1:])
+    trace, slots, others = prof.trace, prof.trace.slots, prof.trace.others
+    assert [each.dropped for each in trace.launches] == [0, 0]
+    rows = slots.launch == 0
+    chosen = {(block, warp) for block in range(0, blocks, step) for warp in range(4)}
+    rest = {(block, warp) for block in range(blocks) for warp in range(4)} - chosen
+    for table, which, wanted in ((slots, rows, chosen), (others, others.launch == 0, rest)):
+        found = zip(table.block[which].tolist(), table.warp[which].tolist(), strict=True)
+        assert Counter(found) == dict.fromkeys(wanted, 1) and table.finished[which].all()
+    assert not (others.launch == 1).any()
+    by_warp: list[Counter[tuple[int, int, str]]] = [Counter(), Counter()]
+    for slot, region in zip(trace.events.slot, trace.events.region, strict=True):
+        who = int(slots.block[slot]), int(slots.warp[slot])
+        by_warp[slots.launch[slot]][(*who, trace.regions[region].name)] += 1
+    assert by_warp[0] == {each: n for each, n in by_warp[1].items() if each[:2] in chosen}
+    # All of them ran in one launch, those that recorded for longer.
+    took = others.end_ns - others.start_ns
+    both = np.append(slots.start_ns[rows], others.start_ns)
+    until = np.append(slots.end_ns[rows], others.end_ns)
+    assert (took > 0).all() and until.max() - both.min() < 1_000_000
+    if len(took):
+        assert np.median(took) <= np.median(slots.end_ns[rows] - slots.start_ns[rows])
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """What `ikp run` costs kernels of libraries, as they are, and whether their results stay the same.
 
     PYTHONPATH=LIBRARIES python benchmarks/libraries.py [--only liger_rms_norm,...] [--rounds 30]
-                                                        [--blocks ::7]
+                                                        [--sample 1] [--blocks ::7]
 
 Calls of Liger Kernel, flash-linear-attention, mamba-ssm, QuACK and FlashAttention's CuTe forward,
 whose sources are to be importable; what can't be imported is told. Each case has a process of its
@@ -196,7 +196,8 @@ def main() -> None:
     options.add_argument("--only", help="names of cases, with commas between them")
     options.add_argument("--rounds", type=int, default=30)
     options.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1))
-    options.add_argument("--blocks", default=":", help="which record, as `ikp run` takes them")
+    options.add_argument("--blocks", default="", help="which record, as `ikp run` takes them")
+    options.add_argument("--sample", default="", help="or one in how many; 1 for all")
     options.add_argument("--child", help=argparse.SUPPRESS)
     options.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     asked = options.parse_args()
@@ -209,19 +210,20 @@ def main() -> None:
     print(f"| call | plain, us | bits | {' | '.join(DETAILS)} |\n|{' --- |' * 6}", flush=True)
     names, wrong = asked.only.split(",") if asked.only else list(CASES), False
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(asked.jobs) as pool:
-        measure = partial(child, rounds=asked.rounds, blocks=asked.blocks, folder=Path(name))
+        chosen = [("--blocks", asked.blocks), ("--sample", asked.sample)]
+        chosen = [word for option in chosen if option[1] for word in option]
+        measure = partial(child, rounds=asked.rounds, chosen=chosen, folder=Path(name))
         for row in pool.map(measure, names):
             print(row, flush=True)
             wrong |= "NOT RECORDED" in row or "DIFFER" in row
     sys.exit(wrong)
 
 
-def child(name: str, rounds: int, blocks: str, folder: Path) -> str:
+def child(name: str, rounds: int, chosen: list[str], folder: Path) -> str:
     """Measure a case in a process of its own; return its row."""
     ikp = f"-m ikp run --level machine --memory 30000 --out {folder}/{name}.pftrace".split()
-    ikp += ["--blocks", blocks] * (blocks != ":")
     own = f"--child {name} --folder {folder} --rounds {rounds}".split()
-    command = [sys.executable, *ikp, __file__, *own]
+    command = [sys.executable, *ikp, *chosen, __file__, *own]
     how: Any = {"capture_output": True, "text": True, "timeout": LIMIT}
     try:
         ran = subprocess.run(
@@ -245,6 +247,7 @@ class Switch:
         if not found or found[0] is None:
             sys.exit("this process is not recorded")
         self.launcher, self.session = found[0].launcher, found[0].session
+        self.sample = self.launcher.plan.sample
         self.plain: Counter[str] = Counter()  # launches that were to be recorded, and why not
 
     def run(self, call: Callable[[], Any], detail: str | None) -> Any:
@@ -255,7 +258,8 @@ class Switch:
         launcher.launches = range(0)
         if detail is None:
             return call()
-        launcher.plan, launcher.launches, launcher.taken = plan(detail, level="machine"), ALL, 0
+        launcher.plan = plan(detail, level="machine", sample=self.sample)
+        launcher.launches, launcher.taken = ALL, 0
         recorded, plain = launcher.recorded.total(), launcher.plain.copy()
         made = call()
         launcher.launches = range(0)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _ROWS = 10
 _VERDICTS = 4
+_SAMPLED = (
+    "launches of more than 256 blocks have ranges of one block in a few, and when and where all "
+    "others ran: --sample 1 records ranges in all."
+)
 MIB = 1 << 20
 
 
@@ -41,6 +45,8 @@ def report(session: profile, launcher: Watched, options: Options, *, wrote: bool
         return
     _table(trace)
     say(_recording(trace))
+    if len(trace.others):
+        say(_SAMPLED)
     for line in _chosen_nothing(trace, options):
         say(line)
     if not wrote:
@@ -108,7 +114,8 @@ def _share(trace: Trace) -> float | None:
 
     cycles = [launch for launch in trace.launches if launch.clock.kind == "cycles"]
     attempted = sum(launch.attempted for launch in trace.launches)
-    resident = float((trace.slots.end_ns - trace.slots.start_ns).sum())
+    warps = trace.slots, trace.others
+    resident = float(sum((table.end_ns - table.start_ns).sum() for table in warps))
     return recording_share(cycles[0], attempted, resident) if cycles else None
 
 

@@ -31,6 +31,18 @@ def test_dropped_records_come_with_the_option_that_would_hold_them():
     assert "8 dropped: --buffer 4 would hold them" in _recording(replace(made, launches=lost))
 
 
+def test_of_a_sample_it_is_told_and_what_all_warps_had_to_bear(tmp_path, capfd):
+    made = warp((100, 200), clock=CYCLES)
+    sampled = replace(made, others=made.slots)
+    shares = [_recording(each).split("about ")[1].split(" %")[0] for each in (made, sampled)]
+    assert float(shares[0]) == pytest.approx(2 * float(shares[1]), abs=0.2)
+    options = SimpleNamespace(path=str(tmp_path / "x.pftrace"), blocks=None, warps=None)
+    launcher = SimpleNamespace(recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set())
+    for each, wanted in ((made, False), (sampled, True)):
+        report(SimpleNamespace(trace=each, facts={}), launcher, options, wrote=False)
+        assert ("--sample 1 records ranges in all" in capfd.readouterr().err) == wanted
+
+
 @pytest.mark.parametrize("wrote", [True, False])
 def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capfd):
     path = tmp_path / "x.pftrace"

@@ -167,7 +167,8 @@ def _imbalance(launch: Prepared, blocks: _Blocks) -> Iterator[Finding]:
         launch,
         "slow-block" if few else "imbalance",
         title=(
-            f"{plural(long, 'block')} of {len(blocks.took):,} ends long after the others"
+            f"{plural(long, 'block')} of {len(blocks.took):,} end{'s' * (long == 1)} long after "
+            "the others"
             if few
             else "blocks take unevenly long"
         )

@@ -304,6 +304,28 @@ def test_where_no_copy_can_be_made_all_run_the_code_with_records(monkeypatch):
     assert made.select and made.plain is None and not made.cell_counts_records
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("fails", [1, 2])
+def test_where_no_copy_can_be_made_no_sample_is_taken(fails, monkeypatch):
+    """Neither of the plain code nor of that with headers: all blocks record then, as without."""
+    real, made = PlainCode.of, []
+
+    def refuse(*given):
+        made.append(given)
+        if len(made) == fails:
+            raise PatchError("it has one table.")
+        return real(*given)
+
+    plain, options = cubin(SEVERAL, "sm_90a"), {"detail": "ops", "block": (64, 1, 1)}
+    every = patch(plain, "k", **options)
+    monkeypatch.setattr(PlainCode, "of", refuse)
+    some = patch(plain, "k", blocks=Selection(block_step=7, others=True), **options)
+    assert some.cubin == every.cubin and some.sample == EVERYTHING and not some.select
+    assert some.notes == (
+        "it has one table. So all its blocks record: no sample is taken of them.",
+    )
+
+
 @given(
     grid=st.tuples(st.integers(1, 9), st.integers(1, 5), st.integers(1, 3)),
     step=st.integers(1, 12),

@@ -136,7 +136,7 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
-    apart = others.apart(cubin, name, blocks)
+    apart = others.apart(file, kernel, blocks)
     select, blocks = select or apart.together, apart.chosen
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None

@@ -8,7 +8,7 @@ from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import PatchError
-from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.moving.insert import insert
 from ikp.machine.moving.plain_code import PlainCode
 from ikp.machine.woven.weave import Weaver
@@ -58,19 +58,18 @@ class Apart:
             return Apart(notes=(f"{error} {_ALL}",))
 
 
-def apart(cubin: bytes, name: str, chosen: Selection | None) -> Apart:
+def apart(file: Cubin, kernel: Kernel, chosen: Selection | None) -> Apart:
     """Return what blocks run that are not chosen, by a choice that is made once.
 
     Args:
-        cubin: the file, as the compiler wrote it.
-        name: the kernel's.
+        file: the cubin, into which nothing was put yet.
+        kernel: its.
         chosen: who records; None where nobody has chosen.
     """
     if chosen is None:
         return Apart()
-    file = Cubin.read(cubin)
     try:
-        return Apart(chosen, PlainCode.of(file, file.kernel(name)))
+        return Apart(chosen, PlainCode.of(file, kernel))
     except PatchError as error:
         if chosen.others:
             return Apart(notes=(f"{error} {_ALL}",))

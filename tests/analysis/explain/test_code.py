@@ -11,6 +11,7 @@ from ikp.analysis.explain.activity import Activity, of_region
 from ikp.analysis.explain.verdict import Verdict
 from ikp.core.code_facts import FACTS, CodeFacts, RangeFacts
 from tests.analysis.explain.launches import Range, Scene, Warp
+from tests.others import without_records
 
 pytestmark = pytest.mark.any_pins
 
@@ -168,6 +169,22 @@ def test_flops_are_those_of_all_records_or_none() -> None:
         explained(scene, facts, attempted=10, kept=9),
     ):
         assert less.hardware is not None and less.hardware.flop is None
+
+
+def test_of_a_sample_operations_and_bytes_are_scaled_to_all_blocks() -> None:
+    scene = Scene()
+    for block in range(12):
+        scene.add(
+            *(Warp(block, w, block, 0, 100, [("dot", 0, 90), ("read", 90, 95)]) for w in (0, 1))
+        )
+    ranges = {"dot": RangeFacts("mma", 1 << 20, 0), "read": RangeFacts("load", 0, 2048, 0, 60, 4)}
+    facts = {f"{FACTS}kernel": CodeFacts("sm_90a", 168, None, True, ranges).text()}
+    trace = replace(scene.trace(), provenance=facts)
+    some = without_records(trace, {(0, block) for block in range(12) if block % 4})
+    whole, sample = trace.explain().hardware, some.explain().hardware
+    assert whole is not None and sample is not None and len(some.slots) == len(trace.slots) // 4
+    assert sample.flop == whole.flop == 12 * 2 << 20
+    assert sample.bytes == whole.bytes == 12 * 2 * 2048
 
 
 def test_flops_of_a_launch_without_some_of_its_warps_are_not_told() -> None:

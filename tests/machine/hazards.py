@@ -16,7 +16,8 @@ def hazards(code: Liveness) -> list[str]:
 
     A compiler's own code has few: it knows that some instructions read their registers in order.
     """
-    states, waits = Flight(code).states, code.flow.code.controls.waits
+    flight = Flight(code)
+    states, waits = flight.states, code.flow.code.controls.waits
     found = []
     for at, instruction in enumerate(code.flow.code.instructions):
         in_flight = 0
@@ -25,6 +26,9 @@ def hazards(code: Liveness) -> list[str]:
         for board in range(SCOREBOARDS):
             if not waits[at] >> board & 1:
                 in_flight |= states[at][board] | states[at][OPERANDS + board]
-        if not instruction.never_runs and code.effects[at].kills & in_flight & _REGISTERS:
+        written = code.effects[at].kills
+        if at in flight.given:  # another warp's product may write them from here on
+            written |= flight.given[at].writes
+        if not instruction.never_runs and written & in_flight & _REGISTERS:
             found.append(instruction.text)
     return found

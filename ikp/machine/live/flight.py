@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ikp.machine.disassembly.control import NONE, SCOREBOARDS
 from ikp.machine.disassembly.resources import BITS, P, bit, table
 from ikp.machine.disassembly.sass import Instruction
+from ikp.machine.live.given import Given, given_up
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.settling import settling
 from ikp.machine.live.underway import (
@@ -109,6 +110,11 @@ class Flight:
         return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
 
     @cached_property
+    def given(self) -> dict[int, Given]:
+        """What warps give to the products that follow, by the instruction that says so."""
+        return given_up(self.liveness)
+
+    @cached_property
     def _steps(self) -> dict[int, Step]:
         code = self.liveness.flow.code
         controls = code.controls
@@ -132,8 +138,9 @@ class Flight:
         effects, opcode = self.liveness.effects[at], instruction.opcode
         if opcode.startswith(("DEPBAR", "WARPGROUP.DEPBAR")):
             return awaited(opcode, instruction.rest), []
-        if opcode.startswith("WARPGROUP.ARRIVE"):
-            return 0, [(PRODUCTS, self._handed_over(at) | _TAKEN)]
+        if at in self.given:
+            theirs = self.given[at]
+            return 0, [(PRODUCTS, theirs.reads | theirs.writes | _TAKEN)]
         if "GMMA" in opcode and not instruction.guard.endswith("PT"):
             return 0, [(PRODUCTS, effects.reads | effects.writes | _TAKEN)]
         return 0, []
@@ -153,25 +160,6 @@ class Flight:
             yield reads, operands | _TAKEN
         if writes == reads == NONE and _reads_late(instruction):
             yield queue(instruction.op), operands
-
-    def _handed_over(self, at: int) -> int:
-        """Return the registers of the products that follow: theirs once the warpgroup has arrived.
-
-        To write one behind that, before a product that only overwrites it, was seen to change the
-        product.
-        """
-        code, found = self.liveness.flow.code.instructions, 0
-        work, seen = [at + 1], set[int]()
-        while work:
-            here = work.pop()
-            if here in seen or here >= len(code) or code[here].opcode.startswith("WARPGROUP."):
-                continue
-            seen.add(here)
-            if "GMMA" in code[here].opcode:
-                own = self.liveness.effects[here]
-                found |= own.reads | own.writes
-            work += self.liveness.flow.after[here]
-        return found
 
     @cached_property
     def states(self) -> list[State]:

@@ -192,10 +192,12 @@ class Chooser:
         return graph.blocks[graph.block(index)].end
 
     def needs(self, at: int, registers: int, board: int = _NO_BOARD) -> bool:
-        """Return whether an instruction of the kernel writes these, or takes a scoreboard."""
+        """Return whether an instruction of the kernel writes these, lets others write them, or
+        takes a scoreboard.
+        """
         writes, reads, _ = self._controls
         taken = board in (writes[at], reads[at])
-        return taken or bool(self.room.liveness.effects[at].writes & registers)
+        return taken or bool(self._written[at] & registers)
 
     def waits(self, at: int, board: int) -> bool:
         """Return whether an instruction of the kernel waits for a scoreboard."""
@@ -222,11 +224,19 @@ class Chooser:
         return first - index
 
     @cached_property
+    def _written(self) -> list[int]:
+        """What each instruction writes, a bit each; or products, from that instruction on."""
+        found = [each.writes for each in self.room.liveness.effects]
+        for at, each in self.room.flight.given.items():
+            found[at] |= each.writes
+        return found
+
+    @cached_property
     def _writers(self) -> dict[int, list[int]]:
         """The instructions that write each of a thread's registers, a bit each."""
         found: dict[int, list[int]] = {}
-        for at, effect in enumerate(self.room.liveness.effects):
-            written = effect.writes & R.all
+        for at, each in enumerate(self._written):
+            written = each & R.all
             while written:
                 found.setdefault(written & -written, []).append(at)
                 written &= written - 1

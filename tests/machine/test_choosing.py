@@ -64,6 +64,19 @@ def test_a_scoreboard_may_be_one_that_the_kernel_waits_for() -> None:
     assert chooser(other).for_record(6, alone=True) == "no scoreboard is"
 
 
+@pytest.mark.parametrize(
+    "gives",
+    [
+        ("WARPGROUP.ARRIVE", "HGMMA.64x8x16.F32 R24, gdesc[UR8], RZ, !UPT, gsb0"),
+        ("USETMAXREG.DEALLOC.CTAPOOL 0x18",),
+    ],
+)
+def test_registers_that_a_warp_gives_away_are_others_from_there_on(gives: tuple[str, ...]) -> None:
+    made = room(*[(line, None, None, 0) for line in ("NOP", *gives)], LEAVES)
+    needed = [chooser(made).needs(at, 1 << 24) for at in (0, 1)]
+    assert needed == [False, True] and not chooser(made).needs(1, 1 << 23)
+
+
 def test_where_no_predicate_is_free_one_is_saved() -> None:
     needs = [(f"@P{n} MOV R20, R2", None, None, 0) for n in range(7)]
     made = chosen(16, *needs, LEAVES)

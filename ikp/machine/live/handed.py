@@ -7,6 +7,7 @@ more tries until it has them. Where paths come together, the smallest number of 
 from __future__ import annotations
 
 from ikp.machine.control_flow.flow import Flow
+from ikp.machine.disassembly.resources import R
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.live.liveness import with_calls
 
@@ -23,6 +24,13 @@ _UNSEEN = 256
 def hands_over(flow: Flow) -> bool:
     """Return whether warps of a kernel give registers to others."""
     return any(each.op == _OP for each in flow.code.instructions)
+
+
+def given_back(flow: Flow) -> dict[int, int]:
+    """Return the registers that others may write from an instruction on, a bit each, by it."""
+    code = flow.code.instructions
+    backs = (at for at, each in enumerate(code) if each.opcode.startswith(_GIVES_BACK))
+    return {at: R.all >> left(code[at]) << left(code[at]) for at in backs}
 
 
 def registers_at(flow: Flow, launched: int) -> list[int]:

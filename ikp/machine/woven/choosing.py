@@ -17,6 +17,7 @@ from ikp.machine.disassembly.control import SCOREBOARDS
 from ikp.machine.disassembly.resources import UR, P, R, span
 from ikp.machine.inserted.assembler import PT
 from ikp.machine.inserted.keeping import Scratch, Shared, address_at
+from ikp.machine.live.handed import given_back
 from ikp.machine.live.room import Room, Spare, lone
 from ikp.machine.woven.lent_pair import Lender
 
@@ -225,10 +226,12 @@ class Chooser:
 
     @cached_property
     def _written(self) -> list[int]:
-        """What each instruction writes, a bit each; or products, from that instruction on."""
+        """What each instruction writes, a bit each; or, from it on, products or other warps."""
         found = [each.writes for each in self.room.liveness.effects]
         for at, each in self.room.flight.given.items():
             found[at] |= each.writes
+        for at, registers in given_back(self.room.liveness.flow).items():
+            found[at] |= registers
         return found
 
     @cached_property

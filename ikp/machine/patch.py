@@ -122,7 +122,8 @@ def patch(
         select: whether sessions choose, launch by launch, which warps and blocks record.
         blocks: which blocks do, with all their warps, where that is chosen once: the others run
             the kernel's own code, if it can be there twice. If not, it is as with ``select``; or,
-            where the others are to leave when and where they ran, all blocks record.
+            where the others are to leave when and where they ran, all blocks record. So they do
+            where the kernel has no range but itself.
         argue: whether whoever launches it can pass one more argument, by which it is told.
         spare: whether the last 16 bytes of its arguments are for that, where it reads none of them.
         flat: whether it is launched with blocks in one dimension alone.
@@ -136,8 +137,6 @@ def patch(
     kernel = (file := Cubin.read(cubin)).kernel(name)
     chip = chip_of(file.sm, kernel, untested=untested)
     code = _code(file, cubin, kernel)
-    apart = others.apart(file, kernel, blocks)
-    select, blocks = select or apart.together, apart.chosen
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
@@ -145,6 +144,8 @@ def patch(
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
+    apart = others.apart(file, kernel, _worth_it(blocks, wanted))
+    select, blocks = select or apart.together, apart.chosen
     nbytes = CELL_BYTES + SELECTION_BYTES * select
     argument = _argument(file, code, nbytes, chip, argue, spare)
     cell = _cell(file, nbytes, argument)
@@ -208,6 +209,12 @@ def _wanted(
         return wanted, []
     kept, *expected = Budget(places, Pace.of(places, resident), most).keep(wanted)
     return kept, expected
+
+
+def _worth_it(blocks: Selection | None, wanted: Sequence[Place]) -> Selection | None:
+    """Return who records: all, where nothing is recorded but what a sample's others leave, too."""
+    more = any(place.kind != "kernel" for place in wanted)
+    return None if blocks is not None and blocks.others and not more else blocks
 
 
 def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:

@@ -68,14 +68,20 @@ def instrument(
             machine code, blocks that are not chosen run the kernel's own code.
 
     Raises:
-        UsageError: ``kernel`` is no Triton or Gluon kernel, or an option is unknown.
+        UsageError: ``kernel`` is no Triton or Gluon kernel, an option is unknown, or two don't go
+            together.
         KernelError: it calls ``ikp.init``, or has no source. At a launch: chosen lines hold no
             statement of it, or the level is not for what runs it.
         PatchError: at a launch with level="machine" or "ptx": the machine code, the PTX or the chip
             is not known well enough.
         CheckError: at a launch, check=True: the kernel computes something else with records.
     """
-    marks = plan(detail, lines, level, functions, max_overhead, check=check, sample=sample)
+    marks = plan(
+        *(detail, lines, level, functions, max_overhead),
+        check=check,
+        sample=sample,
+        buffer=buffer,
+    )
     marks = marks if ttgir is None else Plan(level=BY_HAND, ttgir=str(ttgir))
     chosen = span(launches)
     session = (lambda: prof) if prof is not None else current

@@ -71,7 +71,6 @@ class Options:
         self.plan()
         span(self.launch)
         choices.kernels(self.kernel)
-        choices.of_launch(self.blocks, self.warps)
         if self.mode != "timeline":  # every clock goes with that
             self.session()
         self._check_path()
@@ -88,6 +87,7 @@ class Options:
             *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
             check=self.check_results,
             sample=self.sample,
+            buffer=choices.of_launch(self.blocks, self.warps),
         )
 
     def _check_path(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -134,6 +134,7 @@ def plan(
     *,
     check: bool = False,
     sample: int | None = None,
+    buffer: Collection[str] = (),
 ) -> Plan:
     """Return a plan, with its options checked.
 
@@ -146,6 +147,7 @@ def plan(
         max_overhead: such as 1.05, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
         sample: one block in how many records, where machine code is marked; 1 for all. None: 7.
+        buffer: names of what chooses for each launch: "blocks" and "warps" leave no sample to take.
 
     Raises:
         UsageError: an option is unknown, or two don't go together.
@@ -186,17 +188,27 @@ def plan(
         functions=names,
         max_overhead=max_overhead,
         check=check,
-        sample=SAMPLE if sample is None else _checked_sample(sample),
+        sample=SAMPLE if sample is None else _checked_sample(sample, level, buffer),
     )
 
 
-def _checked_sample(sample: int) -> int:
+def _checked_sample(sample: int, level: str, buffer: Collection[str]) -> int:
     given: object = sample  # whatever its type says
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not (whole and 1 <= sample <= _MOST_SAMPLE):
         raise UsageError(
             f"sample={sample!r} can't be used: write 7 for one block in seven, 1 for all of them, "
             f"{_MOST_SAMPLE:,} at the most."
+        )
+    if sample > 1 and level not in ("machine", BEST):
+        raise UsageError(
+            f"sample={sample} needs level='machine', not level={level!r}: there, blocks that don't "
+            "record run the kernel's own code. Leave it out, and all record."
+        )
+    if chosen := [name for name in ("blocks", "warps") if sample > 1 and name in buffer]:
+        raise UsageError(
+            f"sample={sample} and chosen {' and '.join(chosen)} don't go together: a sample is of "
+            "all blocks. Leave one of them out."
         )
     return sample
 

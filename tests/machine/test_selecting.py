@@ -16,6 +16,7 @@ from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.segment import ALL, EVERYTHING, Selection, select
 from ikp.errors import PatchError
+from ikp.machine import patch as patching
 from ikp.machine.inserted import own_frame
 from ikp.machine.inserted.chips import CHIPS, HOPPER
 from ikp.machine.inserted.keeping import Cell, Frame
@@ -227,8 +228,9 @@ def test_blocks_that_are_not_chosen_run_the_kernels_own_code(chosen, chip, block
 @pytest.mark.parametrize("block", [(128, 1, 1), (32, 4, 1)])
 @pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_others_leave_when_and_where_they_ran(chip, block, flat, enabled):
+def test_the_others_leave_when_and_where_they_ran(chip, block, flat, enabled, monkeypatch):
     """Each behind the slots, where its number says; and nothing at all where nothing records."""
+    monkeypatch.setattr(patching, "_worth_it", lambda blocks, _: blocks)  # it has no other range
     chosen = Selection(block_step=4, others=True)
     target = chip.name + "a" * (chip.name > "sm_89" or chip.name.startswith("sm_1"))
     options = {"block": block, "flat": flat, "sure": True, "untested": True}
@@ -254,6 +256,18 @@ def test_the_others_leave_when_and_where_they_ran(chip, block, flat, enabled):
     head = data[: abi.LAUNCH_HEADER_BYTES].view(abi.LAUNCH_HEADER)[0]
     assert head["options"] == abi.Option.DENSE | abi.Option.SELECTED | abi.Option.OTHERS
     assert head["slot_bytes"] == slot_bytes
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(("detail", "sampled"), [("kernel", False), ("loops", True)])
+@pytest.mark.parametrize("others", [False, True])
+def test_who_has_no_range_but_the_kernel_leaves_as_much_as_a_samples_others(
+    detail, sampled, others
+):
+    plain, some = cubin(SEVERAL, "sm_90a"), Selection(block_step=7, others=others)
+    every, few = (patch(plain, "k", detail=detail, blocks=each) for each in (None, some))
+    assert (few.cubin == every.cubin) == (others and not sampled)
+    assert few.sample == (some if others and sampled else EVERYTHING) and not few.notes
 
 
 @pytest.mark.compiled

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from ikp.errors import UsageError
 from ikp.running.recording import Options
 from ikp.unedited.plan import BEST
 
@@ -42,3 +43,12 @@ def test_options_reach_the_programs_process(other: dict[str, Any], level: str) -
     assert made.plan().level == level
     text, _, path = str(made).partition("\n")
     assert Options.parse(text, path).plan() == made.plan()
+
+
+@pytest.mark.parametrize("chosen", [{"blocks": "::9"}, {"warps": "0-3"}])
+def test_a_sample_of_chosen_blocks_is_refused_before_the_program_begins(
+    chosen: dict[str, str],
+) -> None:
+    options(**chosen).plan()
+    with pytest.raises(UsageError, match="sample=20 and chosen"):
+        options(sample=20, **chosen).check()

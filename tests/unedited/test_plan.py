@@ -52,6 +52,10 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
         ({"max_overhead": 0.05, "level": None}, "no ratio above 1"),
         ({"max_overhead": float("nan"), "level": "machine"}, "no ratio above 1"),
         ({"functions": "a.b", "level": "machine"}, "no name of a function"),
+        ({"sample": 0, "level": "machine"}, "sample=0 can't be used"),
+        ({"sample": 7, "level": "ptx"}, "level='machine', not level='ptx'"),
+        ({"sample": 7, "level": None, "buffer": ["blocks", "size"]}, "chosen blocks don't go"),
+        ({"sample": 7, "level": None, "buffer": ["warps", "blocks"]}, "blocks and warps don't"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], words: str) -> None:
@@ -59,6 +63,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], wo
         plan(**options)
     assert plan("waits", level="machine").level == "machine"
     assert plan("waits", level="ptx", check=True).afterwards
+    assert plan(level="ptx", sample=1, buffer=["warps"]).sample == 1  # all that are chosen
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +85,17 @@ def _in_these(figures: _Figures, members: list[int]) -> _Figures:
 
 
 def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) -> _Figures:
-    """Return how long each launch took, how long its warps ran, and that in no range."""
+    """Return which share of each launch's warps has ranges, how long it took, how long these ran,
+    and that in no range.
+    """
     slots, count = trace.slots, len(trace.launches)
     ran = np.bincount(slots.launch, slots.end_ns - slots.start_ns, count)
     free = ran - np.bincount(slots.launch, inside, count)
     summed = np.array([one.mode == "totals" for one in trace.launches], bool)
     each = per_ns / np.maximum(warps, 1)
+    whole = [math.prod(one.grid) * one.warps_per_block for one in trace.launches]
     return {
+        (KERNEL, "recorded"): warps / np.maximum(whole, 1),
         (KERNEL, "duration"): took * per_ns,
         (KERNEL, "residence"): ran * each,
         (NO_RANGE, "self"): np.where(summed, np.nan, free * each),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ikp.analysis.diff._sample import Sample
+import numpy as np
+
+from ikp.analysis.diff._sample import KERNEL, Sample
 from ikp.analysis.evidence import collect_evidence
 
 if TYPE_CHECKING:
@@ -45,6 +47,13 @@ def of_kernel(before: Sample, after: Sample) -> tuple[str, ...]:
 def _of_kernel(before: Sample, after: Sample) -> Iterator[str]:
     if before.shape != after.shape:
         yield f"the grid differs: {_shape(before)} and {_shape(after)}."
+    recorded = [100 * np.mean(each.get(KERNEL, "recorded")) for each in (before, after)]
+    one, other = (f"{share:.3g} %" for share in recorded)
+    if one != other:
+        yield (
+            f"ranges are of {one} and {other} of the warps: counts are of these, "
+            "times of one of them."
+        )
     rates = before.ghz, after.ghz
     if rates[0] and rates[1] and abs(rates[1] / rates[0] - 1) > _RATE:
         yield (

@@ -22,6 +22,7 @@ from tests.analysis.diff.noise import (
     separate,
 )
 from tests.analysis.example import launch, trace
+from tests.others import without_records
 from tests.strategies import traces as any_traces
 
 pytestmark = pytest.mark.any_pins
@@ -285,6 +286,14 @@ def test_of_one_label_with_several_grids_equal_grids_are_compared():
     assert [kernel.launches for kernel in found.kernels] == [(3, 3), (3, 3)]
     assert found.kernels[0].notes == ()
     assert "the grid differs" in ikp.diff(one, replace(one, launches=wide * 2)).kernels[0].notes[0]
+
+
+def test_of_a_sample_and_a_whole_recording_it_is_told_whose_ranges_they_are():
+    one, other = pair(count=3)
+    sampled = without_records(one, {(n, block) for n in range(3) for block in (1, 3)})
+    (note,) = ikp.diff(sampled, other).kernels[0].notes
+    assert note.startswith("ranges are of 50 % and 100 % of the warps")
+    assert ikp.diff(sampled, sampled).kernels[0].notes == ()
 
 
 def test_totals_are_compared_as_totals():

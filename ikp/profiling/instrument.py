@@ -80,7 +80,7 @@ def instrument(
         *(detail, lines, level, functions, max_overhead),
         check=check,
         sample=sample,
-        buffer=buffer,
+        buffer=[name for name, value in buffer.items() if value is not None],
     )
     marks = marks if ttgir is None else Plan(level=BY_HAND, ttgir=str(ttgir))
     chosen = span(launches)

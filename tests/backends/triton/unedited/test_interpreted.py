@@ -220,6 +220,12 @@ def test_what_is_no_kernel_is_refused() -> None:
         ikp.instrument(marked)
 
 
+def test_a_sample_beside_chosen_blocks_is_refused() -> None:
+    ikp.instrument(unedited.matmul, sample=7, blocks=None)
+    with pytest.raises(ikp.UsageError, match="sample=7 and chosen blocks don't go together"):
+        ikp.instrument(unedited.matmul, sample=7, blocks=range(8))
+
+
 def test_a_kernel_that_a_graph_captures_runs_plain_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

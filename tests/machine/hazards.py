@@ -27,7 +27,7 @@ def hazards(code: Liveness) -> list[str]:
             if not waits[at] >> board & 1:
                 in_flight |= states[at][board] | states[at][OPERANDS + board]
         written = code.effects[at].kills
-        if at in flight.given:  # another warp's product may write them from here on
+        if at in flight.given:  # products may write them from here on
             written |= flight.given[at].writes
         if not instruction.never_runs and written & in_flight & _REGISTERS:
             found.append(instruction.text)

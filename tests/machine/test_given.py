@@ -51,7 +51,7 @@ def ptx(columns: int, held: int) -> str:
 def test_a_store_has_read_its_registers_before_a_warp_gives_them_to_products(
     columns: int, held: int
 ) -> None:
-    """Two kernels of libraries faulted: other warps' products overwrote an address."""
+    """Two kernels of libraries faulted: products overwrote an address, waited for too late."""
     plain = cubin(ptx(columns, held), "sm_90a")
     made = code_of(patch(plain, "k", detail="waits").cubin, "k")
     assert any(each.opcode == "WARPGROUP.ARRIVE" for each in made.flow.code.instructions)

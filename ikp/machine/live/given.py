@@ -1,8 +1,8 @@
 """Registers that a warp gives to a warpgroup's products, and where: before the first of them.
 
-``WARPGROUP.ARRIVE`` says that the products may have them. They may be written as soon as all warps
-have said so: another warp's product was seen to overwrite what a store of this one had not read,
-though this one waited for that store between there and its own product.
+``WARPGROUP.ARRIVE`` says that the products may have them, and from there on they may be written: a
+product was seen to overwrite what a store had not read yet, though its warp waited for that store
+between there and the product. Whether another warp's product did it is not known.
 """
 
 from __future__ import annotations

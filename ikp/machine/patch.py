@@ -17,7 +17,7 @@ from ikp.machine.cubins.capacity import add_constant, set_registers
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
-from ikp.machine.inserted.keeping import Cell
+from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.selecting import SELECTION_BYTES
 from ikp.machine.inserted.sequences import CELL, CELL_BYTES
 from ikp.machine.live.asserts import asserts, called
@@ -35,6 +35,7 @@ from ikp.machine.marked.stretches import Regions
 from ikp.machine.moving.insert import insert
 from ikp.machine.moving.shift import Before, Shift
 from ikp.machine.woven import occupancy, others
+from ikp.machine.woven.by_role import ByRole, by_role
 from ikp.machine.woven.exits import NoRoomError
 from ikp.machine.woven.framing import frame
 from ikp.machine.woven.sharing import NotAllError
@@ -276,22 +277,29 @@ class _Setting:
     sure: bool
     gather: bool = True  # whether records may be stored at once
 
+    def framed(self, room: Room, *, near: bool = False) -> Frame | None:
+        """Return what is kept in some code; None where it leaves too little alone."""
+        one_way = occupancy.warps_of(self.size[0]) if self.size[1:] == [1, 1] else None
+        made = frame(room, one_way, self.cell, self.chip, near=near)
+        selection = self.cell.beyond(CELL_BYTES) if self.select else None
+        return made and replace(
+            made, flat=self.flat, sure=self.sure, blocks=self.blocks, selection=selection
+        )
+
 
 def _woven(
     code: Liveness, places: list[Place], counts: list[int], setting: _Setting
-) -> tuple[int, Weaver, list[Before]]:
+) -> tuple[int, Weaver | ByRole, list[Before]]:
     """Return the first number of registers that does, who put records there, and all of these."""
-    room, size = Room(code, counts[0] - RESERVED), setting.size
-    name = code.flow.code.name
-    one_way = occupancy.warps_of(size[0]) if size[1:] == [1, 1] else None
-    kept = frame(room, one_way, setting.cell, setting.chip, near=not setting.select)
+    room, size, name = Room(code, counts[0] - RESERVED), setting.size, code.flow.code.name
+    kept = setting.framed(room, near=not setting.select)
     if kept is None:
         if counts[1:]:
             return _woven(code, places, counts[1:], setting)
-        raise PatchError(_used_up(name, len(room.unused_uniform)))
-    kept = replace(kept, flat=setting.flat, sure=setting.sure, blocks=setting.blocks)
-    if setting.select:
-        kept = replace(kept, selection=setting.cell.beyond(CELL_BYTES))
+        roles = by_role(room, places, setting.framed, setting.chip, setting.regions)
+        if roles is None:
+            raise PatchError(_used_up(name, len(room.unused_uniform)))
+        return counts[0], roles, roles.woven(name, setting.language)
     rows = bool(size) and math.prod(size) % occupancy.LANES == 0
     full = rows and setting.regions.divergent.isdisjoint(room.liveness.flow.graph.leaves)
     gather = rows and kept.near and setting.gather

@@ -29,7 +29,7 @@ def hands_over(flow: Flow) -> bool:
 def given_back(flow: Flow) -> dict[int, int]:
     """Return the registers that others may write from an instruction on, a bit each, by it."""
     code = flow.code.instructions
-    backs = (at for at, each in enumerate(code) if each.opcode.startswith(_GIVES_BACK))
+    backs = (at for at, each in enumerate(code) if gives_back(each))
     return {at: R.all >> left(code[at]) << left(code[at]) for at in backs}
 
 
@@ -41,8 +41,8 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
         launched: how many it is launched with.
     """
     code = flow.code.instructions
-    given = {at: left(each) for at, each in enumerate(code) if each.opcode.startswith(_GIVES_BACK)}
-    given |= {at: left(code[question]) for question, at in _answers(flow)}
+    given = {at: left(each) for at, each in enumerate(code) if gives_back(each)}
+    given |= {at: left(code[question]) for question, at in answers(flow)}
     found = [launched] * len(code)
     if not given:
         return found
@@ -60,7 +60,12 @@ def left(instruction: Instruction) -> int:
     return min(int(instruction.operands[-1], 0), _MOST)
 
 
-def _answers(flow: Flow) -> list[tuple[int, int]]:
+def gives_back(instruction: Instruction) -> bool:
+    """Return whether a warp gives registers back there."""
+    return instruction.opcode.startswith(_GIVES_BACK)
+
+
+def answers(flow: Flow) -> list[tuple[int, int]]:
     """Return where warps ask for registers, each with the jump back: behind it, they have them.
 
     Whoever asks otherwise is taken to have none of them.

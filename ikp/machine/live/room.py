@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.disassembly.control import SCOREBOARDS
-from ikp.machine.disassembly.resources import UP, UR, P, R, bit, table
+from ikp.machine.disassembly.resources import UP, UR, P, R, table
 from ikp.machine.live.flight import Flight
 from ikp.machine.live.handed import registers_at
 from ikp.machine.live.liveness import Liveness
@@ -19,6 +19,8 @@ RESERVED = 2
 """Registers that a kernel's number counts and its code may not use."""
 FIRST_UNIFORM = 4
 """No kernel for sm_90 that was seen names UR0 to UR3: what they are kept for is not known."""
+_STACK = 1
+"""The number of the register with the stack pointer."""
 _UNIFORM = 63
 """How many uniform registers there are: from sm_100 on, more than are counted on here."""
 
@@ -42,6 +44,26 @@ class Room:
 
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
+    rows: frozenset[int] | None = None  # of what part something is kept throughout; None: of all
+
+    def within(self, rows: frozenset[int]) -> Room:
+        """Return the same room, seen by who keeps something in a part of the kernel alone.
+
+        Both know what is free, and what is taken of that.
+        """
+        made = replace(self, rows=rows)
+        known = {"allowed": self.allowed, "flight": self.flight, "free": self.free}
+        vars(made).update(known)  # as if they had been asked for before
+        return made
+
+    def has(self, place: int) -> bool:
+        """Return whether an instruction is in that part."""
+        return self.rows is None or place in self.rows
+
+    def take(self, members: Iterable[int]) -> None:
+        """Have some of ``resources`` be free no more, in that part."""
+        rows = range(len(self.free)) if self.rows is None else sorted(self.rows)
+        self.free[np.ix_(rows, list(members))] = False
 
     @cached_property
     def allowed(self) -> list[int]:
@@ -70,19 +92,43 @@ class Room:
 
     @cached_property
     def unused_uniform(self) -> tuple[int, ...]:
-        """The uniform registers that the kernel never names, without those no compiler names."""
-        used, numbers = self.liveness.used, range(FIRST_UNIFORM, _UNIFORM)
-        return tuple(at for at in numbers if not used >> (UR.first + at) & 1)
+        """The uniform registers that no instruction names, without those no compiler names."""
+        return tuple(at for at in range(FIRST_UNIFORM, _UNIFORM) if self._unused[UR.first + at])
 
     @cached_property
     def unused_own(self) -> tuple[int, ...]:
-        """Registers of each thread that the kernel never names, and that it always has."""
-        used, numbers = self.liveness.used | 1 << bit("R1"), range(min(self.allowed, default=0))
-        return tuple(at for at in numbers if not used >> (R.first + at) & 1)
+        """Registers of each thread that no instruction names, and that it always has."""
+        rows = range(len(self.allowed)) if self.rows is None else self.rows
+        numbers = range(min((self.allowed[row] for row in rows), default=0))
+        return tuple(at for at in numbers if at != _STACK and self._unused[R.first + at])
+
+    @cached_property
+    def _unused(self) -> NDArray[np.bool_]:
+        """Of each bit of ``resources``, whether no instruction names it; in a part, nor has it."""
+        if self.rows is None:
+            unnamed: NDArray[np.bool_] = ~table([self.liveness.used])[0]
+            return unnamed
+        rows = sorted(self.rows)
+        named = table([self.liveness.named(rows)])[0]
+        free: NDArray[np.bool_] = ~named & self.free[rows].all(axis=0)
+        return free
 
     def at(self, place: int) -> Spare:
         """Return what is free before an instruction; see ``through``."""
         return self._spare(self.free[place], self.allowed[place], self.flight.taken[place])
+
+    @property
+    def entering(self) -> Spare:
+        """What is free before the first instruction: no thread's register has a value there, though
+        code may seem to read some that it never wrote.
+        """
+        if self.liveness.flow.before[0]:
+            return self.at(0)
+        dead = ~(self.liveness.table[0] | self.flight.table[0])
+        free = self.free[0].copy()
+        free[R.columns] |= ~dead[R.columns]  # the others may have been taken
+        free[R.first + _STACK] = False
+        return self._spare(free, self.allowed[0], self.flight.taken[0])
 
     def through(self, places: Iterable[int]) -> Spare:
         """Return what is free before each of some instructions, which go by their indices."""

@@ -50,7 +50,7 @@ class Entrance:
 
     def _parted(self, chosen: Selection) -> list[Before] | None:
         """Return what tells blocks that record from others: these go on, where the branch is."""
-        spare = self.room.at(0)
+        spare = self.room.entering
         if not (spare.quads and spare.predicates and spare.scoreboards):
             return None
         quad, ok = spare.quads[-1], spare.predicates[-1]

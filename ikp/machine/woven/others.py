@@ -11,6 +11,7 @@ from ikp.errors import PatchError
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.moving.insert import insert
 from ikp.machine.moving.plain_code import PlainCode
+from ikp.machine.woven.by_role import ByRole
 from ikp.machine.woven.weave import Weaver
 
 _TOGETHER = "So blocks that are not chosen run the code with records, and keep none."
@@ -36,7 +37,9 @@ class Apart:
         chosen = self.chosen
         return chosen if chosen is not None and chosen.others else EVERYTHING
 
-    def with_headers(self, cubin: bytes, name: str, language: Language, weaver: Weaver) -> Apart:
+    def with_headers(
+        self, cubin: bytes, name: str, language: Language, weaver: Weaver | ByRole
+    ) -> Apart:
         """Return the same where each warp leaves its header, if that is asked for.
 
         Args:
@@ -47,9 +50,7 @@ class Apart:
         """
         if self.sample == EVERYTHING:
             return self
-        beside = abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * weaver.margin
-        frame = replace(weaver.frame, blocks=None, behind=beside, gathers=False, threads=())
-        alone = Weaver(weaver.room, frame, [], weaver.full, weaver.chip, weaver.regions)
+        alone = weaver.alone(abi.DENSE_HEADER_BYTES + abi.RECORD_BYTES * weaver.margin)
         file = Cubin.read(cubin)
         try:
             insert(file, name, alone.woven(name, language))

@@ -47,11 +47,11 @@ def start(
         kept: whether both clocks are kept in uniform registers: else they are stored at once.
         lender: finds a pair for global memory, where none is kept.
     """
-    clocks = next(iter(room.at(0).quads), None)
+    clocks = next(iter(room.entering.quads), None)
     if clocks is None:
         return None
     for index in range(_latest(room, first) if kept else 0, -1, -1):
-        spare = room.at(index) if kept else _without(room.at(index), clocks)
+        spare = _spare(room, index) if kept else _without(_spare(room, index), clocks)
         pair = lender.pair(index, spare) if lender else None
         if lender and pair is None:
             continue
@@ -69,8 +69,8 @@ def start_near(room: Room, first: int, uniform: int) -> NearStart | None:
         uniform: the first of two that nobody else uses there.
     """
     for index in range(_latest(room, first), -1, -1):
-        spare, through = room.at(index), room.through(range(index + 1))
-        clocks = next(iter(through.quads or room.at(0).quads), None)
+        spare, through = _spare(room, index), room.through(range(index + 1))
+        clocks = next(iter(through.quads or room.entering.quads), None)
         held = bool(through.quads)
         spare = _without(spare, clocks) if held and clocks is not None else spare
         quads = spare.quads[-_MOST_QUADS:]
@@ -83,6 +83,10 @@ def start_near(room: Room, first: int, uniform: int) -> NearStart | None:
             ground = NearGround(single[0], uniform, flags[-1], quads, predicate, board)
             return NearStart(index, ground, clocks, held)
     return None
+
+
+def _spare(room: Room, index: int) -> Spare:
+    return room.at(index) if index else room.entering
 
 
 def _without(spare: Spare, quad: int) -> Spare:

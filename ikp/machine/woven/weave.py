@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 from ikp.core.abi import Language
 from ikp.core.regions import region_id
@@ -76,13 +77,40 @@ class Weaver:
             PatchError: there is no room for what every kernel needs.
         """
         self.names = [name]
+        made = self.records()
+        return [*self._entry(region_id(name), language), *made]
+
+    def records(self) -> list[Before]:
+        """Return what is put there where a warp knows its slot already.
+
+        Raises:
+            PatchError: there is no room for what every kernel needs.
+        """
         self._ranges()
-        entry = self._entry(region_id(name), language)
-        exits = [(at, e) for at, e in enumerate(self._code) if e.op == "EXIT" and not e.never_runs]
+        leaving = [(at, each) for at, each in enumerate(self._code) if each.op == "EXIT"]
+        exits = [(at, e) for at, e in leaving if not e.never_runs and self.room.has(at)]
         alone = self.full and len(exits) == 1 and not exits[0][1].guard
         left = [self._exit(at, each, alone) for at, each in exits]
         writer = self._writer
-        return [*entry, *writer.inline(), *writer.on_leaving(), *left]
+        return [*writer.inline(), *writer.on_leaving(), *left]
+
+    def alone(self, beside: int) -> Weaver:
+        """Return who has each warp of the same code leave its header, and nothing else.
+
+        Args:
+            beside: the bytes of a slot beside its records: headers stand behind all slots then.
+        """
+        frame = replace(self.frame, blocks=None, behind=beside, gathers=False, threads=())
+        return Weaver(self.room, frame, [], self.full, self.chip, self.regions)
+
+    def assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
+        """Return the words of a run of instructions; see ``assemble``."""
+        return tuple(assemble(self._fitted(steps), board, settled))
+
+    @property
+    def boards(self) -> int:
+        """The scoreboards that stores of records hold, a bit each."""
+        return reduce(or_, (each.scratch.busy for each in self._runs.values()), 0)
 
     def on_edges(self) -> list[OnEdge]:
         """Return what is run on the ways that jumps lead, once ``woven`` has chosen it all."""
@@ -238,14 +266,11 @@ class Weaver:
 
     def _entry(self, whole: int, language: Language) -> list[Before]:
         first = min((site.index for site in self._runs), default=len(self.room.free))
-        entrance = Entrance(self.room, self.frame, self._assembled, self._lender)
+        entrance = Entrance(self.room, self.frame, self.assembled, self._lender)
         made = entrance.made(first, Told(whole, language, self.margin))
         if made is None:
             raise NoRoomError("it has too few registers for what records need at its entry.")
         return made
-
-    def _assembled(self, steps: list[Step], board: int, settled: str = "RUP") -> tuple[int, ...]:
-        return tuple(assemble(self._fitted(steps), board, settled))
 
     def _fitted(self, steps: list[Step]) -> list[Step]:
         return self.chip.fitted(own_frame.fitted(steps, self.frame.own))
@@ -263,4 +288,4 @@ class Weaver:
         # Those that an EXIT lets go on use these registers: all stores must have read them.
         steps += [NOP.after(1 << board)] if instruction.guard else []
         steps = [*unless_staying(self.room, at, len(steps)), *steps]
-        return Before(at, self._assembled(steps, board))
+        return Before(at, self.assembled(steps, board))

@@ -435,7 +435,8 @@ def _move_constant(w: Warp, word: int, active: np.ndarray) -> None:
 
 
 OPERATIONS: dict[int, Callable[[Warp, int, np.ndarray], None]] = {
-    0x918: lambda w, word, active: None,
+    **dict.fromkeys((0x918, 0x9C8), lambda w, word, active: None),  # NOP, USETMAXREG
+    0x81C: lambda w, word, active: w.set_predicate(word, active, active),  # who asks, is given
     0x805: _clock,
     0x919: _special,
     0x9C3: _special_uniform,

@@ -300,3 +300,14 @@ def test_when_a_product_of_doubles_has_read_its_scoreboard_alone_tells(
 def test_what_a_product_has_yet_to_write_is_not_free(lines, at: int, free: bool) -> None:
     made = room(*lines, ("EXIT", None, None, 0))
     assert bool(made.free[at][bit("R8")]) is free
+
+
+def test_where_a_kernel_begins_no_thread_s_register_has_a_value() -> None:
+    lines = [("@P0 MOV R4, RZ", None, None, 0), ("@P0 STG.E desc[UR8][R2.64], R4", None, None, 0)]
+    made = room(*lines, ("EXIT", None, None, 0))
+    assert not {2, 3, 4}.intersection(made.at(0).registers)
+    assert {0, 2, 3, 4} <= set(made.entering.registers) and 1 not in made.entering.registers
+    made.take([R.first + 0])
+    assert 0 not in made.entering.registers
+    again = room((".L_x_0:", None, None, 0), *lines, ("@P1 BRA `(.L_x_0)", None, None, 0))
+    assert again.entering == again.at(0)

@@ -250,6 +250,32 @@ def test_a_loop_that_only_waits_is_a_wait() -> None:
     assert kinds[1:] == [("mbarrier wait", Point(0, after=True), Point(2, after=True))]
 
 
+POLL = ("NOP", ".L_x_1:", "LDG.E.STRONG.GPU R4, desc[UR4][R2.64]", "CCTL.IVALL",
+        "ISETP.NE.U32.AND P0, PT, R4, UR16, PT", "@P0 BRA `(.L_x_1)", "EXIT")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("at", "instead", "waits"),
+    [
+        (3, POLL[3], True),
+        (3, "NANOSLEEP 0x20", True),
+        (2, "LDG.E R4, desc[UR4][R2.64]", False),  # may have it from its cache forever
+        (3, "IADD3 R2, R2, 0x4, RZ", False),  # reads on
+        (3, "RED.E.ADD.STRONG.GPU desc[UR4][R6.64], R7", False),
+        (3, "STG.E desc[UR4][R6.64], R4", False),
+        (3, "LDG.E.STRONG.GPU R5, desc[UR4][R6.64]", False),
+    ],
+)
+def test_a_loop_that_asks_for_a_flag_is_a_wait(at: int, instead: str, waits: bool) -> None:
+    flow = Flow(sass(*POLL[:at], instead, *POLL[at + 1 :]))
+    found = Places(flow)
+    names = {place.name for place in found.at(Level.OPS)}
+    assert ("flag wait" in names) == waits == ("loop" not in names)
+    if waits:
+        assert names == {"k", "flag wait"}
+        assert [place.name for place in found.at(Level.LOOPS)] == ["k"]
+
+
 def test_places_that_cross_are_refused() -> None:
     """A kernel's own marks can't: these are made to."""
     flow = Flow(sass("LDG.E R4, desc[UR4][R2.64]", "LDG.E R5, desc[UR4][R2.64]", "EXIT"))

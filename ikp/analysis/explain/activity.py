@@ -61,7 +61,7 @@ _MARKS: Final = (
     (r"(wgmma|warp_group_dot|warpgroup_mma|tcgen05\w*)[ _.]?\w*wait\w*", Activity.WAIT_MMA),
     (r"(cp\.async|copy|TMA store|async_copy|tma\S*store|store) ?_?wait\w*", Activity.WAIT_COPY),
     (r"async_wait|wait for all|(\w+\.)*wait_group|(\S*\.)?store_wait", Activity.WAIT_COPY),
-    (r"mbarrier[ ._]wait\S*|wait_barrier|barrier|tensor memory wait", Activity.WAIT_BARRIER),
+    (r"mbarrier[ ._]wait\S*|wait_barrier|barrier|(flag|tensor memory) wait", Activity.WAIT_BARRIER),
     (r"(\w+\.)*(debug_)?barrier|(\w+\.)*sync\w*|cluster\S*(wait|arrive)\S*", Activity.WAIT_BARRIER),
     (r"wait for .+", Activity.WAIT_MEMORY),
     (r"(for|while|loop|iteration)\b.*", Activity.AROUND),

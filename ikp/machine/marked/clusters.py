@@ -120,7 +120,10 @@ class Clusters:
         if ends and loop in self._whole:
             yield Event(*ends, kinds, tuple(body), "loop")
         elif ends and self.own.intersection(self._spins.get(loop, ())):
-            yield Event(*ends, (Anchor.MBARRIER_WAIT,), self._spins[loop], "wait")
+            tests = self._spins[loop]
+            flag = self.anchor(tests[0]) is Anchor.LOAD
+            kind = Anchor.LOAD if flag else Anchor.MBARRIER_WAIT
+            yield Event(*ends, (kind,), tests, "wait")
         elif kinds:
             yield None
 

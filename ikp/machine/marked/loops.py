@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+from typing import Final
+
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.anchors import Anchor, anchor
-from ikp.machine.disassembly.sass import Line
+from ikp.machine.disassembly.sass import Instruction, Line
 from ikp.machine.marked.stretches import Point, Regions
 
 ALLOCATES = "UTCATOMSWS"
 """The operation that asks for tensor memory."""
 _SPIN = 12
 """Instructions that a loop has at most that only waits."""
+_CHANGES: Final = ("ST", "RED", "ATOM", "BAR", "CALL", "UCGABAR")
+"""How operations begin that change memory, or make other warps wait."""
 
 
 def loop_ends(flow: Flow, header: int) -> tuple[Point, Point] | None:
@@ -78,10 +84,10 @@ def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:
     """Return the instructions of a loop that ask for something, if it does nothing but that."""
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
-    body = [at for block in blocks for at in range(block.first, block.end)]
+    body = sorted(at for block in blocks for at in range(block.first, block.end))
     if len(body) > _SPIN:
         return ()
-    tests = tuple(at for at in sorted(body) if _asks(flow, at))
+    tests = tuple(at for at in body if _asks(flow, at)) or _polls(flow, body)
     kinds = {anchor(flow.code.instructions[at].opcode) for at in body if at not in tests}
     return () if kinds - {None, Anchor.COPY_WAIT} else tests  # asking for memory has one, too
 
@@ -90,6 +96,24 @@ def _asks(flow: Flow, at: int) -> bool:
     """Whether an instruction tests a barrier, or asks for tensor memory that may not be free."""
     instruction = flow.code.instructions[at]
     return anchor(instruction.opcode) is Anchor.MBARRIER_WAIT or instruction.op == ALLOCATES
+
+
+def _polls(flow: Flow, body: list[int]) -> tuple[int, ...]:
+    """Return the load of a flag that others set: always from one address, past what is cached.
+
+    A loop that changes memory itself has none.
+    """
+    code, effects = flow.code.instructions, [flow.effects[at] for at in body]
+    loads = [at for at in body if polled(code[at])]
+    written = reduce(or_, (each.writes for each in effects))
+    moves = any(flow.effects[at].reads & written for at in loads)
+    changes = any(code[at].op.startswith(_CHANGES) for at in body)
+    return () if len(loads) != 1 or moves or changes else tuple(loads)
+
+
+def polled(instruction: Instruction) -> bool:
+    """Return whether what an instruction loads may be changed by others meanwhile."""
+    return anchor(instruction.opcode) is Anchor.LOAD and ".STRONG" in instruction.opcode
 
 
 def after_spinning(flow: Flow, test: int, regions: Regions) -> Point:

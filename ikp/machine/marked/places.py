@@ -25,6 +25,7 @@ from ikp.machine.marked.loops import (
     iteration,
     loop_ends,
     loop_lines,
+    polled,
     waiting,
 )
 from ikp.machine.marked.stretches import Point, Regions
@@ -120,7 +121,7 @@ class Places:
             wait = waiting(self.flow, header)
             spinning |= set(wait)
             yield from self._loop(header, wait)
-        yield from self._load_waits()
+        yield from self._load_waits(spinning)
         for group in groups(self.flow, [wait.at for wait in self.waits]):
             if not spinning.issuperset(group.members):
                 yield self._group(group)
@@ -190,8 +191,10 @@ class Places:
         """Where loads are waited for."""
         return load_waits(self.flow)
 
-    def _load_waits(self) -> Iterator[Place]:
+    def _load_waits(self, spinning: set[int]) -> Iterator[Place]:
         for wait in self.waits:
+            if spinning.issuperset(wait.loads):
+                continue
             chains = [self.origins.own(at) for at in wait.loads]
             what = f"wait for {naming.variable(chains) or 'load'}"
             yield Place(
@@ -213,10 +216,14 @@ class Places:
         return self._place(group.kind.value, level, group.start, end, group.members, title)
 
     def _awaited(self, tests: Sequence[int]) -> str:
-        """Return what tests of a barrier wait for, as far as they or their line say it."""
+        """Return what tests of a barrier, or of a flag, wait for, as far as they or their line say
+        it.
+        """
         instructions = self.flow.code.instructions
         if any(instructions[at].op == ALLOCATES for at in tests):
             return "tensor memory wait"
+        if any(polled(instructions[at]) for at in tests):
+            return "flag wait"
         lines = {instructions[at].lines[:1] for at in tests} - {()}
         return "tcgen05 wait" if lines & self._tcgen05 else ""
 

@@ -38,6 +38,7 @@ _KINDS = {
     "cp.async wait": {Anchor.COPY_WAIT},
     "copy wait": {Anchor.COPY_WAIT},
     "wait for all": {Anchor.COPY_WAIT},
+    "flag wait": {Anchor.LOAD},
     "TMA store wait": {Anchor.COPY_WAIT},
     **{kind.value: {kind} for kind in Anchor},
 }

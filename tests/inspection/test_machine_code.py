@@ -115,6 +115,14 @@ def test_a_wait_for_loads_is_its_second_clock_read(inspected) -> None:
     assert waits and all(not c.instructions and c.named for r in waits for c in r.copies)
 
 
+def test_a_wait_for_a_flag_holds_the_load_that_asks_for_it(inspected) -> None:
+    kernel = inspected(patched("flagged"), "flagged")
+    waits = {r.name.partition(" @")[0]: r for r in kernel.ranges if "wait" in r.name}
+    assert {*waits} == {"flag wait", "wait for values"} and not kernel.warnings
+    asked = [copy.named for copy in waits["flag wait"].copies]
+    assert asked and set(asked) == {1}
+
+
 def test_a_kernel_that_is_its_only_range_is_shown(inspected) -> None:
     made = code("rms_norm").compiled
     kernel = inspected(patch(made.asm["cubin"], made.name, detail="kernel"), "rms_norm")

@@ -39,6 +39,11 @@ def _gathered(capability: int) -> Code:
     return _made(kernels.gathered, types, {"BLOCK": 256}, capability)
 
 
+def _flagged() -> Code:
+    types = {"flag": "*i32", "x": "*fp32", "out": "*fp32", "n": "i32"}
+    return _made(kernels.flagged, types, {"BLOCK": 256}, 90)
+
+
 CASES: dict[str, Callable[[], Code]] = {
     "matmul": lambda: _made(kernels.matmul, PRODUCT, TILE, 90, num_warps=8, num_stages=3),
     "matmul sm_80": lambda: _made(kernels.matmul, PRODUCT, TILE, 80, num_warps=8, num_stages=3),
@@ -51,6 +56,7 @@ CASES: dict[str, Callable[[], Code]] = {
     "rms_norm": lambda: _rms_norm(90),
     "gathered": lambda: _gathered(90),
     "gathered sm_120": lambda: _gathered(120),
+    "flagged": _flagged,
 }
 
 

@@ -26,7 +26,7 @@ def connected() -> Client:
     """Return a client of the cluster that the environment names, or of two processes here."""
     if address := os.environ.get("DASK_SCHEDULER"):
         return Client(address)
-    return Client(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    return Client(n_workers=2, threads_per_worker=1, dashboard_address=":0")
 
 
 if __name__ == "__main__":  # worker processes import this file

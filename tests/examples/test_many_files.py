@@ -18,7 +18,7 @@ def test_a_table_by_rank_and_what_it_lacks(
 ) -> None:
     paths = save_ranks(tmp_path, 3)
     Path(paths[0]).write_text("damaged")
-    with LocalCluster(processes=False, n_workers=1, dashboard_address=None) as cluster:
+    with LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster:
         monkeypatch.setenv("DASK_SCHEDULER", cluster.scheduler_address)
         found = many_files_dask.main(paths)
     assert (found.files, [one.file for one in found.lost]) == (2, paths[:1])

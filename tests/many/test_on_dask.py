@@ -23,7 +23,7 @@ def test_a_cluster_counts_as_one_process_does_and_tells_what_it_lost(tmp_path: P
     files = save_ranks(tmp_path)
     with (
         dask.config.set(SETTINGS),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         assert len(client.scheduler_info()["workers"]) == 2

@@ -40,7 +40,7 @@ def _gathered(capability: int) -> Code:
 
 
 def _flagged() -> Code:
-    types = {"flag": "*i32", "x": "*fp32", "out": "*fp32", "n": "i32"}
+    types = {"flag": "*i32", "x": "*fp32", "out": "*fp32", "n": "i32", "blocks": "i32"}
     return _made(kernels.flagged, types, {"BLOCK": 256}, 90)
 
 

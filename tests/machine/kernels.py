@@ -96,10 +96,11 @@ def gathered(table, index, out, steps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def flagged(flag, x, out, n, BLOCK: tl.constexpr):
-    """Double a block once n others have said, by a flag, that it is there. Grid: (1,)."""
+def flagged(flag, x, out, n, blocks, BLOCK: tl.constexpr):
+    """Double blocks once n others have said, by a flag, that they are there. Grid: (1,)."""
     while tl.load(flag, volatile=True) != n:
         pass
-    at = tl.arange(0, BLOCK)
-    values = tl.load(x + at)
-    tl.store(out + at, values * 2)
+    for block in range(blocks):
+        at = block * BLOCK + tl.arange(0, BLOCK)
+        values = tl.load(x + at)
+        tl.store(out + at, values * 2)

@@ -141,7 +141,7 @@ def test_without_ptx_the_lines_of_products_are_those_of_their_wait() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_stretches_alternate_and_nest_on_every_path(name: str) -> None:
     found = places(name).all
-    assert len(found) > 4
+    assert len(found) > 5
     alternates(machine(name).flow, found)
     walk(machine(name).flow, found, random.Random(name))
 

@@ -6,6 +6,7 @@ Importing this package loads nothing of CuTe.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ikp.core.segment import Segment
@@ -81,6 +82,16 @@ class CuteBackend:
                 "kernel is built, with control flow that CuTe rewrites itself. Write "
                 "ikp.init(prof) and with ikp.range(name) into the kernel."
             )
+
+    @staticmethod
+    def beside(_: object) -> AbstractContextManager[None]:
+        """Have kernels compiled with their lines, and the calls that these are in.
+
+        Who launches them, and records them, is the driver's backend.
+        """
+        from ikp.backends.cute.lines import with_lines
+
+        return with_lines()
 
     def device_type(self) -> str:
         """Return "cuda": CuTe has no interpreter."""

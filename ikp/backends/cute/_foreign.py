@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import wraps
 from importlib.util import find_spec
+from types import FrameType
 
 from ikp.probing import Feature, Foreign, Private, Untyped
 from ikp.verbs.dsl import DslValue
@@ -52,7 +55,38 @@ CALLS = Feature(
 
 TVM_FFI = Feature((_CONVERTER,), "Functions that are compiled for TVM-FFI can't be given a buffer.")
 
-CUTE = Foreign("CuTe DSL", "nvidia-cutlass-dsl", ("4.6", "4.8"), (VERBS, CALLS, TVM_FFI))
+OPERATIONS = "cutlass._mlir_helpers.op"
+_PLACED = Private(OPERATIONS, "_apply_loc_transforms", takes=("loc",))
+_OWN_FRAME = Private(OPERATIONS, "_is_framework_stack_frame")
+CONTROL = "cutlass.cutlass_dsl.cutlass_ast_decorators"
+_LOCATION = Private(_IR, "Location")
+_KERNEL_FRAME = "kernel_wrapper"
+"""The function of CuTe's that calls what it traces as a kernel."""
+
+LINES = Feature(
+    (
+        _PLACED,
+        _OWN_FRAME,
+        Private(_IR, "Location.callsite"),
+        Private(_IR, "Location.is_a_callsite"),
+        Private(_IR, "Location.file"),
+        Private(_IR, "Location.fused"),
+        Private(_IR, "Attribute.parse"),
+    ),
+    "Code of a CuTe kernel's helpers is named by its own lines alone, not by who calls it.",
+)
+
+LOOPS = Feature(
+    (Private(CONTROL, "ScfGenerator.scf_execute_dynamic"),),
+    "Loops of CuTe kernels are named by the line of a decorator.",
+)
+
+CUTE = Foreign(
+    "CuTe DSL",
+    "nvidia-cutlass-dsl",
+    ("4.6", "4.8"),
+    (VERBS, CALLS, TVM_FFI, LINES, LOOPS),
+)
 
 
 def recording() -> bool:
@@ -137,3 +171,67 @@ def rewrite(operation: Untyped, code: str) -> None:
 def bits(value: DslValue) -> DslValue:
     """Return a 32-bit float's bits as an integer."""
     return _BITCAST.find()(types().i32(), value)
+
+
+def place(operations: Untyped, change: Callable[[Untyped], Untyped]) -> Callable[[], None]:
+    """Have a function change the location of each operation that is traced; return what ends that.
+
+    Args:
+        operations: the module ``OPERATIONS``.
+        change: takes a location, or None, and returns another.
+    """
+    if not CUTE.has(LINES):
+        return lambda: None
+    original = operations._apply_loc_transforms  # noqa: SLF001
+    operations._apply_loc_transforms = lambda loc: change(original(loc))  # noqa: SLF001
+    return lambda: setattr(operations, "_apply_loc_transforms", original)
+
+
+def place_control(
+    control: Untyped, at: Callable[[], AbstractContextManager[object]]
+) -> Callable[[], None]:
+    """Have loops and branches traced at the location that ``at`` enters; return what ends that.
+
+    Args:
+        control: the module ``CONTROL``.
+        at: returns what enters a location, where operations without one of their own are.
+    """
+    if not CUTE.has(LOOPS):
+        return lambda: None
+    kind = control.ScfGenerator
+    original = kind.scf_execute_dynamic
+
+    @wraps(original)
+    def traced(self: object, *args: object, **kwargs: object) -> object:
+        with at():
+            return original(self, *args, **kwargs)
+
+    kind.scf_execute_dynamic = traced
+    return lambda: setattr(kind, "scf_execute_dynamic", original)
+
+
+def is_own(frame: FrameType) -> bool:
+    """Return whether a frame of Python's stack is of CuTe itself, or what ikp has put around it."""
+    return frame.f_code.co_filename == __file__ or bool(_OWN_FRAME.find()(frame))
+
+
+def calls_kernel(frame: FrameType) -> bool:
+    """Return whether a frame of CuTe's own calls what is traced as a kernel."""
+    return frame.f_code.co_name == _KERNEL_FRAME
+
+
+def has_calls(location: Untyped) -> bool:
+    """Return whether a location has the calls that it is in."""
+    return bool(location.is_a_callsite())
+
+
+def called(location: Untyped, callers: Sequence[Untyped]) -> Untyped:
+    """Return the location of an operation in functions that are called at others, inner first."""
+    return _LOCATION.find().callsite(location, list(callers))
+
+
+def line(file: str, number: int, column: int, scope: str = "") -> Untyped:
+    """Return the location of a line; ``scope`` is the text of MLIR's attribute of its function."""
+    kind = _LOCATION.find()
+    here = kind.file(file, number, column)
+    return kind.fused([here], Private(_IR, "Attribute").find().parse(scope)) if scope else here

@@ -18,7 +18,7 @@ from pathlib import PurePath
 from ikp.machine.disassembly.sass import Code, Line
 
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
-_LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
+_LOC = re.compile(r"\s*\.loc\s+(\d+\s+\d+)(\s+\d+)?(?:.*\binlined_at\s+(\d+\s+\d+\s+\d+))?")
 _INLINED = re.compile(r"^\s*\.loc\s[^\n]*?//\s*([^\n]*@\[[^\n]*)$", re.MULTILINE)
 _PLACE = re.compile(r"([^\s:\[]+):(\d+)(?::\d+)?(?=\s|$)")
 """Without its column where that is not known; then the line may be 0, which is none."""
@@ -26,20 +26,20 @@ _FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b
 _BARRIER = re.compile(r"\s*(?:@!?%\w+\s+)?bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red)\b")
 _PRODUCT, _LOAD = "wgmma.mma_async", "ld.global"
 
-_Found = tuple[str, Line | None, Line | None]
-"""An operation, its line as it is given, and as it is."""
+_Chain = tuple[Line, ...]
+_Found = tuple[str, _Chain, _Chain]
+"""An operation, its line as it is given, and as it is, each with those of the calls it is in."""
 
 
-def product_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
-    """Return the line of each product, by its index; nothing where the two don't match."""
+def product_lines(code: Code, ptx: str) -> dict[int, _Chain]:
+    """Return the lines of each product, by its index; nothing where the two don't match."""
     products = [at for at, i in enumerate(code.instructions) if "GMMA" in i.op]
     if not products:
         return {}
     lines = [right for op, _, right in _operations(ptx, code.name) if op == _PRODUCT]
     if len(lines) != len(products):
         return {}
-    pairs = zip(products, lines, strict=True)
-    return {at: (line,) if line else () for at, line in pairs}
+    return dict(zip(products, lines, strict=True))
 
 
 def load_lines(code: Code, ptx: str) -> dict[Line, Line]:
@@ -47,7 +47,7 @@ def load_lines(code: Code, ptx: str) -> dict[Line, Line]:
     found: dict[Line, set[Line]] = {}
     for op, given, right in _operations(ptx, code.name):
         if op == _LOAD and given and right:
-            found.setdefault(given, set()).add(right)
+            found.setdefault(given[0], set()).add(right[0])
     return {given: rights.pop() for given, rights in found.items() if len(rights) == 1}
 
 
@@ -116,14 +116,31 @@ def _of_kernel(ptx: str, kernel: str) -> str:
 
 
 def _operations(ptx: str, kernel: str) -> Iterator[_Found]:
-    files = {int(number): path for number, path in _FILE.findall(ptx)}
-    given = right = None
-    inside = False
+    given: _Chain = ()
+    right: _Chain = ()
+    locations, inside = _Locations(ptx), False
     for line in _of_kernel(ptx, kernel).split("\n"):
         if found := _LOC.match(line):
-            given = Line(files.get(int(found[1]), ""), int(found[2]))
+            given = locations.chain(found)
             right = right if inside else given
         elif _PRODUCT in line or _LOAD in line:
             yield _PRODUCT if _PRODUCT in line else _LOAD, given, right
         elif "inline asm" in line:
             inside = "begin" in line
+
+
+class _Locations:
+    """The places that a text has named so far: code is inlined at one that came before."""
+
+    def __init__(self, ptx: str) -> None:
+        self._files = dict(_FILE.findall(ptx))
+        self._chains: dict[str, _Chain] = {}  # by file, line and column
+
+    def chain(self, found: re.Match[str]) -> _Chain:
+        """Return the lines of one, the innermost first."""
+        file, number = found[1].split()
+        at = " ".join(f"{found[1]}{found[2] or ' 0'}".split())
+        outer = self._chains.get(" ".join((found[3] or "").split()), ())
+        chain = (Line(self._files.get(file, ""), int(number)), *outer)
+        self._chains[at] = chain
+        return chain

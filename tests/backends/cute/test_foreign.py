@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ikp.backends.cute import CuteBackend
-from ikp.backends.cute._foreign import CALLS, CUTE, TVM_FFI, VERBS
+from ikp.backends.cute._foreign import CALLS, CUTE, LINES, LOOPS, TVM_FFI, VERBS
 from ikp.core.segment import Segment
 from ikp.probing import Feature, Foreign, Private
 from tests.backends.cute import kernels
@@ -44,4 +44,4 @@ def test_without_tvm_ffi_kernels_are_recorded(
 
 
 def test_every_feature_is_taken_away() -> None:
-    assert set(CUTE.features) == {VERBS, CALLS, TVM_FFI}
+    assert set(CUTE.features) == {VERBS, CALLS, TVM_FFI, LINES, LOOPS}

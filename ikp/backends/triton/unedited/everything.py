@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.util
 import re
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from ikp.backends.after_import import stepping_into
 from ikp.backends.checked import DIFFERS
 from ikp.backends.patched import others
 from ikp.backends.triton.unedited import _foreign as foreign
@@ -93,36 +90,16 @@ class Everything(Launcher):
         return stepping_in(self)
 
 
-@contextmanager
-def stepping_in(launcher: Launcher) -> Iterator[None]:
-    """Have every launch in this process go through ``launcher``.
-
-    Triton is not imported for it: the program may want to set its environment first.
-    """
-    steps: dict[str, Callable[[ModuleType], Callable[[], None]]] = {
-        foreign.JIT: lambda module: _compiled(module, launcher),
-        foreign.INTERPRETER: lambda module: _interpreted(module, launcher),
-        foreign.AUTOTUNER: _trials,
-        foreign.HEURISTICS: lambda module: inductor.step_in(module, launcher),
-    }
-    undo: list[Callable[[], None]] = []
-    finder = _AfterImport({name: _stepping(step, undo) for name, step in steps.items()})
-    sys.meta_path.insert(0, finder)
-    for name, step in finder.steps.items():
-        if name in sys.modules:
-            step(sys.modules[name])
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-        for restore in undo:
-            restore()
-
-
-def _stepping(
-    step: Callable[[ModuleType], Callable[[], None]], undo: list[Callable[[], None]]
-) -> Callable[[ModuleType], None]:
-    return lambda module: undo.append(step(module))
+def stepping_in(launcher: Launcher) -> AbstractContextManager[None]:
+    """Have every launch in this process go through ``launcher``, until that is left."""
+    return stepping_into(
+        {
+            foreign.JIT: lambda module: _compiled(module, launcher),
+            foreign.INTERPRETER: lambda module: _interpreted(module, launcher),
+            foreign.AUTOTUNER: _trials,
+            foreign.HEURISTICS: lambda module: inductor.step_in(module, launcher),
+        }
+    )
 
 
 def _compiled(module: ModuleType, launcher: Launcher) -> Callable[[], None]:
@@ -170,47 +147,6 @@ def _trials(module: ModuleType) -> Callable[[], None]:
 
     kind._bench = bench
     return lambda: setattr(kind, "_bench", original)
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module as soon as the program has imported it."""
-
-    def __init__(self, steps: dict[str, Callable[[ModuleType], None]]) -> None:
-        self.steps = steps
-        self._finding = False
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002 - importlib's signature
-        target: ModuleType | None = None,  # noqa: ARG002 - importlib's signature
-    ) -> ModuleSpec | None:
-        """Find a module as Python would, with a loader that calls its function afterwards."""
-        if self._finding or fullname not in self.steps:
-            return None
-        self._finding = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self._finding = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.steps[fullname])
-        return spec
-
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader, step: Callable[[ModuleType], None]) -> None:
-        self._loader, self._step = loader, step
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        self._step(module)
 
 
 def _one_line(text: str, limit: int = 500) -> str:

@@ -1,0 +1,164 @@
+"""Lines in CuTe's machine code: where each operation is written, and where its functions are called.
+
+CuTe writes lines where ``CUTE_DSL_LINEINFO`` says so, of an operation the innermost one that is not
+CuTe's own: of a helper that copies, the helper's, whoever calls it. But a kernel is traced by
+running its Python, so the stack has the calls; they are written beside that line as MLIR writes
+inlined functions. What is compiled of it is the same machine code.
+
+A call's *column* is its number among the calls of this process. The assembler finds the call that
+code is inlined at by file, line and column, and a line that is come to by two ways would be found
+once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import PurePath
+from types import FrameType
+from typing import Final, NamedTuple
+
+from ikp.backends.after_import import stepping_into
+from ikp.backends.cute import _foreign as foreign
+from ikp.probing import Untyped
+
+LINES: Final = "CUTE_DSL_LINEINFO"
+_DEEPEST: Final = 16
+"""Calls that are written of each operation, the innermost ones."""
+_FIRST_COLUMN: Final = 1 << 15
+"""No line is so long that an operation stands there, in code that somebody wrote."""
+_COLUMNS: Final = 1 << 15
+
+_numbers: dict[tuple[Call, ...], int] = {}
+_functions: dict[tuple[str, str], int] = {}
+
+
+class Call(NamedTuple):
+    """A line that a function is called at, and the function that it stands in."""
+
+    file: str
+    line: int
+    function: str
+
+
+@contextmanager
+def with_lines() -> Iterator[None]:
+    """Have kernels compiled with lines and calls from now on, until this is left.
+
+    CuTe may not be imported yet: it looks at the environment then. What the user has said there
+    holds.
+    """
+    told = os.environ.get(LINES)
+    os.environ.setdefault(LINES, "1")
+    try:
+        with stepping_into(
+            {
+                foreign.OPERATIONS: lambda module: foreign.place(module, _placed),
+                foreign.CONTROL: lambda module: foreign.place_control(module, _here),
+            }
+        ):
+            yield
+    finally:
+        if told is None:
+            os.environ.pop(LINES, None)
+
+
+def _placed(location: Untyped) -> Untyped:
+    """Return the location of what is traced now, with the calls that it is in.
+
+    One that has them was made here: an operation that is made of others hands it on.
+    """
+    if location is None:
+        return None
+    try:
+        if foreign.has_calls(location):
+            return location
+        calls = _calls(sys._getframe(2))[1:]  # noqa: SLF001 - a stack of frames costs least
+        return foreign.called(location, list(_locations(calls))) if calls else location
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
+        _lose(error)
+        return location
+
+
+def _here() -> AbstractContextManager[object]:
+    """Return what enters the location of the statement that is traced now.
+
+    CuTe gives loops, branches and some of what is in them the line of the decorator.
+    """
+    try:
+        calls = _calls(sys._getframe(2))  # noqa: SLF001
+        if not calls:
+            return nullcontext()
+        here, *callers = _locations(calls)
+        entered: AbstractContextManager[object] = foreign.called(here, callers) if callers else here
+        return entered
+    except Exception as error:  # noqa: BLE001
+        _lose(error)
+        return nullcontext()
+
+
+def _lose(error: Exception) -> None:
+    foreign.CUTE.lose(foreign.LINES, f"refuses the location of a call ({error})")
+
+
+def _calls(frame: FrameType | None) -> tuple[Call, ...]:
+    """Return where the program is, and the calls around that; none outside of a kernel."""
+    found: list[FrameType] = []
+    while frame is not None:
+        if not foreign.is_own(frame):
+            found.append(frame)
+        elif found and foreign.calls_kernel(frame):
+            return tuple(_merged(found))[:_DEEPEST]
+        frame = frame.f_back
+    return ()
+
+
+def _merged(frames: list[FrameType]) -> Iterator[Call]:
+    """Yield one call for each function, the innermost first.
+
+    CuTe makes functions of the bodies of loops and branches, and calls each where it stands.
+    """
+    inner = frames[0]
+    for at, frame in enumerate(frames):
+        outer = frames[at + 1] if at + 1 < len(frames) else None
+        if outer is None or not _is_body(frame, outer):
+            yield Call(inner.f_code.co_filename, inner.f_lineno, frame.f_code.co_name)
+            inner = outer or frame
+
+
+def _is_body(frame: FrameType, outer: FrameType) -> bool:
+    """Return whether a function is a part of another one, called on the line where it begins."""
+    inside = frame.f_code.co_qualname.startswith(f"{outer.f_code.co_qualname}.<locals>.")
+    return inside and frame.f_code.co_firstlineno == outer.f_lineno
+
+
+def _locations(calls: tuple[Call, ...]) -> Iterator[Untyped]:
+    """Yield the location of each call; the last one is in the kernel, whose scope MLIR knows."""
+    for at, call in enumerate(calls):
+        inner = calls[at:]
+        number = _numbers.setdefault(inner, len(_numbers))
+        column = _FIRST_COLUMN + number if number < _COLUMNS else 0
+        yield foreign.line(call.file, call.line, column, _scope(call) if inner[1:] else "")
+
+
+def _scope(call: Call) -> str:
+    """Return the text of MLIR's attribute of the function that a call stands in."""
+    number = _functions.setdefault((call.file, call.function), len(_functions))
+    path = PurePath(call.file)
+    file = f"<{_quoted(path.name)} in {_quoted(str(path.parent))}>"
+    unit = (
+        f'<id = distinct[0]<>, sourceLanguage = DW_LANG_C, file = {file}, producer = "CuTe DSL", '
+        "isOptimized = true, emissionKind = DebugDirectivesOnly>"
+    )
+    return (
+        f"#llvm.di_subprogram<id = distinct[{number + 1}]<>, compileUnit = {unit}, "
+        f"scope = #llvm.di_file{file}, name = {_quoted(call.function)}, file = {file}, "
+        'subprogramFlags = "Definition|Optimized", type = <callingConvention = DW_CC_normal>>'
+    )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+

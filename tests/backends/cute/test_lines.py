@@ -1,0 +1,84 @@
+"""CuTe code compiled with its lines and calls: the same code, and each instruction's way to it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ikp.backends.cute._foreign import CUTE, LINES, LOOPS
+from ikp.backends.cute.lines import with_lines
+from ikp.probing import Feature, Foreign, Private
+from tests.backends.cute import called_kernel, kernels
+from tests.backends.cute.compiling import compile_cute, floats, number
+from tests.backends.renaming import named, renamed, told_once
+
+pytestmark = pytest.mark.compiled
+
+ROOT = Path(__file__).parents[3]
+
+
+@cache
+def compiled(*how: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.backends.cute.called", *how]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    made: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return made
+
+
+def line(comment: str) -> int:
+    text = Path(called_kernel.__file__).read_text(encoding="utf-8").splitlines()
+    (found,) = (n for n, each in enumerate(text, 1) if each.endswith(f"  # {comment}"))
+    return found
+
+
+def test_the_machine_code_is_the_same() -> None:
+    assert compiled("lines")["code"] == compiled()["code"]
+    assert not any(lines for _, lines in compiled()["lines"])
+
+
+def test_each_call_of_a_helper_is_told_apart() -> None:
+    """Branches and loops, which CuTe makes functions of, are no calls."""
+    read, write, barrier, inner = map(line, ("read", "write", "barrier", "inner call"))
+    even, odd, behind = map(line, ("even", "odd", "behind"))
+    made = compiled("lines")["lines"]
+    found = {op: {tuple(lines) for which, lines in made if which == op} for op, _ in made}
+    assert found["LDG"] == {(read, inner, even), (read, odd), (read, behind)}
+    assert found["STG"] == {(write, even), (write, odd), (write, behind)}
+    assert found["BAR"] == {(barrier, even), (barrier, odd), (barrier, behind)}
+
+
+@pytest.mark.parametrize(("package", "feature", "name"), named(CUTE, LINES, LOOPS))
+def test_without_a_name_it_compiles_as_it_would(
+    package: Foreign, feature: Feature, name: Private
+) -> None:
+    plain = compile_cute(kernels.launch, kernels.control, floats(), number(), None)
+    with renamed(package, name), told_once(package, feature, name), with_lines():
+        again = compile_cute(kernels.launch, kernels.control, floats(), number(), None)
+    assert again.compiled.asm["cubin"] == plain.compiled.asm["cubin"]
+
+
+def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    from cutlass._mlir_helpers import op
+    from cutlass.cutlass_dsl.cutlass_ast_decorators import ScfGenerator
+
+    monkeypatch.delenv("CUTE_DSL_LINEINFO", raising=False)
+    before = op._apply_loc_transforms, ScfGenerator.scf_execute_dynamic
+    with with_lines():
+        assert os.environ["CUTE_DSL_LINEINFO"] == "1"
+        inside = op._apply_loc_transforms, ScfGenerator.scf_execute_dynamic
+        assert not set(inside) & set(before)
+    assert (op._apply_loc_transforms, ScfGenerator.scf_execute_dynamic) == before
+    assert "CUTE_DSL_LINEINFO" not in os.environ
+    monkeypatch.setenv("CUTE_DSL_LINEINFO", "0")
+    with with_lines():
+        assert os.environ["CUTE_DSL_LINEINFO"] == "0"
+    assert os.environ["CUTE_DSL_LINEINFO"] == "0"

@@ -241,6 +241,7 @@ def made(
                 **common,
                 lines=plan.lines,
                 functions=plan.functions,
+                ranges=plan.ranges,
                 max_overhead=plan.max_overhead,
                 untested=untested_asked(),
                 argue=argue,

@@ -29,7 +29,7 @@ from ikp.session.options import CLOCKS
     type=click.Choice(["kernel", "loops", "waits", "ops"]),
     help="What to mark: kernels; also loops and iterations; also what the machine code waits for "
     "(NVIDIA GPUs); also each load, store, dot, wait, barrier and call of a helper.  [default: "
-    "loops, or kernel with --lines and --function]",
+    "loops, or kernel with --lines, --function and --ranges]",
 )
 @click.option(
     "--lines", metavar="FILE:A-B", multiple=True, help="Also mark these lines. Can be repeated."
@@ -40,6 +40,12 @@ from ikp.session.options import CLOCKS
     metavar="NAME",
     multiple=True,
     help="Also mark the code of this function (in machine code). Can be repeated.",
+)
+@click.option(
+    "--ranges",
+    is_flag=True,
+    help="Also mark the ranges that a kernel's source names (ikp.range, IKET's range_push), and "
+    "that leave nothing in it, where their code is (in machine code).",
 )
 @click.option(
     "--level",

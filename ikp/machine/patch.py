@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Final
 
 from ikp.core import abi
@@ -27,6 +26,7 @@ from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.reading import read
 from ikp.machine.live.room import RESERVED, Room
 from ikp.machine.live.spare_argument import spare_argument
+from ikp.machine.marked.all_chosen import Choice
 from ikp.machine.marked.budget import Budget
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.pace import Pace
@@ -96,6 +96,7 @@ def patch(
     block: tuple[int, int, int] | None = None,
     lines: Sequence[Lines] = (),
     functions: Sequence[str] = (),
+    ranges: bool = False,
     max_overhead: float | None = None,
     shared: int = 0,
     untested: bool = False,
@@ -117,6 +118,7 @@ def patch(
         block: threads of the blocks that it is launched with, where the kernel does not say.
         lines: chosen lines of its source, which get ranges of their own.
         functions: names of functions, whose lines are chosen, too.
+        ranges: whether the ranges that its source names are recorded, where their lines' code is.
         max_overhead: the ratio to the plain kernel, 1.05, that records are expected to stay within.
         shared: bytes of shared memory that a block is launched with, where that is known.
         untested: whether to do so for chips on which that was never run.
@@ -141,7 +143,8 @@ def patch(
     size, before = occupancy.block_size(kernel) or list(block or ()), kernel.registers
     warps = occupancy.warps_of(math.prod(size)) if size else None
     tried = [before] if hands_over(code.flow) else occupancy.register_counts(before, warps, chip)
-    places = Places(code.flow, ptx, tuple(lines), tuple(functions), rows=_in_rows(size))
+    chosen = tuple(lines), tuple(functions)
+    places = Places(code.flow, ptx, *chosen, named=ranges, rows=_in_rows(size))
     unplaced = [*_unplaced(places), *(places.left_out if DETAILS[detail] else ())]
     resident = occupancy.resident(tried[0], warps or 1, shared, chip)
     wanted, expected = _wanted(places, DETAILS[detail], max_overhead, resident)
@@ -151,10 +154,10 @@ def patch(
     argument = _argument(file, code, nbytes, chip, argue, spare)
     cell = _cell(file, nbytes, argument)
     setting = _Setting(cell, size, language, chip, places.regions, select, blocks, flat, sure)
-    count, weaver, added = _woven(code, _named(wanted), tried, setting)
+    count, weaver, added = _woven(code, wanted, tried, setting)
     if (apart := apart.with_headers(cubin, name, language, weaver)).chosen != blocks:
         setting = replace(setting, blocks=apart.chosen)
-        count, weaver, added = _woven(code, _named(wanted), tried, setting)
+        count, weaver, added = _woven(code, wanted, tried, setting)
     if count > before:
         set_registers(file, name, count)
     if apart.code is not None:  # what the entrance begins with ends in the branch over it
@@ -167,7 +170,7 @@ def patch(
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
-        told=(*expected, *(each.told for each in places.choices if each.piece)),
+        told=(*expected, *(each.told for each in _made(places) if each.piece and each.told)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         plain=None if apart.code is None else apart.code.stands(added[0]),
         select=select,
@@ -248,6 +251,10 @@ def _ours(moved: Shift, count: int) -> Iterator[tuple[int, int]]:
         yield moved.count * BYTES, count * BYTES
 
 
+def _made(places: Places) -> list[Choice]:
+    return [*places.choices, *places.named_ranges]
+
+
 def _unplaced(places: Places) -> list[str]:
     """Return why some of what was chosen has no range.
 
@@ -257,7 +264,8 @@ def _unplaced(places: Places) -> list[str]:
     missing = [each.told for each in places.choices if each.piece is None]
     if missing and len(missing) == len(places.choices):
         raise KernelError(" ".join(missing))
-    refused = places.refused if places.choices else ()
+    missing += [each.told for each in places.named_ranges if each.piece is None]
+    refused = places.refused if _made(places) else ()
     overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
     return [*missing, *overlapping]
 
@@ -327,13 +335,3 @@ def even(records: int | None) -> int | None:
     of 32 bytes, which is what memory is written by.
     """
     return None if records is None else max(2, records + records % 2)
-
-
-def _named(places: list[Place]) -> list[Place]:
-    """Return places with names that tell iterations of one loop from those of another."""
-    return [
-        replace(each, name=f"iteration @{PurePath(line.file).name}:{line.number}")
-        if each.kind == "iteration" and (line := next(iter(each.lines), None))
-        else each
-        for each in places
-    ]

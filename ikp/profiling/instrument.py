@@ -20,6 +20,7 @@ def instrument(
     detail: str | None = None,
     lines: str | Iterable[str] | None = None,
     functions: str | Iterable[str] | None = None,
+    ranges: bool = False,
     level: str | None = None,
     max_overhead: float | None = None,
     sample: int | None = None,
@@ -42,10 +43,12 @@ def instrument(
         kernel: a ``@triton.jit`` or ``@gluon.jit`` function; its autotuner tries without marks.
         detail: "kernel", "loops" (also each iteration), "waits" (not in the source: also what it
             waits for), "ops" (also each load, store, dot, copy, barrier, call of a helper). None:
-            "loops"; "kernel" where lines or functions are chosen.
+            "loops"; "kernel" where lines, functions or ranges are chosen.
         lines: also mark these lines of the source: "88-96", "file.py:88-96", or several of them; in
             machine code, each thing that their code does where it stands together; not in PTX.
         functions: also mark the code of these functions, as lines are; in machine code alone.
+        ranges: also mark the ranges that the source names (``ikp.range``, IKET's ``range_push``),
+            and that leave nothing in the kernel, which gets no buffer; in machine code alone.
         level: where marks go: "machine": the finished machine code, where they change nothing else;
             "ptx": the kernel's PTX, which is assembled again, for any NVIDIA chip; "source": what
             is interpreted, or compiled for an AMD GPU. None: on NVIDIA GPUs machine, or else ptx,
@@ -78,6 +81,7 @@ def instrument(
     """
     marks = plan(
         *(detail, lines, level, functions, max_overhead),
+        ranges=ranges,
         check=check,
         sample=sample,
         buffer=[name for name, value in buffer.items() if value is not None],

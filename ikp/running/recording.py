@@ -36,6 +36,7 @@ class Options:
     detail: str | None
     lines: tuple[str, ...]
     functions: tuple[str, ...]
+    ranges: bool
     max_overhead: float | None
     sample: int | None
     check_results: bool
@@ -85,6 +86,7 @@ class Options:
 
         return plan(
             *(self.detail, self.lines, self.level, self.functions, self.max_overhead),
+            ranges=self.ranges,
             check=self.check_results,
             sample=self.sample,
             buffer=choices.of_launch(self.blocks, self.warps),

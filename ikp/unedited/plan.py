@@ -81,6 +81,7 @@ class Plan:
     level: str = "source"
     ttgir: str = ""  # the file with the records, where they are placed by hand
     functions: tuple[str, ...] = ()  # whose code gets ranges, as lines do
+    ranges: bool = False  # whether those get ranges that the source names
     max_overhead: float | None = None  # what recording may make of the plain kernel's time: 1.05
     check: bool = False  # compare results with the plain kernel's
     sample: int = 1  # of a launch with many blocks, one in how many records
@@ -90,9 +91,10 @@ class Plan:
             return f"ttgir={self.ttgir}"
         lines = f" lines={','.join(map(str, self.lines))}" if self.lines else ""
         functions = f" functions={','.join(self.functions)}" if self.functions else ""
+        named = " ranges" if self.ranges else ""
         budget = "" if self.max_overhead is None else f" max_overhead={self.max_overhead:g}"
         check = " check" if self.check else ""
-        return f"level={self.level} detail={self.detail}{lines}{functions}{budget}{check}"
+        return f"level={self.level} detail={self.detail}{lines}{functions}{named}{budget}{check}"
 
     @property
     def afterwards(self) -> bool:
@@ -102,7 +104,8 @@ class Plan:
     @property
     def needs_machine_code(self) -> bool:
         """Whether something is asked for that only machine code can tell, or do."""
-        return bool(self.detail == "waits" or self.functions or self.check or self.max_overhead)
+        asked = self.functions or self.ranges or self.check or self.max_overhead
+        return bool(self.detail == "waits" or asked)
 
     @property
     def lost_in_ptx(self) -> str:
@@ -110,6 +113,7 @@ class Plan:
         asked = (
             ("chosen lines", self.lines),
             ("chosen functions", self.functions),
+            ("ranges that the source names", self.ranges),
             ("max_overhead", self.max_overhead),
         )
         return ", ".join(text for text, wanted in asked if wanted)
@@ -132,6 +136,7 @@ def plan(
     functions: str | Iterable[str] | None = None,
     max_overhead: float | None = None,
     *,
+    ranges: bool = False,
     check: bool = False,
     sample: int | None = None,
     buffer: Collection[str] = (),
@@ -140,11 +145,12 @@ def plan(
 
     Args:
         detail: "kernel", "loops", "waits" (with level="machine" or "ptx") or "ops"; None is
-            "loops", or "kernel" where lines or functions are chosen.
+            "loops", or "kernel" where lines, functions or ranges are chosen.
         lines: such as "88", "88-96" or "file.py:88-96", one or several.
         level: "source", "machine" or "ptx"; None is the best one for each kernel.
         functions: names of functions, with level="machine".
         max_overhead: such as 1.05, with level="machine".
+        ranges: also those that the kernel's source names, with level="machine".
         check: compare results with the plain kernel's, with level="machine" or "ptx".
         sample: one block in how many records, where machine code is marked; 1 for all. None: 7.
         buffer: names of what chooses for each launch: "blocks" and "warps" leave no sample to take.
@@ -154,7 +160,7 @@ def plan(
     """
     texts = [lines] if isinstance(lines, (str, int)) else list(lines or ())
     names = (functions,) if isinstance(functions, str) else tuple(functions or ())
-    detail = detail or ("kernel" if texts or names else "loops")
+    detail = detail or ("kernel" if texts or names or ranges else "loops")
     if level == "scheduled":
         raise UsageError(
             "level='scheduled' is no level any more: level='machine' marks the finished machine "
@@ -171,6 +177,11 @@ def plan(
             f"not level={level!r}."
         )
     _check_functions(names, level)
+    if ranges and level not in ("machine", BEST):
+        raise UsageError(
+            f"ranges that the source names are placed with level='machine', not level={level!r}: "
+            "there, their code is known. Pass a buffer to the kernel, and it records them itself."
+        )
     if check and level not in _AFTERWARDS:
         raise UsageError(
             f"check needs level='machine', not level={level!r}: there, the kernel that is compared "
@@ -186,6 +197,7 @@ def plan(
     return Plan(
         *(detail, tuple(map(_Lines.parse, texts)), level),
         functions=names,
+        ranges=ranges,
         max_overhead=max_overhead,
         check=check,
         sample=SAMPLE if sample is None else _checked_sample(sample, level, buffer),

@@ -13,7 +13,7 @@ import triton.language as tl  # noqa: E402
 
 import ikp  # noqa: E402
 from ikp.machine.inserted.chips import CHIPS, UNTESTED  # noqa: E402
-from tests.kernels import unedited  # noqa: E402
+from tests.kernels import named, unedited  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:.*were never run.*")]
 
@@ -320,3 +320,31 @@ def test_lines_of_another_file_are_refused_in_words() -> None:
     marked = ikp.instrument(unedited.matmul, lines="other.py:3", level="machine")
     with ikp.profile(), pytest.raises(ikp.IkpError, match=r"it comes from unedited\.py"):
         product(marked)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_ranges_that_the_source_names_are_recorded_in_the_kernel_without_them() -> None:
+    torch.manual_seed(0)
+    size, block = 1024, 128
+    a, b = (torch.randn((size, size), device="cuda", dtype=torch.float16) for _ in "ab")
+    tile = {"BM": block, "BN": block, "BK": 64}
+    grid = (size // block, size // block)
+
+    def launch(kernel, *prof):
+        c = torch.zeros_like(a)
+        made = {"num_warps": 8, "num_stages": 3}
+        kernel[grid](a, b, c, size, size, *prof, **tile, **made)
+        return c
+
+    plain = launch(named.matmul_plain)
+    marked = ikp.instrument(named.matmul, ranges=True)
+    with ikp.profile() as prof:
+        assert torch.equal(launch(marked, None), plain)
+    trace = prof.trace
+    counts = Counter(trace.regions[i].name for i in trace.events.region)
+    warps = grid[0] * grid[1] * 8
+    assert counts["matmul"] == warps
+    turns = [counts[name] for name in counts if name.startswith("dot: issue")]
+    assert turns == [warps * size // tile["BK"]]
+    assert {name.partition(":")[0] for name in counts} == {"matmul", "load", "dot", "store"}
+    assert trace.launches[0].dropped == 0

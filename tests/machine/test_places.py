@@ -61,7 +61,7 @@ def test_a_pipelined_product() -> None:
     assert told(places("matmul").at(Level.LOOPS)) == [
         "matmul",
         "loop @ for _ in range",
-        "iteration",
+        "iteration @ for _ in range",
     ]
 
 

@@ -7,7 +7,13 @@ import pytest
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.sass import Line
 from ikp.machine.marked.places import Places
-from ikp.machine.marked.ptx_lines import barrier_lines, callers, load_lines, product_lines
+from ikp.machine.marked.ptx_lines import (
+    barrier_lines,
+    callers,
+    load_lines,
+    product_lines,
+    wait_lines,
+)
 from tests.machine.compiled import assembled
 from tests.machine.test_places import alternates
 from tests.machine.texts import sass
@@ -99,6 +105,45 @@ def test_a_load_in_inline_assembly_has_the_line_before_it() -> None:
     }
     both = PTX.replace(".loc\t1 97", ".loc\t1 94")
     assert load_lines(CODE, both) == {}, "it can't be told which of the two is meant"
+
+
+CALLED = """\
+.file 1 "/x/k.py"
+.file 2 "/x/helpers.py"
+.visible .entry k(
+)
+{
+\t.loc\t1 20 32769, function_name $L__info_string1, inlined_at 1 40 32768
+\t.loc\t2 7 12, function_name $L__info_string0, inlined_at 1 20 32769
+\twgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%r1}, %rd1, %rd2;
+\t.loc\t1 20 32770, function_name $L__info_string1, inlined_at 1 50 32771
+\t.loc\t2 7 12, function_name $L__info_string0, inlined_at 1 20 32770
+\t// begin inline asm
+\t{
+\t.loc\t2 9 12, function_name $L__info_string0, inlined_at 1 20 32770
+\tLAB_WAIT:
+\tmbarrier.try_wait.parity.shared.b64 P1, [%r1], %r2, 10000000;
+\t}
+\t// end inline asm
+\twgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {%r1}, %rd1, %rd2;
+}
+"""
+
+
+def test_a_products_calls_are_those_that_its_place_is_inlined_at() -> None:
+    """The same line of the same helper, come to by two calls: their columns tell them apart."""
+    products = ("HGMMA.64x8x16.F32 R24, gdesc[UR4], R24, gsb0",) * 2
+    helper = Line("/x/helpers.py", 7)
+    assert product_lines(sass(*products, "EXIT"), CALLED) == {
+        0: (helper, Line("/x/k.py", 20), Line("/x/k.py", 40)),
+        1: (helper, Line("/x/k.py", 20), Line("/x/k.py", 50)),
+    }
+
+
+def test_a_wait_in_inline_assembly_has_the_line_before_it() -> None:
+    given, right = Line("/x/helpers.py", 9), Line("/x/helpers.py", 7)
+    assert wait_lines(CODE, CALLED) == {given: right}
+    assert wait_lines(CODE, PTX) == {}
 
 
 INLINED = """\

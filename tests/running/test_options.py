@@ -18,6 +18,7 @@ def options(**other: Any) -> Options:
         "detail": None,
         "lines": (),
         "functions": (),
+        "ranges": False,
         "max_overhead": None,
         "sample": None,
         "check_results": False,
@@ -36,11 +37,17 @@ def options(**other: Any) -> Options:
 
 @pytest.mark.parametrize(
     ("other", "level"),
-    [({}, BEST), ({"detail": "waits", "mode": "totals"}, BEST), ({"level": "machine"}, "machine")],
+    [
+        ({}, BEST),
+        ({"detail": "waits", "mode": "totals"}, BEST),
+        ({"level": "machine"}, "machine"),
+        ({"ranges": True}, BEST),
+    ],
 )
 def test_options_reach_the_programs_process(other: dict[str, Any], level: str) -> None:
     made = options(**other)
     assert made.plan().level == level
+    assert made.plan().ranges == other.get("ranges", False)
     text, _, path = str(made).partition("\n")
     assert Options.parse(text, path).plan() == made.plan()
 

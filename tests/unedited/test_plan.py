@@ -47,6 +47,8 @@ def test_lines_are_of_files_whose_path_ends_in_the_given_parts(
         ({"max_overhead": 1.05, "level": "source"}, "level='machine'"),
         ({"check": True, "level": "source"}, "level='machine'"),
         ({"functions": "softened", "level": "ptx"}, "level='machine'"),
+        ({"ranges": True, "level": "source"}, "level='machine'"),
+        ({"ranges": True, "level": "ptx"}, "level='machine'"),
         ({"max_overhead": 1.05, "level": "ptx"}, "level='machine'"),
         ({"lines": "88", "level": "ptx"}, "not with level='ptx'"),
         ({"max_overhead": 0.05, "level": None}, "no ratio above 1"),
@@ -67,7 +69,11 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], wo
 
 
 @pytest.mark.parametrize(
-    "options", [{"detail": "waits"}, {"functions": "f"}, {"check": True}, {"max_overhead": 1.05}]
+    "options",
+    [
+        *({"detail": "waits"}, {"functions": "f"}, {"ranges": True}, {"check": True}),
+        {"max_overhead": 1.05},
+    ],
 )
 def test_what_only_machine_code_can_do_needs_no_level(options: dict[str, Any]) -> None:
     made = plan(**options, level=None)
@@ -79,10 +85,13 @@ def test_what_marks_in_ptx_have_not_is_told() -> None:
     assert plan("waits", level=None, check=True).lost_in_ptx == ""
     assert plan(lines="3", level=None, max_overhead=1.1).lost_in_ptx == "chosen lines, max_overhead"
     assert plan(functions="f", level=None).lost_in_ptx == "chosen functions"
+    assert plan(ranges=True, level=None).lost_in_ptx == "ranges that the source names"
 
 
 def test_what_is_chosen_lets_the_rest_be() -> None:
     chosen = plan(lines="k.py:8", functions=("f", "g"), level="machine")
     assert str(chosen) == "level=machine detail=kernel lines=k.py:8 functions=f,g"
     assert plan(functions="f", level="machine").functions == ("f",)
+    named = plan(ranges=True, level=None)
+    assert str(named) == "level=best detail=kernel ranges" and named.ranges
     assert str(plan(level="machine", max_overhead=1.05)).endswith("detail=loops max_overhead=1.05")

@@ -1,4 +1,4 @@
-"""Lines in CuTe's machine code: where each operation is written, and where its functions are called.
+"""Lines in CuTe's machine code: where an operation is written, and where its functions are called.
 
 CuTe writes lines where ``CUTE_DSL_LINEINFO`` says so, of an operation the innermost one that is not
 CuTe's own: of a helper that copies, the helper's, whoever calls it. But a kernel is traced by
@@ -92,8 +92,7 @@ def _here() -> AbstractContextManager[object]:
         if not calls:
             return nullcontext()
         here, *callers = _locations(calls)
-        entered: AbstractContextManager[object] = foreign.called(here, callers) if callers else here
-        return entered
+        return foreign.called(here, callers) if callers else here  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001
         _lose(error)
         return nullcontext()
@@ -161,4 +160,3 @@ def _scope(call: Call) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-

@@ -8,9 +8,15 @@ from functools import cached_property
 
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.anchors import Anchor, anchor
-from ikp.machine.disassembly.sass import Line
+from ikp.machine.disassembly.sass import Instruction, Line
 from ikp.machine.marked.counted import Issued, awaited
-from ikp.machine.marked.ptx_lines import barrier_lines, callers, load_lines, product_lines
+from ikp.machine.marked.ptx_lines import (
+    barrier_lines,
+    callers,
+    load_lines,
+    product_lines,
+    wait_lines,
+)
 from ikp.machine.marked.stretches import Regions
 
 _Chain = tuple[Line, ...]
@@ -34,11 +40,18 @@ class AboutLines:
     def own(self, at: int) -> _Chain:
         """Return an instruction's lines, a load's as the PTX has them."""
         lines = self.flow.code.instructions[at].lines
-        if len(lines) == 1:  # where the machine code says who called, it says it of all
-            lines = self._callers.get(lines[0]) or self._barriers.get(at, lines)
-        if lines and anchor(self.flow.code.instructions[at].opcode) is Anchor.LOAD:
+        called = self.with_calls(lines)
+        lines = self._barriers.get(at, lines) if called is lines and len(lines) == 1 else called
+        if not lines:
+            return lines
+        if anchor(self.flow.code.instructions[at].opcode) is Anchor.LOAD:
             return (self._loads.get(lines[0], lines[0]), *lines[1:])
-        return lines
+        return self._waits.get(at, lines)
+
+    def with_calls(self, lines: _Chain) -> _Chain:
+        """Return lines with those of the calls that they are in, where but one way leads there."""
+        # Where the machine code says who called, it says it of all.
+        return self._callers.get(lines[0], lines) if len(lines) == 1 else lines
 
     def about(self, at: int) -> list[_Chain]:
         """Return the lines that an instruction does something for: of a wait, what it awaits."""
@@ -117,8 +130,34 @@ class AboutLines:
         return barrier_lines(self.flow.code, self.ptx)
 
     @cached_property
+    def _waits(self) -> dict[int, _Chain]:
+        """The lines of waits for mbarriers, and of what each does in its block to ask again."""
+        flow, known = self.flow, wait_lines(self.flow.code, self.ptx)
+        instructions, found = flow.code.instructions, dict[int, _Chain]()
+        waits = [at for at, each in enumerate(instructions) if _awaits_mbarrier(each)]
+        for at in waits:
+            lines, block = instructions[at].lines, flow.graph.blocks[flow.graph.block(at)]
+            if lines and lines[0] in known:
+                inside = range(block.first, block.end)
+                asks = [n for n in inside if instructions[n].lines[:1] == lines[:1]]
+                found |= {n: (known[lines[0]], *instructions[n].lines[1:]) for n in asks}
+        right = {*known, *known.values()}
+        for at in waits:  # ptxas gives some that ask once the line of what stands before them
+            again = [n for n in waits if flow.graph.block(n) in self._next(at) and n in found]
+            if again and right.isdisjoint(instructions[at].lines[:1]):
+                found[at] = found[again[0]]
+        return found
+
+    def _next(self, at: int) -> list[int]:
+        return self.flow.graph.after[self.flow.graph.block(at)]
+
+    @cached_property
     def _loads(self) -> dict[Line, Line]:
         return load_lines(self.flow.code, self.ptx)
+
+
+def _awaits_mbarrier(instruction: Instruction) -> bool:
+    return anchor(instruction.opcode) is Anchor.MBARRIER_WAIT
 
 
 def _awaits_product(opcode: str) -> bool:

@@ -10,7 +10,7 @@ the stretch between others' anchors that holds most of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -83,6 +83,7 @@ class Chosen:
         lines: the chosen ones.
         waits: where loads are waited for.
         title: what they are called, where that is not file and numbers.
+        claimed: instructions that are of where they are written, whatever they wait for.
     """
 
     flow: Flow
@@ -90,6 +91,7 @@ class Chosen:
     lines: Lines
     waits: Sequence[LoadWait]
     title: str = ""
+    claimed: frozenset[int] = frozenset()
 
     def has(self, line: Line) -> bool:
         """Whether a line is among the chosen ones, or what is generated from one."""
@@ -110,33 +112,41 @@ class Chosen:
             at
             for at, instruction in enumerate(self.flow.code.instructions)
             if not instruction.never_runs
-            and any(self.has(line) for chain in self.origins.about(at) for line in chain)
+            and any(self.has(line) for chain in self._about(at) for line in chain)
         )
+
+    def _about(self, at: int) -> list[tuple[Line, ...]]:
+        """Return the lines that an instruction is of: of a wait, mostly those that it is for."""
+        return [self.origins.own(at)] if at in self.claimed else self.origins.about(at)
 
     @cached_property
     def pieces(self) -> list[Piece]:
         """The ranges, in the order of the code."""
+        return list(_numbered(map(self._with_site, self.parts)))
+
+    @cached_property
+    def parts(self) -> list[Piece]:
+        """The same, of whichever call."""
         found = [self._piece(part) for run in self._runs for part in self._fits(run)]
         held = {at for piece in found for at in piece.holds}
-        work = self.own & self._work if found else self.own
+        work = self.own & self.work if found else self.own
         if 2 * len(held & work) < len(work):
             found += [each for each in self._stretches() if not held.intersection(each.holds)]
-        found.sort(key=lambda piece: piece.start)
-        return list(_numbered(map(self._with_site, found)))
+        return sorted(found, key=lambda piece: piece.start)
 
     def _with_site(self, piece: Piece) -> Piece:
         """Name the call that a piece is of, where there are several."""
-        sites = self._sites(piece.holds)
-        if len(self._sites(self.own)) < 2 or len(sites) != 1:
+        sites = self.sites(piece.holds)
+        if len(self.sites(self.own)) < 2 or len(sites) != 1:
             return piece
         (site,) = sites
         return replace(piece, name=f"{piece.name} < {PurePath(site.file).name}:{site.number}")
 
-    def _sites(self, members: Iterable[int]) -> set[Line]:
+    def sites(self, members: Iterable[int]) -> set[Line]:
         """Return the lines of the calls that instructions are inlined by."""
         found: set[Line] = set()
         for at in members:
-            for chain in self.origins.about(at):
+            for chain in self._about(at):
                 own = [n for n, line in enumerate(chain) if self.has(line)]
                 found |= {*chain[own[-1] + 1 : own[-1] + 2]} if own else set()
         return found
@@ -149,22 +159,25 @@ class Chosen:
         first, last = self.lines.first, self.lines.last
         return f"{PurePath(file).name}:{first}" + (f"-{last}" if last > first else "")
 
-    def told(self, piece: Piece) -> str:
-        """Say what a range holds: of the chosen lines, and of others."""
-        if piece.start == piece.end:
-            return f"{piece.name}: one wait"
-        text = f"{piece.name}: {len(piece.holds)} of its {len(self.own)} instructions"
-        if not piece.others:
+    def told(self, *pieces: Piece) -> str:
+        """Say what a range holds, in all its places: of the chosen lines, and of others."""
+        name, places = pieces[0].name, f" in {len(pieces)} places" * (len(pieces) > 1)
+        if all(piece.start == piece.end for piece in pieces):
+            return f"{name}: one wait{places}"
+        held = {at for piece in pieces for at in piece.holds}
+        others = [at for piece in pieces for at in piece.others]
+        text = f"{name}: {len(held)} of its {len(self.own)} instructions{places}"
+        if not others:
             return f"{text}, no other"
-        (most, count), *_ = Counter(map(self._line, piece.others)).most_common()
-        return f"{text}, {len(piece.others)} others inside" + (f", {count} of {most}" * bool(most))
+        (most, count), *_ = Counter(map(self._line, others)).most_common()
+        return f"{text}, {len(others)} others inside" + (f", {count} of {most}" * bool(most))
 
     def _line(self, at: int) -> str:
         lines = self.origins.own(at)
         return f"{PurePath(lines[0].file).name}:{lines[0].number}" if lines else ""
 
     def _lines(self, at: int) -> list[Line]:
-        chains = self.origins.about(at)
+        chains = self._about(at)
         return [found for chain in chains for line in chain if (found := self._named(line))]
 
     @cached_property
@@ -173,7 +186,7 @@ class Chosen:
         return Clusters(self.flow, self.origins.regions, self.own, self.has, waits)
 
     @cached_property
-    def _work(self) -> frozenset[int]:
+    def work(self) -> frozenset[int]:
         """All instructions but addresses, moves and jumps."""
         instructions = enumerate(self.flow.code.instructions)
         return frozenset(at for at, each in instructions if work_of(each) not in IDLE)
@@ -195,7 +208,7 @@ class Chosen:
     def _others_work(self, before: Event, after: Event) -> bool:
         between = range(before.members[-1] + 1, after.members[0])
         mine = sum(at in self.own for at in between)
-        return sum(at in self._work and at not in self.own for at in between) > mine
+        return sum(at in self.work and at not in self.own for at in between) > mine
 
     # From clusters of anchors to ranges.
 
@@ -215,18 +228,23 @@ class Chosen:
         start, end = events[0].start, events[-1].end
         if self.origins.regions.why_not(start, end):
             return False
-        inside = self.origins.regions.between(start, end)
         known = {at for event in events for at in event.members}
-        return all(at in known or not self._clusters.anchor(at) for at in inside)
+        return not self.others_anchors(start, end, known)
+
+    def others_anchors(self, start: Point, end: Point, known: Container[int]) -> bool:
+        """Whether there are anchors between two points beside those that are known."""
+        inside = self.origins.regions.between(start, end)
+        return any(at not in known and self._clusters.anchor(at) for at in inside)
 
     def _piece(self, events: list[Event]) -> Piece:
         start, end = events[0].start, events[-1].end
         name = f"{self._what(events)} @{self.where}"
         if start == end:
             return Piece(name, start, end, events[-1].members, (), events[-1].waits)
-        return self._of(name, start, end, events[-1].waits)
+        return self.stretch(name, start, end, events[-1].waits)
 
-    def _of(self, name: str, start: Point, end: Point, waits: int = 0) -> Piece:
+    def stretch(self, name: str, start: Point, end: Point, waits: int = 0) -> Piece:
+        """Return what lies between two points, as a piece."""
         never = self.flow.code.instructions
         inside = [at for at in self.origins.regions.between(start, end) if not never[at].never_runs]
         mine = tuple(at for at in inside if at in self.own)
@@ -310,12 +328,12 @@ class Chosen:
         """Yield the part of a gap that holds most of the lines and few of others'."""
         run = self._run(gap)
         if run and not self.origins.regions.why_not(*_ends(run)):
-            yield self._of(self.title or self.where, *_ends(run))
+            yield self.stretch(self.title or self.where, *_ends(run))
         elif run:
             for _, part in groupby(gap, self.flow.graph.block):
                 run = self._run(list(part))
                 if run and not self.origins.regions.why_not(*_ends(run)):
-                    yield self._of(self.title or self.where, *_ends(run))
+                    yield self.stretch(self.title or self.where, *_ends(run))
 
     def _run(self, gap: list[int]) -> list[int]:
         """Return the run with the best score: 2 for each of the lines, -1 for each of others."""

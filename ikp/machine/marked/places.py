@@ -17,6 +17,7 @@ from ikp.machine.disassembly.sass import Line
 from ikp.machine.marked import naming
 from ikp.machine.marked.about_lines import AboutLines
 from ikp.machine.marked.all_chosen import Choice, choices
+from ikp.machine.marked.all_named import named_in_source
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.groups import Group, groups
 from ikp.machine.marked.loops import (
@@ -31,6 +32,8 @@ from ikp.machine.marked.loops import (
 from ikp.machine.marked.stretches import Point, Regions
 from ikp.machine.marked.waits import LoadWait, load_waits
 from ikp.machine.marked.ways_out import Open, WaysOut
+
+_LOOPS = ("loop", "iteration")
 
 
 class Level(IntEnum):
@@ -71,6 +74,7 @@ class Places:
         ptx: its PTX; lines of a warpgroup's products, and of some loads, are right only with it.
         lines: chosen lines of its source, which have places of their own at every level.
         functions: names of functions whose lines are chosen, too.
+        named: whether ranges that the source names have places of their own, too.
         rows: whether the threads of each warp are known to stand in one row of their block.
     """
 
@@ -78,6 +82,7 @@ class Places:
     ptx: str = ""
     lines: Sequence[Lines] = ()
     functions: Sequence[str] = ()
+    named: bool = False
     rows: bool = False
     regions: Regions = field(init=False)
     origins: AboutLines = field(init=False)
@@ -129,8 +134,8 @@ class Places:
     def _loop(self, header: int, wait: tuple[int, ...]) -> Iterator[Place]:
         """Yield a loop and its iteration; a loop that only waits is a wait."""
         ends = loop_ends(self.flow, header)
-        lines = loop_lines(self.flow, header)[:1]
-        name = naming.title("loop", [lines])
+        chain = self._loop_chain(header)
+        lines, (name, turn_name) = chain[:1], (naming.title(w, [chain]) for w in _LOOPS)
         if ends and wait:
             title = self._awaited(wait)
             yield self._place(Anchor.MBARRIER_WAIT.value, Level.WAITS, *ends, wait, title)
@@ -141,9 +146,12 @@ class Places:
         if wait:
             return
         if turn := iteration(self.flow, header, self.regions):
-            yield Place("iteration", Level.LOOPS, "iteration", turn[0], turn[1:], (), lines)
+            yield Place("iteration", Level.LOOPS, turn_name, turn[0], turn[1:], (), lines)
         elif isinstance(turned := self._ways_out.turn(header), Open):
-            yield _open("iteration", "iteration", turned, lines)
+            yield _open("iteration", turn_name, turned, lines)
+
+    def _loop_chain(self, header: int) -> tuple[Line, ...]:
+        return self.origins.with_calls(loop_lines(self.flow, header))
 
     @cached_property
     def _ways_out(self) -> WaysOut:
@@ -163,7 +171,7 @@ class Places:
     def left_out(self) -> list[str]:
         """Loops that are no places, in words."""
         told = [
-            f"{naming.title('loop', [loop_lines(self.flow, header)])} is not recorded: {why}."
+            f"{naming.title('loop', [self._loop_chain(header)])} is not recorded: {why}."
             for header, why in self._opened.items()
             if isinstance(why, str)
         ]
@@ -175,9 +183,15 @@ class Places:
         found = choices(self.flow, self.origins, self.waits, self.lines, self.functions)
         return list(found)
 
+    @cached_property
+    def named_ranges(self) -> list[Choice]:
+        """The same of the ranges that the source names, where they are wanted."""
+        found = named_in_source(self.flow, self.origins, self.waits)
+        return list(found) if self.named else []
+
     @property
     def _chosen(self) -> list[Place]:
-        pieces = [each.piece for each in self.choices if each.piece]
+        pieces = [each.piece for each in (*self.choices, *self.named_ranges) if each.piece]
         return [
             Place(
                 *("lines", Level.KERNEL, each.name, each.start, (each.end,), each.holds),

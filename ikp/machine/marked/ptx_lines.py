@@ -1,7 +1,8 @@
 """Lines that machine code has wrong, and its PTX right.
 
 Warpgroups' products: ptxas gives them other lines, but keeps their order. Inline assembly of
-several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way), so
+several lines: LLVM counts the source's line on with each of them (Triton 3.9 loads that way, CuTe
+waits for mbarriers), so
 what stands there seems to come from some lines below; the line before it is the right one.
 Inlined functions: Triton 3.6 says who calls them in comments alone, ``k.py:44:26 @[ k.py:63:60 ]``.
 Barriers keep their order, too: so of those in a function that is called at several places, each
@@ -24,7 +25,8 @@ _PLACE = re.compile(r"([^\s:\[]+):(\d+)(?::\d+)?(?=\s|$)")
 """Without its column where that is not known; then the line may be 0, which is none."""
 _FUNCTION = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.(?:entry|func)\b", re.MULTILINE)
 _BARRIER = re.compile(r"\s*(?:@!?%\w+\s+)?bar(?:rier)?(?:\.cta)?\.(?:sync|arrive|red)\b")
-_PRODUCT, _LOAD = "wgmma.mma_async", "ld.global"
+_PRODUCT, _LOAD, _WAIT = "wgmma.mma_async", "ld.global", "mbarrier.t"
+"""The last one is what ``mbarrier.try_wait`` and ``.test_wait`` begin with."""
 
 _Chain = tuple[Line, ...]
 _Found = tuple[str, _Chain, _Chain]
@@ -44,9 +46,18 @@ def product_lines(code: Code, ptx: str) -> dict[int, _Chain]:
 
 def load_lines(code: Code, ptx: str) -> dict[Line, Line]:
     """Return wrong lines of loads -> right ones; those alone that can be told apart."""
+    return _right_lines(code, ptx, _LOAD)
+
+
+def wait_lines(code: Code, ptx: str) -> dict[Line, Line]:
+    """Return the same of waits for mbarriers, which CuTe writes as assembly of several lines."""
+    return _right_lines(code, ptx, _WAIT)
+
+
+def _right_lines(code: Code, ptx: str, which: str) -> dict[Line, Line]:
     found: dict[Line, set[Line]] = {}
     for op, given, right in _operations(ptx, code.name):
-        if op == _LOAD and given and right:
+        if op == which and given and right:
             found.setdefault(given[0], set()).add(right[0])
     return {given: rights.pop() for given, rights in found.items() if len(rights) == 1}
 
@@ -123,8 +134,8 @@ def _operations(ptx: str, kernel: str) -> Iterator[_Found]:
         if found := _LOC.match(line):
             given = locations.chain(found)
             right = right if inside else given
-        elif _PRODUCT in line or _LOAD in line:
-            yield _PRODUCT if _PRODUCT in line else _LOAD, given, right
+        elif op := next((each for each in (_PRODUCT, _LOAD, _WAIT) if each in line), ""):
+            yield op, given, right
         elif "inline asm" in line:
             inside = "begin" in line
 
@@ -138,9 +149,11 @@ class _Locations:
 
     def chain(self, found: re.Match[str]) -> _Chain:
         """Return the lines of one, the innermost first."""
-        file, number = found[1].split()
-        at = " ".join(f"{found[1]}{found[2] or ' 0'}".split())
-        outer = self._chains.get(" ".join((found[3] or "").split()), ())
-        chain = (Line(self._files.get(file, ""), int(number)), *outer)
-        self._chains[at] = chain
+        at, around = (" ".join(text.split()) for text in (f"{found[1]}{found[2]}", found[3] or ""))
+        outer = self._chains.get(around) or (self._line(around) if around else ())
+        self._chains[at] = chain = (*self._line(at), *outer)
         return chain
+
+    def _line(self, at: str) -> _Chain:
+        file, number, *_ = at.split()
+        return (Line(self._files.get(file, ""), int(number)),)

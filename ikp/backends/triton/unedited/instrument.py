@@ -47,7 +47,10 @@ def mark(
 def _recorded(launcher: Launcher, kernel: Any) -> Any:
     if not foreign.fits(kernel):
         return kernel
-    check(kernel)  # the rest is found at a launch: helpers may be defined, and globals set, later
+    if not launcher.plan.ranges:  # those are the ones of a kernel that gets no buffer
+        check(
+            kernel
+        )  # the rest is found at a launch: helpers may be defined, and globals set, later
     made = as_kind(kernel, _Recorded)
     made.ikp_kernel, made.ikp_launcher = kernel, launcher
     return made

@@ -1,0 +1,88 @@
+"""The code of a range that the source names: one stretch where that can be, else what it does.
+
+Who writes a range means all from its first line to its last, calls and all. So the longest stretch
+is taken that holds nearly all its code and no anchor of other lines; once for each place that its
+function is called at. Where a compiler has spread the code, or unrolled the loop around it, each
+thing that it does is a piece of its own, as with [chosen lines](chosen.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ikp.machine.disassembly.sass import Line
+from ikp.machine.marked.chosen import Chosen, Piece
+from ikp.machine.marked.stretches import Point
+
+_NEARLY = 0.9
+"""A range is one stretch if that holds such a part of its code, addresses and moves aside."""
+_TRIED = 8
+"""How many blocks it may begin in, and end in."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Finds the pieces of one.
+
+    Args:
+        chosen: its lines; their title is its name.
+    """
+
+    chosen: Chosen
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """The stretches, in the order of the code; those of one name do the same."""
+        found = [piece for members in self._calls.values() for piece in self._of_call(members)]
+        return sorted(found, key=lambda piece: piece.start)
+
+    def _of_call(self, members: list[int]) -> Iterator[Piece]:
+        """Yield the stretches of one call of the range's function."""
+        whole = self._whole(members)
+        if whole:
+            yield whole
+        held = set(whole.holds) if whole else set()
+        mine = set(members)
+        rest = [
+            p for p in self.chosen.parts if mine.intersection(p.holds) and held.isdisjoint(p.holds)
+        ]
+        # The source has the range's name where it is; where all does one thing, that is it.
+        alone = not whole and len({piece.name for piece in rest}) == 1
+        for piece in rest:
+            does = piece.name.removesuffix(f" @{self.chosen.where}")
+            yield replace(piece, name=self.chosen.title if alone else does)
+
+    @property
+    def _calls(self) -> dict[frozenset[Line], list[int]]:
+        """The instructions, by the call of their function."""
+        found: dict[frozenset[Line], list[int]] = {}
+        for at in sorted(self.chosen.own):
+            found.setdefault(frozenset(self.chosen.sites([at])), []).append(at)
+        return found
+
+    def _whole(self, members: list[int]) -> Piece | None:
+        """Return the stretch that holds nearly all of some instructions, where there is one."""
+        work = self.chosen.work.intersection(members) or set(members)
+        for start, end in self._ends(sorted(work)):  # what is idle, a compiler puts anywhere
+            if not self.chosen.origins.regions.why_not(start, end):
+                piece = self.chosen.stretch(self.chosen.title, start, end)
+                if len(work.intersection(piece.holds)) < _NEARLY * len(work):
+                    return None  # those that follow hold less
+                if not self.chosen.others_anchors(start, end, self.chosen.own):
+                    return piece
+        return None
+
+    def _ends(self, work: list[int]) -> Iterator[tuple[Point, Point]]:
+        """Yield where it may begin and end, the farthest apart first."""
+        graph = self.chosen.flow.graph
+        blocks: dict[int, list[int]] = {}
+        for at in work:
+            if at not in graph.jumps.leaving:
+                blocks.setdefault(graph.block(at), []).append(at)
+        firsts = [each[0] for each in blocks.values()][:_TRIED]
+        lasts = [each[-1] for each in blocks.values()][::-1][: 4 * _TRIED]
+        pairs = [(first, last) for first in firsts for last in lasts if first <= last]
+        for first, last in sorted(pairs, key=lambda pair: pair[0] - pair[1]):
+            yield Point(first), Point(last, after=True)

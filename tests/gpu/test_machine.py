@@ -344,7 +344,18 @@ def test_ranges_that_the_source_names_are_recorded_in_the_kernel_without_them() 
     counts = Counter(trace.regions[i].name for i in trace.events.region)
     warps = grid[0] * grid[1] * 8
     assert counts["matmul"] == warps
-    turns = [counts[name] for name in counts if name.startswith("dot: issue")]
-    assert turns == [warps * size // tile["BK"]]
+    turns = {counts[name] for name in counts if name.startswith("dot: issue")}
+    assert turns == {warps * size // tile["BK"]}
     assert {name.partition(":")[0] for name in counts} == {"matmul", "load", "dot", "store"}
     assert trace.launches[0].dropped == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*is not recorded.*")
+def test_a_thousand_launches_are_equal_bit_for_bit() -> None:
+    plain = product(unedited.matmul)
+    marked = ikp.instrument(unedited.matmul, detail="ops", level="machine")
+    for _ in range(20):
+        with ikp.profile() as prof:
+            recorded = [product(marked) for _ in range(50)]
+        assert all(torch.equal(plain, each) for each in recorded)
+        assert [launch.dropped for launch in prof.trace.launches] == [0] * 50

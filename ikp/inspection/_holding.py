@@ -1,7 +1,8 @@
 """Whether a range in finished machine code holds what its name says: counted, not believed.
 
-Its name says what it does, and at which lines: ``wgmma x4 @matmul.py:93``. Between its clock reads
-stand instructions of that kind and those lines, which are what it is about, and others.
+Its name says what it does, and at which lines: ``wgmma x4 @matmul.py:93``; or the kernel's source
+has that name, and says at which. Between its clock reads stand instructions of that kind and those
+lines, which are what it is about, and others.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ikp.machine.marked.naming import original
 from ikp.machine.marked.ptx_lines import inlined
 from ikp.machine.marked.stretches import Regions
 from ikp.machine.marked.waits import LoadWait, load_waits
+from ikp.machine.marked.written import Written, written
 
 _NAME = re.compile(
     r"^(?P<what>.*?)(?: x(?P<count>\d+))?(?: @(?P<file>[^:@]+):(?P<lines>[\d+.-]+)(?P<note>.*))?$"
@@ -43,6 +45,7 @@ _KINDS = {
     **{kind.value: {kind} for kind in Anchor},
 }
 """What a range is about that holds instructions of one kind, by its name."""
+_NOTHING = "all of its lines"
 _AROUND = ("loop", "iteration")
 _WAITS = {*Anchor} - ISSUED
 
@@ -84,6 +87,8 @@ class Holding:
         inside = [at for at in inside if not self.flow.code.instructions[at].never_runs]
         if found["what"].startswith("wait for ") and found["what"] not in _KINDS:
             return self._waits(found, record, inside)
+        if not found["file"] and (named := self._named_so(found["what"])):
+            return self._of_source(named, record, inside)
         kinds = _KINDS.get(found["what"])
         own = tuple(at for at in inside if self._is(at, kinds, found))
         others = tuple(at for at in inside if at not in own)
@@ -93,7 +98,9 @@ class Holding:
         """Return the lines that a name says."""
         found = _NAME.match(name)
         if found is None or not found["file"]:
-            return None
+            named = self._named_so(found["what"]) if found else []
+            alone = named[0] if len(named) == 1 else None
+            return Source(alone.file, alone.first, alone.last) if alone else None
         file = next((f for f in self._files if PurePath(f).name == found["file"]), found["file"])
         numbers = list(_lines(found["lines"]))
         return Source(file, min(numbers), max(numbers))
@@ -103,6 +110,28 @@ class Holding:
         loads = [at for at in self._awaits(record) if self._is(at, {Anchor.LOAD}, found)]
         short = "" if loads else "no wait for a load of its lines"
         return Held(tuple(loads), tuple(inside), short)
+
+    def _named_so(self, what: str) -> list[Written]:
+        """Return the ranges of the source that have a name; behind it may stand what is done."""
+        names = (what, what.rpartition(": ")[0])
+        return next((found for name in names if (found := self._written.get(name))), [])
+
+    def _of_source(self, named: list[Written], record: Record, inside: list[int]) -> Held:
+        """Of a range that the source names: what is written there, or awaits what is."""
+
+        def has(at: int) -> bool:
+            chains = [*self._about.about(at), self._about.own(at)]
+            lines = [line for chain in chains for line in chain]
+            return any(
+                each.within(line.file) and each.first <= line.number <= each.last
+                for each in named
+                for line in lines
+            )
+
+        own = tuple(at for at in inside if has(at))
+        awaited = tuple(at for at in self._awaits(record) if has(at))
+        others = tuple(at for at in inside if at not in own)
+        return Held(own or awaited, others, "" if own or awaited else _NOTHING)
 
     def _awaits(self, record: Record) -> tuple[int, ...]:
         """Return the loads that a range's last clock read waits for."""
@@ -145,6 +174,15 @@ class Holding:
         return {wait.at: wait for wait in load_waits(self.flow)}
 
     @cached_property
+    def _written(self) -> dict[str, list[Written]]:
+        """The ranges that the source of this kernel's code names."""
+        found: dict[str, list[Written]] = {}
+        for each in (each for file in self._files for each in written(file)):
+            if isinstance(each, Written):
+                found.setdefault(each.name, []).append(each)
+        return found
+
+    @cached_property
     def _files(self) -> list[str]:
         lines = (line.file for i in self.flow.code.instructions for line in i.lines)
         return list(dict.fromkeys(lines))
@@ -161,5 +199,5 @@ def _short(found: re.Match[str], own: int, awaits: tuple[int, ...]) -> str:
     """Say what is missing."""
     wanted = int(found["count"] or 1)
     if found["what"] not in _KINDS:  # chosen lines: anything of theirs, or a wait for it
-        return "" if own or awaits else "nothing of its lines"
+        return "" if own or awaits else _NOTHING
     return "" if own == wanted or (not found["count"] and own) else f"{wanted - own} of {wanted}"

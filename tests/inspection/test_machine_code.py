@@ -16,14 +16,17 @@ from ikp.cli.main import cli
 from ikp.core.segment import Selection
 from ikp.core.trace import of_class
 from ikp.errors import InspectError
+from ikp.inspection import _holding as holding
 from ikp.inspection.report import CodeRange, Kernel, Report
 from ikp.machine import kept_code
 from ikp.machine.kept_code import KEPT
+from ikp.machine.marked.written import Unpaired, Written, written
 from ikp.machine.patch import Patch, patch
 from ikp.unedited.plan import plan
 from tests.edit.warps import block
 from tests.machine import kernels
 from tests.machine.compiled import code, machine
+from tests.machine.test_written import compiled as named_matmul
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
@@ -97,6 +100,31 @@ def test_ranges_hold_what_they_name(inspected, lines: bool) -> None:
         assert not kernel.problems
     assert told["ranges"] > 100
     assert len(short) <= told["ranges"] / 100, short
+
+
+def test_ranges_that_the_source_names_hold_what_stands_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    made = named_matmul().compiled
+    cubin, ptx = made.asm["cubin"], made.asm["ptx"]
+    marked = patch(cubin, made.name, detail="kernel", ptx=ptx, ranges=True)
+    (kernel,) = ikp.inspect(kept_code.keep(marked, made.name, ptx))
+    assert not kernel.warnings and not kernel.problems
+    assert {each.name.partition(":")[0] for each in kernel.ranges} == {"load", "dot", "store"}
+    assert all(copy.named for each in kernel.ranges for copy in each.copies)
+    monkeypatch.setattr(holding, "written", lambda file: _exchanged(written(file)))
+    (kernel,) = ikp.inspect(kept_code.keep(marked, made.name, ptx))
+    assert {str(each).partition('" ')[0] for each in kernel.warnings} >= {
+        '"dot: wait',
+        '"store',
+    }
+
+
+def _exchanged(found: tuple[Written | Unpaired, ...]) -> tuple[Written | Unpaired, ...]:
+    """Say of a source that what is its store is its dot, and the other way round."""
+    other = {"dot": "store", "store": "dot"}
+    return tuple(each._replace(name=other.get(each.name, each.name)) for each in found)
 
 
 def test_what_is_between_its_clock_reads_is_counted_by_kind_and_line(inspected) -> None:

@@ -81,12 +81,8 @@ LOOPS = Feature(
     "Loops of CuTe kernels are named by the line of a decorator.",
 )
 
-CUTE = Foreign(
-    "CuTe DSL",
-    "nvidia-cutlass-dsl",
-    ("4.6", "4.8"),
-    (VERBS, CALLS, TVM_FFI, LINES, LOOPS),
-)
+_FEATURES = (VERBS, CALLS, TVM_FFI, LINES, LOOPS)
+CUTE = Foreign("CuTe DSL", "nvidia-cutlass-dsl", ("4.6", "4.8"), _FEATURES)
 
 
 def recording() -> bool:

@@ -44,8 +44,8 @@ def test_nothing_is_left_out_where_there_is_room() -> None:
     kept, told = budget("matmul", 1.05).keep(wanted)
     assert kept == wanted
     assert told == (
-        f"records are expected to make it {1 + RECORD_CYCLES / 1024:.3f} times as long, entry and "
-        "exit aside"
+        f"a block with records is expected to take {1 + RECORD_CYCLES / 1024:.3f} times as long, "
+        "entry and exit aside"
     )
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import PurePath
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ikp.backends.after_import import stepping_into
 from ikp.backends.cute import _foreign as foreign
@@ -31,6 +32,8 @@ _FIRST_COLUMN: Final = 1 << 15
 """No line is so long that an operation stands there, in code that somebody wrote."""
 _COLUMNS: Final = 1 << 15
 
+_Key = TypeVar("_Key")
+_numbering = threading.Lock()
 _numbers: dict[tuple[Call, ...], int] = {}
 _functions: dict[tuple[str, str], int] = {}
 
@@ -137,14 +140,22 @@ def _locations(calls: tuple[Call, ...]) -> Iterator[Untyped]:
     """Yield the location of each call; the last one is in the kernel, whose scope MLIR knows."""
     for at, call in enumerate(calls):
         inner = calls[at:]
-        number = _numbers.setdefault(inner, len(_numbers))
+        number = _number(_numbers, inner)
         column = _FIRST_COLUMN + number if number < _COLUMNS else 0
         yield foreign.line(call.file, call.line, column, _scope(call) if inner[1:] else "")
 
 
+def _number(numbers: dict[_Key, int], key: _Key) -> int:
+    """Return a key's own number; threads may trace at once."""
+    if (number := numbers.get(key)) is None:
+        with _numbering:
+            number = numbers.setdefault(key, len(numbers))
+    return number
+
+
 def _scope(call: Call) -> str:
     """Return the text of MLIR's attribute of the function that a call stands in."""
-    number = _functions.setdefault((call.file, call.function), len(_functions))
+    number = _number(_functions, (call.file, call.function))
     path = PurePath(call.file)
     file = f"<{_quoted(path.name)} in {_quoted(str(path.parent))}>"
     unit = (

@@ -42,7 +42,8 @@ class Budget:
             least = max(self._in(kept, loop), key=self._worth)
             kept.remove(least)
             dropped.append(least)
-        told = f"records are expected to make it {now:.3f} times as long, entry and exit aside"
+        expected = f"a block with records is expected to take {now:.3f} times as long"
+        told = f"{expected}, entry and exit aside"
         if dropped:
             told += (
                 f" ({before:.3f} with all marks). Left out to stay within {self.most:g}: "

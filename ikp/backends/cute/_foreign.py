@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from functools import wraps
 from importlib.util import find_spec
 from types import FrameType
@@ -56,7 +57,7 @@ CALLS = Feature(
 TVM_FFI = Feature((_CONVERTER,), "Functions that are compiled for TVM-FFI can't be given a buffer.")
 
 OPERATIONS = "cutlass._mlir_helpers.op"
-_PLACED = Private(OPERATIONS, "_apply_loc_transforms", takes=("loc",))
+_PLACED = Private(OPERATIONS, "_LOC_TRANSFORMS")
 _OWN_FRAME = Private(OPERATIONS, "_is_framework_stack_frame")
 CONTROL = "cutlass.cutlass_dsl.cutlass_ast_decorators"
 _LOCATION = Private(_IR, "Location")
@@ -172,15 +173,19 @@ def bits(value: DslValue) -> DslValue:
 def place(operations: Untyped, change: Callable[[Untyped], Untyped]) -> Callable[[], None]:
     """Have a function change the location of each operation that is traced; return what ends that.
 
+    Functions of CuTe's stay as they are: libraries know what they compiled by what a function
+    reaches (QuACK's epilogues), and refuse what they can't tell of.
+
     Args:
         operations: the module ``OPERATIONS``.
         change: takes a location, or None, and returns another.
     """
     if not CUTE.has(LINES):
         return lambda: None
-    original = operations._apply_loc_transforms  # noqa: SLF001
-    operations._apply_loc_transforms = lambda loc: change(original(loc))  # noqa: SLF001
-    return lambda: setattr(operations, "_apply_loc_transforms", original)
+    original = operations._LOC_TRANSFORMS  # noqa: SLF001
+    always = (*original.get(), change)
+    operations._LOC_TRANSFORMS = ContextVar(original.name, default=always)  # noqa: SLF001
+    return lambda: setattr(operations, "_LOC_TRANSFORMS", original)
 
 
 def place_control(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import os
 import subprocess
 import sys
 from functools import cache
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cutlass._mlir_helpers import op
+from cutlass.cutlass_dsl.cutlass_ast_decorators import ScfGenerator
 
 from ikp.backends.cute._foreign import CUTE, LINES, LOOPS
 from ikp.backends.cute.lines import with_lines
@@ -65,20 +69,32 @@ def test_without_a_name_it_compiles_as_it_would(
 
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    from cutlass._mlir_helpers import op
-    from cutlass.cutlass_dsl.cutlass_ast_decorators import ScfGenerator
-
     monkeypatch.delenv("CUTE_DSL_LINEINFO", raising=False)
-    before = op._apply_loc_transforms, ScfGenerator.scf_execute_dynamic
+    before = op._LOC_TRANSFORMS, ScfGenerator.scf_execute_dynamic
     with with_lines():
         assert os.environ["CUTE_DSL_LINEINFO"] == "1"
-        inside = op._apply_loc_transforms, ScfGenerator.scf_execute_dynamic
-        assert not set(inside) & set(before)
-    assert (op._apply_loc_transforms, ScfGenerator.scf_execute_dynamic) == before
+        assert not {op._LOC_TRANSFORMS, ScfGenerator.scf_execute_dynamic} & {*before}
+    assert (op._LOC_TRANSFORMS, ScfGenerator.scf_execute_dynamic) == before
     assert "CUTE_DSL_LINEINFO" not in os.environ
     monkeypatch.setenv("CUTE_DSL_LINEINFO", "0")
     with with_lines():
         assert os.environ["CUTE_DSL_LINEINFO"] == "0"
     assert os.environ["CUTE_DSL_LINEINFO"] == "0"
+
+
+def test_an_operations_function_reaches_nothing_of_ikp() -> None:
+    """QuACK knows an epilogue by all that its functions reach, but for what is installed, and
+    refuses what it can't tell of.
+    """
+
+    @op.dsl_user_op
+    def users(*, loc: object = None) -> None:
+        """Be an operation that a user has made of others."""
+
+    def reached() -> dict[str, object]:
+        found = inspect.getclosurevars(users)
+        return {**found.globals, **found.nonlocals}
+
+    plain = reached()
+    with with_lines():
+        assert reached() == plain

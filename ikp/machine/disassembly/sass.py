@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from ikp.machine.disassembly.control import Control, Controls, Word
 
@@ -46,6 +48,7 @@ class Instruction:
     rest: str  # what follows, as nvdisasm writes it
     lines: tuple[Line, ...]  # where it comes from, the innermost function first
     bits: tuple[str, str]  # its 128 bits in hexadecimal, the low half first; "" where not read
+    op: str = field(init=False, repr=False, compare=False)  # without modifiers: "LDGSTS"
 
     def __init__(
         self,
@@ -58,7 +61,13 @@ class Instruction:
     ) -> None:
         # A kernel has thousands: this takes a third of the time of what a dataclass would do.
         vars(self).update(
-            address=address, guard=guard, opcode=opcode, rest=rest, lines=lines, bits=bits
+            address=address,
+            guard=guard,
+            opcode=opcode,
+            rest=rest,
+            lines=lines,
+            bits=bits,
+            op=opcode.partition(".")[0],
         )
 
     @property
@@ -66,11 +75,6 @@ class Instruction:
         """Its 128 bits, the low half first; zeros where they were not read."""
         low, high = self.bits
         return int(low or "0", 16), int(high or "0", 16)
-
-    @cached_property
-    def op(self) -> str:
-        """The opcode without modifiers: ``LDGSTS``."""
-        return self.opcode.partition(".")[0]
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -124,6 +128,24 @@ class Code:
     def has_lines(self) -> bool:
         """Whether the cubin says which source line an instruction comes from."""
         return any(instruction.lines for instruction in self.instructions)
+
+    def having(self, wanted: Callable[[str], object]) -> list[int]:
+        """Return the instructions whose opcodes are as wanted, which each is asked once."""
+        return sorted(
+            chain.from_iterable(ats for opcode, ats in self._by_opcode.items() if wanted(opcode))
+        )
+
+    def of(self, *ops: str) -> list[int]:
+        """Return the instructions of some operations, whatever their modifiers."""
+        return self.having(lambda opcode: opcode.partition(".")[0] in ops)
+
+    @cached_property
+    def _by_opcode(self) -> dict[str, list[int]]:
+        """Opcode, with its modifiers -> its instructions: a few hundred opcodes, at the most."""
+        found: dict[str, list[int]] = {}
+        for at, instruction in enumerate(self.instructions):
+            found.setdefault(instruction.opcode, []).append(at)
+        return found
 
     def without(self, first: int, last: int) -> Code:
         """Return the code without what stands from byte to byte of it; addresses are kept."""

@@ -102,10 +102,9 @@ class Flight:
 
         What allocates tensor memory has a wait in front of it that counts one of nothing.
         """
-        found = 0
-        for instruction in self.liveness.flow.code.instructions:
-            if instruction.opcode.startswith("DEPBAR"):
-                found |= counting(instruction.rest)
+        found, code = 0, self.liveness.flow.code
+        for at in code.having(lambda opcode: opcode.startswith("DEPBAR")):
+            found |= counting(code.instructions[at].rest)
         found &= committing(self.liveness.flow)
         return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
 
@@ -118,19 +117,18 @@ class Flight:
     def _steps(self) -> dict[int, Step]:
         code = self.liveness.flow.code
         controls = code.controls
-        writes, reads, waits = (
-            each.tolist() for each in (controls.writes, controls.reads, controls.waits)
-        )
+        columns = controls.writes, controls.reads, controls.waits
+        writes, reads, waits = (each.tolist() for each in columns)
+        told = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
         steps: dict[int, Step] = {}
-        for at, instruction in enumerate(code.instructions):
-            told = waits[at] or not writes[at] == reads[at] == NONE
-            if told or _changes(instruction.opcode):  # few do
-                ends, takes = self._begun(at, instruction)
-                ends |= waits[at]
-                takes += self._told(at, instruction, writes[at], reads[at])
-                if ends or takes:
-                    joins = _joins(instruction, writes[at], reads[at])
-                    steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
+        for at in sorted({*np.flatnonzero(told).tolist(), *code.having(_changes)}):  # few do
+            instruction = code.instructions[at]
+            ends, takes = self._begun(at, instruction)
+            ends |= waits[at]
+            takes += self._told(at, instruction, writes[at], reads[at])
+            if ends or takes:
+                joins = _joins(instruction, writes[at], reads[at])
+                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
         return steps
 
     def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:

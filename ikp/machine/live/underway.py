@@ -89,9 +89,8 @@ def queue(op: str) -> int:
 def committing(flow: Flow) -> int:
     """Return the scoreboards that tell how many groups of copies are under way, a bit each."""
     controls, found = flow.code.controls, 0
-    for at, instruction in enumerate(flow.code.instructions):
-        if instruction.op in _COMMITS:
-            found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
+    for at in flow.code.of(*_COMMITS):
+        found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
     return found & ((1 << SCOREBOARDS) - 1)
 
 

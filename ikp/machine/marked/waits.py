@@ -21,7 +21,7 @@ class LoadWait:
 
 def load_waits(flow: Flow) -> list[LoadWait]:
     """Return the first waits for each load, on every way from it."""
-    loads = [at for at, i in enumerate(flow.code.instructions) if anchor(i.opcode) is Anchor.LOAD]
+    loads = flow.code.having(lambda opcode: anchor(opcode) is Anchor.LOAD)
     loads = [at for at in loads if not flow.code.instructions[at].never_runs]
     if not loads:
         return []

@@ -122,7 +122,7 @@ class Room:
         """What is free before the first instruction: no thread's register has a value there, though
         code may seem to read some that it never wrote.
         """
-        if self.liveness.flow.before[0]:
+        if self.liveness.flow.graph.before[0]:
             return self.at(0)
         dead = ~(self.liveness.table[0] | self.flight.table[0])
         free = self.free[0].copy()

@@ -44,6 +44,10 @@ _LANES = 32
 _BELOW = re.compile(r"ISETP\.(GE|LT)\.(U32\.)?AND")
 
 
+_FAR = 1 | 1 << BITS
+"""Times what differs more than as lanes do: it differs as they do, too."""
+
+
 @dataclass(frozen=True)
 class Alike:
     """What threads have alike in one kernel.
@@ -97,21 +101,22 @@ class Alike:
         now, apart = entering, number in self.apart
         for at in range(self.flow.graph.blocks[number].first, end):
             effect, each = effects[at], code[at]
+            own = effect.writes & _OWN
             if each.op == "CALL":
-                now = _OWN | _OWN << BITS
-            elif apart or (each.guard and _depends(each.guard, now)):
-                now |= effect.writes & _OWN | (effect.writes & _OWN) << BITS
-            else:
+                now = _OWN * _FAR
+            elif own and (apart or (each.guard and _depends(each.guard, now))):
+                now |= own * _FAR
+            elif own:
                 here = self._made(each, effect.reads & now, now)
-                now &= ~(effect.kills | effect.kills << BITS)
-                now |= (effect.writes & _OWN) * here
+                now &= ~(effect.kills * _FAR)
+                now |= own * here
         return now
 
     def _made(self, instruction: Instruction, differing: int, now: int) -> int:
         """Return 0 if an instruction gives all threads the same; how far it differs, else."""
         near = not differing & now >> BITS
-        if not near and not _may_level(instruction.opcode):
-            return 1 | 1 << BITS  # most do
+        if not (differing and near) and not _may_level(instruction.opcode):  # as with most
+            return _FAR if differing or not _is_computed(instruction.opcode) else 0
         special = instruction.operands[-1:] if instruction.op == "S2R" else ()
         if self.rows and special == ("SR_TID.X",):
             return 1
@@ -121,7 +126,7 @@ class Alike:
             return 0
         if near and differing and _is_copy(instruction):
             return 1
-        return 0 if _is_alike(instruction, differing, now) else 1 | 1 << BITS
+        return 0 if _is_alike(instruction, differing, now) else _FAR
 
 
 def _depends(guard: str, now: int) -> bool:

@@ -8,7 +8,7 @@ is called dead only where every answer that there is says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -52,7 +52,7 @@ class Liveness:
         """What each instruction reads and writes."""
         found = list(self.flow.effects)
         for at, registers in self.addressed.items():
-            found[at] = replace(found[at], reads=found[at].reads | registers)
+            found[at] = found[at]._replace(reads=found[at].reads | registers)
         return found
 
     def named(self, instructions: Iterable[int]) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,20 +58,23 @@ class Liveness:
 
     def named(self, instructions: Iterable[int]) -> int:
         """Return all that some instructions read or write, as bits."""
-        found = 0
-        for at in instructions:
-            found |= self.effects[at].reads | self.effects[at].writes
-        return found
+        every = self._names
+        return reduce(or_, [every[at] for at in instructions], 0)
+
+    @cached_property
+    def _names(self) -> list[int]:
+        """All that each instruction reads or writes, as bits."""
+        return [each.reads | each.writes for each in self.effects]
 
     @cached_property
     def own(self) -> list[int]:
         """The answer from the operands' text."""
-        live = [0] * len(self.effects)
-        leaving = self._leaving
-        for number, block in enumerate(self.flow.graph.blocks):
-            now = leaving[number]
+        effects = self.effects
+        live = [0] * len(effects)
+        for block, leaving in zip(self.flow.graph.blocks, self._leaving, strict=True):
+            now = leaving
             for at in range(block.end - 1, block.first - 1, -1):
-                effect = self.effects[at]
+                effect = effects[at]
                 now = effect.reads | (now & ~effect.kills)
                 live[at] = now | _STACK
         return live
@@ -78,10 +82,7 @@ class Liveness:
     @cached_property
     def used(self) -> int:
         """All that the kernel names anywhere."""
-        found = 0
-        for effect in self.effects:
-            found |= effect.reads | effect.writes
-        return found
+        return reduce(or_, self._names, 0)
 
     @cached_property
     def _leaving(self) -> list[int]:
@@ -114,8 +115,7 @@ class Liveness:
     def _summary(self, first: int, end: int) -> tuple[int, int]:
         """Return what a block reads before it defines it, and what it defines."""
         reads = kills = 0
-        for at in range(end - 1, first - 1, -1):
-            effect = self.effects[at]
+        for effect in self.effects[first:end][::-1]:
             reads = effect.reads | (reads & ~effect.kills)
             kills |= effect.kills
         return reads, kills

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,7 @@ class Room:
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
     rows: frozenset[int] | None = None  # of what part something is kept throughout; None: of all
+    _told: dict[tuple[bytes, int, bytes], Spare] = field(default_factory=dict)
 
     def within(self, rows: frozenset[int]) -> Room:
         """Return the same room, seen by who keeps something in a part of the kernel alone.
@@ -133,9 +134,10 @@ class Room:
     def through(self, places: Iterable[int]) -> Spare:
         """Return what is free before each of some instructions, which go by their indices."""
         rows = list(places)
-        free: NDArray[np.bool_] = np.all(self.free[rows], axis=0, keepdims=True)[0]
         limit = min((self.allowed[row] for row in rows), default=0)
-        taken: NDArray[np.bool_] = np.any(self.flight.taken[rows], axis=0, keepdims=True)[0]
+        some = _together(rows)
+        free: NDArray[np.bool_] = np.all(self.free[some], axis=0, keepdims=True)[0]
+        taken: NDArray[np.bool_] = np.any(self.flight.taken[some], axis=0, keepdims=True)[0]
         return self._spare(free, limit, taken)
 
     def waited(self, place: int) -> Spare:
@@ -157,6 +159,13 @@ class Room:
         return self._spare(~(needed | late), self.allowed[place], none)
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
+        """Return what is free, as it was told before of places where the same is."""
+        key = free.tobytes(), limit, taken.tobytes()
+        if (known := self._told.get(key)) is None:
+            known = self._told[key] = self._listed(free, limit, taken)
+        return known
+
+    def _listed(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
         own = free[R.columns][:limit]
         pairs = _both(own)
         return Spare(
@@ -170,11 +179,19 @@ class Room:
         )
 
 
+def _together(rows: list[int]) -> slice | list[int]:
+    """Return the same rows as a slice, where they follow one another: that takes no copy."""
+    if rows and rows[-1] - rows[0] + 1 == len(rows) and rows == sorted(rows):
+        return slice(rows[0], rows[-1] + 1)
+    return rows
+
+
 def lone(registers: Sequence[int]) -> int:
     """Return the first of some registers whose neighbour is not among them, else the first of all:
     pairs are left to who needs pairs.
     """
-    return min(registers, key=lambda each: each ^ 1 in registers)
+    members = set(registers)
+    return min(registers, key=lambda each: each ^ 1 in members)
 
 
 def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:

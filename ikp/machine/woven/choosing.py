@@ -7,11 +7,13 @@ then stands far behind it. Where little is free, the words of a record are store
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
+
+import numpy as np
 
 from ikp.machine.disassembly.control import SCOREBOARDS
 from ikp.machine.disassembly.resources import UR, P, R, span
@@ -48,6 +50,7 @@ class Chooser:
     late: bool = False
     lender: Lender | None = None
     near: bool = False
+    _ahead: dict[int, _Ahead] = field(default_factory=dict)  # of each instruction, if asked
 
     def for_start(self, index: int) -> Scratch | str:
         """Return what reads a clock before an instruction, or what it lacks.
@@ -99,19 +102,20 @@ class Chooser:
         found = next(filter(None, enough), [])
         if not found:
             return None
-        taken = [_members(each.first, each.start, each.last) for each in before]
-        boards = [1 << each.scoreboard for each in before]
+        latest = before[::-1]
+        taken = [_members(each.first, each.start, each.last) for each in latest]
+        boards = [1 << each.scoreboard for each in latest]
 
         def far(reach: int) -> int:
             return min(reach, _FAR)
 
         def by_words(each: _Words) -> tuple[int, int, int, _Words]:
             members = _members(*each)
-            reach = self._reach(index, members)
+            reach = self.reach(index, members)
             return far(reach), _age(taken, members), reach, each
 
         def by_board(each: int) -> tuple[int, int, int, int]:
-            reach = self._reach(index, 0, each)
+            reach = self.reach(index, 0, each)
             return far(reach), _age(boards, 1 << each), reach, -each
 
         words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
@@ -122,13 +126,13 @@ class Chooser:
         the kernel leaves alone for longest.
         """
         free = [each for each in self._spare(index).registers if not taken >> R.first + each & 1]
-        return sorted(free, key=lambda each: (min(self._reach(index, 1 << each), _FAR), each))
+        return sorted(free, key=lambda each: (min(self.reach(index, 1 << each), _FAR), each))
 
     def board(self, index: int) -> int | None:
         """Return a scoreboard for a store before an instruction; None if there is none."""
         spare = self._spare(index)
         return max(
-            spare.scoreboards, key=lambda one: (self._reach(index, 0, one), -one), default=None
+            spare.scoreboards, key=lambda one: (self.reach(index, 0, one), -one), default=None
         )
 
     def guard(self, index: int) -> tuple[int, bool] | None:
@@ -204,6 +208,18 @@ class Chooser:
         """Return whether an instruction of the kernel waits for a scoreboard."""
         return bool(self._controls[2][at] >> board & 1)
 
+    def waited(self, index: int, board: int) -> int:
+        """Return the first instruction of a block, from one on, that waits for a scoreboard; the
+        block's end if none does.
+        """
+        return _next(self._waiting[board], index, self.end(index))
+
+    @cached_property
+    def _waiting(self) -> list[list[int]]:
+        """The instructions that wait for each scoreboard."""
+        masks = self.room.liveness.flow.code.controls.waits
+        return [np.flatnonzero(masks >> board & 1).tolist() for board in range(SCOREBOARDS)]
+
     @cached_property
     def _controls(self) -> tuple[list[int], list[int], list[int]]:
         controls = self.room.liveness.flow.code.controls
@@ -213,15 +229,18 @@ class Chooser:
         return self.room.at(min(index, len(self.room.free) - 1))
 
     def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
-        return max(choices, key=lambda each: (self._reach(index, members(each)), each))
+        return max(choices, key=lambda each: (self.reach(index, members(each)), each))
 
-    def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
+    def reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
         """Return how many instructions pass until the kernel needs one of these."""
-        first = _next(self._takers.get(board, ()), index, self.end(index))
+        ahead = self._ahead.get(index)
+        if ahead is None:
+            ahead = self._ahead[index] = _Ahead(self._writers, index, self.end(index))
+        first = _next(self._takers.get(board, ()), index, ahead.end)
         while registers:
             one = registers & -registers
             registers ^= one
-            first = _next(self._writers.get(one, ()), index, first)
+            first = min(first, ahead[one])
         return first - index
 
     @cached_property
@@ -236,10 +255,10 @@ class Chooser:
 
     @cached_property
     def _writers(self) -> dict[int, list[int]]:
-        """The instructions that write each of a thread's registers, a bit each."""
+        """The instructions that write each register, a bit each."""
         found: dict[int, list[int]] = {}
         for at, each in enumerate(self._written):
-            written = each & R.all
+            written = each
             while written:
                 found.setdefault(written & -written, []).append(at)
                 written &= written - 1
@@ -276,6 +295,21 @@ class Chooser:
         return False
 
 
+class _Ahead(dict[int, int]):
+    """The first instruction of a block, from one on, that writes a register, by its bit; the
+    block's end for those that none writes.
+    """
+
+    def __init__(self, writers: Mapping[int, Sequence[int]], index: int, end: int) -> None:
+        super().__init__()
+        self.end = end
+        self._writers, self._index = writers, index
+
+    def __missing__(self, register: int) -> int:
+        found = self[register] = _next(self._writers.get(register, ()), self._index, self.end)
+        return found
+
+
 def _next(places: Sequence[int], index: int, end: int) -> int:
     """Return the first of some places from an index on; the end if none is before that."""
     at = bisect_left(places, index)
@@ -295,12 +329,17 @@ def _members(tag: int, start: int, end: int) -> int:
     """Return the registers that a record's words are in, as bits."""
     if tag % 4 == 0 and (start, end) == (tag + 1, tag + 2):  # stored with what stands behind them
         return span(tag, 4)
-    return span(tag, 1) | span(start, 1) | span(end, 1)
+    return 1 << tag | 1 << start | 1 << end
 
 
 def _age(used: Sequence[int], members: int) -> int:
-    """Return how many records ago one of these was used; more than there are if none was."""
-    return next((age for age, one in enumerate(used[::-1]) if one & members), len(used))
+    """Return how many records ago one of these was used; more than there are if none was.
+
+    Args:
+        used: what each record used, the latest first.
+        members: these.
+    """
+    return next((age for age, one in enumerate(used) if one & members), len(used))
 
 
 def _scratch(words: _Words, shared: Shared) -> Scratch:

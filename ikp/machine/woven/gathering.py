@@ -166,8 +166,7 @@ class Gatherer:
             return None
         if self.threads:
             return Gathered(rows[-1], (self.threads[1], self.threads[2]), RZ, None)
-        rest = [each for each in free if not rows[-1] <= each < rows[-1] + _WORDS]
-        rest.sort(key=lambda each: (each ^ 1 in rest, -each))
+        rest = [each for each in reversed(free) if not rows[-1] <= each < rows[-1] + _WORDS]
         number, low, high, *_ = (*rest, RZ, RZ, RZ)
         if RZ in ((number, low) if records <= _FEW else (number, low, high)):
             return None

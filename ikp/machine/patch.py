@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
@@ -86,6 +88,19 @@ class Patch:
         return slot_bytes
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep Python's collector of cycles away: what is made meanwhile, it would look at in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
 def patch(
     cubin: bytes,
     name: str,

@@ -61,4 +61,4 @@ def table(sets: Iterable[int]) -> NDArray[np.bool_]:
     """Return sets as rows of an array, a column for each bit."""
     data = b"".join([each.to_bytes(BITS // 8, "little") for each in sets])
     packed = np.frombuffer(data, dtype=np.uint8).reshape(-1, BITS // 8)
-    return np.unpackbits(packed, axis=1, bitorder="little").astype(np.bool_)
+    return np.unpackbits(packed, axis=1, bitorder="little").view(np.bool_)

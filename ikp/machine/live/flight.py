@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from itertools import groupby
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +60,15 @@ class Flight:
         """Whether to overwrite a register is unsafe: rows of instructions, a column for each bit
         of ``resources``.
         """
-        mask = _TAKEN - 1
-        known: dict[State, int] = {}  # it changes with few instructions
-        sets = []
-        for state in self.states:
-            if state not in known:
-                late = 0
-                for each in state:
-                    late |= each
-                known[state] = late & mask
-            sets.append(known[state])
-        return table([late | soon for late, soon in zip(sets, self._soon, strict=True)])
+        sets: list[int] = []
+        for state, count in self._runs:
+            sets += [reduce(or_, state) & _TAKEN - 1] * count
+        return table(map(or_, sets, self._soon))
+
+    @cached_property
+    def _runs(self) -> list[tuple[State, int]]:
+        """What is under way, and before how many instructions in a row: it changes with few."""
+        return [(same[0], len(same)) for _, run in groupby(self.states, id) for same in [[*run]]]
 
     @cached_property
     def _soon(self) -> list[int]:
@@ -78,11 +78,9 @@ class Flight:
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
         """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
-        known = {
-            state: [bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state in set(self.states)
-        }
-        rows = [known[state] for state in self.states]
-        return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
+        rows = [[bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state, _ in self._runs]
+        counts = [count for _, count in self._runs]
+        return np.repeat(np.array(rows, np.bool_).reshape(-1, SCOREBOARDS), counts, axis=0)
 
     def held(self, at: int) -> int:
         """Return the scoreboards that may be taken before an instruction, a bit each."""

@@ -134,7 +134,7 @@ class Room:
     def through(self, places: Iterable[int]) -> Spare:
         """Return what is free before each of some instructions, which go by their indices."""
         rows = list(places)
-        limit = min((self.allowed[row] for row in rows), default=0)
+        limit = min(map(self.allowed.__getitem__, rows), default=0)
         some = _together(rows)
         free: NDArray[np.bool_] = np.all(self.free[some], axis=0, keepdims=True)[0]
         taken: NDArray[np.bool_] = np.any(self.flight.taken[some], axis=0, keepdims=True)[0]
@@ -191,7 +191,7 @@ def lone(registers: Sequence[int]) -> int:
     pairs are left to who needs pairs.
     """
     members = set(registers)
-    return min(registers, key=lambda each: each ^ 1 in members)
+    return next((each for each in registers if each ^ 1 not in members), registers[0])
 
 
 def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:

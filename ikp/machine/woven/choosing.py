@@ -9,14 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, reduce
 from itertools import islice, pairwise
+from operator import or_
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from ikp.machine.disassembly.control import SCOREBOARDS
-from ikp.machine.disassembly.resources import UR, P, R, span
+from ikp.machine.disassembly.resources import UR, P, R, members, span, table
 from ikp.machine.inserted.assembler import PT
 from ikp.machine.inserted.keeping import Scratch, Shared, address_at
 from ikp.machine.live.handed import given_back
@@ -28,6 +29,8 @@ _FAR = 16
 """So many instructions later, a store has read its registers."""
 _FEWEST = 3
 """The registers that the smallest record needs, two of them in a row."""
+_ENOUGH = 5
+"""Of so many addresses, one is beside any record's words: these are in four registers, at most."""
 _Words: TypeAlias = tuple[int, int, int]
 """The registers of a record's tag, its start, and its end."""
 _T = TypeVar("_T", int, _Words)
@@ -95,9 +98,9 @@ class Chooser:
             return None
         ways = enumerate(_layouts(spare, self.near))
         best = next((n for n, each in ways if each), None)
-        mine = shared.bits >> R.first
-        free = tuple(each for each in spare.registers if not mine >> each & 1)
-        pairs = tuple(each for each in spare.pairs if not mine >> each & 3)
+        mine = {*members(shared.bits)}
+        free = tuple([each for each in spare.registers if R.first + each not in mine])
+        pairs = tuple([each for each in spare.pairs if mine.isdisjoint(_pair(each))])
         enough = islice(_ways(free, pairs), None if best is None else best + 1)
         found = next(filter(None, enough), [])
         if not found:
@@ -110,12 +113,11 @@ class Chooser:
             return min(reach, _FAR)
 
         def by_words(each: _Words) -> tuple[int, int, int, _Words]:
-            members = _members(*each)
-            reach = self.reach(index, members)
-            return far(reach), _age(taken, members), reach, each
+            reach = self.reach(index, _registers(*each))
+            return far(reach), _age(taken, _members(*each)), reach, each
 
         def by_board(each: int) -> tuple[int, int, int, int]:
-            reach = self.reach(index, 0, each)
+            reach = self.reach(index, (), each)
             return far(reach), _age(boards, 1 << each), reach, -each
 
         words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
@@ -126,13 +128,13 @@ class Chooser:
         the kernel leaves alone for longest.
         """
         free = [each for each in self._spare(index).registers if not taken >> R.first + each & 1]
-        return sorted(free, key=lambda each: (min(self.reach(index, 1 << each), _FAR), each))
+        return sorted(free, key=lambda each: (min(self.reach(index, (each,)), _FAR), each))
 
     def board(self, index: int) -> int | None:
         """Return a scoreboard for a store before an instruction; None if there is none."""
         spare = self._spare(index)
         return max(
-            spare.scoreboards, key=lambda one: (self.reach(index, 0, one), -one), default=None
+            spare.scoreboards, key=lambda one: (self.reach(index, (), one), -one), default=None
         )
 
     def guard(self, index: int) -> tuple[int, bool] | None:
@@ -157,11 +159,10 @@ class Chooser:
         choices = next(filter(None, _layouts(spare, self.near)), [])
         if not choices:
             return _few(spare)
-        words = self._longest(index, choices, lambda each: _members(*each))
-        taken = _members(*words)
-        where = partial(address_at, near=self.near)
-        every = spare.registers if self.near else spare.pairs
-        free = [each for each in every if not taken & where(each)]
+        words = self._longest(index, choices, lambda each: _registers(*each))
+        taken = {*_registers(*words)}
+        where, every = (_one, spare.registers) if self.near else (_pair, spare.pairs)
+        free = [each for each in every if taken.isdisjoint(where(each))]
         address = self._longest(index, free, where)
         made = _scratch(words, Shared(address, spare.predicates[-1], near=self.near))
         board = self._board(index, spare, made, alone)
@@ -228,20 +229,24 @@ class Chooser:
     def _spare(self, index: int) -> Spare:
         return self.room.at(min(index, len(self.room.free) - 1))
 
-    def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
-        return max(choices, key=lambda each: (self.reach(index, members(each)), each))
+    def _longest(
+        self, index: int, choices: Iterable[_T], registers: Callable[[_T], Iterable[int]]
+    ) -> _T:
+        return max(choices, key=lambda each: (self.reach(index, registers(each)), each))
 
-    def reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
-        """Return how many instructions pass until the kernel needs one of these."""
+    def reach(self, index: int, registers: Iterable[int], board: int = _NO_BOARD) -> int:
+        """Return how many instructions pass until the kernel needs one of these.
+
+        Args:
+            index: the first of them.
+            registers: by the numbers of their bits.
+            board: a scoreboard, if it needs that.
+        """
         ahead = self._ahead.get(index)
         if ahead is None:
             ahead = self._ahead[index] = _Ahead(self._writers, index, self.end(index))
-        first = _next(self._takers.get(board, ()), index, ahead.end)
-        while registers:
-            one = registers & -registers
-            registers ^= one
-            first = min(first, ahead[one])
-        return first - index
+        first = min(map(ahead.__getitem__, registers), default=ahead.end)
+        return _next(self._takers.get(board, ()), index, first) - index
 
     @cached_property
     def _written(self) -> list[int]:
@@ -255,23 +260,21 @@ class Chooser:
 
     @cached_property
     def _writers(self) -> dict[int, list[int]]:
-        """The instructions that write each register, a bit each."""
+        """The instructions that write each register, by the number of its bit."""
         found: dict[int, list[int]] = {}
-        for at, each in enumerate(self._written):
-            written = each
-            while written:
-                found.setdefault(written & -written, []).append(at)
-                written &= written - 1
+        rows, columns = table(self._written).nonzero()
+        for at, register in zip(rows.tolist(), columns.tolist(), strict=True):
+            found.setdefault(register, []).append(at)
         return found
 
     @cached_property
     def _takers(self) -> dict[int, list[int]]:
         """The instructions that take each scoreboard."""
-        found: dict[int, list[int]] = {}
-        for at, boards in enumerate(zip(*self._controls[:2], strict=True)):
-            for board in boards:
-                found.setdefault(board, []).append(at)
-        return found
+        controls = self.room.liveness.flow.code.controls
+        return {
+            board: np.flatnonzero((controls.writes == board) | (controls.reads == board)).tolist()
+            for board in range(SCOREBOARDS)
+        }
 
     def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
@@ -296,8 +299,8 @@ class Chooser:
 
 
 class _Ahead(dict[int, int]):
-    """The first instruction of a block, from one on, that writes a register, by its bit; the
-    block's end for those that none writes.
+    """The first instruction of a block, from one on, that writes a register; the block's end for
+    those that none writes.
     """
 
     def __init__(self, writers: Mapping[int, Sequence[int]], index: int, end: int) -> None:
@@ -325,11 +328,24 @@ def _few(spare: Spare) -> str:
     return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 
-def _members(tag: int, start: int, end: int) -> int:
-    """Return the registers that a record's words are in, as bits."""
+def _registers(tag: int, start: int, end: int) -> Sequence[int]:
+    """Return the registers that a record's words are in."""
     if tag % 4 == 0 and (start, end) == (tag + 1, tag + 2):  # stored with what stands behind them
-        return span(tag, 4)
-    return 1 << tag | 1 << start | 1 << end
+        return range(tag, tag + 4)
+    return tag, start, end
+
+
+def _members(tag: int, start: int, end: int) -> int:
+    """Return the same as bits."""
+    return reduce(or_, [1 << each for each in _registers(tag, start, end)])
+
+
+def _one(first: int) -> range:
+    return range(first, first + 1)
+
+
+def _pair(first: int) -> range:
+    return range(first, first + 2)
 
 
 def _age(used: Sequence[int], members: int) -> int:
@@ -369,7 +385,7 @@ def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
 
     Each is given by the registers of its tag, its start, and its end.
     """
-    every = spare.registers if near else spare.pairs
+    every = (spare.registers if near else spare.pairs)[:_ENOUGH]
     where = [address_at(each, near=near) for each in every]
     for way in _ways(spare.registers, spare.pairs):
         yield [each for each in way if not all(map(_members(*each).__and__, where))]

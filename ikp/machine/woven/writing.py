@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 
+from ikp.machine.disassembly.resources import members
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted.assembler import NOP, Step, assemble, spread
 from ikp.machine.live.room import Room
@@ -113,7 +114,7 @@ class Writer:
         if index >= end:
             return
         met = self._met(site, end, registers)
-        needed = min(index + choose.reach(index, registers, board), end - 1)
+        needed = min(index + choose.reach(index, members(registers), board), end - 1)
         at = needed if met is None else min(needed, met.index)
         waited = choose.waited(index, board)
         left = waited < end and self._code[waited].op == "EXIT"  # what is put there comes before

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 
+import numpy as np
+
 from ikp.core import abi
 from ikp.core.abi import Language
 from ikp.core.segment import EVERYTHING, Selection
@@ -255,10 +257,9 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
 
 def _ours(moved: Shift, count: int) -> Iterator[tuple[int, int]]:
     """Yield where the code is that was put in: the bytes between the kernel's own, and behind."""
-    ends = [0, *(int(at) + 1 for at in moved.new)]
-    for end, next_ in zip(ends, moved.new.tolist(), strict=False):
-        if end < next_:
-            yield end * BYTES, next_ * BYTES
+    ends = np.concatenate([[0], moved.new[:-1] + 1])
+    for at in np.flatnonzero(ends < moved.new).tolist():
+        yield int(ends[at]) * BYTES, int(moved.new[at]) * BYTES
     if moved.count < count:
         yield moved.count * BYTES, count * BYTES
 

@@ -32,7 +32,7 @@ def effects(instruction: Instruction) -> Effects:
     opcode, guard = instruction.opcode, instruction.guard
     if guard in ("!PT", "!UPT") or opcode == "NOP":
         return _NOTHING
-    parts = [operand(text) for text in _texts(instruction)]
+    parts = [*map(operand, _texts(instruction))]
     plan = _plan(opcode, tuple([part.form for part in parts]))
     if plan is None:
         return UNKNOWN

@@ -158,7 +158,7 @@ class Code:
     @cached_property
     def controls(self) -> Controls:
         """The control bits of all instructions, as columns."""
-        return Controls.of(i.bits for i in self.instructions)
+        return Controls.of([i.bits for i in self.instructions])
 
 
 def parse(text: str) -> list[Code]:

@@ -116,8 +116,8 @@ class _Table:
         new, copied, uninteresting = self.to.begun(old), at, _uninteresting(form)
         while (at := _passed(uninteresting, data, at, end)) < end:
             begin, op = at, data[at]
-            at = _operation_end(data, at, form)
-            if (step := _step(data, begin, op, form)) is None:
+            step, at = _step(data, at, op, form)
+            if step is None:
                 if op == 0 and data[begin + 2] == _END:
                     break
                 continue
@@ -140,17 +140,21 @@ def _emit(out: bytearray, op: int, step: int, form: _Form) -> None:
         out.append(form.first + (op - form.first) % form.range)
 
 
-def _step(data: bytes, at: int, op: int, form: _Form) -> int | None:
-    """Return how many bytes an operation moves the address by; None for one that doesn't."""
+def _step(data: bytes, at: int, op: int, form: _Form) -> tuple[int | None, int]:
+    """Return how many bytes an operation moves the address by, None for one that doesn't, and
+    where it ends.
+    """
     if op >= form.first:
-        return (op - form.first) // form.range * form.unit
+        return (op - form.first) // form.range * form.unit, at + 1
     if op == _ADVANCE:
-        return _leb.unsigned(data, at + 1)[0] * form.unit
+        units, end = _leb.unsigned(data, at + 1)
+        return units * form.unit, end
+    end, step = _operation_end(data, at, form), None
     if op == _ADD_CONSTANT:
-        return (255 - form.first) // form.range * form.unit
+        step = (255 - form.first) // form.range * form.unit
     if op == _ADVANCE_FIXED:
-        return int(struct.unpack_from("<H", data, at + 1)[0])
-    return None
+        step = int(struct.unpack_from("<H", data, at + 1)[0])
+    return step, end
 
 
 def _passed(operations: re.Pattern[bytes], data: bytes, at: int, end: int) -> int:

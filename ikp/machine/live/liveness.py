@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.control_flow.flow import Flow
+from ikp.machine.control_flow.graph import inverse
 from ikp.machine.disassembly.effects import Effects
 from ikp.machine.disassembly.life_ranges import Ranges
 from ikp.machine.disassembly.opcodes import Work, work_of
@@ -89,10 +90,7 @@ class Liveness:
         """For each block, what is live at its end."""
         summary = [self._summary(block.first, block.end) for block in self.flow.graph.blocks]
         after = with_calls(self.flow)
-        before: list[list[int]] = [[] for _ in after]
-        for block, tos in enumerate(after):
-            for to in tos:
-                before[to].append(block)
+        before = inverse(after)
         unknown = self._unknown_calls
         leaving = [unknown.get(block, 0) for block in range(len(after))]
         entering = [0] * len(after)

@@ -17,7 +17,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from ikp.machine.disassembly.control import SCOREBOARDS
-from ikp.machine.disassembly.resources import UR, P, R, members, span, table
+from ikp.machine.disassembly.resources import UR, P, R, members, span
 from ikp.machine.inserted.assembler import PT
 from ikp.machine.inserted.keeping import Scratch, Shared, address_at
 from ikp.machine.live.handed import given_back
@@ -114,7 +114,8 @@ class Chooser:
 
         def by_words(each: _Words) -> tuple[int, int, int, _Words]:
             reach = self.reach(index, _registers(*each))
-            return far(reach), _age(taken, _members(*each)), reach, each
+            age = _age(taken, _members(*each)) if taken else 0
+            return far(reach), age, reach, each
 
         def by_board(each: int) -> tuple[int, int, int, int]:
             reach = self.reach(index, (), each)
@@ -246,7 +247,9 @@ class Chooser:
         if ahead is None:
             ahead = self._ahead[index] = _Ahead(self._writers, index, self.end(index))
         first = min(map(ahead.__getitem__, registers), default=ahead.end)
-        return _next(self._takers.get(board, ()), index, first) - index
+        if board != _NO_BOARD:
+            first = _next(self._takers[board], index, first)
+        return first - index
 
     @cached_property
     def _written(self) -> list[int]:
@@ -262,9 +265,9 @@ class Chooser:
     def _writers(self) -> dict[int, list[int]]:
         """The instructions that write each register, by the number of its bit."""
         found: dict[int, list[int]] = {}
-        rows, columns = table(self._written).nonzero()
-        for at, register in zip(rows.tolist(), columns.tolist(), strict=True):
-            found.setdefault(register, []).append(at)
+        for at, written in enumerate(self._written):
+            for register in members(written) if written else ():
+                found.setdefault(register, []).append(at)
         return found
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.disassembly.control import SCOREBOARDS
-from ikp.machine.disassembly.resources import UP, UR, P, R, table
+from ikp.machine.disassembly.resources import UP, UR, File, P, R, table
 from ikp.machine.live.flight import Flight
 from ikp.machine.live.handed import registers_at
 from ikp.machine.live.liveness import Liveness
@@ -136,8 +137,8 @@ class Room:
         rows = list(places)
         limit = min(map(self.allowed.__getitem__, rows), default=0)
         some = _together(rows)
-        free: NDArray[np.bool_] = np.all(self.free[some], axis=0, keepdims=True)[0]
-        taken: NDArray[np.bool_] = np.any(self.flight.taken[some], axis=0, keepdims=True)[0]
+        free = np.logical_and.reduce(self.free[some])
+        taken = np.logical_or.reduce(self.flight.taken[some])
         return self._spare(free, limit, taken)
 
     def waited(self, place: int) -> Spare:
@@ -166,16 +167,18 @@ class Room:
         return known
 
     def _listed(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
-        own = free[R.columns][:limit]
-        pairs = _both(own)
+        members = free.nonzero()[0].tolist()
+        own = _numbers(members, R, limit)
+        pairs = _doubled(own, 1)
+        held = taken.tolist()
         return Spare(
-            _numbers(own),
-            _numbers(pairs, 2),
-            _numbers(_both(pairs), 4),
-            _numbers(free[P.columns]),
-            _numbers(free[UR.columns][:_UNIFORM]),
-            _numbers(free[UP.columns]),
-            tuple(b for b in range(SCOREBOARDS) if not taken[b] and b not in self.flight.counted),
+            own,
+            pairs,
+            _doubled(pairs, 2),
+            _numbers(members, P),
+            _numbers(members, UR, _UNIFORM),
+            _numbers(members, UP),
+            tuple([b for b in range(SCOREBOARDS) if not held[b] and b not in self.flight.counted]),
         )
 
 
@@ -194,13 +197,17 @@ def lone(registers: Sequence[int]) -> int:
     return next((each for each in registers if each ^ 1 not in members), registers[0])
 
 
-def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:
-    """Return the first register of each run of so many that is free."""
-    return tuple((free.nonzero()[0] * length).tolist())
+def _numbers(free: list[int], file: File, limit: int | None = None) -> tuple[int, ...]:
+    """Return the registers of a file among some of ``resources``, in order; the first of it only,
+    where there is a limit.
+    """
+    first, count = file.first, file.count if limit is None else min(file.count, limit)
+    some = free[bisect_left(free, first) : bisect_left(free, first + count)]
+    return tuple([each - first for each in some]) if first else tuple(some)
 
 
-def _both(free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether both of each two neighbours are, the first of them even."""
-    whole = len(free) // 2 * 2
-    both: NDArray[np.bool_] = free[0:whole:2] & free[1:whole:2]
-    return both
+def _doubled(free: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """Return the first register of each run of two such runs, by the first of each of these."""
+    members = set(free)
+    odd = 2 * length - 1
+    return tuple([each for each in free if not each & odd and each + length in members])

@@ -9,9 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import islice, pairwise
-from operator import or_
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -333,14 +332,17 @@ def _few(spare: Spare) -> str:
 
 def _registers(tag: int, start: int, end: int) -> Sequence[int]:
     """Return the registers that a record's words are in."""
-    if tag % 4 == 0 and (start, end) == (tag + 1, tag + 2):  # stored with what stands behind them
-        return range(tag, tag + 4)
-    return tag, start, end
+    return range(tag, tag + 4) if _in_a_row(tag, start, end) else (tag, start, end)
 
 
 def _members(tag: int, start: int, end: int) -> int:
     """Return the same as bits."""
-    return reduce(or_, [1 << each for each in _registers(tag, start, end)])
+    return span(tag, 4) if _in_a_row(tag, start, end) else 1 << tag | 1 << start | 1 << end
+
+
+def _in_a_row(tag: int, start: int, end: int) -> bool:
+    """Whether a record's words are stored with what stands behind them."""
+    return tag % 4 == 0 and start == tag + 1 and end == tag + 2
 
 
 def _one(first: int) -> range:

@@ -133,7 +133,7 @@ def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home |
     last = len(room.free) - 1
     inside = regions.inside(place.start, place.ends, place.within)
     liveness = room.liveness
-    if any(at in liveness.flow.graph.jumps.calls for at in inside):
+    if not liveness.flow.graph.jumps.calls.keys().isdisjoint(inside):
         return None
     ends = [regions.lands(each) for each in (place.start, *place.ends)]
     rows = sorted({*inside, *(min(end, last) for end in ends)})

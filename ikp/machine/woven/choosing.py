@@ -104,7 +104,7 @@ class Chooser:
         found = next(filter(None, enough), [])
         if not found:
             return None
-        latest = before[::-1]
+        latest, ahead = before[::-1], self._from(index)
         taken = [_members(each.first, each.start, each.last) for each in latest]
         boards = [1 << each.scoreboard for each in latest]
 
@@ -112,7 +112,7 @@ class Chooser:
             return min(reach, _FAR)
 
         def by_words(each: _Words) -> tuple[int, int, int, _Words]:
-            reach = self.reach(index, _registers(*each))
+            reach = ahead.of(_registers(*each)) - index
             age = _age(taken, _members(*each)) if taken else 0
             return far(reach), age, reach, each
 
@@ -123,12 +123,16 @@ class Chooser:
         words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
         return replace(_scratch(words, shared), pair=pair, scoreboard=board)
 
-    def others(self, index: int, taken: int) -> list[int]:
-        """Return what registers are free before an instruction, and not ``taken``: last those that
-        the kernel leaves alone for longest.
+    def others(self, index: int, taken: int, count: int) -> list[int]:
+        """Return up to so many registers that are free before an instruction, and not ``taken``:
+        those that the kernel leaves alone for longest, last the best.
         """
         free = [each for each in self._spare(index).registers if not taken >> R.first + each & 1]
-        return sorted(free, key=lambda each: (min(self.reach(index, (each,)), _FAR), each))
+        ahead = self._from(index)
+        far = (each for each in reversed(free) if ahead[each] - index >= _FAR)
+        if len(best := [*islice(far, count)]) == count:
+            return best[::-1]
+        return sorted(free, key=lambda each: (min(ahead[each] - index, _FAR), each))[-count:]
 
     def board(self, index: int) -> int | None:
         """Return a scoreboard for a store before an instruction; None if there is none."""
@@ -232,7 +236,8 @@ class Chooser:
     def _longest(
         self, index: int, choices: Iterable[_T], registers: Callable[[_T], Iterable[int]]
     ) -> _T:
-        return max(choices, key=lambda each: (self.reach(index, registers(each)), each))
+        ahead = self._from(index)
+        return max(choices, key=lambda each: (ahead.of(registers(each)), each))
 
     def reach(self, index: int, registers: Iterable[int], board: int = _NO_BOARD) -> int:
         """Return how many instructions pass until the kernel needs one of these.
@@ -242,13 +247,15 @@ class Chooser:
             registers: by the numbers of their bits.
             board: a scoreboard, if it needs that.
         """
-        ahead = self._ahead.get(index)
-        if ahead is None:
-            ahead = self._ahead[index] = _Ahead(self._writers, index, self.end(index))
-        first = min(map(ahead.__getitem__, registers), default=ahead.end)
+        first = self._from(index).of(registers)
         if board != _NO_BOARD:
             first = _next(self._takers[board], index, first)
         return first - index
+
+    def _from(self, index: int) -> _Ahead:
+        if index not in self._ahead:
+            self._ahead[index] = _Ahead(self._writers, index, self.end(index))
+        return self._ahead[index]
 
     @cached_property
     def _written(self) -> list[int]:
@@ -313,6 +320,10 @@ class _Ahead(dict[int, int]):
     def __missing__(self, register: int) -> int:
         found = self[register] = _next(self._writers.get(register, ()), self._index, self.end)
         return found
+
+    def of(self, registers: Iterable[int]) -> int:
+        """Return the first that writes one of some."""
+        return min(map(self.__getitem__, registers), default=self.end)
 
 
 def _next(places: Sequence[int], index: int, end: int) -> int:

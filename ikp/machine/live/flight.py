@@ -118,15 +118,19 @@ class Flight:
         columns = controls.writes, controls.reads, controls.waits
         writes, reads, waits = (each.tolist() for each in columns)
         told = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
+        changing = {*code.having(_changes)}
         steps: dict[int, Step] = {}
-        for at in sorted({*np.flatnonzero(told).tolist(), *code.having(_changes)}):  # few do
+        for at in sorted({*np.flatnonzero(told).tolist(), *changing}):  # few do
+            if writes[at] == reads[at] == NONE and at not in changing:
+                steps[at] = _waiting(waits[at])
+                continue
             instruction = code.instructions[at]
             ends, takes = self._begun(at, instruction)
             ends |= waits[at]
             takes += self._told(at, instruction, writes[at], reads[at])
             if ends or takes:
                 joins = _joins(instruction, writes[at], reads[at])
-                steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
+                steps[at] = Step(_with_operands(ends), takes, joins)
         return steps
 
     def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:
@@ -161,6 +165,17 @@ class Flight:
     def states(self) -> list[State]:
         """What is under way before each instruction, its own waits not yet done."""
         return under_way(self.liveness.flow, self._steps)
+
+
+@cache
+def _waiting(boards: int) -> Step:
+    """Return what an instruction changes that only waits."""
+    return Step(_with_operands(boards), [])
+
+
+def _with_operands(ends: int) -> int:
+    """Return places that end, and those of operands that their scoreboards tell of by the way."""
+    return ends | (ends & _BOARDS) << OPERANDS
 
 
 def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:

@@ -13,16 +13,16 @@ from ikp.machine.disassembly.control import Control, Controls, Word
 _TARGET = re.compile(r"(?:^\s*\.target\s+|EF_CUDA_SM)(?:sm_)?(\w+)", re.MULTILINE)
 _PARTS = re.compile(
     r"""^(?:
-      [ ]{8}/\*([0-9a-f]+)\*/[ ]+(?:@(!?\w+)[ ]+)?([A-Z][\w.]*)[ ]*([^;/\n]*)
-      (?:;?[ ]*/\*[ ]0x(\w{16})[ ]\*/\n[ ]+/\*[ ]0x(\w{16})[ ]\*/)?
+      [ ]{8}/\*([0-9a-f]++)\*/[ ]++(?:@(!?\w++)[ ]++)?([A-Z][\w.]*+)[ ]*+([^;/\n]*+)
+      (?:;?[ ]*+/\*[ ]0x(\w{16})[ ]\*/\n[ ]++/\*[ ]0x(\w{16})[ ]\*/)?
     | \s*//\#\#[ ](.*)
     | ([.$\w]+):
     | //-+[ ]\.text\.(\S+)[ ]+-+$
     )""",
-    re.MULTILINE | re.VERBOSE,
+    re.MULTILINE | re.VERBOSE | re.ASCII,
 )
-"""An instruction, its source line, a label, a section. One expression, because most of the time
-that reading takes is spent in it."""
+"""An instruction, its source line, a label, a section. One expression, which never goes back in an
+instruction, because most of the time that reading takes is spent in it."""
 _LINE = re.compile(r'"([^"]*)", line (\d+)')
 _TARGETS = re.compile(r"[.$\w]*L_x_\d+|`\(([^)]+)\)")
 _COMMENT = re.compile(r"\(\*.*\*\)")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
 
 from ikp.core import abi
 from ikp.core.abi import Language
@@ -86,6 +90,19 @@ class Patch:
         return slot_bytes
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep Python's collector of cycles away: what is made meanwhile, it would look at in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_uncollected()
 def patch(
     cubin: bytes,
     name: str,
@@ -243,10 +260,9 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
 
 def _ours(moved: Shift, count: int) -> Iterator[tuple[int, int]]:
     """Yield where the code is that was put in: the bytes between the kernel's own, and behind."""
-    ends = [0, *(int(at) + 1 for at in moved.new)]
-    for end, next_ in zip(ends, moved.new.tolist(), strict=False):
-        if end < next_:
-            yield end * BYTES, next_ * BYTES
+    ends = np.concatenate([[0], moved.new[:-1] + 1])
+    for at in np.flatnonzero(ends < moved.new).tolist():
+        yield int(ends[at]) * BYTES, int(moved.new[at]) * BYTES
     if moved.count < count:
         yield moved.count * BYTES, count * BYTES
 

@@ -66,7 +66,7 @@ def test_what_lies_between_is_what_can_run_between(name: str) -> None:
     flow, found = found_in(code(name).compiled.asm["cubin"])
     for record in found.records:
         for span in record.spans:
-            after = reachable(flow.after, span.start)
+            after = reachable([flow.after(at) for at in range(len(flow.before))], span.start)
             before = reachable([[e.source for e in edges] for edges in flow.before], span.end)
             assert set(span.contents) <= after & before
             straight = range(span.start + 1, span.end)
@@ -74,7 +74,7 @@ def test_what_lies_between_is_what_can_run_between(name: str) -> None:
             if (
                 not in_loop
                 and span.start < span.end
-                and all(flow.after[at] == [at + 1] for at in range(span.start, span.end))
+                and all(flow.after(at) == [at + 1] for at in range(span.start, span.end))
                 and all(len(flow.before[at]) == 1 for at in range(span.start + 1, span.end + 1))
             ):
                 assert span.contents == tuple(straight)

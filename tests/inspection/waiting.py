@@ -51,7 +51,7 @@ def ranges_of(found: Kernel) -> Callable[[Instruction], frozenset[str]]:
 
 def _first_users(flow: Flow, at: int, results: set[str], own: set[int]) -> set[int]:
     users, seen = set(), set[int]()
-    work = list(flow.after[at])
+    work = list(flow.after(at))
     while work:
         here = work.pop()
         if here in seen:
@@ -61,7 +61,7 @@ def _first_users(flow: Flow, at: int, results: set[str], own: set[int]) -> set[i
         if instruction.address not in own and results & _read(instruction):
             users.add(here)
         elif not set(definitions(instruction)) & results:
-            work += flow.after[here]
+            work += flow.after(here)
     return users
 
 

@@ -32,7 +32,7 @@ def test_threads_that_meet_go_on_where_the_barrier_was_set() -> None:
             "EXIT",
         )
     )
-    assert flow.after[3] == [5]
+    assert flow.after(3) == [5]
 
 
 def test_a_barrier_that_serves_again_leads_to_its_own_place_each_time() -> None:
@@ -42,14 +42,14 @@ def test_a_barrier_that_serves_again_leads_to_its_own_place_each_time() -> None:
             "BSSY B0, `(.L_x_2)", "BSYNC B0", ".L_x_2:", "EXIT",
         )
     )  # fmt: skip
-    assert (flow.after[1], flow.after[3]) == ([2], [4])
+    assert (flow.after(1), flow.after(3)) == ([2], [4])
 
 
 def test_an_indirect_branch_goes_to_what_it_lists_or_to_what_nothing_else_names() -> None:
     listed = 'BRX R4 -0x10 (*"BRANCH_TARGETS .L_x_1,.L_x_2"*)'
     for branch in (listed, "BRX R4 -0x10"):
         flow = Flow(sass(branch, ".L_x_1:", "EXIT", ".L_x_2:", "EXIT"))
-        assert flow.after[0] == [1, 2]
+        assert flow.after(0) == [1, 2]
 
 
 def test_loops_nest() -> None:

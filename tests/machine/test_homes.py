@@ -49,7 +49,7 @@ def reached(flow, start: Point, end: Point) -> set[int]:
         if at not in seen:
             seen.add(at)
             falls_to_end = end.after and at == end.index
-            work += [to for to in flow.after[at] if to != stop or (end.after and not falls_to_end)]
+            work += [to for to in flow.after(at) if to != stop or (end.after and not falls_to_end)]
     return {at for at in seen if at < len(graph.code.instructions)}
 
 

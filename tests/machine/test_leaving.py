@@ -138,7 +138,7 @@ def test_an_exit_whose_predicates_others_need_takes_records() -> None:
     guard = code[at].guard.lstrip("!")
     other = guard if code[at].guard.startswith("!") else f"!{guard}"
     skips = next(n for n in range(at, 0, -1) if code[n].op == "BRA")
-    assert code[skips].guard == other and after.flow.after[skips].count(at) == 1
+    assert code[skips].guard == other and after.flow.after(skips).count(at) == 1
     written = 0
     for effect in after.effects[skips + 1 : at]:
         written |= effect.writes

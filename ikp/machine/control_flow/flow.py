@@ -54,14 +54,10 @@ class Flow:
                     edges[to].append(Edge(at, guard))
         return edges
 
-    @cached_property
-    def after(self) -> list[list[int]]:
-        """For each instruction, what may run right after it."""
-        found: list[list[int]] = [[] for _ in self.code.instructions]
-        for to, edges in enumerate(self.before):
-            for edge in edges:
-                found[edge.source].append(to)
-        return found
+    def after(self, at: int) -> list[int]:
+        """Return what may run right after an instruction."""
+        ways = self.graph.jumps.leaving.get(at, ((at + 1, ""),))
+        return [to for to, _ in ways if to < len(self.code.instructions)]
 
     @cached_property
     def dominance(self) -> Dominance:

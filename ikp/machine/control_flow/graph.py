@@ -85,11 +85,7 @@ class Graph:
     @cached_property
     def before(self) -> list[list[int]]:
         """For each block, those that may come before it."""
-        found: list[list[int]] = [[] for _ in self.blocks]
-        for block, tos in enumerate(self.after):
-            for to in tos:
-                found[to].append(block)
-        return found
+        return inverse(self.after)
 
     @cached_property
     def order(self) -> list[int]:
@@ -106,6 +102,15 @@ class Graph:
 
 Ways = list[list[int]] | dict[int, list[int]]
 """Block -> blocks."""
+
+
+def inverse(after: list[list[int]]) -> list[list[int]]:
+    """Return for each block those that lead to it, by those that it leads to."""
+    found: list[list[int]] = [[] for _ in after]
+    for block, tos in enumerate(after):
+        for to in tos:
+            found[to].append(block)
+    return found
 
 
 def depth_first(after: Ways, start: int) -> list[int]:

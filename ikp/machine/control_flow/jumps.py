@@ -12,7 +12,6 @@ _JUMPS = frozenset(("BRA", "JMP", "BRX", "BRXU", "JMX", "JMXU"))
 _ENDS = frozenset(("EXIT", "RET", "KILL"))
 _ALWAYS = ("", "PT", "UPT")
 _PREDICATE = re.compile(r"^!?U?P\d$")
-_FIRST = frozenset(name[0] for name in (*_JUMPS, *_ENDS, "BSYNC", "CALL"))
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,7 @@ class Jumps:
 
     @cached_property
     def _notable(self) -> list[tuple[int, Instruction]]:
-        return [
-            (at, i)
-            for at, i in enumerate(self.code.instructions)
-            if i.opcode[0] in _FIRST and _NOTABLE.match(i.opcode)
-        ]
+        return [(at, self.code.instructions[at]) for at in self.code.having(_NOTABLE.match)]
 
     def _ways(self, at: int, instruction: Instruction) -> list[tuple[int, str]]:
         guard, op = instruction.guard, instruction.op
@@ -89,10 +84,11 @@ class Jumps:
     def _meetings(self) -> list[tuple[str, list[int]]]:
         """(barrier, where threads go on that meet at it) of each BSSY."""
         labels = self.code.labels
+        begun = map(self.code.instructions.__getitem__, self.code.of("BSSY"))
         return [
             (i.operands[0], [labels[name] for name in i.targets if name in labels])
-            for i in self.code.instructions
-            if i.opcode.startswith("BSSY") and i.operands
+            for i in begun
+            if i.operands
         ]
 
     def _reconvergence(self, sync: Instruction) -> set[int]:

@@ -8,7 +8,8 @@ nobody, and one of whose ways only ends leaves one group that still does somethi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -31,7 +32,7 @@ class Parted:
 def between(flow: Flow) -> Iterator[Parted]:
     """Yield the blocks between where threads may part (BSSY) and where they have met again."""
     graph, code = flow.graph, flow.code
-    notable = [(at, i) for at, i in enumerate(code.instructions) if i.opcode.startswith("BS")]
+    notable = [(at, code.instructions[at]) for at in code.of("BSSY", "BSYNC")]
     syncs = [(at, i.operands[:1]) for at, i in notable if i.op == "BSYNC"]
     around: list[tuple[int, set[int]]] = []
     for at, instruction in notable:
@@ -75,8 +76,9 @@ def for_good(
     """
     works = {number for number in flow.graph.order if _works(flow, number)}
     meeting = leaving.below(works)  # behind these, something is left to be done together
+    begun = flow.code.of("BSSY")
     for block in flow.graph.order:
-        jump = _unnoted(flow, block) if block not in noted else None
+        jump = _unnoted(flow, block, begun) if block not in noted else None
         if jump is not None and block not in meeting and parts(jump):
             yield _apart(flow, block, works)
 
@@ -87,13 +89,19 @@ def _works(flow: Flow, number: int) -> bool:
     return any(code[at].op not in _ENDING for at in range(block.first, block.end))
 
 
-def _unnoted(flow: Flow, number: int) -> int | None:
-    """Return the jump that a block ends with, if it has more ways and no note stands before it."""
-    block, code = flow.graph.blocks[number], flow.code.instructions
+def _unnoted(flow: Flow, number: int, begun: Sequence[int]) -> int | None:
+    """Return the jump that a block ends with, if it has more ways and no note stands before it.
+
+    Args:
+        flow: the kernel.
+        number: of the block.
+        begun: where the kernel has notes, in order.
+    """
+    block = flow.graph.blocks[number]
     last = block.end - 1
     if len(set(flow.graph.after[number])) < 2 or last not in flow.graph.jumps.leaving:
         return None
-    noted = any(code[at].op == "BSSY" for at in range(block.first, last))
+    noted = bisect_left(begun, block.first) < bisect_left(begun, last)
     return None if noted else last
 
 

@@ -60,7 +60,7 @@ class Controls:
     @classmethod
     def of(cls, bits: Iterable[tuple[str, str]]) -> Controls:
         """Decode words that are written in hexadecimal; "" is a word that was not read."""
-        digits = "".join(low + high or "0" * 32 for low, high in bits)
+        digits = "".join([low + high or "0" * 32 for low, high in bits])
         words = np.frombuffer(bytes.fromhex(digits), dtype=">u8").astype(np.uint64)
         return cls(words.reshape(-1, 2))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from ikp.machine.disassembly.operands import Form, Kind, operand
 from ikp.machine.disassembly.resources import EVERYTHING, UR
@@ -14,8 +15,7 @@ from ikp.machine.disassembly.widths import Shape, known, shape
 _INDIRECT = ("RET", "BRX", "BRXU", "JMX", "JMXU", "CALL")
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(NamedTuple):
     """Sets of registers and predicates; see ``resources``."""
 
     reads: int  # at least all that it reads
@@ -32,7 +32,7 @@ def effects(instruction: Instruction) -> Effects:
     opcode, guard = instruction.opcode, instruction.guard
     if guard in ("!PT", "!UPT") or opcode == "NOP":
         return _NOTHING
-    parts = [operand(text) for text in _texts(opcode, instruction.rest)]
+    parts = [*map(operand, _texts(instruction))]
     plan = _plan(opcode, tuple([part.form for part in parts]))
     if plan is None:
         return UNKNOWN
@@ -100,10 +100,10 @@ def _mask(width: int) -> int:
     return (1 << width) - 1
 
 
-def _texts(opcode: str, rest: str) -> Sequence[str]:
+def _texts(instruction: Instruction) -> list[str]:
     """Return the operands; an indirect jump has no comma between its register and its label."""
-    texts = split(rest)
-    if opcode.partition(".")[0] in _INDIRECT:
+    texts = split(instruction.rest)
+    if instruction.op in _INDIRECT:
         return [word for text in texts for word in text.split()]
     return texts
 

@@ -57,8 +57,17 @@ def span(first: int, count: int) -> int:
     return ((1 << count) - 1) << first
 
 
+def members(some: int) -> list[int]:
+    """Return the bits of a set, by their numbers."""
+    found = []
+    while some:
+        found.append((some & -some).bit_length() - 1)
+        some &= some - 1
+    return found
+
+
 def table(sets: Iterable[int]) -> NDArray[np.bool_]:
     """Return sets as rows of an array, a column for each bit."""
     data = b"".join([each.to_bytes(BITS // 8, "little") for each in sets])
     packed = np.frombuffer(data, dtype=np.uint8).reshape(-1, BITS // 8)
-    return np.unpackbits(packed, axis=1, bitorder="little").astype(np.bool_)
+    return np.unpackbits(packed, axis=1, bitorder="little").view(np.bool_)

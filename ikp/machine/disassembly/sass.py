@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from ikp.machine.disassembly.control import Control, Controls, Word
 
 _TARGET = re.compile(r"(?:^\s*\.target\s+|EF_CUDA_SM)(?:sm_)?(\w+)", re.MULTILINE)
 _PARTS = re.compile(
     r"""^(?:
-      [ ]{8}/\*([0-9a-f]+)\*/[ ]+(?:@(!?\w+)[ ]+)?([A-Z][\w.]*)[ ]*([^;/\n]*)
-      (?:;?[ ]*/\*[ ]0x(\w{16})[ ]\*/\n[ ]+/\*[ ]0x(\w{16})[ ]\*/)?
+      [ ]{8}/\*([0-9a-f]++)\*/[ ]++(?:@(!?\w++)[ ]++)?([A-Z][\w.]*+)[ ]*+([^;/\n]*+)
+      (?:;?[ ]*+/\*[ ]0x(\w{16})[ ]\*/\n[ ]++/\*[ ]0x(\w{16})[ ]\*/)?
     | \s*//\#\#[ ](.*)
     | ([.$\w]+):
     | //-+[ ]\.text\.(\S+)[ ]+-+$
     )""",
-    re.MULTILINE | re.VERBOSE,
+    re.MULTILINE | re.VERBOSE | re.ASCII,
 )
-"""An instruction, its source line, a label, a section. One expression, because most of the time
-that reading takes is spent in it."""
+"""An instruction, its source line, a label, a section. One expression, which never goes back in an
+instruction, because most of the time that reading takes is spent in it."""
 _LINE = re.compile(r'"([^"]*)", line (\d+)')
 _TARGETS = re.compile(r"[.$\w]*L_x_\d+|`\(([^)]+)\)")
 _COMMENT = re.compile(r"\(\*.*\*\)")
@@ -46,6 +48,7 @@ class Instruction:
     rest: str  # what follows, as nvdisasm writes it
     lines: tuple[Line, ...]  # where it comes from, the innermost function first
     bits: tuple[str, str]  # its 128 bits in hexadecimal, the low half first; "" where not read
+    op: str = field(init=False, repr=False, compare=False)  # without modifiers: "LDGSTS"
 
     def __init__(
         self,
@@ -58,7 +61,13 @@ class Instruction:
     ) -> None:
         # A kernel has thousands: this takes a third of the time of what a dataclass would do.
         vars(self).update(
-            address=address, guard=guard, opcode=opcode, rest=rest, lines=lines, bits=bits
+            address=address,
+            guard=guard,
+            opcode=opcode,
+            rest=rest,
+            lines=lines,
+            bits=bits,
+            op=opcode.partition(".")[0],
         )
 
     @property
@@ -66,11 +75,6 @@ class Instruction:
         """Its 128 bits, the low half first; zeros where they were not read."""
         low, high = self.bits
         return int(low or "0", 16), int(high or "0", 16)
-
-    @cached_property
-    def op(self) -> str:
-        """The opcode without modifiers: ``LDGSTS``."""
-        return self.opcode.partition(".")[0]
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
@@ -125,6 +129,24 @@ class Code:
         """Whether the cubin says which source line an instruction comes from."""
         return any(instruction.lines for instruction in self.instructions)
 
+    def having(self, wanted: Callable[[str], object]) -> list[int]:
+        """Return the instructions whose opcodes are as wanted, which each is asked once."""
+        return sorted(
+            chain.from_iterable(ats for opcode, ats in self._by_opcode.items() if wanted(opcode))
+        )
+
+    def of(self, *ops: str) -> list[int]:
+        """Return the instructions of some operations, whatever their modifiers."""
+        return self.having(lambda opcode: opcode.partition(".")[0] in ops)
+
+    @cached_property
+    def _by_opcode(self) -> dict[str, list[int]]:
+        """Opcode, with its modifiers -> its instructions: a few hundred opcodes, at the most."""
+        found: dict[str, list[int]] = {}
+        for at, instruction in enumerate(self.instructions):
+            found.setdefault(instruction.opcode, []).append(at)
+        return found
+
     def without(self, first: int, last: int) -> Code:
         """Return the code without what stands from byte to byte of it; addresses are kept."""
         every = self.instructions
@@ -136,7 +158,7 @@ class Code:
     @cached_property
     def controls(self) -> Controls:
         """The control bits of all instructions, as columns."""
-        return Controls.of(i.bits for i in self.instructions)
+        return Controls.of([i.bits for i in self.instructions])
 
 
 def parse(text: str) -> list[Code]:

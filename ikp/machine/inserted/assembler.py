@@ -73,7 +73,8 @@ class Step:
 
     def after(self, scoreboards: int) -> Step:
         """Return the same instruction, which first waits for a mask of scoreboards."""
-        return replace(self, waits=self.waits | scoreboards)
+        waits = self.waits | scoreboards
+        return self if waits == self.waits else replace(self, waits=waits)
 
 
 NOP: Final = Step(0x7918, 0)
@@ -175,8 +176,8 @@ def _times(
         # What both ways of a branch lead to must not depend on which was taken.
         used = ready.keys() if step.skips else step.reads | step.writes
         there = ready | chained if step.uniform else ready
-        due = max((there.get(resource, 0) for resource in used), default=0)
-        due = max([due, *(read.get(resource, 0) for resource in step.writes)])
+        due = max([there.get(resource, 0) for resource in used], default=0)
+        due = max([due, *[read.get(resource, 0) for resource in step.writes]])
         if (guard := ("P", step.guard)) in ready:
             due = max(due, ready[guard] + GUARD_LATER)
         while due > now and at > clock and passed < len(cycles):
@@ -193,7 +194,7 @@ def _times(
         soon = min(step.time, CHAINED) if step.uniform else step.time
         chained |= dict.fromkeys(step.writes, now + soon)
         now += stalls[-1]
-    last = max((cycle for (file, _), cycle in ready.items() if file in settled), default=0)
+    last = max([cycle for (file, _), cycle in ready.items() if file in settled], default=0)
     now += sum(cycles[passed:])  # until then, nobody names what the run does
     pads.append(_hold(stalls, last - now))
     return stalls, pads, before

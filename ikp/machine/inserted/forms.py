@@ -7,6 +7,7 @@ the longest that it was seen to wait, rounded up.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from ikp.machine.inserted.assembler import GUARD_LATER, NEVER, PT, Resource, Step
@@ -293,17 +294,21 @@ def _constant(bank: int, offset: int) -> int:
     return (bank << 14 | offset >> 2) << 40
 
 
+@cache
 def _r(first: int, count: int = 1) -> frozenset[Resource]:
     return frozenset(("R", number) for number in range(first, first + count) if number != RZ)
 
 
+@cache
 def _u(first: int, count: int = 1) -> frozenset[Resource]:
     return frozenset(("U", number) for number in range(first, first + count) if number != URZ)
 
 
+@cache
 def _up(number: int) -> frozenset[Resource]:
     return frozenset({("UP", number)})
 
 
+@cache
 def _p(number: int) -> frozenset[Resource]:
     return frozenset({("P", number)} if number != PT else ())

@@ -115,7 +115,7 @@ class NearGround:
 
 def address_at(first: int, *, near: bool) -> int:
     """Return the registers of an address, as bits: one, where uniform ones name the rest."""
-    return span(first, 1 if near else 2)
+    return (1 if near else 3) << first
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,14 @@ five bits alone: what is made of the others, the warp's own number, is the same 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from operator import or_
 
 from ikp.machine.control_flow.flow import Flow
+from ikp.machine.control_flow.graph import inverse
 from ikp.machine.disassembly.resources import BITS, P, R, bit
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.live.liveness import with_calls
@@ -44,6 +47,10 @@ _LANES = 32
 _BELOW = re.compile(r"ISETP\.(GE|LT)\.(U32\.)?AND")
 
 
+_FAR = 1 | 1 << BITS
+"""Times what differs more than as lanes do: it differs as they do, too."""
+
+
 @dataclass(frozen=True)
 class Alike:
     """What threads have alike in one kernel.
@@ -60,15 +67,43 @@ class Alike:
 
     def decides(self, jump: int) -> bool:
         """Return whether all threads that come to a jump, or an EXIT, together go the same way."""
-        instruction = self.flow.code.instructions[jump]
-        if instruction.op not in _JUMPS:
-            return False
-        names = {instruction.guard, *instruction.operands}
-        own = {found[0] for each in names if (found := _OF_A_THREAD.search(each))}
-        reads = sum(1 << bit(each) for each in own)
-        if instruction.op == "BRX":  # it goes to what a pair of registers says
-            reads |= reads << 1
-        return not reads & self._before(jump)
+        return jump in self._asked and not self._asked[jump] & self._before(jump)
+
+    @cached_property
+    def _asked(self) -> dict[int, int]:
+        """What of each thread's own decides each jump, or EXIT."""
+        return {at: _deciding(self.flow.code.instructions[at]) for at in self.flow.code.of(*_JUMPS)}
+
+    @cached_property
+    def _made_of(self) -> list[list[int]]:
+        """The instructions of each block that make what decides a jump, or what that is made of: a
+        few of all. So do calls, which may write it.
+        """
+        after = with_calls(self.flow)
+        entering, before = [0] * len(after), inverse(after)
+        found: list[list[int]] = [[] for _ in after]
+        work = list(range(len(after)))
+        while work:
+            number = work.pop()
+            leaving = reduce(or_, [entering[to] for to in after[number]], 0)
+            found[number], wanted = self._makers(number, leaving)
+            if wanted != entering[number]:
+                entering[number] = wanted
+                work += before[number]
+        return found
+
+    def _makers(self, number: int, wanted: int) -> tuple[list[int], int]:
+        """Return those of one block, and what is wanted where it begins, by what is at its end."""
+        code, effects, asked = self.flow.code.instructions, self.flow.effects, self._asked
+        block, found = self.flow.graph.blocks[number], []
+        for at in reversed(range(block.first, block.end)):
+            effect = effects[at]
+            if effect.writes & wanted or code[at].op == "CALL":
+                found.append(at)
+                wanted = wanted & ~effect.kills | effect.reads & _OWN
+            if at in asked:
+                wanted |= asked[at]
+        return found[::-1], wanted
 
     def _before(self, at: int) -> int:
         """Return what may differ before an instruction; from ``BITS`` on, more than as lanes do."""
@@ -95,23 +130,25 @@ class Alike:
         """Return what may differ at a place in a block."""
         code, effects = self.flow.code.instructions, self.flow.effects
         now, apart = entering, number in self.apart
-        for at in range(self.flow.graph.blocks[number].first, end):
+        made = self._made_of[number]
+        for at in made[: bisect_left(made, end)]:
             effect, each = effects[at], code[at]
+            own = effect.writes & _OWN
             if each.op == "CALL":
-                now = _OWN | _OWN << BITS
-            elif apart or (each.guard and _depends(each.guard, now)):
-                now |= effect.writes & _OWN | (effect.writes & _OWN) << BITS
-            else:
+                now = _OWN * _FAR
+            elif own and (apart or (each.guard and _depends(each.guard, now))):
+                now |= own * _FAR
+            elif own:
                 here = self._made(each, effect.reads & now, now)
-                now &= ~(effect.kills | effect.kills << BITS)
-                now |= (effect.writes & _OWN) * here
+                now &= ~(effect.kills * _FAR)
+                now |= own * here
         return now
 
     def _made(self, instruction: Instruction, differing: int, now: int) -> int:
         """Return 0 if an instruction gives all threads the same; how far it differs, else."""
         near = not differing & now >> BITS
-        if not near and not _may_level(instruction.opcode):
-            return 1 | 1 << BITS  # most do
+        if not (differing and near) and not _may_level(instruction.opcode):  # as with most
+            return _FAR if differing or not _is_computed(instruction.opcode) else 0
         special = instruction.operands[-1:] if instruction.op == "S2R" else ()
         if self.rows and special == ("SR_TID.X",):
             return 1
@@ -121,7 +158,16 @@ class Alike:
             return 0
         if near and differing and _is_copy(instruction):
             return 1
-        return 0 if _is_alike(instruction, differing, now) else 1 | 1 << BITS
+        return 0 if _is_alike(instruction, differing, now) else _FAR
+
+
+def _deciding(jump: Instruction) -> int:
+    """Return the registers of each thread that a jump, or an EXIT, reads, as bits."""
+    names = {jump.guard, *jump.operands}
+    own = {found[0] for each in names if (found := _OF_A_THREAD.search(each))}
+    reads = sum(1 << bit(each) for each in own)
+    # A BRX goes to what a pair of registers says.
+    return reads | reads << 1 if jump.op == "BRX" else reads
 
 
 def _depends(guard: str, now: int) -> bool:

@@ -29,6 +29,8 @@ def addressed(kernel: Kernel, instructions: tuple[Instruction, ...]) -> dict[int
     pairs = [
         pair for each in listed for pair in zip(each.words[::2], each.words[1::2], strict=False)
     ]
+    if not pairs:  # as nearly always
+        return {}
     known = {i.address: at for at, i in enumerate(instructions) if i.op in _TOUCHES}
     if any(place not in known or register >= R.count for place, register in pairs):
         raise PatchError(

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from itertools import groupby
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +60,15 @@ class Flight:
         """Whether to overwrite a register is unsafe: rows of instructions, a column for each bit
         of ``resources``.
         """
-        mask = _TAKEN - 1
-        known: dict[State, int] = {}  # it changes with few instructions
-        sets = []
-        for state in self.states:
-            if state not in known:
-                late = 0
-                for each in state:
-                    late |= each
-                known[state] = late & mask
-            sets.append(known[state])
-        return table([late | soon for late, soon in zip(sets, self._soon, strict=True)])
+        sets: list[int] = []
+        for state, count in self._runs:
+            sets += [reduce(or_, state) & _TAKEN - 1] * count
+        return table(map(or_, sets, self._soon))
+
+    @cached_property
+    def _runs(self) -> list[tuple[State, int]]:
+        """What is under way, and before how many instructions in a row: it changes with few."""
+        return [(same[0], len(same)) for _, run in groupby(self.states, id) for same in [[*run]]]
 
     @cached_property
     def _soon(self) -> list[int]:
@@ -78,11 +78,9 @@ class Flight:
     @cached_property
     def taken(self) -> NDArray[np.bool_]:
         """Whether a scoreboard may be taken: rows of instructions, a column for each of six."""
-        known = {
-            state: [bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state in set(self.states)
-        }
-        rows = [known[state] for state in self.states]
-        return np.array(rows, dtype=np.bool_).reshape(-1, SCOREBOARDS)
+        rows = [[bool(e & _TAKEN) for e in state[:SCOREBOARDS]] for state, _ in self._runs]
+        counts = [count for _, count in self._runs]
+        return np.repeat(np.array(rows, np.bool_).reshape(-1, SCOREBOARDS), counts, axis=0)
 
     def held(self, at: int) -> int:
         """Return the scoreboards that may be taken before an instruction, a bit each."""
@@ -102,10 +100,9 @@ class Flight:
 
         What allocates tensor memory has a wait in front of it that counts one of nothing.
         """
-        found = 0
-        for instruction in self.liveness.flow.code.instructions:
-            if instruction.opcode.startswith("DEPBAR"):
-                found |= counting(instruction.rest)
+        found, code = 0, self.liveness.flow.code
+        for at in code.having(lambda opcode: opcode.startswith("DEPBAR")):
+            found |= counting(code.instructions[at].rest)
         found &= committing(self.liveness.flow)
         return frozenset(board for board in range(SCOREBOARDS) if found >> board & 1)
 
@@ -118,19 +115,22 @@ class Flight:
     def _steps(self) -> dict[int, Step]:
         code = self.liveness.flow.code
         controls = code.controls
-        writes, reads, waits = (
-            each.tolist() for each in (controls.writes, controls.reads, controls.waits)
-        )
+        columns = controls.writes, controls.reads, controls.waits
+        writes, reads, waits = (each.tolist() for each in columns)
+        told = (columns[0] != NONE) | (columns[1] != NONE) | (columns[2] != 0)
+        changing = {*code.having(_changes)}
         steps: dict[int, Step] = {}
-        for at, instruction in enumerate(code.instructions):
-            told = waits[at] or not writes[at] == reads[at] == NONE
-            if told or _changes(instruction.opcode):  # few do
-                ends, takes = self._begun(at, instruction)
-                ends |= waits[at]
-                takes += self._told(at, instruction, writes[at], reads[at])
-                if ends or takes:
-                    joins = _joins(instruction, writes[at], reads[at])
-                    steps[at] = Step(ends | (ends & _BOARDS) << OPERANDS, takes, joins)
+        for at in sorted({*np.flatnonzero(told).tolist(), *changing}):  # few do
+            if writes[at] == reads[at] == NONE and at not in changing:
+                steps[at] = _waiting(waits[at])
+                continue
+            instruction = code.instructions[at]
+            ends, takes = self._begun(at, instruction)
+            ends |= waits[at]
+            takes += self._told(at, instruction, writes[at], reads[at])
+            if ends or takes:
+                joins = _joins(instruction, writes[at], reads[at])
+                steps[at] = Step(_with_operands(ends), takes, joins)
         return steps
 
     def _begun(self, at: int, instruction: Instruction) -> tuple[int, list[tuple[int, int]]]:
@@ -165,6 +165,17 @@ class Flight:
     def states(self) -> list[State]:
         """What is under way before each instruction, its own waits not yet done."""
         return under_way(self.liveness.flow, self._steps)
+
+
+@cache
+def _waiting(boards: int) -> Step:
+    """Return what an instruction changes that only waits."""
+    return Step(_with_operands(boards), [])
+
+
+def _with_operands(ends: int) -> int:
+    """Return places that end, and those of operands that their scoreboards tell of by the way."""
+    return ends | (ends & _BOARDS) << OPERANDS
 
 
 def _joins(instruction: Instruction, writes: int, reads: int) -> tuple[int, int] | None:

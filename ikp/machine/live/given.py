@@ -22,22 +22,21 @@ class Given:
 
 def given_up(liveness: Liveness) -> dict[int, Given]:
     """Return what the products behind each ``WARPGROUP.ARRIVE`` have, by that instruction."""
-    code = liveness.flow.code.instructions
-    arriving = (at for at, e in enumerate(code) if e.opcode.startswith("WARPGROUP.ARRIVE"))
+    arriving = liveness.flow.code.having(lambda opcode: opcode.startswith("WARPGROUP.ARRIVE"))
     return {at: _behind(liveness, at) for at in arriving}
 
 
 def _behind(liveness: Liveness, at: int) -> Given:
     """Return what the products have that follow, up to what is said of others."""
     code, reads, writes = liveness.flow.code.instructions, 0, 0
-    work, seen = [at + 1], set[int]()
+    work, seen = liveness.flow.after(at), set[int]()
     while work:
         here = work.pop()
-        if here in seen or here >= len(code) or code[here].opcode.startswith("WARPGROUP."):
+        if here in seen or code[here].opcode.startswith("WARPGROUP."):
             continue
         seen.add(here)
         if "GMMA" in code[here].opcode:
             reads |= liveness.effects[here].reads
             writes |= liveness.effects[here].writes
-        work += liveness.flow.after[here]
+        work += liveness.flow.after(here)
     return Given(reads, writes)

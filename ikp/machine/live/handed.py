@@ -23,14 +23,13 @@ _UNSEEN = 256
 
 def hands_over(flow: Flow) -> bool:
     """Return whether warps of a kernel give registers to others."""
-    return any(each.op == _OP for each in flow.code.instructions)
+    return bool(flow.code.of(_OP))
 
 
 def given_back(flow: Flow) -> dict[int, int]:
     """Return the registers that others may write from an instruction on, a bit each, by it."""
-    code = flow.code.instructions
-    backs = (at for at, each in enumerate(code) if gives_back(each))
-    return {at: R.all >> left(code[at]) << left(code[at]) for at in backs}
+    given = _given_back(flow)
+    return {at: R.all >> count << count for at, count in given.items()}
 
 
 def registers_at(flow: Flow, launched: int) -> list[int]:
@@ -41,7 +40,7 @@ def registers_at(flow: Flow, launched: int) -> list[int]:
         launched: how many it is launched with.
     """
     code = flow.code.instructions
-    given = {at: left(each) for at, each in enumerate(code) if gives_back(each)}
+    given = _given_back(flow)
     given |= {at: left(code[question]) for question, at in answers(flow)}
     found = [launched] * len(code)
     if not given:
@@ -60,9 +59,14 @@ def left(instruction: Instruction) -> int:
     return min(int(instruction.operands[-1], 0), _MOST)
 
 
-def gives_back(instruction: Instruction) -> bool:
-    """Return whether a warp gives registers back there."""
-    return instruction.opcode.startswith(_GIVES_BACK)
+def gives_back(flow: Flow) -> list[int]:
+    """Return where warps give registers back."""
+    return flow.code.having(lambda opcode: opcode.startswith(_GIVES_BACK))
+
+
+def _given_back(flow: Flow) -> dict[int, int]:
+    """Return how many registers a thread has left where its warp gives some back."""
+    return {at: left(flow.code.instructions[at]) for at in gives_back(flow)}
 
 
 def answers(flow: Flow) -> list[tuple[int, int]]:
@@ -72,8 +76,8 @@ def answers(flow: Flow) -> list[tuple[int, int]]:
     """
     code, labels = flow.code.instructions, flow.code.labels
     found = []
-    for at, each in enumerate(code[: 1 - _TRIES]):
-        if not each.opcode.startswith(_ASKS):
+    for at in flow.code.having(lambda opcode: opcode.startswith(_ASKS)):
+        if at + _TRIES > len(code):
             continue
         jump = code[at + _TRIES - 1]
         back = [labels[to] for to in jump.targets if to in labels]

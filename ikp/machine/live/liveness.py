@@ -8,13 +8,15 @@ is called dead only where every answer that there is says so.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.control_flow.flow import Flow
+from ikp.machine.control_flow.graph import inverse
 from ikp.machine.disassembly.effects import Effects
 from ikp.machine.disassembly.life_ranges import Ranges
 from ikp.machine.disassembly.opcodes import Work, work_of
@@ -52,25 +54,28 @@ class Liveness:
         """What each instruction reads and writes."""
         found = list(self.flow.effects)
         for at, registers in self.addressed.items():
-            found[at] = replace(found[at], reads=found[at].reads | registers)
+            found[at] = found[at]._replace(reads=found[at].reads | registers)
         return found
 
     def named(self, instructions: Iterable[int]) -> int:
         """Return all that some instructions read or write, as bits."""
-        found = 0
-        for at in instructions:
-            found |= self.effects[at].reads | self.effects[at].writes
-        return found
+        every = self._names
+        return reduce(or_, [every[at] for at in instructions], 0)
+
+    @cached_property
+    def _names(self) -> list[int]:
+        """All that each instruction reads or writes, as bits."""
+        return [each.reads | each.writes for each in self.effects]
 
     @cached_property
     def own(self) -> list[int]:
         """The answer from the operands' text."""
-        live = [0] * len(self.effects)
-        leaving = self._leaving
-        for number, block in enumerate(self.flow.graph.blocks):
-            now = leaving[number]
+        effects = self.effects
+        live = [0] * len(effects)
+        for block, leaving in zip(self.flow.graph.blocks, self._leaving, strict=True):
+            now = leaving
             for at in range(block.end - 1, block.first - 1, -1):
-                effect = self.effects[at]
+                effect = effects[at]
                 now = effect.reads | (now & ~effect.kills)
                 live[at] = now | _STACK
         return live
@@ -78,20 +83,14 @@ class Liveness:
     @cached_property
     def used(self) -> int:
         """All that the kernel names anywhere."""
-        found = 0
-        for effect in self.effects:
-            found |= effect.reads | effect.writes
-        return found
+        return reduce(or_, self._names, 0)
 
     @cached_property
     def _leaving(self) -> list[int]:
         """For each block, what is live at its end."""
         summary = [self._summary(block.first, block.end) for block in self.flow.graph.blocks]
         after = with_calls(self.flow)
-        before: list[list[int]] = [[] for _ in after]
-        for block, tos in enumerate(after):
-            for to in tos:
-                before[to].append(block)
+        before = inverse(after)
         unknown = self._unknown_calls
         leaving = [unknown.get(block, 0) for block in range(len(after))]
         entering = [0] * len(after)
@@ -114,8 +113,7 @@ class Liveness:
     def _summary(self, first: int, end: int) -> tuple[int, int]:
         """Return what a block reads before it defines it, and what it defines."""
         reads = kills = 0
-        for at in range(end - 1, first - 1, -1):
-            effect = self.effects[at]
+        for effect in self.effects[first:end][::-1]:
             reads = effect.reads | (reads & ~effect.kills)
             kills |= effect.kills
         return reads, kills

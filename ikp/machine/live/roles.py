@@ -25,10 +25,7 @@ class Role:
 
 def roles(flow: Flow) -> list[Role]:
     """Return a kernel's roles; none where they have code in common, or a loop leads around one."""
-    after, first = with_calls(flow), {}
-    for at, each in enumerate(flow.code.instructions):
-        if gives_back(each):
-            first[at] = False
+    after, first = with_calls(flow), dict.fromkeys(gives_back(flow), False)
     first |= {at + 1: True for _, at in answers(flow)}
     found = [Role(at, _reached(flow, after, at), falls) for at, falls in sorted(first.items())]
     apart = sum(len(each.rows) for each in found) == len(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ikp.machine.disassembly.control import SCOREBOARDS
-from ikp.machine.disassembly.resources import UP, UR, P, R, table
+from ikp.machine.disassembly.resources import UP, UR, File, P, R, table
 from ikp.machine.live.flight import Flight
 from ikp.machine.live.handed import registers_at
 from ikp.machine.live.liveness import Liveness
@@ -45,6 +46,7 @@ class Room:
     liveness: Liveness
     registers: int | None = None  # how many code may use; by default, what the kernel names
     rows: frozenset[int] | None = None  # of what part something is kept throughout; None: of all
+    _told: dict[tuple[bytes, int, bytes], Spare] = field(default_factory=dict)
 
     def within(self, rows: frozenset[int]) -> Room:
         """Return the same room, seen by who keeps something in a part of the kernel alone.
@@ -122,7 +124,7 @@ class Room:
         """What is free before the first instruction: no thread's register has a value there, though
         code may seem to read some that it never wrote.
         """
-        if self.liveness.flow.before[0]:
+        if self.liveness.flow.graph.before[0]:
             return self.at(0)
         dead = ~(self.liveness.table[0] | self.flight.table[0])
         free = self.free[0].copy()
@@ -133,9 +135,10 @@ class Room:
     def through(self, places: Iterable[int]) -> Spare:
         """Return what is free before each of some instructions, which go by their indices."""
         rows = list(places)
-        free: NDArray[np.bool_] = np.all(self.free[rows], axis=0, keepdims=True)[0]
-        limit = min((self.allowed[row] for row in rows), default=0)
-        taken: NDArray[np.bool_] = np.any(self.flight.taken[rows], axis=0, keepdims=True)[0]
+        limit = min(map(self.allowed.__getitem__, rows), default=0)
+        some = _together(rows)
+        free = np.logical_and.reduce(self.free[some])
+        taken = np.logical_or.reduce(self.flight.taken[some])
         return self._spare(free, limit, taken)
 
     def waited(self, place: int) -> Spare:
@@ -157,33 +160,54 @@ class Room:
         return self._spare(~(needed | late), self.allowed[place], none)
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
-        own = free[R.columns][:limit]
-        pairs = _both(own)
+        """Return what is free, as it was told before of places where the same is."""
+        key = free.tobytes(), limit, taken.tobytes()
+        if (known := self._told.get(key)) is None:
+            known = self._told[key] = self._listed(free, limit, taken)
+        return known
+
+    def _listed(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
+        members = free.nonzero()[0].tolist()
+        own = _numbers(members, R, limit)
+        pairs = _doubled(own, 1)
+        held = taken.tolist()
         return Spare(
-            _numbers(own),
-            _numbers(pairs, 2),
-            _numbers(_both(pairs), 4),
-            _numbers(free[P.columns]),
-            _numbers(free[UR.columns][:_UNIFORM]),
-            _numbers(free[UP.columns]),
-            tuple(b for b in range(SCOREBOARDS) if not taken[b] and b not in self.flight.counted),
+            own,
+            pairs,
+            _doubled(pairs, 2),
+            _numbers(members, P),
+            _numbers(members, UR, _UNIFORM),
+            _numbers(members, UP),
+            tuple([b for b in range(SCOREBOARDS) if not held[b] and b not in self.flight.counted]),
         )
+
+
+def _together(rows: list[int]) -> slice | list[int]:
+    """Return the same rows as a slice, where they follow one another: that takes no copy."""
+    if rows and rows[-1] - rows[0] + 1 == len(rows) and rows == sorted(rows):
+        return slice(rows[0], rows[-1] + 1)
+    return rows
 
 
 def lone(registers: Sequence[int]) -> int:
     """Return the first of some registers whose neighbour is not among them, else the first of all:
     pairs are left to who needs pairs.
     """
-    return min(registers, key=lambda each: each ^ 1 in registers)
+    members = set(registers)
+    return next((each for each in registers if each ^ 1 not in members), registers[0])
 
 
-def _numbers(free: NDArray[np.bool_], length: int = 1) -> tuple[int, ...]:
-    """Return the first register of each run of so many that is free."""
-    return tuple((free.nonzero()[0] * length).tolist())
+def _numbers(free: list[int], file: File, limit: int | None = None) -> tuple[int, ...]:
+    """Return the registers of a file among some of ``resources``, in order; the first of it only,
+    where there is a limit.
+    """
+    first, count = file.first, file.count if limit is None else min(file.count, limit)
+    some = free[bisect_left(free, first) : bisect_left(free, first + count)]
+    return tuple([each - first for each in some]) if first else tuple(some)
 
 
-def _both(free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether both of each two neighbours are, the first of them even."""
-    whole = len(free) // 2 * 2
-    both: NDArray[np.bool_] = free[0:whole:2] & free[1:whole:2]
-    return both
+def _doubled(free: tuple[int, ...], length: int) -> tuple[int, ...]:
+    """Return the first register of each run of two such runs, by the first of each of these."""
+    members = set(free)
+    odd = 2 * length - 1
+    return tuple([each for each in free if not each & odd and each + length in members])

@@ -8,7 +8,6 @@ not free. It reads for some cycles, too: compilers overwrite its operands after 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -34,13 +33,16 @@ _Pending = dict[int, int]
 
 def settling(liveness: Liveness) -> list[int]:
     """Return which registers are still to be written or read before each instruction, as bits."""
-    made, graph = [0] * len(liveness.effects), liveness.flow.graph
-    issued, lengths = _issued(liveness)
+    code, effects, graph = liveness.flow.code.instructions, liveness.effects, liveness.flow.graph
+    made, (issued, lengths) = [0] * len(code), _issued(liveness)
     own: list[_Pending] = []
     for block, length in zip(graph.blocks, lengths, strict=True):
         own.append({})
         for at in range(block.first, block.end):
-            for mask, cycles in _pending(liveness, at):
+            effect, (written, read) = effects[at], _times(code[at].op)
+            for mask, cycles in ((effect.writes, written), (effect.reads, read)):
+                if not (mask and cycles):
+                    continue
                 until = issued[at] + cycles
                 _note(made, issued, range(at + 1, block.end), mask, until)
                 if until > length:
@@ -63,15 +65,6 @@ def _issued(liveness: Liveness) -> tuple[list[int], list[int]]:
             now += max(stalls[at], 1)
         lengths.append(now)
     return issued, lengths
-
-
-def _pending(liveness: Liveness, at: int) -> Iterator[tuple[int, int]]:
-    """Yield what an instruction has yet to write, and to read, each with its cycles."""
-    effect, op = liveness.effects[at], liveness.flow.code.instructions[at].op
-    if effect.writes:
-        yield effect.writes, _time(op)
-    if effect.reads and _takes_long(op):
-        yield effect.reads, _READS
 
 
 def _note(made: list[int], issued: list[int], within: range, mask: int, until: int) -> None:
@@ -107,12 +100,10 @@ def _entering(graph: Graph, own: list[_Pending], lengths: list[int]) -> list[_Pe
 
 
 @cache
-def _takes_long(op: str) -> bool:
-    return bool(_TAKES_LONG.match(op))
-
-
-def _time(op: str) -> int:
-    """Return after how many cycles an instruction has written, with a margin."""
-    if op == "DMMA":
-        return _SLOWEST
-    return _SLOW if _takes_long(op) else _PIPELINE
+def _times(op: str) -> tuple[int, int]:
+    """Return after how many cycles an instruction has written, with a margin, and has read; 0 for
+    one that reads at once.
+    """
+    if not _TAKES_LONG.match(op):
+        return _PIPELINE, 0
+    return _SLOWEST if op == "DMMA" else _SLOW, _READS

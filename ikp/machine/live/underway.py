@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.control import SCOREBOARDS
@@ -39,8 +40,8 @@ class Step:
     def __call__(self, state: State) -> State:
         """Return the state after it."""
         now = list(state)
-        if self.ends:
-            now = [0 if self.ends >> place & 1 else each for place, each in enumerate(now)]
+        for place in _ended(self.ends):
+            now[place] = 0
         for place, bits in self.takes:
             now[place] |= bits
         if self.joins:
@@ -48,6 +49,12 @@ class Step:
             now[to] |= now[place]
             now[place] = 0
         return tuple(now)
+
+
+@cache
+def _ended(places: int) -> tuple[int, ...]:
+    """Return the places that a mask names."""
+    return tuple(place for place in range(len(_NOTHING)) if places >> place & 1)
 
 
 def under_way(flow: Flow, steps: dict[int, Step]) -> list[State]:
@@ -89,9 +96,8 @@ def queue(op: str) -> int:
 def committing(flow: Flow) -> int:
     """Return the scoreboards that tell how many groups of copies are under way, a bit each."""
     controls, found = flow.code.controls, 0
-    for at, instruction in enumerate(flow.code.instructions):
-        if instruction.op in _COMMITS:
-            found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
+    for at in flow.code.of(*_COMMITS):
+        found |= 1 << int(controls.writes[at]) | 1 << int(controls.reads[at])
     return found & ((1 << SCOREBOARDS) - 1)
 
 

@@ -101,9 +101,10 @@ class AboutLines:
         loads: dict[int, list[int]] = {}
         kinds: dict[Anchor | None, dict[int, list[int]]]
         kinds = {Anchor.MBARRIER_WAIT: waits, Anchor.TMA_LOAD: loads}
-        for at, instruction in enumerate(self.flow.code.instructions):
-            found = kinds.get(anchor(instruction.opcode))
-            if found is None or instruction.never_runs:
+        code = self.flow.code
+        for at in code.having(lambda opcode: anchor(opcode) in kinds):
+            found = kinds[anchor(code.instructions[at].opcode)]
+            if code.instructions[at].never_runs:
                 continue
             if (loop := self._region(at)) is not None:
                 found.setdefault(loop, []).append(at)

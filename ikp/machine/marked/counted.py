@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 from ikp.machine.disassembly.anchors import Anchor, anchor
@@ -23,6 +24,7 @@ class Issued(NamedTuple):
     ago: int  # turns
 
 
+_COMMITS = "LDGDEPBAR"
 _LEFT = re.compile(r"(?:SB0|gsb0),\s*(0x[0-9a-f]+)\s*$")
 
 
@@ -66,12 +68,9 @@ def awaited(
     latest: dict[Anchor, tuple[int, ...]] = {}
     found: dict[int, tuple[Issued, ...]] = {}  # where nothing is committed: what was before
     for at, instruction in enumerate(instructions):
-        kind = anchor(instruction.opcode)
-        commits = instruction.opcode == "LDGDEPBAR"
-        of = _IS_OF.get(kind, kind) if kind else Anchor.COPY
-        counts = kind and of in (Anchor.COPY, Anchor.PRODUCT)
-        if not (commits or counts) or instruction.never_runs:
+        if (of := _counted(instruction.opcode)) is None or instruction.never_runs:
             continue
+        kind, commits = anchor(instruction.opcode), instruction.opcode == _COMMITS
         queue = queues.setdefault((of, region(at)), _Queue())
         if kind in _IS_OF:
             if left := _LEFT.search(instruction.rest):
@@ -86,6 +85,14 @@ def awaited(
     for (_, loop), queue in queues.items():
         found.update((at, of) for at, of in queue.awaited(again=loop is not None) if of)
     return {at: members for at, members in found.items() if members}
+
+
+@cache
+def _counted(opcode: str) -> Anchor | None:
+    """Return what an instruction issues, commits or waits for, if that is counted."""
+    kind = Anchor.COPY if opcode == _COMMITS else anchor(opcode)
+    of = _IS_OF.get(kind, kind) if kind else None
+    return of if of in (Anchor.COPY, Anchor.PRODUCT) else None
 
 
 _IS_OF = {Anchor.COPY_WAIT: Anchor.COPY, Anchor.PRODUCT_WAIT: Anchor.PRODUCT}

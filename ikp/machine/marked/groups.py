@@ -46,15 +46,13 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
     """
     found: list[Group] = []
     waits, copied = set(cuts), committing(flow)
-    for number in sorted(flow.dominance.entered):
-        block = flow.graph.blocks[number]
+    notable = sorted({*flow.code.having(anchor), *waits})
+    for number, places in groupby(notable, flow.graph.block):
+        if number not in flow.dominance.entered:
+            continue
         members: list[tuple[int, Anchor]] = []
-        for at in range(block.first, block.end):
-            kind = anchor(flow.code.instructions[at].opcode)
-            if kind and flow.code.instructions[at].never_runs:
-                kind = None
-            if kind is Anchor.COPY_WAIT and not named(flow.code.instructions[at].rest) & copied:
-                kind = None  # what allocates tensor memory has one in front of it
+        for at in places:
+            kind = _kind(flow, at, copied)
             if members and (at in waits or (kind and kind is not members[-1][1])):
                 found += _of_lines(flow, members)
                 members = []
@@ -65,6 +63,23 @@ def groups(flow: Flow, cuts: Iterable[int]) -> list[Group]:
                 members = []
         found += _of_lines(flow, members)
     return found
+
+
+def _kind(flow: Flow, at: int, copied: int) -> Anchor | None:
+    """Return what an instruction is; None also for one that does nothing of that.
+
+    Args:
+        flow: the kernel.
+        at: the instruction.
+        copied: the scoreboards that tell of groups of copies, a bit each.
+    """
+    instruction = flow.code.instructions[at]
+    kind = anchor(instruction.opcode)
+    if instruction.never_runs:
+        return None
+    if kind is Anchor.COPY_WAIT and not named(instruction.rest) & copied:
+        return None  # what allocates tensor memory has one in front of it
+    return kind
 
 
 def _of_lines(flow: Flow, members: list[tuple[int, Anchor]]) -> Iterator[Group]:

@@ -84,9 +84,9 @@ def loop_lines(flow: Flow, header: int) -> tuple[Line, ...]:
 def waiting(flow: Flow, header: int) -> tuple[int, ...]:
     """Return the instructions of a loop that ask for something, if it does nothing but that."""
     blocks = [flow.graph.blocks[block] for block in flow.bodies[header]]
-    body = sorted(at for block in blocks for at in range(block.first, block.end))
-    if len(body) > _SPIN:
+    if sum(block.end - block.first for block in blocks) > _SPIN:
         return ()
+    body = sorted(at for block in blocks for at in range(block.first, block.end))
     tests = tuple(at for at in body if _asks(flow, at)) or _polls(flow, body)
     kinds = {anchor(flow.code.instructions[at].opcode) for at in body if at not in tests}
     return () if kinds - {None, Anchor.COPY_WAIT} else tests  # asking for memory has one, too

@@ -244,8 +244,11 @@ class Places:
     @cached_property
     def _tcgen05(self) -> set[tuple[Line, ...]]:
         """The lines of products whose sums are in tensor memory."""
-        code = self.flow.code.instructions
-        return {each.lines[:1] for each in code if each.op.startswith("UTC") and "MMA" in each.op}
+        code = self.flow.code
+        products = code.having(
+            lambda each: each.startswith("UTC") and "MMA" in each.partition(".")[0]
+        )
+        return {code.instructions[at].lines[:1] for at in products}
 
     def _place(
         self,

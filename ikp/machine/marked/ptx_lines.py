@@ -35,7 +35,7 @@ _Found = tuple[str, _Chain, _Chain]
 
 def product_lines(code: Code, ptx: str) -> dict[int, _Chain]:
     """Return the lines of each product, by its index; nothing where the two don't match."""
-    products = [at for at, i in enumerate(code.instructions) if "GMMA" in i.op]
+    products = code.having(lambda opcode: "GMMA" in opcode.partition(".")[0])
     if not products:
         return {}
     lines = [right for op, _, right in _operations(ptx, code.name) if op == _PRODUCT]
@@ -76,7 +76,7 @@ def barrier_lines(code: Code, ptx: str) -> dict[int, tuple[Line, ...]]:
 
     Of those alone whose calls the PTX names.
     """
-    barriers = [at for at, i in enumerate(code.instructions) if i.op == "BAR"]
+    barriers = code.of("BAR")
     chains = list(_barriers(ptx, code.name)) if barriers else []
     pairs = list(zip(barriers, chains, strict=False))
     own = [code.instructions[at].lines[:1] == chain[:1] for at, chain in pairs if chain]

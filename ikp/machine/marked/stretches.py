@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ikp.machine.control_flow import parting
 from ikp.machine.control_flow.dominance import Dominance, dominance
@@ -21,15 +22,14 @@ _OUT = -1
 """Stands for all that a turn of a loop, or the kernel, ends with."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Point:
+class Point(NamedTuple):
     """A place for code: before an instruction, on every way there; or after one.
 
     After a jump is where control falls through: who jumps to what follows does not pass there.
     ``taken``: on the way to where a jump leads, or of those whom an EXIT lets leave.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # nobody looks for a value in a point
     after: bool = False
     taken: bool = False
 

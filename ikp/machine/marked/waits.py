@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.anchors import Anchor, anchor
 from ikp.machine.disassembly.control import NONE
@@ -21,7 +23,7 @@ class LoadWait:
 
 def load_waits(flow: Flow) -> list[LoadWait]:
     """Return the first waits for each load, on every way from it."""
-    loads = [at for at, i in enumerate(flow.code.instructions) if anchor(i.opcode) is Anchor.LOAD]
+    loads = flow.code.having(lambda opcode: anchor(opcode) is Anchor.LOAD)
     loads = [at for at in loads if not flow.code.instructions[at].never_runs]
     if not loads:
         return []
@@ -42,11 +44,8 @@ def _steps(flow: Flow, loads: list[int]) -> dict[int, Step]:
     controls, code = flow.code.controls, flow.code
     writes = controls.writes.tolist()
     takes = {at: [(writes[at], 1 << n)] for n, at in enumerate(loads) if writes[at] != NONE}
-    steps = {}
-    for at, mask in enumerate(controls.waits.tolist()):
+    ends = {at: int(controls.waits[at]) for at in np.flatnonzero(controls.waits).tolist()}
+    for at in code.having(lambda opcode: opcode.startswith("DEPBAR")):
         instruction = code.instructions[at]
-        counted = instruction.opcode.startswith("DEPBAR")
-        ends = mask | (awaited(instruction.opcode, instruction.rest) if counted else 0)
-        if ends or at in takes:
-            steps[at] = Step(ends, takes.get(at, []))
-    return steps
+        ends[at] = ends.get(at, 0) | awaited(instruction.opcode, instruction.rest)
+    return {at: Step(ends.get(at, 0), takes.get(at, [])) for at in {*ends, *takes}}

@@ -6,8 +6,10 @@ What is added belongs to the line of the instruction that it stands before.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -21,6 +23,7 @@ _SECTIONS = (".debug_line", ".nv_debug_line_sass")
 _HEADER = struct.Struct("<IHIBBbBB")
 _ADVANCE, _ADD_CONSTANT, _ADVANCE_FIXED = 2, 8, 9  # operations that move the address
 _SET_ADDRESS, _END = 2, 1  # extended operations
+_LEB = rb"[\x80-\xff]*+[\x00-\x7f]"
 
 
 def follow_lines(elf: Elf, kernel: Kernel, to: Shift) -> None:
@@ -93,36 +96,39 @@ class _Table:
 
     def _sequence(self, data: bytes, at: int, end: int, form: _Form, out: bytearray) -> int:
         """Copy up to the next address or the unit's end; rewrite what follows if it's ours."""
+        uninteresting = _uninteresting(form, moving=True)
         while at < end:
+            begin, at = at, _passed(uninteresting, data, at, end)
+            out += data[begin:at]
+            if at >= end:
+                break
             begin, op = at, data[at]
             at = _operation_end(data, at, form)
+            out += data[begin:at]
             if op == 0 and data[begin + 2] == _SET_ADDRESS and at - begin == 11:
-                out += data[begin:at]
                 self.moved[at - 8] = len(out) - 8
                 if at - 8 in self.ours:
                     return self._ours(data, at, end, form, out, self.ours[at - 8])
-            else:
-                out += data[begin:at]
         return at
 
     def _ours(self, data: bytes, at: int, end: int, form: _Form, out: bytearray, old: int) -> int:
         """Rewrite the operations from an address on, to the end of its sequence."""
-        new = self.to.begun(old)
-        while at < end:
+        new, copied, uninteresting = self.to.begun(old), at, _uninteresting(form)
+        while (at := _passed(uninteresting, data, at, end)) < end:
             begin, op = at, data[at]
-            at = _operation_end(data, at, form)
-            if (step := _step(data, begin, op, form)) is None:
-                out += data[begin:at]
+            step, at = _step(data, at, op, form)
+            if step is None:
                 if op == 0 and data[begin + 2] == _END:
                     break
                 continue
             old += step
             target = self.starts[old >> 4] if not old & 15 else self.to.begun(old)
-            if target - new == step:
-                out += data[begin:at]
-            else:
+            if target - new != step:
+                out += data[copied:begin]
                 _emit(out, op, target - new, form)
+                copied = at
             new = target
+        out += data[copied:at]
         return at
 
 
@@ -134,17 +140,41 @@ def _emit(out: bytearray, op: int, step: int, form: _Form) -> None:
         out.append(form.first + (op - form.first) % form.range)
 
 
-def _step(data: bytes, at: int, op: int, form: _Form) -> int | None:
-    """Return how many bytes an operation moves the address by; None for one that doesn't."""
+def _step(data: bytes, at: int, op: int, form: _Form) -> tuple[int | None, int]:
+    """Return how many bytes an operation moves the address by, None for one that doesn't, and
+    where it ends.
+    """
     if op >= form.first:
-        return (op - form.first) // form.range * form.unit
+        return (op - form.first) // form.range * form.unit, at + 1
     if op == _ADVANCE:
-        return _leb.unsigned(data, at + 1)[0] * form.unit
+        units, end = _leb.unsigned(data, at + 1)
+        return units * form.unit, end
+    end, step = _operation_end(data, at, form), None
     if op == _ADD_CONSTANT:
-        return (255 - form.first) // form.range * form.unit
+        step = (255 - form.first) // form.range * form.unit
     if op == _ADVANCE_FIXED:
-        return int(struct.unpack_from("<H", data, at + 1)[0])
-    return None
+        step = int(struct.unpack_from("<H", data, at + 1)[0])
+    return step, end
+
+
+def _passed(operations: re.Pattern[bytes], data: bytes, at: int, end: int) -> int:
+    """Return where such operations end as stand in a row from a place on."""
+    found = operations.match(data, at, end)
+    return found.end() if found else at
+
+
+@cache
+def _uninteresting(form: _Form, *, moving: bool = False) -> re.Pattern[bytes]:
+    """Return what matches operations that neither name nor move an address; with ``moving``, those
+    that move it, too.
+    """
+    kinds = [
+        re.escape(bytes([op])) + (b".." if op == _ADVANCE_FIXED else _LEB * form.lengths[op - 1])
+        for op in range(1, form.first)
+        if moving or op not in (_ADVANCE, _ADD_CONSTANT, _ADVANCE_FIXED)
+    ]
+    kinds += [b"[" + re.escape(bytes([form.first])) + rb"-\xff]"] if moving else []
+    return re.compile(b"(?:" + b"|".join(kinds) + b")*+", re.DOTALL)
 
 
 def _operation_end(data: bytes, at: int, form: _Form) -> int:

@@ -7,14 +7,16 @@ then stands far behind it. Where little is free, the words of a record are store
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
 
+import numpy as np
+
 from ikp.machine.disassembly.control import SCOREBOARDS
-from ikp.machine.disassembly.resources import UR, P, R, span
+from ikp.machine.disassembly.resources import UR, P, R, members, span
 from ikp.machine.inserted.assembler import PT
 from ikp.machine.inserted.keeping import Scratch, Shared, address_at
 from ikp.machine.live.handed import given_back
@@ -26,6 +28,8 @@ _FAR = 16
 """So many instructions later, a store has read its registers."""
 _FEWEST = 3
 """The registers that the smallest record needs, two of them in a row."""
+_ENOUGH = 5
+"""Of so many addresses, one is beside any record's words: these are in four registers, at most."""
 _Words: TypeAlias = tuple[int, int, int]
 """The registers of a record's tag, its start, and its end."""
 _T = TypeVar("_T", int, _Words)
@@ -48,6 +52,7 @@ class Chooser:
     late: bool = False
     lender: Lender | None = None
     near: bool = False
+    _ahead: dict[int, _Ahead] = field(default_factory=dict)  # of each instruction, if asked
 
     def for_start(self, index: int) -> Scratch | str:
         """Return what reads a clock before an instruction, or what it lacks.
@@ -92,43 +97,48 @@ class Chooser:
             return None
         ways = enumerate(_layouts(spare, self.near))
         best = next((n for n, each in ways if each), None)
-        mine = shared.bits >> R.first
-        free = tuple(each for each in spare.registers if not mine >> each & 1)
-        pairs = tuple(each for each in spare.pairs if not mine >> each & 3)
+        mine = {*members(shared.bits)}
+        free = tuple([each for each in spare.registers if R.first + each not in mine])
+        pairs = tuple([each for each in spare.pairs if mine.isdisjoint(_pair(each))])
         enough = islice(_ways(free, pairs), None if best is None else best + 1)
         found = next(filter(None, enough), [])
         if not found:
             return None
-        taken = [_members(each.first, each.start, each.last) for each in before]
-        boards = [1 << each.scoreboard for each in before]
+        latest, ahead = before[::-1], self._from(index)
+        taken = [_members(each.first, each.start, each.last) for each in latest]
+        boards = [1 << each.scoreboard for each in latest]
 
         def far(reach: int) -> int:
             return min(reach, _FAR)
 
         def by_words(each: _Words) -> tuple[int, int, int, _Words]:
-            members = _members(*each)
-            reach = self._reach(index, members)
-            return far(reach), _age(taken, members), reach, each
+            reach = ahead.of(_registers(*each)) - index
+            age = _age(taken, _members(*each)) if taken else 0
+            return far(reach), age, reach, each
 
         def by_board(each: int) -> tuple[int, int, int, int]:
-            reach = self._reach(index, 0, each)
+            reach = self.reach(index, (), each)
             return far(reach), _age(boards, 1 << each), reach, -each
 
         words, board = max(found, key=by_words), max(spare.scoreboards, key=by_board)
         return replace(_scratch(words, shared), pair=pair, scoreboard=board)
 
-    def others(self, index: int, taken: int) -> list[int]:
-        """Return what registers are free before an instruction, and not ``taken``: last those that
-        the kernel leaves alone for longest.
+    def others(self, index: int, taken: int, count: int) -> list[int]:
+        """Return up to so many registers that are free before an instruction, and not ``taken``:
+        those that the kernel leaves alone for longest, last the best.
         """
         free = [each for each in self._spare(index).registers if not taken >> R.first + each & 1]
-        return sorted(free, key=lambda each: (min(self._reach(index, 1 << each), _FAR), each))
+        ahead = self._from(index)
+        far = (each for each in reversed(free) if ahead[each] - index >= _FAR)
+        if len(best := [*islice(far, count)]) == count:
+            return best[::-1]
+        return sorted(free, key=lambda each: (min(ahead[each] - index, _FAR), each))[-count:]
 
     def board(self, index: int) -> int | None:
         """Return a scoreboard for a store before an instruction; None if there is none."""
         spare = self._spare(index)
         return max(
-            spare.scoreboards, key=lambda one: (self._reach(index, 0, one), -one), default=None
+            spare.scoreboards, key=lambda one: (self.reach(index, (), one), -one), default=None
         )
 
     def guard(self, index: int) -> tuple[int, bool] | None:
@@ -153,11 +163,10 @@ class Chooser:
         choices = next(filter(None, _layouts(spare, self.near)), [])
         if not choices:
             return _few(spare)
-        words = self._longest(index, choices, lambda each: _members(*each))
-        taken = _members(*words)
-        where = partial(address_at, near=self.near)
-        every = spare.registers if self.near else spare.pairs
-        free = [each for each in every if not taken & where(each)]
+        words = self._longest(index, choices, lambda each: _registers(*each))
+        taken = {*_registers(*words)}
+        where, every = (_one, spare.registers) if self.near else (_pair, spare.pairs)
+        free = [each for each in every if taken.isdisjoint(where(each))]
         address = self._longest(index, free, where)
         made = _scratch(words, Shared(address, spare.predicates[-1], near=self.near))
         board = self._board(index, spare, made, alone)
@@ -204,6 +213,18 @@ class Chooser:
         """Return whether an instruction of the kernel waits for a scoreboard."""
         return bool(self._controls[2][at] >> board & 1)
 
+    def waited(self, index: int, board: int) -> int:
+        """Return the first instruction of a block, from one on, that waits for a scoreboard; the
+        block's end if none does.
+        """
+        return _next(self._waiting[board], index, self.end(index))
+
+    @cached_property
+    def _waiting(self) -> list[list[int]]:
+        """The instructions that wait for each scoreboard."""
+        masks = self.room.liveness.flow.code.controls.waits
+        return [np.flatnonzero(masks >> board & 1).tolist() for board in range(SCOREBOARDS)]
+
     @cached_property
     def _controls(self) -> tuple[list[int], list[int], list[int]]:
         controls = self.room.liveness.flow.code.controls
@@ -212,17 +233,29 @@ class Chooser:
     def _spare(self, index: int) -> Spare:
         return self.room.at(min(index, len(self.room.free) - 1))
 
-    def _longest(self, index: int, choices: Iterable[_T], members: Callable[[_T], int]) -> _T:
-        return max(choices, key=lambda each: (self._reach(index, members(each)), each))
+    def _longest(
+        self, index: int, choices: Iterable[_T], registers: Callable[[_T], Iterable[int]]
+    ) -> _T:
+        ahead = self._from(index)
+        return max(choices, key=lambda each: (ahead.of(registers(each)), each))
 
-    def _reach(self, index: int, registers: int, board: int = _NO_BOARD) -> int:
-        """Return how many instructions pass until the kernel needs one of these."""
-        first = _next(self._takers.get(board, ()), index, self.end(index))
-        while registers:
-            one = registers & -registers
-            registers ^= one
-            first = _next(self._writers.get(one, ()), index, first)
+    def reach(self, index: int, registers: Iterable[int], board: int = _NO_BOARD) -> int:
+        """Return how many instructions pass until the kernel needs one of these.
+
+        Args:
+            index: the first of them.
+            registers: by the numbers of their bits.
+            board: a scoreboard, if it needs that.
+        """
+        first = self._from(index).of(registers)
+        if board != _NO_BOARD:
+            first = _next(self._takers[board], index, first)
         return first - index
+
+    def _from(self, index: int) -> _Ahead:
+        if index not in self._ahead:
+            self._ahead[index] = _Ahead(self._writers, index, self.end(index))
+        return self._ahead[index]
 
     @cached_property
     def _written(self) -> list[int]:
@@ -236,23 +269,21 @@ class Chooser:
 
     @cached_property
     def _writers(self) -> dict[int, list[int]]:
-        """The instructions that write each of a thread's registers, a bit each."""
+        """The instructions that write each register, by the number of its bit."""
         found: dict[int, list[int]] = {}
-        for at, each in enumerate(self._written):
-            written = each & R.all
-            while written:
-                found.setdefault(written & -written, []).append(at)
-                written &= written - 1
+        for at, written in enumerate(self._written):
+            for register in members(written) if written else ():
+                found.setdefault(register, []).append(at)
         return found
 
     @cached_property
     def _takers(self) -> dict[int, list[int]]:
         """The instructions that take each scoreboard."""
-        found: dict[int, list[int]] = {}
-        for at, boards in enumerate(zip(*self._controls[:2], strict=True)):
-            for board in boards:
-                found.setdefault(board, []).append(at)
-        return found
+        controls = self.room.liveness.flow.code.controls
+        return {
+            board: np.flatnonzero((controls.writes == board) | (controls.reads == board)).tolist()
+            for board in range(SCOREBOARDS)
+        }
 
     def _board(self, index: int, spare: Spare, scratch: Scratch, alone: bool) -> int | None:
         """Return a scoreboard; if need be, one that the kernel holds and soon waits for itself."""
@@ -276,6 +307,25 @@ class Chooser:
         return False
 
 
+class _Ahead(dict[int, int]):
+    """The first instruction of a block, from one on, that writes a register; the block's end for
+    those that none writes.
+    """
+
+    def __init__(self, writers: Mapping[int, Sequence[int]], index: int, end: int) -> None:
+        super().__init__()
+        self.end = end
+        self._writers, self._index = writers, index
+
+    def __missing__(self, register: int) -> int:
+        found = self[register] = _next(self._writers.get(register, ()), self._index, self.end)
+        return found
+
+    def of(self, registers: Iterable[int]) -> int:
+        """Return the first that writes one of some."""
+        return min(map(self.__getitem__, registers), default=self.end)
+
+
 def _next(places: Sequence[int], index: int, end: int) -> int:
     """Return the first of some places from an index on; the end if none is before that."""
     at = bisect_left(places, index)
@@ -291,16 +341,37 @@ def _few(spare: Spare) -> str:
     return f"only {registers} register{'s are' if registers > 1 else ' is'}"
 
 
+def _registers(tag: int, start: int, end: int) -> Sequence[int]:
+    """Return the registers that a record's words are in."""
+    return range(tag, tag + 4) if _in_a_row(tag, start, end) else (tag, start, end)
+
+
 def _members(tag: int, start: int, end: int) -> int:
-    """Return the registers that a record's words are in, as bits."""
-    if tag % 4 == 0 and (start, end) == (tag + 1, tag + 2):  # stored with what stands behind them
-        return span(tag, 4)
-    return span(tag, 1) | span(start, 1) | span(end, 1)
+    """Return the same as bits."""
+    return span(tag, 4) if _in_a_row(tag, start, end) else 1 << tag | 1 << start | 1 << end
+
+
+def _in_a_row(tag: int, start: int, end: int) -> bool:
+    """Whether a record's words are stored with what stands behind them."""
+    return tag % 4 == 0 and start == tag + 1 and end == tag + 2
+
+
+def _one(first: int) -> range:
+    return range(first, first + 1)
+
+
+def _pair(first: int) -> range:
+    return range(first, first + 2)
 
 
 def _age(used: Sequence[int], members: int) -> int:
-    """Return how many records ago one of these was used; more than there are if none was."""
-    return next((age for age, one in enumerate(used[::-1]) if one & members), len(used))
+    """Return how many records ago one of these was used; more than there are if none was.
+
+    Args:
+        used: what each record used, the latest first.
+        members: these.
+    """
+    return next((age for age, one in enumerate(used) if one & members), len(used))
 
 
 def _scratch(words: _Words, shared: Shared) -> Scratch:
@@ -330,7 +401,7 @@ def _layouts(spare: Spare, near: bool) -> Iterator[list[_Words]]:
 
     Each is given by the registers of its tag, its start, and its end.
     """
-    every = spare.registers if near else spare.pairs
+    every = (spare.registers if near else spare.pairs)[:_ENOUGH]
     where = [address_at(each, near=near) for each in every]
     for way in _ways(spare.registers, spare.pairs):
         yield [each for each in way if not all(map(_members(*each).__and__, where))]

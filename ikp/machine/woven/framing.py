@@ -75,10 +75,10 @@ def _made(pair: int, others: list[int], warps: int | None, cell: Cell) -> Frame:
 def _descriptors(room: Room, chip: Chip) -> list[int]:
     """Return the pairs in which the kernel itself keeps what global memory is, and nothing else."""
     stands = chip.stands(PLACES.descriptor)
-    code = room.liveness.flow.code.instructions
+    code = room.liveness.flow.code
     loads: dict[int, set[int]] = {}
-    for at, each in enumerate(code):
-        found = _LOADED.fullmatch(each.text) if each.opcode == "ULDC.64" else None
+    for at in code.having(lambda opcode: opcode == "ULDC.64"):
+        found = _LOADED.fullmatch(code.instructions[at].text)
         if found and int(found[2], 16) == stands:
             loads.setdefault(int(found[1]), set()).add(at)
     effects = room.liveness.effects

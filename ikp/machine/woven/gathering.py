@@ -116,7 +116,7 @@ class Gatherer:
     ) -> tuple[Gathered, dict[Site, Scratch]] | None:
         made: dict[Site, Scratch] = {}
         for site in sites:
-            *_, start, mask, last = (RZ, RZ, RZ, *self.chooser.others(site.index, shared.bits))
+            *_, start, mask, last = (RZ, RZ, RZ, *self.chooser.others(site.index, shared.bits, 3))
             waits = any(each.ends == (each.start,) for each in self.ends[site])
             if RZ in ((start, mask) if waits else (mask,)):
                 return None
@@ -140,7 +140,7 @@ class Gatherer:
                 return None
         (predicate, needed), saved = guard, shared.masks[0]  # which nobody needs by then
         if shared.board is None:
-            *_, saved, number = (RZ, RZ, *self.chooser.others(index, shared.bits | used(final)))
+            *_, saved, number = (RZ, RZ, *self.chooser.others(index, shared.bits | used(final), 2))
             if number == RZ or (needed and saved == RZ):
                 return None
             shared = replace(shared, number=number)
@@ -166,8 +166,7 @@ class Gatherer:
             return None
         if self.threads:
             return Gathered(rows[-1], (self.threads[1], self.threads[2]), RZ, None)
-        rest = [each for each in free if not rows[-1] <= each < rows[-1] + _WORDS]
-        rest.sort(key=lambda each: (each ^ 1 in rest, -each))
+        rest = [each for each in reversed(free) if not rows[-1] <= each < rows[-1] + _WORDS]
         number, low, high, *_ = (*rest, RZ, RZ, RZ)
         if RZ in ((number, low) if records <= _FEW else (number, low, high)):
             return None

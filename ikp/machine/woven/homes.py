@@ -101,13 +101,24 @@ def _depths(places: Sequence[Place], regions: Regions) -> dict[int, int]:
         if not place.within:
             (around.append if opens else around.remove)(place)
     scattered = [each for each in places if each.within]
+    return {id(each): _depth(each, in_rows, scattered, regions) for each in places if each.ends}
 
-    def depth(place: Place) -> int:
-        begins = regions.block(place.start)
-        outer = [each for each in scattered if each is not place and begins in each.within]
-        return max([in_rows[id(place)] + len(outer), *(depth(each) + 1 for each in outer)])
 
-    return {id(each): depth(each) for each in places if each.ends}
+def _depth(
+    place: Place, in_rows: Mapping[int, int], scattered: Sequence[Place], regions: Regions
+) -> int:
+    """Return how many places may be open where one begins.
+
+    Args:
+        place: it.
+        in_rows: of each place, by its id, how many of those are that stand in a row.
+        scattered: those that don't.
+        regions: of their kernel.
+    """
+    begins = regions.block(place.start)
+    outer = [each for each in scattered if each is not place and begins in each.within]
+    depths = [_depth(each, in_rows, scattered, regions) + 1 for each in outer]
+    return max([in_rows[id(place)] + len(outer), *depths])
 
 
 def _near(place: Place, regions: Regions, room: Room) -> Home | None:
@@ -133,7 +144,7 @@ def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home |
     last = len(room.free) - 1
     inside = regions.inside(place.start, place.ends, place.within)
     liveness = room.liveness
-    if any(at in liveness.flow.graph.jumps.calls for at in inside):
+    if not liveness.flow.graph.jumps.calls.keys().isdisjoint(inside):
         return None
     ends = [regions.lands(each) for each in (place.start, *place.ends)]
     rows = sorted({*inside, *(min(end, last) for end in ends)})

@@ -191,7 +191,8 @@ class Batches:
         if not self.chooser.near:
             return [each for each in spare.pairs if not named & span(each, 2)][::-1]
         free = [each for each in spare.registers if not named & span(each, 1)]
-        return sorted(free, key=lambda each: (each ^ 1 in free, -each))[:_TRIED]
+        members = set(free)
+        return sorted(free, key=lambda each: (each ^ 1 in members, -each))[:_TRIED]
 
     def _scratches(self, sites: Sequence[Site], shared: Shared) -> dict[Site, Scratch] | None:
         """Return what records are made with, if none of them is worse for what they share."""

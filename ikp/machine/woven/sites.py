@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ikp.machine.disassembly.resources import R
 from ikp.machine.inserted.assembler import PT, Resource, Step
@@ -14,11 +14,10 @@ from ikp.machine.woven.choosing import used
 TAKEN: Final = 2
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Site:
+class Site(NamedTuple):
     """Where code is put: before an instruction, or on the way that a jump leads."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # nobody looks for a value in a site
     rank: int  # 0 for those that fall, 1 for all, TAKEN for those that jump from there, or leave
 
     @classmethod

@@ -87,7 +87,7 @@ class Weaver:
             PatchError: there is no room for what every kernel needs.
         """
         self._ranges()
-        leaving = [(at, each) for at, each in enumerate(self._code) if each.op == "EXIT"]
+        leaving = [(at, self._code[at]) for at in self.room.liveness.flow.code.of("EXIT")]
         exits = [(at, e) for at, e in leaving if not e.never_runs and self.room.has(at)]
         alone = self.full and len(exits) == 1 and not exits[0][1].guard
         left = [self._exit(at, each, alone) for at, each in exits]

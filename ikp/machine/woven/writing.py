@@ -8,9 +8,13 @@ the next record, or at the end of the block.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import takewhile
 
+from ikp.machine.disassembly.resources import members
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted.assembler import NOP, Step, assemble, spread
 from ikp.machine.live.room import Room
@@ -54,7 +58,7 @@ class Writer:
         for site, each in self.runs.items():
             if each.stores and site.rank != TAKEN:
                 self._wait_behind(site, each)
-        sites = sorted({each for each in self.runs if each.rank != TAKEN} | set(self._waits))
+        sites = sorted({*self._inline, *self._waits})
         for at, site in enumerate(sites):
             run = self.runs.get(site)
             early, late = self._waits.get(site, 0), self._late.get(site, 0)
@@ -105,23 +109,33 @@ class Writer:
             if site != self.batches[site].last:
                 return
             registers = run.scratch.gathered.stored
-        end, choose = self.chooser.end(site.index), self.chooser
-        jumps = self.room.liveness.flow.graph.jumps.leaving
-        ahead = (each for each in self.runs if site.index <= each.index < end and each > site)
-        later = sorted(each for each in ahead if each.rank != TAKEN)
-        first = {each.index: each for each in later[::-1] if self._meets(each, registers)}
-        for at in range(site.index, end):
-            met = first.get(at)
-            self._over[site] = at
-            left = self._code[at].op == "EXIT"  # what is put there comes before it waits
-            if met is None and not left and choose.waits(at, board):
-                return
-            last = at in jumps or at == end - 1
-            if met is not None or last or choose.needs(at, registers, board):
-                there = met or Site(at, 1)
-                waits = self._late if there == site else self._waits
-                waits[there] = waits.get(there, 0) | run.scratch.busy
-                return
+        index, choose = site.index, self.chooser
+        end = choose.end(index)
+        if index >= end:
+            return
+        met = self._met(site, end, registers)
+        needed = min(index + choose.reach(index, members(registers), board), end - 1)
+        at = needed if met is None else min(needed, met.index)
+        waited = choose.waited(index, board)
+        left = waited < end and self._code[waited].op == "EXIT"  # what is put there comes before
+        if waited <= at and not left and (met is None or waited < met.index):
+            self._over[site] = waited
+            return
+        self._over[site] = at
+        there = met if met is not None and met.index == at else Site(at, 1)
+        waits = self._late if there == site else self._waits
+        waits[there] = waits.get(there, 0) | run.scratch.busy
+
+    def _met(self, site: Site, end: int, registers: int) -> Site | None:
+        """Return the next run of a block that writes one of these registers."""
+        later = self._inline[bisect_right(self._inline, site) :]
+        ahead = takewhile(lambda each: each.index < end, later)
+        return next((each for each in ahead if self._meets(each, registers)), None)
+
+    @cached_property
+    def _inline(self) -> list[Site]:
+        """Where something is run between the kernel's own instructions, in order."""
+        return sorted(each for each in self.runs if each.rank != TAKEN)
 
     def _meets(self, site: Site, registers: int) -> bool:
         """Return whether a run writes one of these registers."""

@@ -101,7 +101,8 @@ def add(prof: ikp.profile, device: str, **chosen: Any) -> None:
     out = torch.empty_like(x)
     add_kernel[grid](x, y, out, n, prof.buffer("add", **chosen), BLOCK=block)
     torch.testing.assert_close(out, x + y)
-    marked = ikp.instrument(plain_add_kernel, detail="ops", **chosen)
+    every = {"sample": 1}  # ranges in all blocks, as the tutorial has them
+    marked = ikp.instrument(plain_add_kernel, detail="ops", **every, **chosen)
     marked[grid](x, y, out.zero_(), n, BLOCK=block)
     torch.testing.assert_close(out, x + y)
 

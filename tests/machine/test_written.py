@@ -150,3 +150,14 @@ def test_each_holds_what_it_names() -> None:
     assert held["load: wait"].keys() == {"DEPBAR", "BAR"}
     for op, name in (("LDGSTS", "load"), ("HGMMA", "dot"), ("STG", "store")):
         assert not any(ops[op] for other, ops in held.items() if not other.startswith(name))
+
+
+@pytest.mark.compiled
+def test_a_stretch_that_is_mostly_of_others_is_not_the_range() -> None:
+    """From the first load to the last stand the powers of what was loaded before."""
+    types = {"x": "*fp32", "out": "*fp32"}
+    code = compile_kernel(named.summed, types, None, {"N": 1024}, divisible=True)
+    (machine,) = read(code.compiled.asm["cubin"])
+    places = Places(machine.flow, code.ptx, named=True, rows=True).at(Level.KERNEL)
+    held = Counter(place.name for place in places if place.kind == "lines")
+    assert held == {"load: issue to wait": 4, "load: wait": 4}

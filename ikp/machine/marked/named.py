@@ -1,9 +1,10 @@
 """The code of a range that the source names: one stretch where that can be, else what it does.
 
 Who writes a range means all from its first line to its last, calls and all. So the longest stretch
-is taken that holds nearly all its code and no anchor of other lines; once for each place that its
-function is called at. Where a compiler has spread the code, or unrolled the loop around it, each
-thing that it does is a piece of its own, as with [chosen lines](chosen.py).
+is taken that holds nearly all its code, no anchor of other lines, and less of their work than of
+its own; once for each place that its function is called at. Where a compiler has spread the code,
+or unrolled the loop around it, each thing that it does is a piece of its own, as with lines that
+somebody has chosen.
 """
 
 from __future__ import annotations
@@ -35,24 +36,32 @@ class Named:
     @cached_property
     def pieces(self) -> list[Piece]:
         """The stretches, in the order of the code; those of one name do the same."""
-        found = [piece for members in self._calls.values() for piece in self._of_call(members)]
+        found: list[Piece] = []
+        left = self.chosen.parts
+        for members in self._calls.values():
+            made, left = self._of_call(members, left)
+            found += made
         return sorted(found, key=lambda piece: piece.start)
 
-    def _of_call(self, members: list[int]) -> Iterator[Piece]:
-        """Yield the stretches of one call of the range's function."""
-        whole = self._whole(members)
-        if whole:
-            yield whole
-        held = set(whole.holds) if whole else set()
-        mine = set(members)
-        rest = [
-            p for p in self.chosen.parts if mine.intersection(p.holds) and held.isdisjoint(p.holds)
-        ]
-        # The source has the range's name where it is; where all does one thing, that is it.
-        alone = not whole and len({piece.name for piece in rest}) == 1
-        for piece in rest:
-            does = piece.name.removesuffix(f" @{self.chosen.where}")
-            yield replace(piece, name=self.chosen.title if alone else does)
+    def _of_call(self, members: list[int], parts: list[Piece]) -> tuple[list[Piece], list[Piece]]:
+        """Return the stretches of one call of the range's function, and the parts of others."""
+        mine = [each for each in parts if not self._about(each).isdisjoint(members)]
+        others = [each for each in parts if each not in mine]
+        if whole := self._whole(members):
+            rest = [each for each in mine if self._about(each).isdisjoint(whole.holds)]
+            return [whole, *map(self._named, rest)], others
+        if len({each.name for each in mine}) == 1:  # all does one thing: that is the range
+            return [replace(each, name=self.chosen.title) for each in mine], others
+        return [*map(self._named, mine)], others
+
+    def _named(self, piece: Piece) -> Piece:
+        """Name a piece without its lines: the source has the range's name there."""
+        return replace(piece, name=piece.name.removesuffix(f" @{self.chosen.where}"))
+
+    def _about(self, piece: Piece) -> set[int]:
+        """Return the instructions that a piece is for: of a wait for loads, these."""
+        waits = (each for each in self.chosen.waits if piece.waits and each.at == piece.end.index)
+        return {*piece.holds, *(load for wait in waits for load in wait.loads)}
 
     @property
     def _calls(self) -> dict[frozenset[Line], list[int]]:
@@ -68,9 +77,11 @@ class Named:
         for start, end in self._ends(sorted(work)):  # what is idle, a compiler puts anywhere
             if not self.chosen.origins.regions.why_not(start, end):
                 piece = self.chosen.stretch(self.chosen.title, start, end)
-                if len(work.intersection(piece.holds)) < _NEARLY * len(work):
+                held = len(work.intersection(piece.holds))
+                if held < _NEARLY * len(work):
                     return None  # those that follow hold less
-                if not self.chosen.others_anchors(start, end, self.chosen.own):
+                others = len(self.chosen.work.intersection(piece.others))
+                if others < held and not self.chosen.others_anchors(start, end, self.chosen.own):
                     return piece
         return None
 

@@ -17,6 +17,8 @@ from tests.backends.sass import Code, compile_kernel
 from tests.kernels import named
 from tests.machine.compiled import HALF, TILE
 
+pytestmark = pytest.mark.any_pins
+
 SOURCE = """\
 import ikp, ikp.verbs as verbs
 from ikp import range as around

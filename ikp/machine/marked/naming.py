@@ -120,6 +120,7 @@ def _target(line: Line) -> str:
     return ""
 
 
+@lru_cache(maxsize=4096)
 def _function(line: Line) -> str:
     """Return ``"name()"`` of the function around a line of Python."""
     text = _text(line.file)

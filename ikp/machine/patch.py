@@ -30,7 +30,6 @@ from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.reading import read
 from ikp.machine.live.room import RESERVED, Room
 from ikp.machine.live.spare_argument import spare_argument
-from ikp.machine.marked.all_chosen import Choice
 from ikp.machine.marked.budget import Budget
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.pace import Pace
@@ -187,7 +186,7 @@ def patch(
     return Patch(
         *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
-        told=(*expected, *(each.told for each in _made(places) if each.piece and each.told)),
+        told=(*expected, *(each.told for each in places.asked_for if each.piece and each.told)),
         ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
         plain=None if apart.code is None else apart.code.stands(added[0]),
         select=select,
@@ -267,10 +266,6 @@ def _ours(moved: Shift, count: int) -> Iterator[tuple[int, int]]:
         yield moved.count * BYTES, count * BYTES
 
 
-def _made(places: Places) -> list[Choice]:
-    return [*places.choices, *places.named_ranges]
-
-
 def _unplaced(places: Places) -> list[str]:
     """Return why some of what was chosen has no range.
 
@@ -281,7 +276,7 @@ def _unplaced(places: Places) -> list[str]:
     if missing and len(missing) == len(places.choices):
         raise KernelError(" ".join(missing))
     missing += [each.told for each in places.named_ranges if each.piece is None]
-    refused = places.refused if _made(places) else ()
+    refused = places.refused if places.asked_for else ()
     overlapping = [f"{place.name}: {why}." for place, why in refused if place.kind == "lines"]
     return [*missing, *overlapping]
 

@@ -73,8 +73,8 @@ def _placed(location: Untyped) -> Untyped:
 
     One that has them was made here: an operation that is made of others hands it on.
     """
-    if location is None:
-        return None
+    if location is None or not foreign.CUTE.has(foreign.LINES):
+        return location
     try:
         if foreign.has_calls(location):
             return location

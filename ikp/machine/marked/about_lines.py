@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.anchors import Anchor, anchor
-from ikp.machine.disassembly.sass import Instruction, Line
+from ikp.machine.disassembly.sass import Line
 from ikp.machine.marked.counted import Issued, awaited
 from ikp.machine.marked.ptx_lines import (
     barrier_lines,
@@ -133,9 +133,9 @@ class AboutLines:
     @cached_property
     def _waits(self) -> dict[int, _Chain]:
         """The lines of waits for mbarriers, and of what each does in its block to ask again."""
-        flow, known = self.flow, wait_lines(self.flow.code, self.ptx)
-        instructions, found = flow.code.instructions, dict[int, _Chain]()
-        waits = [at for at, each in enumerate(instructions) if _awaits_mbarrier(each)]
+        flow, instructions = self.flow, self.flow.code.instructions
+        waits = flow.code.having(lambda opcode: anchor(opcode) is Anchor.MBARRIER_WAIT)
+        known, found = wait_lines(flow.code, self.ptx) if waits else {}, dict[int, _Chain]()
         for at in waits:
             lines, block = instructions[at].lines, flow.graph.blocks[flow.graph.block(at)]
             if lines and lines[0] in known:
@@ -155,10 +155,6 @@ class AboutLines:
     @cached_property
     def _loads(self) -> dict[Line, Line]:
         return load_lines(self.flow.code, self.ptx)
-
-
-def _awaits_mbarrier(instruction: Instruction) -> bool:
-    return anchor(instruction.opcode) is Anchor.MBARRIER_WAIT
 
 
 def _awaits_product(opcode: str) -> bool:

@@ -190,8 +190,13 @@ class Places:
         return list(found) if self.named else []
 
     @property
+    def asked_for(self) -> list[Choice]:
+        """Both: what somebody chose, and what the source names."""
+        return [*self.choices, *self.named_ranges]
+
+    @property
     def _chosen(self) -> list[Place]:
-        pieces = [each.piece for each in (*self.choices, *self.named_ranges) if each.piece]
+        pieces = [each.piece for each in self.asked_for if each.piece]
         return [
             Place(
                 *("lines", Level.KERNEL, each.name, each.start, (each.end,), each.holds),

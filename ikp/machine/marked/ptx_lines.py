@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import PurePath
 
 from ikp.machine.disassembly.sass import Code, Line
@@ -126,7 +127,12 @@ def _of_kernel(ptx: str, kernel: str) -> str:
     return rest[: end.start()] if end else rest
 
 
-def _operations(ptx: str, kernel: str) -> Iterator[_Found]:
+@lru_cache(maxsize=1)  # products, loads and waits are asked for one after another
+def _operations(ptx: str, kernel: str) -> tuple[_Found, ...]:
+    return tuple(_found(ptx, kernel))
+
+
+def _found(ptx: str, kernel: str) -> Iterator[_Found]:
     given: _Chain = ()
     right: _Chain = ()
     locations, inside = _Locations(ptx), False

@@ -7,7 +7,7 @@ source still says where each begins and ends: between two statements of one bloc
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,7 +93,7 @@ class _Reader:
             if isinstance(statement, ast.FunctionDef):
                 continue
             yield from self._around(statement)
-            for call in self._own_calls(statement):
+            if call := _own_call(statement):
                 of, end = self._of(call), statement.end_lineno or statement.lineno
                 if of in _OPENS:
                     last.append((_name(call, _OPENS[of]), end))
@@ -101,7 +101,7 @@ class _Reader:
                     tokens[target] = (_name(call, _TOKENS[of]), end)
                 elif of in _CLOSES and last:
                     yield from self._made(*last.pop(), statement.lineno)
-                elif of in _TOKENS_END and (key := _argument(call, _TOKENS_END[of])) in tokens:
+                elif of in _TOKENS_END and (key := _token(call, _TOKENS_END[of])) in tokens:
                     yield from self._made(*tokens.pop(key), statement.lineno)
             for inner in _blocks(statement):
                 yield from self.block(inner)
@@ -127,14 +127,6 @@ class _Reader:
     def _range(self, name: str, first: int, last: int) -> Written:
         return Written(name, self.file, first, last, self.function.name, self._lines)
 
-    def _own_calls(self, statement: ast.stmt) -> Iterator[ast.Call]:
-        """Yield the calls that a statement is, or whose value it keeps."""
-        value = getattr(statement, "value", None)
-        if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign) and isinstance(
-            value, ast.Call
-        ):
-            yield value
-
     def _of(self, call: ast.Call) -> str:
         """Return the whole name of what is called: ``"ikp.range"``; "" for what is no name."""
         parts: list[str] = []
@@ -147,19 +139,31 @@ class _Reader:
         return ".".join([self.names.get(node.id, node.id), *reversed(parts)])
 
 
+def _own_call(statement: ast.stmt) -> ast.Call | None:
+    """Return the call that a statement is, or whose value it keeps."""
+    if not isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign):
+        return None
+    return statement.value if isinstance(statement.value, ast.Call) else None
+
+
 def _name(call: ast.Call, at: int) -> str:
     """Return the name that a range is given; its text, where it is made as the kernel is."""
-    named = (each.value for each in call.keywords if each.arg in _NAMED)
-    given = call.args[at] if len(call.args) > at else next(named, None)
+    given = _given(call, at, _NAMED)
     if isinstance(given, ast.Constant):
         return str(given.value)
     return ast.unparse(given) if given else "range"
 
 
-def _argument(call: ast.Call, at: int) -> str:
-    named = (each.value for each in call.keywords if each.arg == "token")
-    given = call.args[at] if len(call.args) > at else next(named, None)
+def _token(call: ast.Call, at: int) -> str:
+    """Return what stands for the range that is to end: the variable's name."""
+    given = _given(call, at, ("token",))
     return ast.unparse(given) if given else ""
+
+
+def _given(call: ast.Call, at: int, names: Sequence[str]) -> ast.expr | None:
+    """Return an argument, by its place or by one of its names."""
+    named = (each.value for each in call.keywords if each.arg in names)
+    return call.args[at] if len(call.args) > at else next(named, None)
 
 
 def _target(statement: ast.stmt) -> str:

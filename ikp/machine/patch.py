@@ -30,6 +30,7 @@ from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.reading import read
 from ikp.machine.live.room import RESERVED, Room
 from ikp.machine.live.spare_argument import spare_argument
+from ikp.machine.live.targets import check_targets
 from ikp.machine.marked.budget import Budget
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.pace import Pace
@@ -243,6 +244,7 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     code = next((each for each in read(cubin, kernel.symbol) if each.flow.code.name == name), None)
     if code is None:
         raise PatchError(f"the disassembler shows no code of {name}.")
+    check_targets(file, kernel, code.flow.code)
     code = replace(
         code,
         asserts=asserts(file, code.flow),

@@ -307,7 +307,7 @@ def test_where_a_kernel_begins_no_thread_s_register_has_a_value() -> None:
     made = room(*lines, ("EXIT", None, None, 0))
     assert not {2, 3, 4}.intersection(made.at(0).registers)
     assert {0, 2, 3, 4} <= set(made.entering.registers) and 1 not in made.entering.registers
-    made.take([R.first + 0])
+    made.reserve([R.first + 0])
     assert 0 not in made.entering.registers
     again = room((".L_x_0:", None, None, 0), *lines, ("@P1 BRA `(.L_x_0)", None, None, 0))
     assert again.entering == again.at(0)

@@ -20,17 +20,17 @@ HALF = Field(((0, 32, 32),), 1)
 AFTER_REGISTER = Field(((0, 24, 40), (1, 0, 18)), 1)
 
 CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC = 0x944, 0x945, 0x947, 0x547, 0x94E
-WARPSYNC, RET, BRX, BRX_UNIFORM = 0x348, 0x950, 0x949, 0x958
+RET, BRX, BRX_UNIFORM = 0x950, 0x949, 0x958
+WARPSYNC = (0x348, 0x948)
+"""Of the threads in a mask, and of all."""
 MOVE = 0x802  # of an immediate
 
-_COLLECTIVE = np.uint64(1 << 22)  # of WARPSYNC's upper half: it has a target
+_COLLECTIVE = np.uint64(1 << 22)  # of WARPSYNC's upper half, in both forms: it has a target
 _ABSOLUTE = np.uint64(1 << 21)  # of RET's upper half
 
 _CONTROL_WITHOUT_PLACES = {
     0x343: "CALL.ABS of a register",
     0x943: "CALL.ABS: the loader writes the address",
-    0x348: "WARPSYNC",
-    0x948: "WARPSYNC.ALL",
     0x540: "CCTL",
     0x941: "BSYNC",
     0x942: "BREAK",
@@ -100,7 +100,7 @@ that reduce or prefetch in bulk: NVIDIA's disassembler prints each the same wher
 
 _NEVER = frozenset(opcode for first, last in _STRAIGHT for opcode in range(first, last + 1))
 
-_KNOWN_PLACES = {CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC, RET, BRX, BRX_UNIFORM}
+_KNOWN_PLACES = {CALL_REL, BSSY, BRA, BRA_UNIFORM, LEPC, *WARPSYNC, RET, BRX, BRX_UNIFORM}
 
 _REFUSED = {
     0x34E: "puts its own address into a register, to which an offset is added somewhere",
@@ -121,6 +121,7 @@ class Places:
     bases: tuple[tuple[Field, Numbers], ...]  # to the code's start: a register holds the rest
     calls: Numbers
     indirect: Numbers  # branches to what a register holds
+    collectives: Numbers  # what begins a body that a warp runs as one, up to its target
 
 
 def branches(sm: int) -> Field:
@@ -136,7 +137,7 @@ def places(words: Words, sm: int, kernel: str) -> Places:
     """
     found, far = opcodes(words), branches(sm)
     _refuse_unknown(found, sm, kernel)
-    collective = (found == WARPSYNC) & ((words[:, 1] & _COLLECTIVE) != 0)
+    collective = np.flatnonzero(np.isin(found, WARPSYNC) & ((words[:, 1] & _COLLECTIVE) != 0))
     relative = (found == RET) & ((words[:, 1] & _ABSOLUTE) == 0)
     calls = np.flatnonzero(found == CALL_REL)
     jumps = np.flatnonzero((found == BRA) | (found == BRA_UNIFORM) | (found == CALL_REL))
@@ -145,12 +146,13 @@ def places(words: Words, sm: int, kernel: str) -> Places:
         jumps=((far, jumps),),
         joins=(
             (HALF, np.flatnonzero(found == BSSY)),
-            (far, np.flatnonzero(collective)),
+            (far, collective),
             (AFTER_REGISTER, np.flatnonzero(found == LEPC)),
         ),
         bases=((far, np.flatnonzero(indirect | relative)),),
         calls=calls,
         indirect=np.flatnonzero(indirect),
+        collectives=collective,
     )
 
 

@@ -54,18 +54,43 @@ class Room:
         Both know what is free, and what is taken of that.
         """
         made = replace(self, rows=rows)
-        known = {"allowed": self.allowed, "flight": self.flight, "free": self.free}
-        vars(made).update(known)  # as if they had been asked for before
+        known = ("allowed", "flight", "kept", "free")
+        vars(made).update({each: getattr(self, each) for each in known})  # as if asked for before
         return made
 
     def has(self, place: int) -> bool:
         """Return whether an instruction is in that part."""
         return self.rows is None or place in self.rows
 
-    def take(self, members: Iterable[int]) -> None:
-        """Have some of ``resources`` be free no more, in that part."""
-        rows = range(len(self.free)) if self.rows is None else sorted(self.rows)
-        self.free[np.ix_(rows, list(members))] = False
+    def reserve(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
+        """Reserve some of ``resources`` for values that probe code keeps.
+
+        A reserved register is in no ``Spare`` of these instructions, however it is asked for.
+
+        Args:
+            members: by the numbers of their bits.
+            rows: the instructions; by default, all of the part.
+        """
+        self._set_kept(members, rows, kept=True)
+
+    def release(self, members: Iterable[int], rows: Iterable[int] | None = None) -> None:
+        """End a reservation of ``reserve``."""
+        self._set_kept(members, rows, kept=False)
+
+    def restore(self, kept: NDArray[np.bool_]) -> None:
+        """Go back to the reservations of a copy of ``kept`` that was made before."""
+        self.kept[:] = kept
+        self.free[:] = ~(self.liveness.table | self.flight.table | kept)
+
+    def _set_kept(
+        self, members: Iterable[int], rows: Iterable[int] | None, *, kept: bool
+    ) -> None:
+        if rows is None:
+            rows = range(len(self.kept)) if self.rows is None else sorted(self.rows)
+        some = np.ix_(list(rows), list(members))
+        self.kept[some] = kept
+        needed = self.liveness.table[some] | self.flight.table[some]
+        self.free[some] = ~(needed | self.kept[some])
 
     @cached_property
     def allowed(self) -> list[int]:
@@ -80,11 +105,16 @@ class Room:
         return Flight(self.liveness)
 
     @cached_property
+    def kept(self) -> NDArray[np.bool_]:
+        """Whether probe code keeps a value in a register: rows and columns as those of ``free``."""
+        return np.zeros_like(self.liveness.table)
+
+    @cached_property
     def free(self) -> NDArray[np.bool_]:
-        """Whether a register is dead and nothing is under way to or from it: rows of
-        instructions, a column for each bit of ``resources``.
+        """Whether a register is dead, nothing is under way to or from it, and probe code keeps
+        nothing in it: rows of instructions, a column for each bit of ``resources``.
         """
-        return ~(self.liveness.table | self.flight.table)
+        return ~(self.liveness.table | self.flight.table | self.kept)
 
     @cached_property
     def highest(self) -> int:
@@ -126,9 +156,8 @@ class Room:
         """
         if self.liveness.flow.graph.before[0]:
             return self.at(0)
-        dead = ~(self.liveness.table[0] | self.flight.table[0])
         free = self.free[0].copy()
-        free[R.columns] |= ~dead[R.columns]  # the others may have been taken
+        free[R.columns] = ~self.kept[0, R.columns]
         free[R.first + _STACK] = False
         return self._spare(free, self.allowed[0], self.flight.taken[0])
 
@@ -157,7 +186,7 @@ class Room:
     def _waited(self, needed: NDArray[np.bool_], place: int) -> Spare:
         late = table([self.flight.lasting(place)])[0]
         none = np.zeros(SCOREBOARDS, np.bool_)
-        return self._spare(~(needed | late), self.allowed[place], none)
+        return self._spare(~(needed | late | self.kept[place]), self.allowed[place], none)
 
     def _spare(self, free: NDArray[np.bool_], limit: int, taken: NDArray[np.bool_]) -> Spare:
         """Return what is free, as it was told before of places where the same is."""

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ikp.machine.control_flow import parting
+from ikp.machine.control_flow.collectives import collective_bodies
 from ikp.machine.control_flow.dominance import Dominance, dominance
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.control_flow.graph import depth_first
@@ -53,7 +54,14 @@ class Regions:
             return "control never goes that way"
         if first == last and start > end:
             return "its end comes before its start"
+        if not self.collective.keys().isdisjoint(map(self.lands, (start, end))):
+            return "it begins or ends in a collective, whose threads are apart around it"
         return self._unfit({first, last}) or self._apart(first, last)
+
+    @cached_property
+    def collective(self) -> dict[int, int]:
+        """Instructions before which nothing can be inserted; see ``collective_bodies``."""
+        return collective_bodies(self.flow.code)
 
     def _unfit(self, blocks: set[int]) -> str:
         if blocks & self.irregular:

@@ -60,6 +60,7 @@ def _insert(
     words, far = kernel.words, branches(cubin.sm)
     to, ordered = shift(len(words), added)
     found = places(words, cubin.sm, kernel.name)
+    _refuse_inside(kernel, words, ordered, found.collectives, far)
     moves = return_moves(words, found, kernel, far)
     move_tables(cubin.elf, kernel, found.indirect.tolist(), to)
     out = spread(words, to, ordered)
@@ -70,6 +71,20 @@ def _insert(
     kernel.text.data = out.tobytes()
     follow(cubin, kernel, to, len(out) * BYTES)
     return to
+
+
+def _refuse_inside(
+    kernel: Kernel, words: Words, added: Sequence[Before], collectives: Numbers, far: Field
+) -> None:
+    """Refuse instructions in the body of a collective: lanes run it that are inactive around it."""
+    at = np.array([each.index for each in added], np.int64)
+    ends = collectives + 1 + distances(words[collectives], far) // BYTES
+    for begin, end in zip(collectives.tolist(), ends.tolist(), strict=True):
+        if ((at > begin) & (at < end)).any():
+            raise PatchError(
+                f"Instructions are to be put into a collective of {kernel.name}, between numbers "
+                f"{begin} and {end}. Put them before it or behind it."
+            )
 
 
 def _aim(cubin: Cubin, kernel: Kernel, old: Words, out: Words, found: Places, to: Shift) -> None:

@@ -48,7 +48,7 @@ def frame(
         missing = _LEAST - len(others)
         own = room.unused_own[-missing:] if missing > 0 else ()
         if len(others) + len(own) >= _LEAST:
-            room.take(R.first + each for each in own)
+            room.reserve(R.first + each for each in own)
             # The count is the warp's where it can be: threads that come apart have one count then.
             kept = [*others[1:], *range(FIRST, FIRST + len(own)), *others[:1]]
             return replace(_made(pair, kept, warps, cell), own=own)

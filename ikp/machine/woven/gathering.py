@@ -67,12 +67,8 @@ class Gatherer:
         left = room.unused_own
         some = len(left) >= _THREADS and sum(map(len, ends.values())) >= _LEAST
         threads = left[-_THREADS:] if some else ()
-        room.free[:, [R.first + each for each in threads]] = False
+        room.reserve(R.first + each for each in threads)
         return cls(ends, room, chooser, regions, threads)
-
-    def give_back(self) -> None:
-        """Give back those registers, where it turns out that no thread keeps anything."""
-        self.room.free[:, [R.first + each for each in self.threads]] = True
 
     def longest(self, sites: Sequence[Site]) -> tuple[Gathered, dict[Site, Scratch]] | None:
         """Return what the most records are stored with, from the first of one block's sites on."""

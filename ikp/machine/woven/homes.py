@@ -153,7 +153,7 @@ def _taken(place: Place, regions: Regions, room: Room, least: int = 1) -> Home |
     if len(free) < least:
         return None
     number = lone(free)
-    room.free[rows, R.first + number] = False
+    room.reserve([R.first + number], rows)
     return Home(number, own=True)
 
 
@@ -192,8 +192,8 @@ def in_place(
         if any(better.written & (used(each) | 1 << R.first + each.last) for each in others):
             continue
         if _left_alone(better.number, rows, room):
-            room.free[rows, R.first + home.number] = True
-            room.free[rows, R.first + better.number] = False
+            room.release([R.first + home.number], rows)
+            room.reserve([R.first + better.number], rows)
             kept[id(place)] = better
 
 

@@ -17,7 +17,7 @@ from itertools import groupby, repeat
 from typing import Final
 
 from ikp.errors import PatchError
-from ikp.machine.disassembly.resources import P, R, span, table
+from ikp.machine.disassembly.resources import P, R, members, span
 from ikp.machine.inserted.keeping import Gathered, Scratch, Shared
 from ikp.machine.inserted.record_part import ALONE, Part
 from ikp.machine.live.room import Room, Spare, lone
@@ -88,12 +88,12 @@ class Batches:
         """
         if self.gatherer is None:
             return self._all()
-        free, made = self.room.free.copy(), self._all()
+        kept, made = self.room.kept.copy(), self._all()
         gathered = [each.scratches for each in made if isinstance(each.shared, Gathered)]
         if self.gatherer.is_worth(gathered):
             return made
-        self.room.free[:] = free
-        self.gatherer.give_back()
+        self.room.restore(kept)
+        self.room.release(R.first + each for each in self.gatherer.threads)
         return Batches(self.ends, self.room, self.chooser, self.leads).found()
 
     def _all(self) -> list[Batch]:
@@ -129,8 +129,8 @@ class Batches:
         return bool(site.rank) or site.index > graph.blocks[graph.block(site.index)].first
 
     def _take(self, batch: Batch) -> None:
-        shared, rows = batch.shared, slice(batch.first.index, batch.last.index + 1)
-        self.room.free[rows, table([shared.bits])[0]] = False
+        rows = range(batch.first.index, batch.last.index + 1)
+        self.room.reserve(members(batch.shared.bits), rows)
 
     def _longest(self, sites: Sequence[Site], before: Site | None) -> Batch | None:
         """Return the most of some sites, from the first on, that can share; None if it can't."""

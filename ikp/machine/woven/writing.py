@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
 
+from ikp.machine.control_flow.collectives import collective_bodies
 from ikp.machine.disassembly.resources import members
 from ikp.machine.disassembly.sass import Instruction
 from ikp.machine.inserted.assembler import NOP, Step, assemble, spread
@@ -115,6 +116,7 @@ class Writer:
             return
         met = self._met(site, end, registers)
         needed = min(index + choose.reach(index, members(registers), board), end - 1)
+        needed = self._collective.get(needed, needed)
         at = needed if met is None else min(needed, met.index)
         waited = choose.waited(index, board)
         left = waited < end and self._code[waited].op == "EXIT"  # what is put there comes before
@@ -131,6 +133,10 @@ class Writer:
         later = self._inline[bisect_right(self._inline, site) :]
         ahead = takewhile(lambda each: each.index < end, later)
         return next((each for each in ahead if self._meets(each, registers)), None)
+
+    @cached_property
+    def _collective(self) -> dict[int, int]:
+        return collective_bodies(self.room.liveness.flow.code)
 
     @cached_property
     def _inline(self) -> list[Site]:

@@ -45,6 +45,8 @@ from ikp.machine.woven.framing import frame
 from ikp.machine.woven.sharing import NotAllError
 from ikp.machine.woven.weave import Weaver
 
+_MOST_CALLED: Final = 3
+"""Functions that a refusal names: a kernel for a debugger (-G) calls dozens."""
 DETAILS: Final = {level.name.lower(): level for level in Level}
 
 
@@ -252,8 +254,10 @@ def _code(file: Cubin, cubin: bytes, kernel: Kernel) -> Liveness:
     )
     if code.leaving_calls:
         names = {called(file, code.flow, at) or "by its address" for at in code.leaving_calls}
+        more = max(0, len(names) - _MOST_CALLED)
+        shown = [*sorted(names)[:_MOST_CALLED], *([f"and {more} more"] if more else [])]
         raise PatchError(
-            f"{name} calls code that is not its own ({', '.join(sorted(names))}): which registers "
+            f"{name} calls code that is not its own ({', '.join(shown)}): which registers "
             "that uses is not known."
         )
     return code

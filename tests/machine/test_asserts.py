@@ -7,7 +7,7 @@ import pytest
 from ikp.errors import PatchError
 from ikp.machine.control_flow.flow import Flow
 from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.live.asserts import _behind, asserts
+from ikp.machine.live.asserts import _behind, asserts, called
 from ikp.machine.live.liveness import Liveness
 from ikp.machine.live.reading import read
 from ikp.machine.patch import patch
@@ -78,6 +78,15 @@ def test_only_moves_stand_before_that_trap(between: str, ends: bool) -> None:
 def test_any_other_function_may_come_back() -> None:
     found = read_with(module.cubin("sm_90a"), "prints")
     assert not found.asserts and found.leaving_calls
+
+
+@pytest.mark.parametrize("function", ["__cudaCDP2LaunchDeviceV2", "_Z4workPf", "__assertfail"])
+def test_a_call_by_symbol_says_what_it_calls(function: str) -> None:
+    """As separately compiled code has it: dynamic parallelism, -rdc, -G."""
+    made = Cubin.read(module.cubin("sm_90a"))
+    flow = Flow(sass(f"CALL.ABS.NOINC `({function})", "EXIT"))
+    assert called(made, flow, 0) == function and not asserts(made, flow)
+    assert Liveness(flow).leaving_calls == [0]
 
 
 def test_a_kernel_that_asserts_is_recorded_and_one_that_prints_is_not() -> None:

@@ -53,7 +53,7 @@ def printed(words: Words, chip: int) -> list[str]:
 
 
 MODIFIERS = np.uint64(0x1FFFFF << 10)
-"""Of the upper half: where an opcode's modifiers stand. One of them may say that it has a target."""
+"""Of the upper half: where modifiers of an opcode stand. One may say that it has a target."""
 
 
 def different(cubins: list[bytes], chip: int) -> Words:

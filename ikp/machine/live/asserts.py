@@ -37,7 +37,12 @@ def asserts(cubin: Cubin, flow: Flow) -> frozenset[int]:
 
 
 def called(cubin: Cubin, flow: Flow, at: int) -> str:
-    """Return the name of the function that a call leaves the file for; "" where it is not told."""
+    """Return the function that a call outside the kernel's code reaches; "" where it is unknown.
+
+    Its symbol stands in the call itself, or its address in the constant bank.
+    """
+    if named := flow.code.instructions[at].targets:
+        return named[0]
     place = _called(flow, at)
     return _functions(cubin).get(place, "") if place is not None else ""
 
@@ -61,7 +66,8 @@ def _functions(cubin: Cubin) -> dict[int, str]:
 def _called(flow: Flow, call: int) -> int | None:
     """Return where the address that a call goes to stands in the bank; None if that isn't plain."""
     operands = flow.code.instructions[call].operands
-    if flow.code.instructions[call].opcode != "CALL.ABS.NOINC" or len(operands) != 1:
+    named = flow.code.instructions[call].targets
+    if flow.code.instructions[call].opcode != "CALL.ABS.NOINC" or len(operands) != 1 or named:
         return None
     load = _writer(flow, call, operands[0], 2)
     loaded = _LOADED.fullmatch(flow.code.instructions[load].text) if load is not None else None

@@ -82,9 +82,7 @@ class Room:
         self.kept[:] = kept
         self.free[:] = ~(self.liveness.table | self.flight.table | kept)
 
-    def _set_kept(
-        self, members: Iterable[int], rows: Iterable[int] | None, *, kept: bool
-    ) -> None:
+    def _set_kept(self, members: Iterable[int], rows: Iterable[int] | None, *, kept: bool) -> None:
         if rows is None:
             rows = range(len(self.kept)) if self.rows is None else sorted(self.rows)
         some = np.ix_(list(rows), list(members))

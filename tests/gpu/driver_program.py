@@ -20,6 +20,19 @@ def own() -> str:
     return fingerprint(*made)
 
 
+def reduced() -> str:
+    """Torch's reductions: they leave one uniform register, and are refused none."""
+    made = []
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        x = torch.randn(4096, 768, device="cuda").to(dtype)
+        made += [x.sum(), x.sum(0), x.sum((0, 1)), x.amax(1), x.argmax(1), x.norm(), x.std(1)]
+        made += [x.pow(2).mean(-1), x.prod(1), x.cumsum(1), torch.linalg.vector_norm(x, 3, 1)]
+    x = torch.rand(1000, 1000, device="cuda")
+    made += [torch.bernoulli(x), torch.nn.functional.dropout(x), torch.multinomial(x, 5)]
+    made += [x.sort(1).values, x.topk(7, 1).indices, x.kthvalue(3, 1).values, x.unique()]
+    return fingerprint(*(each for each in made))
+
+
 def compiled() -> str:
     """What torch.compile generates, launched by a launcher of its own."""
     made = torch.compile(lambda x: (x * 2 + x.sin()).softmax(-1))
@@ -42,4 +55,4 @@ def graph() -> str:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print({"own": own, "compiled": compiled, "graph": graph}[sys.argv[1]]())
+    print({"own": own, "reduced": reduced, "compiled": compiled, "graph": graph}[sys.argv[1]]())

@@ -54,3 +54,15 @@ def test_results_are_equal_and_launches_recorded(
     assert trace.slots.finished.all()
     if what == "graph":
         assert max(each.relaunches for each in found) == 2
+
+
+@pytest.mark.parametrize("detail", ["kernel", "loops", "waits", "ops"])
+def test_reductions_compute_the_same(detail: str, tmp_path: Path) -> None:
+    """A fault on the GPU ends the program: `at::native::reduce_kernel` had one at every detail."""
+    path = tmp_path / "x.pftrace"
+    plain = ran(*PROGRAM, "reduced")
+    options = ("--level", "machine", "--kernel", "*", "--detail", detail, "--out", str(path))
+    done = ran("-m", "ikp", "run", *options, *PROGRAM, "reduced")
+    assert done.stdout == plain.stdout
+    labels = {each.label for each in ikp.load(path).launches}
+    assert any(each.startswith("at::native::reduce_kernel") for each in labels), done.stderr

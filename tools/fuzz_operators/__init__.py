@@ -1,0 +1,1 @@
+"""Run other people's kernels with and without records, and compare what they compute."""

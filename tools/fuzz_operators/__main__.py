@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,14 +98,15 @@ def main(words: Sequence[str] | None = None) -> int:
         return _failed(operators)
     for each in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(each, "1")  # threads do not outlive a fork, and cores are few
-    if not given.list:
-        load_before_driver()
     suite = SUITES[given.suite](given)
-    suite.prepare()
-    names = chosen(suite.names(), given)
     if given.list:
-        print("\n".join(names))
+        suite.prepare()
+        print("\n".join(chosen(suite.names(), given)))
         return 0
+    # What torch's list imports initialises CUDA, and no forked process could use the driver then.
+    listing = [sys.executable, "-m", "tools.fuzz_operators", "--list", *(words or sys.argv[1:])]
+    names = subprocess.run(listing, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    load_before_driver()
     options = ["--buffer", str(given.buffer), "--memory", str(given.memory), *given.option]
     orders = Orders(
         details=given.details.split(","),

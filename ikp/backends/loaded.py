@@ -42,9 +42,16 @@ class Module:
         """Load a patched kernel in the current context.
 
         Raises:
-            PatchError: the driver refuses it.
+            PatchError: the driver refuses it, or gives it fewer registers than its code uses: warps
+                would overwrite each other's.
         """
         module, function = cuda.load(patch.cubin, name)
+        _, wanted = patch.registers
+        if (given := cuda.registers(function)) < wanted:
+            raise PatchError(
+                f"the driver gives {name} {given} registers for each thread, and its code with "
+                f"records uses {wanted}."
+            )
         cell = cuda.address_of(module, CELL) if patch.argument is None else 0
         return cls(patch, module, function, cell)
 

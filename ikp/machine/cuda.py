@@ -14,6 +14,7 @@ _SETTABLE: Final = (8, 9, 14, 15)
 """What a program sets for a function: shared memory, its share, clusters' size and order."""
 
 
+_NUM_REGS: Final = 4
 _NOT_FOUND: Final = 500
 _RELAXED: Final = 2
 """The mode of capture that forbids nothing."""
@@ -85,6 +86,15 @@ def like(function: int, plain: int) -> None:
         if wanted != had:
             code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
             _checked(code, f"set attribute {attribute} of the patched function to {wanted}")
+
+
+def registers(function: int) -> int:
+    """Return how many registers the driver gives each thread of a function.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return _attribute(function, _NUM_REGS)
 
 
 def _attribute(function: int, attribute: int) -> int:

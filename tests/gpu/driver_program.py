@@ -9,7 +9,7 @@ import torch
 def fingerprint(*tensors: torch.Tensor) -> str:
     digest = hashlib.sha256()
     for each in tensors:
-        digest.update(each.contiguous().view(torch.uint8).cpu().numpy().tobytes())
+        digest.update(each.contiguous().reshape(-1).view(torch.uint8).cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

@@ -115,7 +115,11 @@ R cuKernelGetFunction(H *made, H kernel) {
     memcpy(attributes[NUMBER(*made)], attributes[NUMBER(kernel)], sizeof attributes[0]);
     return 0;
 }
-R cuFuncGetAttribute(int *value, int which, H f) { *value = attributes[NUMBER(f)][which]; return 0; }
+R cuFuncGetAttribute(int *value, int which, H f) {
+    enum { NUM_REGS = 4 };
+    *value = which == NUM_REGS ? 255 : attributes[NUMBER(f)][which];
+    return 0;
+}
 R cuFuncSetAttribute(H f, int which, int value) {
     attributes[NUMBER(f)][which] = value;
     SAY("set %d %d=%d\n", NUMBER(f), which, value);

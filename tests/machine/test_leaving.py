@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ikp.machine.control_flow.flow import Flow
 from ikp.machine.disassembly.resources import UR, P, R, bit
 from ikp.machine.live.flight import Flight
 from ikp.machine.patch import patch
@@ -14,6 +15,7 @@ from tests.machine.compiled import CASES, machine
 from tests.machine.hazards import hazards
 from tests.machine.readback import code_of
 from tests.machine.test_room import room
+from tests.machine.texts import sass
 
 STORES = "@P{0} st.volatile.global.u32 [a4+{1}], r{2};"
 PTX = f"""
@@ -176,3 +178,56 @@ def test_who_leaves_is_known_before_anybody_skips() -> None:
     leaves = next(n for n, each in enumerate(made.instructions) if each.op == "EXIT")
     skips = next(n for n in range(leaves, 0, -1) if made.instructions[n].op == "BRA")
     assert int(made.controls.waits[skips]) & waits == waits
+
+
+TWICE = """
+.visible .entry k(.param .u64 x, .param .u32 n) .reqntid 128
+{
+ .reg .u64 a<2>; .reg .u32 r<4>; .reg .pred P<3>;
+ ld.param.u64 a0, [x]; ld.param.u32 r0, [n];
+ mov.u32 r1, %tid.x; mul.wide.u32 a1, r1, 4; add.u64 a0, a0, a1;
+ ld.global.u32 r2, [a0]; ld.global.u32 r3, [a0+4];
+ setp.ne.s32 P0, r0, 0; setp.ne.s32 P1, r1, 0; and.pred P2, P0, P1;
+ @P2 ret;
+ st.global.u32 [a0+8], r2; st.global.u32 [a0+12], r3;
+ ret;
+}
+"""
+"""Threads leave where two predicates hold: torch's reductions do, and faulted on the GPU."""
+
+
+@pytest.mark.compiled
+@pytest.mark.any_pins
+@pytest.mark.parametrize("detail", ["kernel", "ops"])
+@pytest.mark.parametrize("chip", ["sm_90a", "sm_80"])
+def test_who_lacks_one_of_two_predicates_stays(chip: str, detail: str) -> None:
+    plain = cubin(TWICE, chip)
+    before = code_of(plain, "k")
+    at = next(
+        n
+        for n, each in enumerate(before.flow.code.instructions)
+        if len(each.conditions) > 1 and each.op == "EXIT"
+    )
+    leaves = before.flow.code.instructions[at]
+    assert (leaves.op, leaves.guard, leaves.operands) == ("EXIT", "P0", ("P1",))
+    made = patch(plain, "k", detail=detail, untested=True)
+    code = code_of(made.cubin, "k").flow.code
+    exits = next(n for n, each in enumerate(code.instructions) if each.text == leaves.text)
+    skips = {
+        each.guard: code.labels[each.targets[0]]
+        for each in code.instructions[:exits]
+        if each.op == "BRA" and code.labels[each.targets[0]] == exits
+    }
+    assert skips == {"!P0": exits, "!P1": exits}
+
+
+@pytest.mark.any_pins
+def test_what_an_exit_s_predicates_say() -> None:
+    def ways(text: str) -> list[tuple[int, str]]:
+        return Flow(sass(text, "NOP", "EXIT")).graph.jumps.leaving[0]
+
+    assert ways("EXIT") == ways("@PT EXIT") == []
+    assert ways("@P0 EXIT") == ways("EXIT P0") == [(1, "!P0")]
+    assert ways("@!P0 EXIT") == [(1, "P0")]
+    assert ways("@P0 EXIT P1") == ways("@P0 EXIT !P1") == [(1, "!?")]
+    assert ways("@!PT EXIT") == [(1, "PT")]

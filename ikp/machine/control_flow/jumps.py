@@ -11,7 +11,6 @@ from ikp.machine.disassembly.sass import Code, Instruction
 _JUMPS = frozenset(("BRA", "JMP", "BRX", "BRXU", "JMX", "JMXU"))
 _ENDS = frozenset(("EXIT", "RET", "KILL"))
 _ALWAYS = ("", "PT", "UPT")
-_PREDICATE = re.compile(r"^!?U?P\d$")
 
 
 @dataclass(frozen=True)
@@ -56,17 +55,16 @@ class Jumps:
         return [(at, self.code.instructions[at]) for at in self.code.having(_NOTABLE.match)]
 
     def _ways(self, at: int, instruction: Instruction) -> list[tuple[int, str]]:
-        guard, op = instruction.guard, instruction.op
+        op, condition = instruction.op, _condition(instruction)
         if op == "BSYNC":
             meeting = self._reconvergence(instruction)
             # It nearly always stands right before where it leads; one barrier serves many places.
             follows = at + 1 in meeting or not meeting
             return [(at + 1, "")] if follows else [(to, "") for to in sorted(meeting)]
         if op in _JUMPS:
-            guard = _branch_guard(instruction)
-            taken = [(to, guard) for to in self._targets(instruction)]
-            return taken if guard in _ALWAYS else [*taken, (at + 1, inverse(guard))]
-        return [] if guard in _ALWAYS else [(at + 1, inverse(guard))]
+            taken = [(to, condition) for to in self._targets(instruction)]
+            return taken if condition in _ALWAYS else [*taken, (at + 1, inverse(condition))]
+        return [] if condition in _ALWAYS else [(at + 1, inverse(condition))]
 
     def _targets(self, instruction: Instruction) -> list[int]:
         """Return where a jump goes; all code that nothing else leads to, where it doesn't say."""
@@ -105,11 +103,11 @@ def inverse(guard: str) -> str:
     return guard[1:] if guard.startswith("!") else f"!{guard}"
 
 
-def _branch_guard(branch: Instruction) -> str:
-    """Return the predicate of a branch: its guard, an operand, or both at once ("?")."""
-    given = [p for p in branch.operands if _PREDICATE.match(p)]
-    if branch.opcode.startswith("BRA.DIV"):
+def _condition(jump: Instruction) -> str:
+    """Return the predicate of a jump or an end: its guard, an operand, or both at once ("?")."""
+    if jump.opcode.startswith("BRA.DIV"):
         return "?"
-    if not given:
-        return branch.guard
-    return given[0] if branch.guard in _ALWAYS and len(given) == 1 else "?"
+    found = jump.conditions
+    if jump.never_runs or not found:
+        return jump.guard
+    return found[0] if len(found) == 1 else "?"

@@ -26,8 +26,7 @@ _SECTION_SYMBOL, _GLOBAL_OBJECT = 0x03, 0x11
 def set_registers(cubin: Cubin, name: str, count: int) -> None:
     """Let each thread of a kernel have so many registers; code may use all but the last two.
 
-    Where a kernel calls what the loader links, such as ``__assertfail``, the driver takes no more
-    than MAXREG_COUNT says, whatever REGCOUNT is: so that is raised, too.
+    MAXREG_COUNT stays: an H100's driver gives what REGCOUNT says, also where that is more.
 
     Raises:
         PatchError: it has more already, or so many can't be had.
@@ -49,11 +48,6 @@ def set_registers(cubin: Cubin, name: str, count: int) -> None:
     if kernel.text.info >> 24:  # up to sm_89 it stands here as well
         kernel.text.info = kernel.text.info & 0xFFFFFF | count << 24
     kernel.registers = count
-    for each in kernel.attributes:
-        if each.code == Code.MAXREG_COUNT and isinstance(each.value, int):
-            each.value = max(each.value, count)
-    if (own := cubin.elf.find(f".nv.info.{name}")) is not None:
-        own.data = attributes.write(kernel.attributes)
 
 
 def _check_registers(kernel: Kernel, count: int) -> None:

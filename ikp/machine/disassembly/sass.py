@@ -25,6 +25,7 @@ _PARTS = re.compile(
 instruction, because most of the time that reading takes is spent in it."""
 _LINE = re.compile(r'"([^"]*)", line (\d+)')
 _TARGETS = re.compile(r"[.$\w]*L_x_\d+|`\(([^)]+)\)")
+_PREDICATE = re.compile(r"!?U?P\d")
 _COMMENT = re.compile(r"\(\*.*\*\)")
 _SCHEDULE = re.compile(r"\s*(?:&\w+=\S+\s+)*\?\w+\s*$")
 """What the disassembler of CUDA 12.8 adds on sm_120: the control bits, in words."""
@@ -87,6 +88,14 @@ class Instruction:
         if "`" not in self.rest and "L_x_" not in self.rest:
             return ()
         return tuple(match[1] or match[0] for match in _TARGETS.finditer(self.rest))
+
+    @cached_property
+    def conditions(self) -> tuple[str, ...]:
+        """The predicates of a jump or an EXIT, like ``!P0``: it is taken where all of them hold.
+
+        The guard is one, and an operand may be another: ``@P0 EXIT P1``.
+        """
+        return tuple(each for each in (self.guard, *self.operands) if _PREDICATE.fullmatch(each))
 
     @property
     def control(self) -> Control:

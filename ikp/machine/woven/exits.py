@@ -54,15 +54,21 @@ def leaving(
 
 
 def unless_staying(room: Room, at: int, steps: int) -> list[Step]:
-    """Have threads that an EXIT lets go on skip so many steps, once it is known who does."""
-    guard = room.liveness.flow.code.instructions[at].guard
-    if not guard:
-        return []
-    if guard.lstrip("!")[0] != "P":
-        raise PatchError(f"an EXIT has the guard {guard}, which is not known here.")
+    """Have threads that an EXIT lets go on skip so many steps, once it is known who does.
+
+    An EXIT may have two predicates, ``@P0 EXIT P1``: who lacks one of them goes on.
+    """
+    conditions = room.liveness.flow.code.instructions[at].conditions
     held = room.flight.states[at][:SCOREBOARDS]
-    late = sum(1 << n for n, each in enumerate(held) if each >> bit(guard.lstrip("!")) & 1)
-    return [forms.skip(steps).when(int(guard[-1]), holds=guard.startswith("!")).after(late)]
+    made = list[Step]()
+    for number, each in enumerate(conditions, 1):
+        name = each.lstrip("!")
+        if name[0] != "P":
+            raise PatchError(f"an EXIT has the predicate {each}, which is not known here.")
+        late = sum(1 << board for board, bits in enumerate(held) if bits >> bit(name) & 1)
+        over = forms.skip(steps + len(conditions) - number)
+        made.append(over.when(int(name[-1]), holds=each.startswith("!")).after(late))
+    return made
 
 
 def _free(room: Room, at: int) -> tuple[int, Spare]:

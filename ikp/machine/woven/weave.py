@@ -89,7 +89,7 @@ class Weaver:
         self._ranges()
         leaving = [(at, self._code[at]) for at in self.room.liveness.flow.code.of("EXIT")]
         exits = [(at, e) for at, e in leaving if not e.never_runs and self.room.has(at)]
-        alone = self.full and len(exits) == 1 and not exits[0][1].guard
+        alone = self.full and len(exits) == 1 and not exits[0][1].conditions
         left = [self._exit(at, each, alone) for at, each in exits]
         writer = self._writer
         return [*writer.inline(), *writer.on_leaving(), *left]
@@ -286,6 +286,6 @@ class Weaver:
         waits, board, steps = leaving(self.room, self.frame, at, alone, self._lender)
         steps[0] = steps[0].after(waits)
         # Those that an EXIT lets go on use these registers: all stores must have read them.
-        steps += [NOP.after(1 << board)] if instruction.guard else []
+        steps += [NOP.after(1 << board)] if instruction.conditions else []
         steps = [*unless_staying(self.room, at, len(steps)), *steps]
         return Before(at, self.assembled(steps, board))

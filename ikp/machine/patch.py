@@ -27,10 +27,10 @@ from ikp.machine.live.asserts import asserts, called
 from ikp.machine.live.emulated import addressed
 from ikp.machine.live.handed import hands_over
 from ikp.machine.live.liveness import Liveness
+from ikp.machine.live.printed_targets import check_targets
 from ikp.machine.live.reading import read
 from ikp.machine.live.room import RESERVED, Room
 from ikp.machine.live.spare_argument import spare_argument
-from ikp.machine.live.targets import check_targets
 from ikp.machine.marked.budget import Budget
 from ikp.machine.marked.chosen import Lines
 from ikp.machine.marked.pace import Pace

@@ -9,7 +9,7 @@ import pytest
 from ikp.errors import PatchError
 from ikp.machine.control_flow.collectives import collective_bodies
 from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.live.targets import check_targets
+from ikp.machine.live.printed_targets import check_targets
 from ikp.machine.marked.places import Level, Places
 from ikp.machine.moving.insert import insert
 from ikp.machine.moving.shift import Before

@@ -61,3 +61,18 @@ def test_loops_nest() -> None:
     ]  # fmt: skip
     assert flow.loop_of(2) == flow.loops[1]
     assert flow.loop_of(4) is None
+
+
+def test_a_barrier_that_was_kept_in_a_register_may_be_any() -> None:
+    """BSYNC B0 ends what BSSY B1 began: torch's bitonic sorts do so, and computed wrong results."""
+    lines = (
+        *("BSSY B0, `(.L_x_1)", "BSYNC B0", ".L_x_1:"),
+        *("BSSY B1, `(.L_x_2)", "BMOV.32.CLEAR R4, B1", "BMOV.32 B0, R4", "NOP", "BSYNC B0"),
+        *(".L_x_2:", "EXIT"),
+    )
+    kept = Flow(sass(*lines)).graph.jumps.leaving
+    assert kept[6] == [(7, "")] and kept[1] == [(2, "")]
+    apart = Flow(sass(*lines[:-2], "NOP", *lines[-2:])).graph.jumps.leaving
+    assert apart[6] == [(2, ""), (7, ""), (8, "")]
+    without = [each for each in lines if "BMOV" not in each]
+    assert Flow(sass(*without)).graph.jumps.leaving[4] == [(2, "")]

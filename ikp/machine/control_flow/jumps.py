@@ -59,8 +59,9 @@ class Jumps:
         if op == "BSYNC":
             meeting = self._reconvergence(instruction)
             # It nearly always stands right before where it leads; one barrier serves many places.
-            follows = at + 1 in meeting or not meeting
-            return [(at + 1, "")] if follows else [(to, "") for to in sorted(meeting)]
+            if at + 1 in meeting or not meeting:
+                return [(at + 1, "")]
+            return [(to, "") for to in sorted({*meeting, *([at + 1] if self._moved else [])})]
         if op in _JUMPS:
             taken = [(to, condition) for to in self._targets(instruction)]
             return taken if condition in _ALWAYS else [*taken, (at + 1, inverse(condition))]
@@ -79,6 +80,11 @@ class Jumps:
         return {0} | {labels[name] for name in names if name in labels}
 
     @cached_property
+    def _moved(self) -> bool:
+        """Whether barriers are copied to and from registers, so that one may be any other."""
+        return bool(self.code.of("BMOV"))
+
+    @cached_property
     def _meetings(self) -> list[tuple[str, list[int]]]:
         """(barrier, where threads go on that meet at it) of each BSSY."""
         labels = self.code.labels
@@ -90,9 +96,13 @@ class Jumps:
         ]
 
     def _reconvergence(self, sync: Instruction) -> set[int]:
-        """Return where threads go on that meet at a BSYNC: what its BSSY says."""
+        """Return where threads go on that meet at a BSYNC: what its BSSY says.
+
+        Where a kernel runs out of barriers, BMOV keeps some in registers and puts them back into
+        others. Then it may be the BSSY of any.
+        """
         barrier = sync.operands[0] if sync.operands else ""
-        return {to for each, tos in self._meetings if each == barrier for to in tos}
+        return {to for each, tos in self._meetings if self._moved or each == barrier for to in tos}
 
 
 _NOTABLE = re.compile(rf"(?:{'|'.join((*_JUMPS, *_ENDS, 'BSYNC', 'CALL'))})\b")

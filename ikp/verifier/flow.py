@@ -1,0 +1,362 @@
+"""Where control goes in patched code, and what is needed or in flight there.
+
+A node is a place of the code. Who leaves at an EXIT with a guard may run code in front of it that
+the others skip: that has nodes of its own, because those who come there surely leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from ikp.verifier.inserted import LATE, Inserted, decode
+from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led, names_place
+from ikp.verifier.plain import ALL, P, R, UNIFORM, UR, Effect, effect
+
+_T = TypeVar("_T")
+_LEAVES, _ENDS, _CALLS, _RET, _CALL = (0x343, 0x943), (0x95B, 0x95C), 0x944, 0x950, 0x944
+_QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
+_SLOW = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
+_SLOW_TOO = frozenset(
+    "SHFL MUFU F2I I2F F2F FRND POPC FLO BREV MATCH FCHK MOVM QSPC BMOV NANOSLEEP PIXLD DMMA".split()
+)
+"""What may read its operands long after it was issued: what begins so, and these."""
+_ARGUMENTS = (1 << 32) - 1
+_PRODUCTS, _UNTOLD = 24, 25
+"""Places of a state, behind four for each scoreboard: what warpgroups' products have, and what is
+read though no scoreboard says when: one for each queue, and one for all others."""
+State = tuple[int, ...]
+
+
+class Flow:
+    """The patched code, as nodes and blocks of them.
+
+    Args:
+        moved: it.
+        tables: of each original indirect branch, the places that it may lead to.
+        asserts: whether code that is called elsewhere never returns.
+    """
+
+    def __init__(self, moved: Moved, tables: dict[int, list[int]], asserts: bool) -> None:
+        self.moved, self.asserts = moved, asserts
+        self.ours = {
+            at: decode(moved.new[at], moved.sm) for at, each in enumerate(moved.origin) if each < 0
+        }
+        self.named = 0
+        for each in self.ours.values():
+            self.named |= each.reads | each.writes
+        self.where = list(range(len(moved.new)))
+        self.after: dict[int, list[int]] = {}
+        self.leaving: dict[int, int] = {}  # node of who leaves -> the EXIT's
+        for start, places in moved.parts:
+            self._ways(start, places, tables)
+        for at in self.ours:
+            if (to := moved.after_inserted(at)) != [at + 1]:
+                self.after[at] = to
+        self.effects = self._effects()
+        for at, origin in enumerate(moved.origin):
+            if origin >= 0 and moved.new[at] & 0xFFF == EXIT and moved.new[at] >> 12 & 15 != 7:
+                self._apart(at)
+        self._divide()
+
+    def _ways(self, start: int, places: list[int], tables: dict[int, list[int]]) -> None:
+        moved, code = self.moved, self.moved.new
+        met: dict[int, list[tuple[int, int]]] = {}  # of a barrier: old and new targets
+        for number, at in enumerate(places):
+            if code[at] & 0xFFF == BSSY:
+                old = led(moved.old[number], number, moved.sm) // BYTES
+                new = led(code[at], at, moved.sm) // BYTES
+                met.setdefault(code[at] >> 16 & 15, []).append((old, new))
+        for number, at in enumerate(places):
+            word, line = code[at], moved.text.lines[number]
+            opcode, always = word & 0xFFF, not line.startswith("@")
+            to = [at + 1]
+            if opcode in TABLED:
+                to = tables.get(number, []) if not start else []
+            elif opcode == _RET:
+                to = [places[call] + 1 for call in moved.calls] + [] if always else [at + 1]
+            elif opcode == BSYNC:
+                found = met.get(word >> 16 & 15, [])
+                follows = not found or any(old == number + 1 for old, _ in found)
+                to = [at + 1] if follows else [new for _, new in found]
+            elif opcode == EXIT or opcode in _ENDS or (opcode in _LEAVES and self.asserts):
+                to = [] if always else [at + 1]
+            elif names_place(word) and opcode not in (BSSY, 0x94E):
+                to = [led(word, at, moved.sm) // BYTES]
+                to += [] if line.startswith("BRA `(") or opcode == _CALL else [at + 1]
+            if to != [at + 1]:
+                self.after[at] = to
+
+    def _effects(self) -> dict[int, Effect]:
+        """Return what original instructions do to registers that inserted ones name."""
+        lines, known = self.moved.text.lines, [Effect(0, 0, 0)] * len(self.moved.old)
+        for number, line in enumerate(lines):
+            own = effect(line)
+            if self.moved.old[number] & 0xFFF in _LEAVES:
+                own = Effect(own.reads | _ARGUMENTS, 0 if self.asserts else ALL, 0)
+            known[number] = Effect(*(each & self.named for each in own))
+        return {at: known[each] for at, each in enumerate(self.moved.origin) if each >= 0}
+
+    def _apart(self, leave: int) -> None:
+        """Give nodes of their own to those who surely leave at an EXIT."""
+        first, code = leave, self.moved.new
+        while first - 1 in self.ours:
+            first -= 1
+        guard = code[leave] >> 12 & 15
+        skips = [
+            at
+            for at in range(first, leave)
+            if code[at] & 0xFFF == 0x947 and code[at] >> 12 & 15 == guard ^ 8
+        ]
+        written = any(self.ours[at].writes >> P + (guard & 7) & 1 for at in range(first, leave))
+        if not skips or written:
+            return
+        beyond = len(self.where) - first
+        self.where += range(first, leave + 1)
+        for at in range(first, leave):
+            to = self.after.get(at, [at + 1])
+            inside = [each + beyond if first <= each <= leave else each for each in to]
+            self.after[at + beyond] = [at + 1 + beyond] if at in skips else inside
+        for at in skips:
+            self.after[at] = [to for to in self.after[at] if to != at + 1] + [at + 1 + beyond]
+        self.leaving[leave + beyond] = leave
+        self.after[leave + beyond] = []
+
+    def _divide(self) -> None:
+        """Find the blocks."""
+        count = len(self.where)
+        first = {0, *(at + 1 for at in self.after), *(to for tos in self.after.values() for to in tos)}
+        starts = sorted(each for each in first if each < count)
+        self.blocks = [range(a, b) for a, b in zip(starts, [*starts[1:], count], strict=True)]
+        number = {each.start: n for n, each in enumerate(self.blocks)}
+        self.to = [
+            [number[each] for each in self.after.get(block[-1], [block.stop]) if each in number]
+            for block in self.blocks
+        ]
+        self.block = number
+
+    def inserted(self, node: int) -> Inserted | None:
+        """Return the inserted instruction of a node, None for an original one."""
+        return self.ours.get(self.where[node])
+
+    def said(self, node: int) -> str:
+        """Return where a node is, in words."""
+        at, origin = self.where[node], self.moved.origin
+        behind = next((each for each in origin[at:] if each >= 0), None)
+        before = "the end" if behind is None else self.moved.said(behind).rstrip(",")
+        return f"inserted instruction {at} ({self.moved.new[at]:#034x}, before {before})"
+
+    def forward(
+        self, begin: _T, through: Callable[[_T, range], _T], merged: Callable[[_T, _T], _T]
+    ) -> list[_T | None]:
+        """Return the state in which each block is entered, on any way there; None: on no way."""
+        entering: list[_T | None] = [None] * len(self.blocks)
+        entering[0] = begin
+        work = [0]
+        while work:
+            number = work.pop()
+            state = entering[number]
+            assert state is not None  # noqa: S101 - for the type checker
+            leaving = through(state, self.blocks[number])
+            for to in self.to[number]:
+                known = entering[to]
+                both = leaving if known is None else merged(known, leaving)
+                if known is None or both != known:
+                    entering[to] = both
+                    work.append(to)
+        return entering
+
+    def needed(self, restored: set[int]) -> Iterator[str]:
+        """Yield where an inserted instruction destroys what an original one needs.
+
+        Args:
+            restored: nodes that give a predicate the value which original code gave it.
+        """
+        live = [0] * len(self.blocks)
+        before: list[list[int]] = [[] for _ in self.blocks]
+        for number, tos in enumerate(self.to):
+            for to in tos:
+                before[to].append(number)
+        for node, leave in self.leaving.items():
+            stay = self.block.get(leave + 1)
+            own = next(n for n, each in enumerate(self.blocks) if node in each)
+            if stay is not None:
+                before[stay].append(own)
+        work = list(range(len(self.blocks)))
+        while work:
+            number = work.pop()
+            now = self._needed(number, live, restored, None)
+            if now != live[number]:
+                live[number] = now
+                work += before[number]
+        entry = self._entry()
+        for number in range(len(self.blocks)):
+            found: list[tuple[int, int]] = []
+            self._needed(number, live, restored, found)
+            for node, lost in found:
+                lost = lost >> P << P if node in entry else lost
+                if not lost:
+                    continue
+                yield f"{self.said(node)} overwrites {_names(lost)}, which original code needs"
+
+    def _entry(self) -> set[int]:
+        """Return the nodes where original code has run nowhere yet: no thread's register has a value."""
+        found, work = set[int](), [0]
+        while work:
+            node = work.pop()
+            if node in self.ours and node not in found:
+                found.add(node)
+                work += self.after.get(node, [node + 1])
+        again = {to for node, tos in self.after.items() if node not in found for to in tos}
+        return set() if again & found else found
+
+    def _needed(
+        self, number: int, live: list[int], restored: set[int], found: list[tuple[int, int]] | None
+    ) -> int:
+        block, now = self.blocks[number], 0
+        for to in self.to[number]:
+            now |= live[to]
+        if (leave := self.leaving.get(block[-1])) is not None:
+            stay = self.block.get(leave + 1)
+            now = live[stay] & UNIFORM if stay is not None else 0
+        for node in reversed(block):
+            own = self.inserted(node)
+            if own is None:
+                each = self.effects[self.where[node]]
+                now = now & ~each.kills | each.reads
+            elif node in restored:
+                now &= ~own.writes
+            elif found is not None and own.writes & now:
+                found.append((node, own.writes & now))
+        return now
+
+    def pending(self) -> Iterator[str]:
+        """Yield where something in flight is overwritten, or read before it is there."""
+        def through(state: State, block: range) -> State:
+            now = list(state)
+            for node in block:
+                self._issue(node, now)
+            return tuple(now)
+
+        begin = (0,) * (_UNTOLD + len(_QUEUES) + 1)
+        entering = self.forward(begin, through, lambda a, b: tuple([x | y for x, y in zip(a, b, strict=True)]))
+        for state, block in zip(entering, self.blocks, strict=True):
+            now = list(state or begin)
+            for node in block:
+                yield from self._conflicts(node, now) if state else ()
+                self._issue(node, now)
+
+    def _conflicts(self, node: int, now: list[int]) -> Iterator[str]:
+        at = self.where[node]
+        waits = self.moved.new[at] >> 116 & 63
+        boards = [4 * each for each in range(6) if not waits >> each & 1]
+        own = self.ours.get(at)
+        late = mine = reads = 0
+        for each in boards:
+            late |= now[each]
+            reads |= now[each + 1] | now[each + 3]
+            mine |= now[each + 2]
+        if own is None:
+            if node in self.leaving and any(now[each + 2] | now[each + 3] for each in range(0, 24, 4)):
+                yield f"{self.said(node)} leaves while an inserted store is in flight"
+            theirs = self.effects[at]
+            stored = 0
+            for each in boards:
+                stored |= now[each + 3]
+            lost = (theirs.reads | theirs.writes) & mine | theirs.writes & stored
+            if lost:
+                yield f"{self.moved.said(self.moved.origin[at])} uses {_names(lost)}, still in flight for inserted code"
+            return
+        for each in now[_PRODUCTS:]:
+            reads |= each
+        lost = own.writes & (late | mine | reads) | own.reads & (late | mine)
+        if lost:
+            yield f"{self.said(node)} uses {_names(lost)}, which is in flight"
+        write, read = self.moved.new[at] >> 110 & 7, self.moved.new[at] >> 113 & 7
+        if (own.opcode in LATE and write == 7) or (own.kind == "store" and read == 7):
+            yield f"{self.said(node)} has no scoreboard"
+        if (1 << write | 1 << read) & self.counted & 63:
+            yield f"{self.said(node)} takes a scoreboard that an original wait counts"
+
+    @property
+    def counted(self) -> int:
+        """The scoreboards of which a wait counts what is in flight, as bits."""
+        return self._counted
+
+    _counted = 0
+
+    def _issue(self, node: int, now: list[int]) -> None:
+        """Change a state as an instruction does that is issued."""
+        at = self.where[node]
+        word, own = self.moved.new[at], self.ours.get(at)
+        for each in range(6):
+            if word >> 116 + each & 1:
+                now[4 * each : 4 * each + 4] = (0, 0, 0, 0)
+        write, read = word >> 110 & 7, word >> 113 & 7
+        if own is not None:
+            if write < 6:
+                now[4 * write + 2] |= own.writes
+                now[4 * write + 3] |= own.reads if read == 7 else 0
+            if read < 6:
+                now[4 * read + 3] |= own.reads & ~(1 << own.guard if own.guard >= 0 else 0)
+            return
+        self._original(at, word, write, read, now)
+
+    def _original(self, at: int, word: int, write: int, read: int, now: list[int]) -> None:
+        line, each = self.moved.text.lines[self.moved.origin[at]], self.effects[at]
+        if "DEPBAR" in line or "WARPGROUP" in line or "GMMA" in line:
+            self._products(at, line, now)
+        if not (each.reads or each.writes or ((read < 6 or write < 6) and any(now[_UNTOLD:]))):
+            return
+        guard = word >> 12 & 7
+        reads = each.reads & ~(1 << P + guard if guard != 7 else 0)
+        op = line.split(" ")[1 if line.startswith("@") else 0].partition(".")[0]
+        reads &= UNIFORM | (1 << P) - 1 if op == "LDGSTS" else ALL
+        queue = _UNTOLD + (_QUEUES.index(op) if op in _QUEUES else len(_QUEUES))
+        if write < 6:
+            now[4 * write] |= each.writes
+        if read < 6 or write < 6:
+            told = read if read < 6 else write
+            now[4 * told + 1] |= reads
+            if op in _QUEUES and guard == 7:
+                now[4 * told + 1] |= now[queue]
+                now[queue] = 0
+        elif op.startswith(_SLOW) or op in _SLOW_TOO:
+            now[queue] |= reads
+
+    def _products(self, at: int, line: str, now: list[int]) -> None:
+        if "WARPGROUP.DEPBAR" in line:
+            if line.rstrip().endswith(" 0x0"):
+                now[_PRODUCTS] = 0
+        elif "DEPBAR" in line:
+            boards, _, left = line.partition(",")
+            if "{" in line or left.strip() in ("", "0x0"):
+                for each in range(6):
+                    if f"SB{each}" in boards or ("{" in line and str(each) in line.partition("{")[2]):
+                        now[4 * each : 4 * each + 4] = (0, 0, 0, 0)
+        elif "WARPGROUP.ARRIVE" in line:
+            now[_PRODUCTS] |= self._given(at)
+        elif "GMMA" in line:
+            now[_PRODUCTS] |= self.effects[at].reads | self.effects[at].writes
+
+    def _given(self, at: int) -> int:
+        """Return what the products have that follow, up to what is said of others."""
+        found, seen, work = 0, set[int](), self.after.get(at, [at + 1])[:]
+        while work:
+            here = work.pop()
+            line = self.moved.text.lines[self.moved.origin[here]] if here < len(self.moved.new) and self.moved.origin[here] >= 0 else ""
+            if here in seen or here >= len(self.moved.new) or "WARPGROUP." in line:
+                continue
+            seen.add(here)
+            if "GMMA" in line:
+                found |= self.effects[here].reads | self.effects[here].writes
+            work += self.after.get(here, [here + 1])
+        return found
+
+
+def _names(some: int) -> str:
+    """Return registers in words."""
+    found = []
+    for name, first, end in (("R", R, 255), ("P", P, P + 7), ("UR", UR, UR + 255), ("UP", 520, 527)):
+        found += [f"{name}{each - first}" for each in range(first, end) if some >> each & 1]
+    return ", ".join(found)

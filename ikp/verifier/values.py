@@ -1,0 +1,201 @@
+"""What the registers of inserted code hold: whether each of its stores is where ikp records.
+
+An address is made of the cell's first 64 bits, whose upper half is never changed: to the lower one,
+numbers are added. Clocks are none. A store must have a guard that says that there is room, by what
+the cell says of it. Whatever original code writes, and what differs by the way that led there, is
+unknown from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ikp.verifier.declared import Declared
+from ikp.verifier.flow import Flow
+from ikp.verifier.inserted import Inserted, constant, decode, near
+from ikp.verifier.plain import FILES
+
+ZERO, NUMBER, SIZE, LOW, HIGH, ROOM = "zero", "number", "size", "low", "high", "room"
+MEMORY = ("memory", "memory+")  # the two halves of what says what global memory is
+_MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}
+"""By where parameters begin in the constants."""
+_NUMBERS = (ZERO, NUMBER, SIZE)
+_LIMIT = -1
+_COPIES = (0x202, 0xC02, 0xC82, 0x2CA, 0x3C2)
+_BELOW, _DIFFERS, _UNSIGNED_AND = 1, 5, 0xE00
+State = dict[int, object]
+
+
+class Values:
+    """Follows them.
+
+    Args:
+        flow: the patched code.
+        declared: where the cell is.
+        base: where a kernel's parameters begin in the constants.
+    """
+
+    def __init__(self, flow: Flow, declared: Declared, base: int) -> None:
+        self.flow, self.declared, self.base = flow, declared, base
+        self.restored: set[int] = set()
+
+    def check(self) -> Iterator[str]:
+        """Yield what is wrong; afterwards, ``restored`` has the nodes that give predicates back."""
+        begin: State = {_LIMIT: self.declared.registers}
+        entering = self.flow.forward(begin, self._through, _merged)
+        for state, block in zip(entering, self.flow.blocks, strict=True):
+            now = dict(state or {})
+            for node in block if state is not None else ():
+                own = self.flow.inserted(node)
+                if own is not None:
+                    yield from self._wrong(node, own, now)
+                self._step(node, now)
+
+    def _through(self, state: State, block: range) -> State:
+        now = dict(state)
+        for node in block:
+            self._step(node, now)
+        return now
+
+    def _step(self, node: int, now: State) -> None:
+        own = self.flow.inserted(node)
+        if own is None:
+            self._original(self.flow.where[node], now)
+        elif self._restores(own, now):
+            del now[own.sources[0][0]]
+        elif own.targets:
+            made = self._made(own, now)
+            for first, count in own.targets if own.kind in ("test", "mixed") else own.targets[:1]:
+                for n in range(count if first >= 0 else 0):
+                    self._set(now, first + n, made[n] if n < len(made) else None, own.guard >= 0)
+
+    @staticmethod
+    def _set(now: State, bit: int, value: object, guarded: bool) -> None:
+        if value is None or (guarded and now.get(bit) != value):
+            now.pop(bit, None)
+        else:
+            now[bit] = value
+
+    def _original(self, at: int, now: State) -> None:
+        origin, written = self.flow.moved.origin[at], self.flow.effects[at].writes
+        line = self.flow.moved.text.lines[origin]
+        if "USETMAXREG" in line:
+            now[_LIMIT] = min(int(line.split()[-1], 0), 255)
+        if not written:
+            return
+        for bit in [bit for bit in now if bit >= 0 and written >> bit & 1]:
+            del now[bit]
+        for bit, value in list(now.items()):
+            if isinstance(value, tuple) and value[0] == "saved" and written >> value[1] & 1:
+                del now[bit]
+        word = self.flow.moved.new[at]
+        if word & 0xFFF in (0xAB9, 0x7AC) and not line.startswith("@"):
+            self._loaded(decode(word, self.flow.moved.sm), now)
+
+    def _loaded(self, own: Inserted, now: State) -> None:
+        (first, count), values = own.targets[0], self._constant(own)
+        if first >= 0 and count == 2 and tuple(values) == MEMORY:
+            now |= {first: MEMORY[0], first + 1: MEMORY[1]}
+
+    def _wrong(self, node: int, own: Inserted, now: State) -> Iterator[str]:
+        limit = now[_LIMIT]
+        if (own.reads | own.writes) & (1 << 256) - 1 >> limit - 2 << limit - 2:  # type: ignore[operator]
+            yield f"{self.flow.said(node)} names a register beyond the {limit} that a thread has"
+        if self._restores(own, now):
+            self.restored.add(node)
+        if own.kind != "store":
+            return
+        address, _, pair = own.sources
+        if now.get(own.guard) != ROOM or not own.holds:
+            yield f"{self.flow.said(node)} stores where no guard says that there is room"
+        place, memory = (pair, None) if near(own) else (address, pair)
+        if [self._of(now, place[0] + n) for n in range(2)] != [LOW, HIGH] or place[0] < 0:
+            yield f"{self.flow.said(node)} stores at an address that is not made of the cell's"
+        if memory is None and self._of(now, address[0]) not in _NUMBERS:
+            yield f"{self.flow.said(node)} stores at an offset that is no number"
+        if memory is not None and tuple(self._of(now, memory[0] + n) for n in range(2)) != MEMORY:
+            yield f"{self.flow.said(node)} does not name global memory"
+
+    @staticmethod
+    def _of(now: State, bit: int) -> object:
+        return ZERO if bit < 0 else now.get(bit)
+
+    @staticmethod
+    def _restores(own: Inserted, now: State) -> bool:
+        """Whether a predicate is set again from a register that it was saved in."""
+        if own.opcode != 0x80C or own.word >> 76 & 7 != _DIFFERS or own.word >> 32 & 0xFFFFFFFF:
+            return False
+        plain = own.guard < 0 and own.word >> 87 & 15 == 7
+        return plain and now.get(own.sources[0][0]) == ("saved", own.targets[0][0])
+
+    def _made(self, own: Inserted, now: State) -> Sequence[object]:
+        """Return what an instruction makes."""
+        values = [self._of(now, first) for first, _ in own.sources]
+        if own.kind == "number":
+            return [NUMBER if not 0x50 <= own.word >> 72 & 0xFF <= 0x53 else None]
+        if own.kind == "load":
+            return self._constant(own)
+        if own.kind == "pair":
+            first = own.sources[-1][0]
+            return [now.get(first), now.get(first + 1)] if values[:2] == [ZERO, ZERO] else []
+        if own.kind == "save":
+            mask = own.word >> 32 & 0xFFFFFFFF
+            single = mask.bit_count() == 1 and mask < 1 << 7
+            return [("saved", FILES["P"] + mask.bit_length() - 1)] if single else []
+        if own.kind == "test":
+            return [self._tested(own, now)]
+        if own.kind == "sum":
+            return [_copied(values, own.opcode in _COPIES)]
+        if own.kind in ("product", "scaled", "shifted"):
+            factors, rest = (values[:-1], values[-1:]) if own.kind == "product" else (values[:1], values[1:])
+            if ZERO in factors:
+                return [_copied(rest, True)]
+            return [_copied([NUMBER, *rest]) if all(each in _NUMBERS for each in factors) else None]
+        if own.kind == "mixed":
+            words = [value for value, (first, _) in zip(values, own.sources, strict=True) if _is_word(first)]
+            return [_copied(words) if all(each in _NUMBERS for each in words) else None]
+        return []
+
+    def _tested(self, own: Inserted, now: State) -> object:
+        """Return whether a predicate says that there is room: a number is below a size."""
+        *words, (where, _) = own.sources
+        below = own.word >> 76 & 7 == _BELOW and own.opcode in (0x20C, 0xC0C)
+        size = below and self._of(now, words[-1][0]) == SIZE
+        both = own.word >> 64 & _UNSIGNED_AND == 0 and not own.word >> 90 & 1
+        return ROOM if both and (size or (where >= 0 and now.get(where) == ROOM)) else None
+
+    def _constant(self, own: Inserted) -> Sequence[object]:
+        bank, offset = constant(own.word)
+        return [self._word(bank, offset + 4 * n) for n in range(own.targets[0][1])]
+
+    def _word(self, bank: int, offset: int) -> object:
+        memory = _MEMORY_AT.get(self.base)
+        if bank == self.declared.bank and 0 <= offset - self.declared.cell < self.declared.nbytes:
+            number = (offset - self.declared.cell) // 4
+            return (LOW, HIGH, SIZE, SIZE)[number] if number < 4 else NUMBER
+        if bank or offset >= self.base or memory is None:
+            return None
+        return MEMORY[(offset - memory) // 4] if memory <= offset < memory + 8 else NUMBER
+
+
+def _is_word(bit: int) -> bool:
+    return bit < FILES["P"] or FILES["UR"] <= bit < FILES["UP"]
+
+
+def _copied(values: Sequence[object], whole: bool = False) -> object:
+    """Return the sum of some values, and of a constant if it is not ``whole``."""
+    some = [each for each in values if each != ZERO]
+    if not some:
+        return NUMBER
+    if len(some) == 1 and (whole or some[0] in (LOW, SIZE, NUMBER)):
+        return some[0]
+    numbers = [each for each in some if each in _NUMBERS]
+    if len(numbers) == len(some):
+        return NUMBER
+    return LOW if LOW in some and len(numbers) == len(some) - 1 else None
+
+
+def _merged(one: State, other: State) -> State:
+    both = {bit: value for bit, value in one.items() if other.get(bit) == value}
+    return {**both, _LIMIT: min(one[_LIMIT], other[_LIMIT])}  # type: ignore[type-var]

@@ -1,0 +1,109 @@
+"""Verifies a patched kernel before its first launch, from the two cubins and what is declared."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from ikp.verifier import plain
+from ikp.verifier.declared import Declared, VerifyError
+from ikp.verifier.elf import TABLES, Elf
+from ikp.verifier.files import BRANCHES, Files, attributes, words
+from ikp.verifier.flow import Flow
+from ikp.verifier.moved import BYTES, Moved
+from ikp.verifier.values import Values
+
+_MOST = 3
+_FUNCTION = 2
+_ASSERTS = ("__assertfail", "__assert_fail")
+
+
+def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
+    """Raise an error unless a patched cubin is the plain one and what is declared.
+
+    Args:
+        before: the plain cubin.
+        after: the patched one.
+        text: what NVIDIA's disassembler says of the plain one, with its words (``-c -hex``).
+        declared: how the patch says that they differ.
+
+    Raises:
+        VerifyError: it is not; the message has the first reasons.
+    """
+    found = faults(before, after, text, declared)
+    if found:
+        more = "" if len(found) <= _MOST else " There is more."
+        raise VerifyError(
+            f"The patched code of {declared.kernel} failed its verification, so it is not launched: "
+            f"{'; '.join(found[:_MOST])}.{more} Please report this kernel."
+        )
+
+
+def faults(before: bytes, after: bytes, text: str, declared: Declared) -> list[str]:
+    """Return what is wrong with a patched cubin: nothing, if it was verified; see ``verify``."""
+    try:
+        return list(islice(_faults(Elf.read(before), Elf.read(after), text, declared), 2 * _MOST))
+    except (struct.error, ValueError, LookupError, StopIteration) as error:
+        return [f"it can't be read: {error}"]
+
+
+def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
+    name = f".text.{declared.kernel}"
+    codes = [np.frombuffer(each.find(name).data, "<u8").reshape(-1, 2) for each in (old, new)]
+    index = old.sections.index(old.find(name))
+    moved = Moved.match(
+        *(plain.read(text, declared.kernel), codes[0], codes[1], old.sm, _linked(old, index)),
+        *(_functions(old, index), declared.inserted, declared.beside),
+    )
+    yield from (wrong := list(moved.check()))
+    if wrong:
+        return  # what follows needs places
+    yield from Files(old, new, declared, moved).check()
+    listed = attributes(old.find(f".nv.info.{declared.kernel}").data)
+    flow = Flow(moved, _tables(new, declared, moved), _asserts(old))
+    values = Values(flow, declared, Files.bounds(listed)[0])
+    yield from values.check()
+    yield from flow.needed(values.restored)
+    yield from flow.pending()
+
+
+def _linked(elf: Elf, index: int) -> frozenset[int]:
+    """Return the instructions of a section into which the loader writes."""
+    tables = [each.table for each in elf.sections if each.kind in TABLES and each.info == index]
+    return frozenset(int(at) // BYTES for table in tables for at in table["offset"])
+
+
+def _functions(elf: Elf, index: int) -> frozenset[int]:
+    """Return the instructions that functions in a section begin with."""
+    return frozenset(
+        int(each["at"]) // BYTES
+        for each in elf.symbols.table
+        if each["section"] == index and each["kind"] & 15 == _FUNCTION
+    )
+
+
+def _asserts(elf: Elf) -> bool:
+    """Whether all functions that the file calls and does not have end the kernel."""
+    symbols = elf.symbols
+    names = elf.sections[symbols.rest[2]].data
+    outside = [
+        names[int(each["name"]) : names.index(b"\0", int(each["name"]))].decode()
+        for each in symbols.table
+        if each["section"] == 0 and each["kind"] & 15 == _FUNCTION
+    ]
+    return all(each in _ASSERTS for each in outside)
+
+
+def _tables(elf: Elf, declared: Declared, moved: Moved) -> dict[int, list[int]]:
+    """Return the places that each original indirect branch may lead to now."""
+    found: dict[int, list[int]] = {}
+    for _, code, value in attributes(elf.find(f".nv.info.{declared.kernel}").data):
+        numbers, at = words(value) if code == BRANCHES else [], 0
+        while at + 3 <= len(numbers):
+            to = numbers[at + 3 : at + 3 + numbers[at + 2]]
+            found.setdefault(moved.origin[numbers[at] // BYTES], []).extend(each // BYTES for each in to)
+            at += 3 + numbers[at + 2]
+    return found

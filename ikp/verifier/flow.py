@@ -134,6 +134,11 @@ class Flow:
             for block in self.blocks
         ]
         self.block = number
+        self.come, work = set[int](), [0]  # blocks that are ever come to
+        while work:
+            here = work.pop()
+            work += [] if here in self.come else self.to[here]
+            self.come.add(here)
 
     def inserted(self, node: int) -> Inserted | None:
         """Return the inserted instruction of a node, None for an original one."""
@@ -190,7 +195,7 @@ class Flow:
                 live[number] = now
                 work += before[number]
         entry = self._entry()
-        for number in range(len(self.blocks)):
+        for number in self.come:
             found: list[tuple[int, int]] = []
             self._needed(number, live, restored, found)
             for node, lost in found:

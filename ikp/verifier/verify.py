@@ -11,12 +11,13 @@ import numpy as np
 from ikp.verifier import plain
 from ikp.verifier.declared import Declared, VerifyError
 from ikp.verifier.elf import TABLES, Elf
-from ikp.verifier.files import BRANCHES, Files, attributes, words
+from ikp.verifier.files import Facts, branches, differences
 from ikp.verifier.flow import Flow
 from ikp.verifier.moved import BYTES, Moved
 from ikp.verifier.values import Values
 
 _MOST = 3
+_BRANCHES = 0x34
 _FUNCTION = 2
 _ASSERTS = ("__assertfail", "__assert_fail")
 
@@ -61,10 +62,15 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
     yield from (wrong := list(moved.check()))
     if wrong:
         return  # what follows needs places
-    yield from Files(old, new, declared, moved).check()
-    listed = attributes(old.find(f".nv.info.{declared.kernel}").data)
-    flow = Flow(moved, _tables(new, declared, moved), _asserts(old))
-    values = Values(flow, declared, Files.bounds(listed)[0])
+    plain_facts, facts = Facts(old, declared.kernel, None), Facts(new, declared.kernel, moved)
+    yield from differences(plain_facts, facts, declared)
+    tables = {
+        moved.origin[at // BYTES]: [each // BYTES for each in to]
+        for code, value in facts.listed
+        if code == _BRANCHES
+        for at, to in branches(value)
+    }
+    values = Values(flow := Flow(moved, tables, _asserts(old)), declared, plain_facts.parameters[0])
     yield from values.check()
     yield from flow.needed(values.restored)
     yield from flow.pending()
@@ -95,15 +101,3 @@ def _asserts(elf: Elf) -> bool:
         if each["section"] == 0 and each["kind"] & 15 == _FUNCTION
     ]
     return all(each in _ASSERTS for each in outside)
-
-
-def _tables(elf: Elf, declared: Declared, moved: Moved) -> dict[int, list[int]]:
-    """Return the places that each original indirect branch may lead to now."""
-    found: dict[int, list[int]] = {}
-    for _, code, value in attributes(elf.find(f".nv.info.{declared.kernel}").data):
-        numbers, at = words(value) if code == BRANCHES else [], 0
-        while at + 3 <= len(numbers):
-            to = numbers[at + 3 : at + 3 + numbers[at + 2]]
-            found.setdefault(moved.origin[numbers[at] // BYTES], []).extend(each // BYTES for each in to)
-            at += 3 + numbers[at + 2]
-    return found

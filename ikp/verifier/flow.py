@@ -89,12 +89,15 @@ class Flow:
 
     def _effects(self) -> dict[int, Effect]:
         """Return what original instructions do to registers that inserted ones name."""
-        lines, known = self.moved.text.lines, [Effect(0, 0, 0)] * len(self.moved.old)
-        for number, line in enumerate(lines):
-            own = effect(line)
-            if self.moved.old[number] & 0xFFF in _LEAVES:
-                own = Effect(own.reads | _ARGUMENTS, 0 if self.asserts else ALL, 0)
-            known[number] = Effect(*(each & self.named for each in own))
+        own = list(map(effect, self.moved.text.lines))
+        written = ALL >> P << P  # of a thread's registers, those have values
+        for each in own:
+            written |= each.writes if each.writes != ALL else 0
+        for number, word in enumerate(self.moved.old):
+            if word & 0xFFF in _LEAVES:
+                reads = own[number].reads | _ARGUMENTS & written
+                own[number] = Effect(reads, 0 if self.asserts else ALL, 0)
+        known = [Effect(*(part & self.named for part in each)) for each in own]
         return {at: known[each] for at, each in enumerate(self.moved.origin) if each >= 0}
 
     def _apart(self, leave: int) -> None:

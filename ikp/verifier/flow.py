@@ -81,7 +81,7 @@ class Flow:
                 to = [at + 1] if follows else [new for _, new in found]
             elif opcode == EXIT or opcode in _ENDS or (opcode in _LEAVES and self.asserts):
                 to = [] if always else [at + 1]
-            elif names_place(word) and opcode not in (BSSY, 0x94E):
+            elif names_place(word) and opcode in (0x947, 0x547, _CALL):
                 to = [led(word, at, moved.sm) // BYTES]
                 to += [] if line.startswith("BRA `(") or opcode == _CALL else [at + 1]
             if to != [at + 1]:
@@ -205,7 +205,7 @@ class Flow:
                 lost = lost >> P << P if node in entry else lost
                 if not lost:
                     continue
-                yield f"{self.said(node)} overwrites {_names(lost)}, which original code needs"
+                yield f"{self.said(node)} overwrites {names(lost)}, which original code needs"
 
     def _entry(self) -> set[int]:
         """Return the nodes where original code has run nowhere yet: no thread's register has a value."""
@@ -273,13 +273,13 @@ class Flow:
                 stored |= now[each + 3]
             lost = (theirs.reads | theirs.writes) & mine | theirs.writes & stored
             if lost:
-                yield f"{self.moved.said(self.moved.origin[at])} uses {_names(lost)}, still in flight for inserted code"
+                yield f"{self.moved.said(self.moved.origin[at])} uses {names(lost)}, still in flight for inserted code"
             return
         for each in now[_PRODUCTS:]:
             reads |= each
         lost = own.writes & (late | mine | reads) | own.reads & (late | mine)
         if lost:
-            yield f"{self.said(node)} uses {_names(lost)}, which is in flight"
+            yield f"{self.said(node)} uses {names(lost)}, which is in flight"
         write, read = self.moved.new[at] >> 110 & 7, self.moved.new[at] >> 113 & 7
         if (own.opcode in LATE and write == 7) or (own.kind == "store" and read == 7):
             yield f"{self.said(node)} has no scoreboard"
@@ -362,7 +362,7 @@ class Flow:
         return found
 
 
-def _names(some: int) -> str:
+def names(some: int) -> str:
     """Return registers in words."""
     found = []
     for name, first, end in (("R", R, 255), ("P", P, P + 7), ("UR", UR, UR + 255), ("UP", 520, 527)):

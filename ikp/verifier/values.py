@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ikp.verifier.declared import Declared
-from ikp.verifier.flow import Flow
+from ikp.verifier.flow import Flow, names
 from ikp.verifier.inserted import Inserted, constant, decode, near
 from ikp.verifier.plain import FILES
 
-ZERO, NUMBER, SIZE, LOW, HIGH, ROOM = "zero", "number", "size", "low", "high", "room"
+ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER = *("zero", "number", "size"), *("low", "high", "room", "other")
 MEMORY = ("memory", "memory+")  # the two halves of what says what global memory is
 _MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}
 """By where parameters begin in the constants."""
@@ -66,16 +66,10 @@ class Values:
             del now[own.sources[0][0]]
         elif own.targets:
             made = self._made(own, now)
-            for first, count in own.targets if own.kind in ("test", "mixed") else own.targets[:1]:
+            for (first, count), values in zip(own.targets, (made, ()), strict=False):
                 for n in range(count if first >= 0 else 0):
-                    self._set(now, first + n, made[n] if n < len(made) else None, own.guard >= 0)
-
-    @staticmethod
-    def _set(now: State, bit: int, value: object, guarded: bool) -> None:
-        if value is None or (guarded and now.get(bit) != value):
-            now.pop(bit, None)
-        else:
-            now[bit] = value
+                    value = (values[n] if n < len(values) else None) or OTHER
+                    now[first + n] = OTHER if own.guard >= 0 and now.get(first + n) != value else value
 
     def _original(self, at: int, now: State) -> None:
         origin, written = self.flow.moved.origin[at], self.flow.effects[at].writes
@@ -104,6 +98,12 @@ class Values:
             yield f"{self.flow.said(node)} names a register beyond the {limit} that a thread has"
         if self._restores(own, now):
             self.restored.add(node)
+        bare = own.reads if own.kind not in ("branch", "save") else 0
+        if own.kind == "store" and own.sources[1][1] == 4:  # a record's last word is anything
+            bare &= ~(1 << own.sources[1][0] + 3)
+        unknown = [bit for bit in range(bare.bit_length()) if bare >> bit & 1 and bit not in now]
+        if unknown:
+            yield f"{self.flow.said(node)} reads {names(sum(1 << bit for bit in unknown))}, which no inserted one has set"
         if own.kind != "store":
             return
         address, _, pair = own.sources
@@ -197,5 +197,5 @@ def _copied(values: Sequence[object], whole: bool = False) -> object:
 
 
 def _merged(one: State, other: State) -> State:
-    both = {bit: value for bit, value in one.items() if other.get(bit) == value}
+    both = {bit: value if other[bit] == value else OTHER for bit, value in one.items() if bit in other}
     return {**both, _LIMIT: min(one[_LIMIT], other[_LIMIT])}  # type: ignore[type-var]

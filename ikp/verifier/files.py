@@ -32,6 +32,8 @@ _OTHERS = frozenset(
 """Those with a size that hold none, or that are looked at by name."""
 _PLACED, _SIZE, _PARAMETER, _PARAMETER_TOO, _REGISTERS = 0x0A, 0x19, 0x17, 0x45, 0x2F
 _BRANCHES, _SIZED, _MOST_THREADS = 0x34, 4, (0x05, 0x10)
+_BASES = {8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}
+"""Where parameters begin in the constants, by generation, of kernels that have none."""
 _ON_AN_SM, _PORTION, _WARP = 65536, 8, 32
 
 
@@ -89,7 +91,7 @@ class Facts:
     def parameters(self) -> tuple[int, int]:
         """Where the kernel's parameters begin in the constants, and how many bytes they are."""
         found = [words(value)[1] for code, value in self.listed if code == _PLACED]
-        return (found[0] & 0xFFFF, found[0] >> 16) if found else (0, 0)
+        return (found[0] & 0xFFFF, found[0] >> 16) if found else (_BASES.get(self.elf.sm // 10, 0), 0)
 
     def read(self) -> dict[str, Any]:
         """Return all of it, by section."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ikp.verifier.inserted import LATE, Inserted, decode
 from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led, names_place
-from ikp.verifier.plain import ALL, P, R, UNIFORM, UR, Effect, effect
+from ikp.verifier.plain import ALL, FILES, P, UNIFORM, Effect, effect
 
 _T = TypeVar("_T")
 _LEAVES, _ENDS, _CALLS, _RET, _CALL = (0x343, 0x943), (0x95B, 0x95C), 0x944, 0x950, 0x944
@@ -362,9 +362,18 @@ class Flow:
         return found
 
 
+def bits(some: int) -> Iterator[int]:
+    """Yield the members of a set."""
+    while some:
+        yield (some & -some).bit_length() - 1
+        some &= some - 1
+
+
 def names(some: int) -> str:
     """Return registers in words."""
+    name_of = {first: name for name, first in FILES.items()}
     found = []
-    for name, first, end in (("R", R, 255), ("P", P, P + 7), ("UR", UR, UR + 255), ("UP", 520, 527)):
-        found += [f"{name}{each - first}" for each in range(first, end) if some >> each & 1]
+    for bit in bits(some):
+        first = max(each for each in name_of if each <= bit)
+        found.append(f"{name_of[first]}{bit - first}")
     return ", ".join(found)

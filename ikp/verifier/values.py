@@ -12,11 +12,15 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ikp.verifier.declared import Declared
-from ikp.verifier.flow import Flow, names
+from ikp.verifier.flow import Flow, bits, names
 from ikp.verifier.inserted import Inserted, constant, decode, near
 from ikp.verifier.plain import FILES
 
-ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER = *("zero", "number", "size"), *("low", "high", "room", "other")
+ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER, LOST = (
+    *("zero", "number", "size", "low", "high", "room"),
+    *("other", "lost"),
+)
+"""The last: original code has written there since."""
 MEMORY = ("memory", "memory+")  # the two halves of what says what global memory is
 _MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}
 """By where parameters begin in the constants."""
@@ -63,7 +67,8 @@ class Values:
         if own is None:
             self._original(self.flow.where[node], now)
         elif self._restores(own, now):
-            del now[own.sources[0][0]]
+            now[own.sources[0][0]] = OTHER
+            now[own.targets[0][0]] = LOST
         elif own.targets:
             made = self._made(own, now)
             for (first, count), values in zip(own.targets, (made, ()), strict=False):
@@ -78,11 +83,11 @@ class Values:
             now[_LIMIT] = min(int(line.split()[-1], 0), 255)
         if not written:
             return
-        for bit in [bit for bit in now if bit >= 0 and written >> bit & 1]:
-            del now[bit]
+        for bit in bits(written):
+            now[bit] = LOST
         for bit, value in list(now.items()):
-            if isinstance(value, tuple) and value[0] == "saved" and written >> value[1] & 1:
-                del now[bit]
+            if isinstance(value, tuple) and written >> value[1] & 1:  # a predicate that was saved
+                now[bit] = OTHER
         word = self.flow.moved.new[at]
         if word & 0xFFF in (0xAB9, 0x7AC) and not line.startswith("@"):
             self._loaded(decode(word, self.flow.moved.sm), now)
@@ -101,9 +106,8 @@ class Values:
         bare = own.reads if own.kind not in ("branch", "save") else 0
         if own.kind == "store" and own.sources[1][1] == 4:  # a record's last word is anything
             bare &= ~(1 << own.sources[1][0] + 3)
-        unknown = [bit for bit in range(bare.bit_length()) if bare >> bit & 1 and bit not in now]
-        if unknown:
-            yield f"{self.flow.said(node)} reads {names(sum(1 << bit for bit in unknown))}, which no inserted one has set"
+        if unknown := sum(1 << bit for bit in bits(bare) if now.get(bit, LOST) == LOST):
+            yield f"{self.flow.said(node)} reads {names(unknown)}, which no inserted one has set"
         if own.kind != "store":
             return
         address, _, pair = own.sources
@@ -197,5 +201,8 @@ def _copied(values: Sequence[object], whole: bool = False) -> object:
 
 
 def _merged(one: State, other: State) -> State:
-    both = {bit: value if other[bit] == value else OTHER for bit, value in one.items() if bit in other}
+    both: State = {}
+    for bit in one.keys() | other.keys():
+        left, right = one.get(bit), other.get(bit)
+        both[bit] = left if left == right else LOST if LOST in (left, right) else OTHER
     return {**both, _LIMIT: min(one[_LIMIT], other[_LIMIT])}  # type: ignore[type-var]

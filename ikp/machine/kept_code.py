@@ -38,7 +38,12 @@ def keep(
         plain: the cubin that was patched, which ``ikp verify`` holds the other one against.
     """
     folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
-    facts: dict[str, Any] = {"names": patch.names, "ours": patch.ours, "plain": patch.plain, "shared": shared}
+    facts: dict[str, Any] = {
+        "names": patch.names,
+        "ours": patch.ours,
+        "plain": patch.plain,
+        "shared": shared,
+    }
     if patch.declared is not None:
         facts[DECLARED] = patch.declared.to_json()
     said = json.dumps(facts)

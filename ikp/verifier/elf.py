@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 _SECTION = np.dtype("<u4,<u4,<u8,<u8,<u8,<u8,<u4,<u4,<u8,<u8")
 _SEGMENT = np.dtype("<u4,<u4,<u8,<u8,<u8,<u8,<u8,<u8")
-_SYMBOL = np.dtype([("name", "<u4"), ("kind", "<u2"), ("section", "<u2"), ("at", "<u8"), ("size", "<u8")])
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("kind", "<u2"), ("section", "<u2"), ("at", "<u8"), ("size", "<u8")]
+)
 _RELOCATION = [("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4")]
 TABLES = {4: np.dtype([*_RELOCATION, ("addend", "<i8")]), 9: np.dtype(_RELOCATION)}
 SYMBOLS, _NO_BYTES, ALLOCATED = 2, 8, 2

@@ -7,7 +7,7 @@ Then what is declared is done to what the plain one says, and both must say the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,15 +26,34 @@ _PLACES = {
 }  # fmt: skip
 """Attributes that hold places in the code: bytes of an entry, and where in it the place is."""
 _OTHERS = frozenset(
-    (0x05, 0x0A, 0x0C, 0x0F, 0x10, 0x11, 0x12, 0x17, 0x19, 0x1E, 0x23, 0x26, 0x29, 0x30, 0x34, 0x36)
-    + (0x37, 0x3B, 0x3D, 0x3F, 0x42, 0x45, 0x4F, 0x5E, 0x66)
+    (
+        *(
+            0x05,
+            0x0A,
+            0x0C,
+            0x0F,
+            0x10,
+            0x11,
+            0x12,
+            0x17,
+            0x19,
+            0x1E,
+            0x23,
+            0x26,
+            0x29,
+            0x30,
+            0x34,
+            0x36,
+        ),
+        *(0x37, 0x3B, 0x3D, 0x3F, 0x42, 0x45, 0x4F, 0x5E, 0x66),
+    )
 )
 """Those with a size that hold none, or that are looked at by name."""
 _PLACED, _SIZE, _PARAMETER, _PARAMETER_TOO, _REGISTERS = 0x0A, 0x19, 0x17, 0x45, 0x2F
 _BRANCHES, _SIZED, _MOST_THREADS = 0x34, 4, (0x05, 0x10)
 _BASES = {8: 0x160, 9: 0x210, 10: 0x380, 12: 0x380}
 """Where parameters begin in the constants, by generation, of kernels that have none."""
-_ON_AN_SM, _PORTION, _WARP = 65536, 8, 32
+_ON_AN_SM, _PORTION, _WARP, _MOST = 65536, 8, 32, 255
 
 
 def attributes(data: bytes) -> list[list[Any]]:
@@ -91,7 +110,8 @@ class Facts:
     def parameters(self) -> tuple[int, int]:
         """Where the kernel's parameters begin in the constants, and how many bytes they are."""
         found = [words(value)[1] for code, value in self.listed if code == _PLACED]
-        return (found[0] & 0xFFFF, found[0] >> 16) if found else (_BASES.get(self.elf.sm // 10, 0), 0)
+        begin, size = _BASES.get(self.elf.sm // 10, 0), 0
+        return (found[0] & 0xFFFF, found[0] >> 16) if found else (begin, size)
 
     def read(self) -> dict[str, Any]:
         """Return all of it, by section."""
@@ -103,19 +123,20 @@ class Facts:
         return found
 
     def _read(self, each: Section) -> Any:
+        made: Any = each.info, each.data
         if each.kind in TABLES:
-            return self._relocations(each)
-        if each.kind == SYMBOLS:
-            return [self._symbol(*entry) for entry in each.table.tolist()]
-        if each.name == f".text.{self.kernel}":
-            return each.rest, each.info & 0xFFFFFF
-        if each.name == f".nv.info.{self.kernel}":
-            return [[code, self._places(code, value)] for code, value in self.listed]
-        if each.name == ".nv.info":
-            return attributes(each.data)
-        if each.name == f".nv.constant2.{self.kernel}" and any(c == _BRANCHES for c, _ in self.listed):
-            return [self._reached(place) for place in words(each.data)]
-        return each.info, each.data
+            made = self._relocations(each)
+        elif each.kind == SYMBOLS:
+            made = [self.symbol(*entry) for entry in each.table.tolist()]
+        elif each.name == f".text.{self.kernel}":
+            made = each.info, b""
+        elif each.name == f".nv.info.{self.kernel}":
+            made = [[code, self._places(code, value)] for code, value in self.listed]
+        elif each.name == ".nv.info":
+            made = attributes(each.data)
+        elif each.name == f".nv.constant2.{self.kernel}" and _BRANCHES in dict(self.listed):
+            made = list(map(self._reached, words(each.data)))
+        return made
 
     def _reached(self, byte: int) -> Any:
         """Return the original instruction that one comes to from a byte of the code."""
@@ -146,9 +167,11 @@ class Facts:
         return made[:count] if made == made[:count] * times else None
 
     def _ours(self, section: int) -> bool:
-        return section < len(self.elf.sections) and self.elf.sections[section].name == f".text.{self.kernel}"
+        names = [each.name for each in self.elf.sections[section : section + 1]]
+        return names == [f".text.{self.kernel}"]
 
-    def _symbol(self, name: int, kind: int, section: int, at: int, nbytes: int) -> Any:
+    def symbol(self, name: int, kind: int, section: int, at: int, nbytes: int) -> Any:
+        """Return what a symbol says: its name, its kind, and where it begins and ends."""
         texts = self.elf.sections[self.elf.symbols.rest[2]].data
         text = texts[name : texts.index(b"\0", name)]
         if not self._ours(section):
@@ -164,58 +187,65 @@ class Facts:
         found = []
         for offset, kind, symbol, *addend in each.table.tolist():
             at = self._placed(offset) if self._ours(each.info) else offset
-            base = int(symbols[symbol]["at"])
-            if self._ours(int(symbols[symbol]["section"])) and addend:
-                addend = [self._reached(base + addend[0]) if addend[0] else 0]
-            found.append((at, kind, symbol, *addend))
+            base, mine = int(symbols[symbol]["at"]), self._ours(int(symbols[symbol]["section"]))
+            beyond = [self._reached(base + more) if mine and more else more for more in addend]
+            found.append((at, kind, symbol, *beyond))
         return each.info, found
 
 
 def differences(old: Facts, new: Facts, declared: Declared) -> Iterator[str]:
     """Yield what two files say differently, beside what is declared."""
-    expected, found = old.read(), new.read()
+    before, found = old.read(), new.read()
     base, end = old.parameters
     added = declared.bank == 0 and declared.cell >= base + end
-    for name in expected:
-        section = name.rpartition(" ")[0]
-        if section == ".nv.info":
-            yield from _registered(expected[name][2], old, declared)
-        elif section == f".nv.info.{declared.kernel}" and added:
-            _one_more(expected[name][2], declared, base)
-        elif section == f".nv.constant0.{declared.kernel}" and added:
-            expected[name] = _longer(expected[name], declared)
-        elif section in _BANKS and declared.bank:
-            expected[name] = _longer(expected[name], declared)
-        elif old.elf.sections[int(name.split()[-1])].kind == SYMBOLS if name != "header" else False:
-            more = found[name][2][len(expected[name][2]) :] if name in found else []
-            mine = [each for each in more if each[3:] == (declared.cell, declared.nbytes)]
-            if len(mine) != bool(declared.bank) or len(more) > 2:
-                yield "its symbols are not what is declared"
-            expected[name] = (*expected[name][:2], expected[name][2] + more)
-    made = [name for name in found if name not in expected]
-    if made and not (declared.bank and [each.rpartition(" ")[0] for each in made] == [_BANKS[0]]):
+    expected = {name: _changed(name, value, old, declared, added) for name, value in before.items()}
+    for name in (name for name in expected if name in found and _is_symbols(old, name)):
+        more = found[name][2][len(expected[name][2]) :]
+        mine = [each for each in more if each[3:] == (declared.cell, declared.nbytes)]
+        if len(mine) != bool(declared.bank) or len(more) > 2:
+            yield "its symbols are not what is declared"
+        expected[name] = (*expected[name][:2], expected[name][2] + more)
+    made = [name.rpartition(" ")[0] for name in found if name not in expected]
+    if made and not (declared.bank and made == [_BANKS[0]]):
         yield f"it has more sections: {', '.join(made)}"
     for name, value in expected.items():
         if found.get(name) != value:
             yield f"{name.rpartition(' ')[0] or name} is not what is declared"
-    if [_loaded(old.elf, bool(made)), 0] != [_loaded(new.elf, bool(made)), 0]:
+    if _loaded(old.elf, bool(made)) != _loaded(new.elf, bool(made)):
         yield "what is loaded together differs"
     yield from _fits(old, declared, added)
 
 
-def _registered(listed: list[list[Any]], old: Facts, declared: Declared) -> Iterator[str]:
+def _is_symbols(old: Facts, name: str) -> bool:
+    number = name.rpartition(" ")[2]
+    return number.isdecimal() and old.elf.sections[int(number)].kind == SYMBOLS
+
+
+def _changed(name: str, value: Any, old: Facts, declared: Declared, added: bool) -> Any:
+    """Return what a section says if a kernel has what is declared."""
+    section, kernel = name.rpartition(" ")[0], declared.kernel
+    if section == f".text.{kernel}" and value[2][0] >> 24:
+        info = value[2][0] & 0xFFFFFF | declared.registers << 24
+        return (*value[:2], (info, value[2][1]))
+    if section == ".nv.info":
+        _register(value[2], old, declared)
+    elif section == f".nv.info.{kernel}" and added:
+        _one_more(value[2], declared, old.parameters[0])
+    longer = section == f".nv.constant0.{kernel}" and added
+    if longer or (section in _BANKS and declared.bank):
+        info, data = value[2]
+        more = bytes(max(declared.cell + declared.nbytes - len(data), 0))
+        return (*value[:2], (info, data + more))
+    return value
+
+
+def _register(listed: list[list[Any]], old: Facts, declared: Declared) -> None:
     """Have a kernel have the registers that are declared."""
-    symbols = old.elf.symbols.table
-    mine = [
-        each
-        for each in listed
-        if each[0] == _REGISTERS and old._ours(int(symbols[words(each[1])[0]]["section"]))  # noqa: SLF001
-        if int(symbols[words(each[1])[0]]["at"]) == 0
-    ]
-    if len(mine) != 1:
-        yield f"the number of its registers is said {len(mine)} times"
-    for each in mine:
-        each[1] = each[1][:4] + struct.pack("<I", declared.registers)
+    for each in listed:
+        if each[0] == _REGISTERS:
+            text, *_ = old.symbol(*old.elf.symbols.table[words(each[1])[0]].tolist())
+            if text.decode() == declared.kernel:
+                each[1] = each[1][:4] + struct.pack("<I", declared.registers)
 
 
 def _one_more(listed: list[list[Any]], declared: Declared, base: int) -> None:
@@ -231,28 +261,30 @@ def _one_more(listed: list[list[Any]], declared: Declared, base: int) -> None:
     listed.insert(first, [_PARAMETER, value])
 
 
-def _longer(expected: Any, declared: Declared) -> Any:
-    kind, rest, (info, data) = expected
-    return kind, rest, (info, data + bytes(declared.cell + declared.nbytes - len(data)))
-
-
 def _fits(old: Facts, declared: Declared, added: bool) -> Iterator[str]:
     """Yield why a kernel can't have what is declared."""
-    listed, count, ordinals = old.listed, declared.registers, []
+    listed, count = old.listed, declared.registers
     threads = [int(np.prod(words(value))) for code, value in listed if code in _MOST_THREADS]
     each = -(-count // _PORTION) * _PORTION
-    if count > 255 or any(each * -(-n // _WARP) * _WARP > _ON_AN_SM for n in threads):
+    if count > _MOST or any(each * -(-n // _WARP) * _WARP > _ON_AN_SM for n in threads):
         yield f"its threads can't have {count} registers each"
+    ordinals = []
     for code, value in listed if declared.bank == 0 else ():
         if code in (_PARAMETER, _PARAMETER_TOO):
             _, ordinal, offset, size = struct.unpack("<IHHI", value)
             first, size = offset + old.parameters[0], size >> 18 if code == _PARAMETER else size
             if first < declared.cell + declared.nbytes and declared.cell < first + size:
                 ordinals.append(ordinal)
-    if declared.bank == 0 and sorted(ordinals) != ([] if added else [declared.ordinal, declared.ordinal + 1]):
+    own = declared.ordinal or 0  # what nobody reads is two of 64 bits
+    if sorted(ordinals) != ([] if added or declared.bank else [own, own + 1]):
         yield "the argument that is declared overlaps others"
 
 
 def _loaded(elf: Elf, made: bool) -> list[Any]:
-    found = [((each[0], each[1], each[7]), [n for n in elf.inside(each) if n != _BANKS[0]]) for each in elf.segments]
-    return [each for each in found if each[1] or not made]
+    """Return what each segment loads, but for the constants that the host writes."""
+    found = []
+    for each in elf.segments:
+        names = [name for name in elf.inside(each) if name != _BANKS[0]]
+        if names or not made:
+            found.append(((each[0], each[1], each[7]), names))
+    return found

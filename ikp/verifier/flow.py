@@ -11,14 +11,15 @@ from typing import TypeVar
 
 from ikp.verifier.inserted import LATE, Inserted, decode
 from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led, names_place
-from ikp.verifier.plain import ALL, FILES, P, UNIFORM, Effect, effect
+from ikp.verifier.plain import ALL, FILES, UNIFORM, Effect, P, effect
 
 _T = TypeVar("_T")
-_LEAVES, _ENDS, _CALLS, _RET, _CALL = (0x343, 0x943), (0x95B, 0x95C), 0x944, 0x950, 0x944
+_LEAVES, _ENDS, _RET, _CALL = (0x343, 0x943), (0x95B, 0x95C), 0x950, 0x944
 _QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
 _SLOW = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
-_SLOW_TOO = frozenset(
-    "SHFL MUFU F2I I2F F2F FRND POPC FLO BREV MATCH FCHK MOVM QSPC BMOV NANOSLEEP PIXLD DMMA".split()
+_SLOW_TOO = (
+    *("SHFL", "MUFU", "F2I", "I2F", "F2F", "FRND", "POPC", "FLO", "BREV", "MATCH", "FCHK"),
+    *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
 )
 """What may read its operands long after it was issued: what begins so, and these."""
 _ARGUMENTS = (1 << 32) - 1
@@ -128,7 +129,11 @@ class Flow:
     def _divide(self) -> None:
         """Find the blocks."""
         count = len(self.where)
-        first = {0, *(at + 1 for at in self.after), *(to for tos in self.after.values() for to in tos)}
+        first = {
+            0,
+            *(at + 1 for at in self.after),
+            *(to for tos in self.after.values() for to in tos),
+        }
         starts = sorted(each for each in first if each < count)
         self.blocks = [range(a, b) for a, b in zip(starts, [*starts[1:], count], strict=True)]
         number = {each.start: n for n, each in enumerate(self.blocks)}
@@ -202,13 +207,12 @@ class Flow:
             found: list[tuple[int, int]] = []
             self._needed(number, live, restored, found)
             for node, lost in found:
-                lost = lost >> P << P if node in entry else lost
-                if not lost:
-                    continue
-                yield f"{self.said(node)} overwrites {names(lost)}, which original code needs"
+                own = lost >> P << P if node in entry else lost
+                if own:
+                    yield f"{self.said(node)} overwrites {names(own)}, which original code needs"
 
     def _entry(self) -> set[int]:
-        """Return the nodes where original code has run nowhere yet: no thread's register has a value."""
+        """Return the nodes in front of all original code: no thread's register has a value."""
         found, work = set[int](), [0]
         while work:
             node = work.pop()
@@ -240,6 +244,7 @@ class Flow:
 
     def pending(self) -> Iterator[str]:
         """Yield where something in flight is overwritten, or read before it is there."""
+
         def through(state: State, block: range) -> State:
             now = list(state)
             for node in block:
@@ -247,7 +252,9 @@ class Flow:
             return tuple(now)
 
         begin = (0,) * (_UNTOLD + len(_QUEUES) + 1)
-        entering = self.forward(begin, through, lambda a, b: tuple([x | y for x, y in zip(a, b, strict=True)]))
+        entering = self.forward(
+            begin, through, lambda a, b: tuple([x | y for x, y in zip(a, b, strict=True)])
+        )
         for state, block in zip(entering, self.blocks, strict=True):
             now = list(state or begin)
             for node in block:
@@ -265,7 +272,9 @@ class Flow:
             reads |= now[each + 1] | now[each + 3]
             mine |= now[each + 2]
         if own is None:
-            if node in self.leaving and any(now[each + 2] | now[each + 3] for each in range(0, 24, 4)):
+            if node in self.leaving and any(
+                now[each + 2] | now[each + 3] for each in range(0, 24, 4)
+            ):
                 yield f"{self.said(node)} leaves while an inserted store is in flight"
             theirs = self.effects[at]
             stored = 0
@@ -273,7 +282,8 @@ class Flow:
                 stored |= now[each + 3]
             lost = (theirs.reads | theirs.writes) & mine | theirs.writes & stored
             if lost:
-                yield f"{self.moved.said(self.moved.origin[at])} uses {names(lost)}, still in flight for inserted code"
+                said = self.moved.said(self.moved.origin[at])
+                yield f"{said} uses {names(lost)}, still in flight for inserted code"
             return
         for each in now[_PRODUCTS:]:
             reads |= each
@@ -340,7 +350,9 @@ class Flow:
             boards, _, left = line.partition(",")
             if "{" in line or left.strip() in ("", "0x0"):
                 for each in range(6):
-                    if f"SB{each}" in boards or ("{" in line and str(each) in line.partition("{")[2]):
+                    if f"SB{each}" in boards or (
+                        "{" in line and str(each) in line.partition("{")[2]
+                    ):
                         now[4 * each : 4 * each + 4] = (0, 0, 0, 0)
         elif "WARPGROUP.ARRIVE" in line:
             now[_PRODUCTS] |= self._given(at)
@@ -352,7 +364,11 @@ class Flow:
         found, seen, work = 0, set[int](), self.after.get(at, [at + 1])[:]
         while work:
             here = work.pop()
-            line = self.moved.text.lines[self.moved.origin[here]] if here < len(self.moved.new) and self.moved.origin[here] >= 0 else ""
+            line = (
+                self.moved.text.lines[self.moved.origin[here]]
+                if here < len(self.moved.new) and self.moved.origin[here] >= 0
+                else ""
+            )
             if here in seen or here >= len(self.moved.new) or "WARPGROUP." in line:
                 continue
             seen.add(here)

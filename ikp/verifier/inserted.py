@@ -1,6 +1,6 @@
 """The instructions that a patch may insert, by their bits: all others are refused.
 
-A field is a file of registers and its first bit; ``+`` means a pair, ``*`` as many as a store takes.
+A field is a file of registers and its first bit; ``+`` means a pair, ``*`` as many as it says.
 """
 
 from __future__ import annotations
@@ -8,26 +8,28 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from ikp.verifier.plain import FILES, P, R
+from ikp.verifier.plain import FILES, P
 
 _FORMS = {
-    0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|", 0x82F: "other|P81|UR16 P87",
-    0xAB9: "load|UR16*|", 0x7AC: "load|UR16*|UR24", 0xB82: "load|R16*|R24", 0xA02: "load|R16|",
-    0x202: "sum|R16|R32", 0x802: "sum|R16|", 0xC02: "sum|R16|UR32", 0xC82: "sum|UR16|UR32",
-    0x2CA: "sum|UR16|R24", 0x3C2: "sum|UR16|R24", 0xE25: "pair|R16+|R24 R64 UR32+",
-    0x224: "product|R16|R24 R32 R64", 0x424: "mixed|R16|R24 R64", 0x824: "scaled|R16|R24 R64",
-    0xE24: "product|R16|R24 R64 UR32", 0x2A4: "product|UR16|UR24 UR32 UR64",
-    0x8A4: "scaled|UR16|UR24 UR64", 0x836: "sum|R16|R24", 0x835: "sum|R16|R24",
-    0x810: "sum|R16|R24 R64", 0xC36: "sum|R16|R24 UR32", 0x890: "sum|UR16|UR24 UR64",
-    0x211: "shifted|R16|R24 R32 R64", 0xC11: "shifted|R16|R24 UR32 R64",
-    0x291: "shifted|UR16|UR24 UR32 UR64", 0x219: "mixed|R16|R24 R32 R64", 0x819: "mixed|R16|R24 R64",
-    0x216: "mixed|R16|R24 R32 R64", 0x816: "mixed|R16|R24 R64", 0x212: "mixed|R16 P81|R24 R32 R64",
+    0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|",
+    0x82F: "other|P81|UR16 P87", 0xAB9: "load|UR16*|", 0x7AC: "load|UR16*|UR24",
+    0xB82: "load|R16*|R24", 0xA02: "load|R16|", 0x202: "sum|R16|R32", 0x802: "sum|R16|",
+    0xC02: "sum|R16|UR32", 0xC82: "sum|UR16|UR32", 0x2CA: "sum|UR16|R24", 0x3C2: "sum|UR16|R24",
+    0xE25: "pair|R16+|R24 R64 UR32+", 0x224: "product|R16|R24 R32 R64",
+    0x424: "mixed|R16|R24 R64", 0x824: "scaled|R16|R24 R64", 0xE24: "product|R16|R24 R64 UR32",
+    0x2A4: "product|UR16|UR24 UR32 UR64", 0x8A4: "scaled|UR16|UR24 UR64", 0x836: "sum|R16|R24",
+    0x835: "sum|R16|R24", 0x810: "sum|R16|R24 R64", 0xC36: "sum|R16|R24 UR32",
+    0x890: "sum|UR16|UR24 UR64", 0x211: "shifted|R16|R24 R32 R64",
+    0xC11: "shifted|R16|R24 UR32 R64", 0x291: "shifted|UR16|UR24 UR32 UR64",
+    0x219: "mixed|R16|R24 R32 R64", 0x819: "mixed|R16|R24 R64", 0x216: "mixed|R16|R24 R32 R64",
+    0x816: "mixed|R16|R24 R64", 0x212: "mixed|R16 P81|R24 R32 R64",
     0x812: "mixed|R16 P81|R24 R64", 0xC12: "mixed|R16 P81|R24 UR32 R64",
-    0x892: "mixed|UR16 UP81|UR24 UR64", 0x807: "mixed|R16|R24 P87", 0x287: "mixed|UR16|UR24 UR32 UP87",
-    0x806: "mixed|R16 P81|P87", 0x20C: "test|P81 P84|R24 R32 P87", 0x80C: "test|P81 P84|R24 P87",
-    0xC0C: "test|P81 P84|R24 UR32 P87", 0x28C: "test|UP81 UP84|UR24 UR32 UP87", 0x803: "save|R16|R24",
-    0x986: "store||R24 R32* UR64+", 0x98E: "store||R24+ R32* UR64+", 0x947: "branch||P87",
-    0x918: "none||",
+    0x892: "mixed|UR16 UP81|UR24 UR64", 0x807: "mixed|R16|R24 P87",
+    0x287: "mixed|UR16|UR24 UR32 UP87", 0x806: "mixed|R16 P81|P87",
+    0x20C: "test|P81 P84|R24 R32 P87", 0x80C: "test|P81 P84|R24 P87",
+    0xC0C: "test|P81 P84|R24 UR32 P87", 0x28C: "test|UP81 UP84|UR24 UR32 UP87",
+    0x803: "save|R16|R24", 0x986: "store||R24 R32* UR64+", 0x98E: "store||R24+ R32* UR64+",
+    0x947: "branch||P87", 0x918: "none||",
 }  # fmt: skip
 """Opcode -> what it makes of its sources | what it writes | what it reads."""
 LATE = frozenset((0x919, 0x9C3, 0x7AC, 0xB82, 0x3C2))
@@ -64,7 +66,15 @@ def decode(word: int, sm: int) -> Inserted:
     if opcode == 0x803:
         reads |= (word >> 32 & 0x7F) << P
     return Inserted(
-        *(opcode, word, kind, targets, sources, -1 if guard == 7 else P + guard, not word >> 15 & 1),
+        *(
+            opcode,
+            word,
+            kind,
+            targets,
+            sources,
+            -1 if guard == 7 else P + guard,
+            not word >> 15 & 1,
+        ),
         *(reads | _bits(sources), _bits(targets)),
     )
 

@@ -66,8 +66,7 @@ def numbers(words: Words) -> list[int]:
 class Moved:
     """A patched kernel's code, matched with the plain one's.
 
-    ``origin`` says of each place which original instruction is there, -1 for inserted ones; ``start``
-    of each, where the code begins whose instruction that is: 0, or that of the code beside.
+    ``origin`` says of each place which original instruction is there, -1 for inserted ones.
     """
 
     text: Text
@@ -82,8 +81,15 @@ class Moved:
 
     @classmethod
     def match(
-        cls, text: Text, old: Words, new: Words, sm: int, linked: frozenset[int],
-        functions: frozenset[int], inserted: tuple[tuple[int, int], ...], beside: tuple[int, int] | None,
+        cls,
+        text: Text,
+        old: Words,
+        new: Words,
+        sm: int,
+        linked: frozenset[int],
+        functions: frozenset[int],
+        inserted: tuple[tuple[int, int], ...],
+        beside: tuple[int, int] | None,
     ) -> Moved:
         """Find the original instructions: all that is not declared as inserted."""
         ours = np.zeros(len(new), bool)
@@ -212,14 +218,23 @@ class Moved:
         named = [self.text.labels[each] for each in targets(line) if each in self.text.labels]
         if named and not placed and not self.linked_to(number):
             yield f"{self.said(number)} names a place in a way that is not known"
-        if placed and named and not self.linked_to(number) and led(word, number, self.sm) // BYTES not in named:
+        if (
+            placed
+            and named
+            and not self.linked_to(number)
+            and led(word, number, self.sm) // BYTES not in named
+        ):
             yield f"{self.said(number)} does not hold the place where this reads it"
         for start, places in self.parts:
             at = places[number]
             if word & 0xFFF == _CALL and not self._returns(number, start, places):
                 yield f"{self.said(number)} has no address to return to"
             last = number + 1 == len(self.old)
-            if not last and places[number + 1] > at + 1 and not self.leads((at + 1) * BYTES, start, number + 1):
+            if (
+                not last
+                and places[number + 1] > at + 1
+                and not self.leads((at + 1) * BYTES, start, number + 1)
+            ):
                 yield f"{self.said(number)} is not followed by the next one"
             if not placed or self.linked_to(number):
                 continue

@@ -1,13 +1,14 @@
 """The plain kernel's instructions: what each reads and writes, by the disassembler's text.
 
-The text is held against the cubin's words first, so a cut or a stale one is found. Sets of registers
-are bits: R0 is the first; then predicates, uniform registers, uniform predicates. Where a width is
-not known, an instruction is taken to read more, and to overwrite less.
+The text is held against the cubin's words first, so a cut or a stale one is found. Sets of
+registers are bits: R0 is the first; then predicates, uniform registers, uniform predicates. Where
+a width is not known, an instruction is taken to read more, and to overwrite less.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -56,7 +57,8 @@ def read(text: str, kernel: str) -> Text:
     lines: list[str] = []
     labels: dict[str, int] = {}
     digits: list[str] = []
-    for address, line, low, high, label in _LINE.findall(text, found.end(), len(text) if end < 0 else end):
+    end = len(text) if end < 0 else end
+    for address, line, low, high, label in _LINE.findall(text, found.end(), end):
         if label:
             labels[label] = len(lines)
         elif int(address, 16) != 16 * len(lines):
@@ -84,95 +86,125 @@ class _Rule(NamedTuple):
     tests: bool = False  # it defines predicates, and no register
 
 
-_SINKS = frozenset(
-    "ACQBULK ARRIVES BAR BPT BRA BREAK BSSY BSYNC CCTL CCTLL CCTLT CGAERRBAR DEPBAR ERRBAR EXIT "
-    "FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP NOP PREEXIT RTT ST STAS STG STL STS UBLKCP "
-    "UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG UTMACCTL UTMACMDFLUSH UTMALDG UTMAPF ENDCOLLECTIVE "
-    "UTMAREDG UTMASTG WARPGROUP WARPGROUPSET WARPSYNC YIELD PMTRIG SETCTAID UVIRTCOUNT USETSHMSZ UTCBAR "
-    "UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA UTCSHIFT UGETNEXTWORKID".split()
-)
-_SIMPLE = frozenset(
-    "BMSK BREV F2FP FADD FADD32I FFMA FFMA32I FLO FMNMX FMNMX3 FMUL FMUL32I FSEL FSET FSWZADD HADD2 "
-    "HADD2_32I HFMA2 HFMA2_32I HMNMX2 HMUL2 HMUL2_32I HSET2 I2FP IABS IADD IADD3 IADD32I IMNMX LEA LOP "
-    "LOP3 LOP32I MOV MOV32I MOVM P2R POPC PRMT R2UR S2R S2UR SEL SGXT SHL SHR SHFL VOTE VOTEU VABSDIFF "
-    "VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX VIMNMX3 IDP IDP4A REDUX CREDUX MATCH ELECT UP2UR UCLEA B2R "
-    "CS2UR QSPC BMOV I2IP F2IP R2B ISCADD ISET UBMSK UBREV UF2FP UFADD UFFMA UFMNMX UFMUL UFSEL UFSET "
-    "UFLO UIABS UIADD3 UIMNMX ULEA ULOP ULOP3 ULOP32I UMOV UPOPC UPRMT USEL USGXT USHF USHL USHR UVIADD "
-    "UVIMNMX UI2FP UTCATOMSWS".split()
-)
-_PAIRS = frozenset("DADD DMUL DFMA DMNMX FADD2 FMUL2 FFMA2 LEPC GETLMEMBASE".split())
-_LOADS = frozenset("LD LDG LDS LDL LDC LDCU ULDC LDGMC".split())
-_CONVERSIONS = frozenset("F2F F2I I2F I2I FRND MUFU UI2F UFRND".split())
-_JUMPS = frozenset("RET BRX BRXU JMX JMXU CALL".split())
-_ATOMICS = frozenset("ATOM ATOMG ATOMS".split())
-_EXTENDED = frozenset("LD LDG LDGMC ST STG ATOM ATOMG RED REDG CCTL".split())
-_WIDE = frozenset("64 U64 S64 F64 B64 WIDE TRANS64 64H".split())
-_HMMA = {"16816": (4, 2), "1688": (2, 1), "1684": (4, 2)}
-_DMMA = {"8x8x4": (2, 2, 4), "16x8x4": (4, 2, 8), "16x8x8": (8, 4, 8), "16x8x16": (16, 8, 8)}
+_Maker = Callable[[frozenset[str], int, int], _Rule]
+"""Makes one of what follows an opcode's points, and of how many registers that says: up to 8; 2."""
+
+
+def _named(opcodes: str, make: _Maker) -> dict[str, _Maker]:
+    return dict.fromkeys(opcodes.split(), make)
+
+
+def _multiplied(parts: frozenset[str], _: int, wide: int) -> _Rule:
+    pair = 2 if "HI" in parts else wide
+    return _Rule(wide, wide, (1, 1, pair), pair)
+
+
+def _atomic(parts: frozenset[str], size: int, _: int) -> _Rule:
+    plain = bool({"EXCH", "CAS"} & parts)
+    return _Rule(size, size if plain else max(size, 4), (size if plain else 4,))
+
+
+def _matrices(parts: frozenset[str], _: int, __: int) -> _Rule:
+    count = 4 if "4" in parts else 2 if "2" in parts else 1
+    return _Rule(count, count, (count,))
+
+
+def _half(parts: frozenset[str], size: int, _: int) -> _Rule:
+    two = "ENL2" in parts
+    return _Rule(size >> two, size >> two, (size,), 1, 1 + two)
+
+
+_RULES: dict[str, _Maker] = {
+    **_named(
+        "ACQBULK ARRIVES BAR BPT BRA BREAK BSSY BSYNC CCTL CCTLL CCTLT CGAERRBAR DEPBAR ERRBAR "
+        "EXIT FENCE JMP KILL LDGDEPBAR LDGSTS MEMBAR NANOSLEEP PREEXIT RTT ST STAS STG STL STS "
+        "PMTRIG WARPGROUP WARPGROUPSET WARPSYNC YIELD SETCTAID ENDCOLLECTIVE",
+        lambda _, size, __: _Rule(0, 0, (size,)),
+    ),
+    **_named(
+        "UBLKCP UBLKPF UBLKRED UCGABAR_ARV UCGABAR_WAIT USETMAXREG UTMACCTL UTMACMDFLUSH UTMALDG "
+        "UTMAPF UTMAREDG UTMASTG UVIRTCOUNT USETSHMSZ UTCBAR UTCCP UTCHMMA UTCIMMA UTCOMMA UTCQMMA "
+        "UTCSHIFT UGETNEXTWORKID",
+        lambda _, size, __: _Rule(0, 0, (size,), 8),
+    ),
+    **_named(
+        "BMSK BREV F2FP FADD FADD32I FFMA FFMA32I FLO FMNMX FMNMX3 FMUL FMUL32I FSEL FSET "
+        "FSWZADD HADD2 HADD2_32I HFMA2 HFMA2_32I HMNMX2 HMUL2 HMUL2_32I HSET2 I2FP IABS IADD "
+        "IADD3 IADD32I IMNMX LEA LOP LOP3 LOP32I MOV MOV32I MOVM P2R POPC PRMT R2UR S2R S2UR "
+        "SEL SGXT SHL SHR SHFL VOTE VOTEU VABSDIFF VABSDIFF4 VHMNMX VIADD VIADDMNMX VIMNMX "
+        "VIMNMX3 IDP IDP4A REDUX CREDUX MATCH ELECT UP2UR UCLEA B2R CS2UR QSPC BMOV I2IP F2IP "
+        "R2B ISCADD ISET UBMSK UBREV UF2FP UFADD UFFMA UFMNMX UFMUL UFSEL UFSET UFLO UIABS "
+        "UIADD3 UIMNMX ULEA ULOP ULOP3 ULOP32I UMOV UPOPC UPRMT USEL USGXT USHF USHL USHR "
+        "UVIADD UVIMNMX UI2FP UTCATOMSWS",
+        lambda _, __, wide: _Rule(1, wide, (wide,), wide),
+    ),
+    **_named(
+        "F2F F2I I2F I2I FRND MUFU UI2F UFRND", lambda _, __, wide: _Rule(1, wide, (wide,), wide)
+    ),
+    **_named(
+        "DADD DMUL DFMA DMNMX FADD2 FMUL2 FFMA2 LEPC GETLMEMBASE", lambda *_: _Rule(2, 2, (2,), 2)
+    ),
+    **_named("LD LDG LDS LDL LDC LDCU ULDC LDGMC", _half),
+    **_named("SHF", lambda *_: _Rule(1, 1, (1,), 2)),  # of 64 bits, one half is made
+    **_named("SYNCS", lambda *_: _Rule(1, 2, (1,), 2)),
+    **_named("IMAD UIMAD IMUL", _multiplied),
+    **_named("CS2R", lambda parts, *_: _Rule(1 if "32" in parts else 2, 2)),
+    **_named("RET BRX BRXU JMX JMXU CALL", lambda *_: _Rule(0, 0, (2,), 2)),
+    **_named("RED REDG REDAS", lambda *_: _Rule(0, 0, (4,))),
+    **_named("ATOMS", lambda _, size, __: _Rule(size, size, (size,))),
+    **_named("ATOM ATOMG", _atomic),
+    **_named("LDSM", _matrices),
+    **_named("STSM", lambda parts, *_: _matrices(parts, 0, 0)._replace(kills=0, most=0)),
+    **_named("PLOP3 UPLOP3 R2P UR2UP FCHK", lambda *_: _Rule(0, 0, tests=True)),
+    **_named("TLD", lambda *_: _Rule(1, 2, (4,), 2, 2)),
+}
+_VOTES = ("VOTE", "VOTEU")
+_JUMPS = ("RET", "BRX", "BRXU", "JMX", "JMXU", "CALL")
+_EXTENDED = ("LD", "LDG", "LDGMC", "ST", "STG", "ATOM", "ATOMG", "RED", "REDG", "CCTL")
+"""What takes a pair as an address, if it is extended, though that is not always written."""
+_WIDE = frozenset(("64", "U64", "S64", "F64", "B64", "WIDE", "TRANS64", "64H"))
+_TILES = {
+    "HMMA.16816.F32": (4, 4, 2, 4), "HMMA.1688.F32": (4, 2, 1, 4),
+    "HMMA.1688.F32.TF32": (4, 4, 2, 4), "HMMA.1684.F32": (4, 4, 2, 4),
+    "HMMA.1684.F32.TF32": (4, 4, 2, 4), "HMMA.16816.F16": (2, 4, 2, 2),
+    "HMMA.1688.F16": (2, 4, 2, 2), "DMMA.8x8x4": (4, 2, 2, 4), "DMMA.16x8x4": (8, 4, 2, 8),
+    "DMMA.16x8x8": (8, 8, 4, 8), "DMMA.16x8x16": (8, 16, 8, 8), "IMMA.16816": (4, 4, 2, 4),
+    "IMMA.16832": (4, 4, 2, 4), "QMMA.16816": (4, 4, 2, 4), "QMMA.16832": (4, 4, 2, 4),
+    "QMMA.16816.F16": (2, 4, 2, 4), "QMMA.16832.F16": (2, 4, 2, 4),
+}  # fmt: skip
+"""Of a product of tiles: the registers of what it makes, and of what it takes."""
 
 
 @cache
 def _rule(opcode: str) -> _Rule | None:
-    op, *parts = opcode.split(".")
-    wide = 2 if _WIDE & {*parts} else 1
+    op, *rest = opcode.split(".")
+    parts = frozenset(rest)
+    wide = 2 if _WIDE & parts else 1
     size = 8 if "256" in parts else 4 if "128" in parts else wide
-    if op in _SINKS:
-        return _Rule(0, 0, (size,), 8 if op[0] == "U" else 1)
-    if op in _SIMPLE:
-        return _Rule(1, wide, (wide,), wide)
-    if op in ("SHF", "SYNCS"):  # of 64 bits, one half is made
-        return _Rule(1, 1 if op == "SHF" else 2, (1,), 2)
-    if op in _LOADS:
-        half = size // 2 if "ENL2" in parts else size
-        return _Rule(half, half, (size,), 1, 2 if "ENL2" in parts else 1)
-    if op in _PAIRS:
-        return _Rule(2, 2, (2,), 2)
-    if op in ("IMAD", "UIMAD", "IMUL"):
-        made = 2 if "WIDE" in parts else 1
-        pair = 2 if "WIDE" in parts or "HI" in parts else 1
-        return _Rule(made, made, (1, 1, pair), pair)
-    if op == "CS2R":
-        return _Rule(1 if "32" in parts else 2, 2)
-    if op in _CONVERSIONS:
-        both = 2 if "64" in opcode else 1
-        return _Rule(1, both, (both,), both)
-    if op in _JUMPS:
-        return _Rule(0, 0, (2,), 2)
-    if op in ("RED", "REDG", "REDAS"):
-        return _Rule(0, 0, (4,))
-    if op in _ATOMICS:
-        plain = op == "ATOMS" or {"EXCH", "CAS"} & {*parts}
-        return _Rule(size, size if plain else max(size, 4), (size if plain else 4,))
-    if op in ("LDSM", "STSM"):
-        count = 4 if "4" in parts else 2 if "2" in parts else 1
-        return _Rule(count, count) if op == "LDSM" else _Rule(0, 0, (count,))
-    if op in ("PLOP3", "UPLOP3", "R2P", "UR2UP", "FCHK") or op.endswith(("SETP", "SETP2")):
+    if op in ("F2F", "F2I", "I2F", "I2I", "FRND", "MUFU") and "64" in opcode:
+        wide = 2  # as in RCP64H
+    if (make := _RULES.get(op)) is not None:
+        return make(parts, size, wide)
+    if op.endswith(("SETP", "SETP2")):
         both = 2 if op[0] == "D" else wide
         return _Rule(0, 0, (both,), both, tests=True)
-    if op == "TLD":
-        return _Rule(1, 2, (4,), 2, 2)
-    return _products(op, opcode, parts)
+    return _product(op, opcode, parts)
 
 
-def _products(op: str, opcode: str, parts: list[str]) -> _Rule | None:
+def _product(op: str, opcode: str, parts: frozenset[str]) -> _Rule | None:
+    """Return the widths of a product of matrices, or of what moves tensor memory."""
     if op.endswith("GMMA") and (found := re.search(r"\.64x(\d+)x\d+\.(\w+)", opcode)):
         width = int(found[1]) // (4 if found[2] in ("F16", "BF16") else 2)
         return _Rule(width, width, (4, width, 1) if "SP" in parts else (4, width))
-    if op == "HMMA" and (shape := next((each for each in parts if each in _HMMA), "")):
-        left, right = (4, 2) if "TF32" in parts else _HMMA[shape]
-        if "F32" in parts:
-            return _Rule(4, 4, (left, right, 4))
-        return _Rule(2, 2, (4, 2, 2)) if shape != "1684" else _Rule(1, 8, (8,))
-    if op == "DMMA" and (shape := next((each for each in parts if each in _DMMA), "")):
-        left, right, made = _DMMA[shape]
-        return _Rule(made, made, (left, right, made))
-    if op in ("IMMA", "QMMA") and {"16816", "16832"} & {*parts}:
-        return _Rule(2 if "F16" in parts else 4, 4, (4, 2, 4))
+    fitting = [tile for tile in _TILES if {op, *parts} >= {*tile.split(".")}]
+    if fitting:
+        made, *taken = _TILES[max(fitting, key=len)]
+        return _Rule(made, max(made, 4) if op[0] in "IQ" else made, tuple(taken))
     if op in ("LDTM", "STTM"):
         rows, times = re.search(r"\.16dp(\d+)bit(_\w+)?", opcode), re.search(r"\.x(\d+)\b", opcode)
         width = int(times[1] if times else 1) * max(int(rows[1]) // 64 if rows else 1, 1)
-        part = op == "LDTM" and not (rows and rows[2])
-        return _Rule(width * part, width * (op == "LDTM"), (1 if op == "LDTM" else width,))
+        part, load = rows is not None and bool(rows[2]), op == "LDTM"
+        return _Rule(width * (load and not part), width * load, (1 if load else width,))
     return _Rule(1, 8, (8,)) if op.endswith("MMA") and not op.startswith("UTC") else None
 
 
@@ -211,62 +243,75 @@ def effect(line: str) -> Effect:
     """Return what an instruction reads and writes; all of it, if that is not known."""
     if "(" in line or ".reuse" in line or "?" in line:
         line = _NOISE.sub("", line)
-    guard, opcode, rest = _PARTS.match(line).groups()  # type: ignore[union-attr]
+    found = _PARTS.match(line)
+    if found is None:
+        raise ValueError(f"the disassembly has the instruction {line!r}")
+    guard, opcode, rest = found.groups()
     rule, op = _rule(opcode), opcode.partition(".")[0]
     if guard in ("!PT", "!UPT") or op == "NOP":
         return Effect(0, 0, 0)
     if rule is None:
         return Effect(ALL, ALL, 0)
-    texts = rest.strip().split(", ") if rest.strip() else []
-    if op in _JUMPS:
-        texts = [word for each in texts for word in each.split()]
+    texts = rest.replace(" ", ", ").split(", ") if op in _JUMPS else rest.split(", ")
     parts = [_operand(each.strip()) for each in texts]
     count = _defined(op, parts, rule)
-    reads = writes = kills = number = 0
-    for part in parts[:count]:
+    writes, kills = _written(parts[:count], rule)
+    reads = _read(parts[count:], rule, op in _EXTENDED and ".E." in f"{opcode}.")
+    for _ in range(7 if op.startswith(("UTMA", "UBLK")) else 0):
+        reads |= (reads & UNIFORM) << 1  # one names an address, a barrier and coordinates
+    if guard and guard[-1] != "T":
+        return Effect(reads | 1 << _operand(guard.lstrip("!")).first, writes, 0)
+    return Effect(reads & ALL, writes & ALL, kills)
+
+
+def _written(parts: list[_Operand], rule: _Rule) -> tuple[int, int]:
+    writes = kills = 0
+    for part in parts:
+        register = part.kind in ("R", "UR")
         if part.first >= 0:
-            most = 1 if part.kind in ("P", "UP") else part.width if part.kind == "PR" else max(rule.most, part.width)
-            least = 0 if part.kind == "PR" else 1 if part.kind in ("P", "UP") else rule.kills
+            most = max(rule.most, part.width) if register else part.width
+            least = rule.kills if register else int(part.kind != "PR")
             writes |= (1 << most) - 1 << part.first
             kills |= (1 << least) - 1 << part.first
-    sources = [each for each in parts[count:] if each.kind in ("R", "UR") or not (each.kind or each.reads)]
-    skipped = max(len(rule.sources) - len(sources), 0)
-    for part in parts[count:]:
+    return writes, kills
+
+
+def _read(parts: list[_Operand], rule: _Rule, extended: bool) -> int:
+    numbers = [each.kind in ("R", "UR") or not (each.kind or each.reads) for each in parts]
+    at = max(len(rule.sources) - sum(numbers), 0)  # the first may be missing
+    reads = 0
+    for part, number in zip(parts, numbers, strict=True):
         width = part.width
-        if part.kind in ("R", "UR") or not (part.kind or part.reads):
-            own = rule.sources[min(number + skipped, len(rule.sources) - 1)]
+        if number:
+            own = rule.sources[min(at, len(rule.sources) - 1)]
             width = max(width, rule.uniform if part.kind == "UR" else own)
-            number += 1
+            at += 1
         reads |= (1 << width) - 1 << part.first if part.first >= 0 else part.reads
-        reads |= part.bare << 1 if op in _EXTENDED and ".E." in f"{opcode}." else 0
-    if op.startswith(("UTMA", "UBLK")):  # one operand names an address, a barrier and coordinates
-        for _ in range(7):
-            reads |= (reads & UNIFORM) << 1
-    if guard:
-        reads |= 1 << _operand(guard.lstrip("!")).first if guard[-1] != "T" else 0
-        kills = kills if guard[-1] == "T" else 0
-    return Effect(reads & ALL, writes & ALL, kills)
+        reads |= part.bare << 1 if extended else 0
+    return reads
 
 
 def _defined(op: str, parts: list[_Operand], rule: _Rule) -> int:
     """Return how many operands an instruction defines: these come first."""
     registers = predicates = 0
     for at, part in enumerate(parts):
-        last = at == len(parts) - 1
+        behind = parts[at + 1 :]
         if part.kind == "PR":
-            if at:
-                return at
+            defined = not at
         elif part.kind in ("R", "UR"):
-            if registers >= rule.count or not rule.most:
-                return at
+            defined = registers < rule.count and bool(rule.most)
             registers += 1
-        elif part.kind and not part.negated and predicates < 2 and (rule.most or rule.tests):
-            behind = parts[at + 1 :]
-            if op not in ("VOTE", "VOTEU") and registers and all(each.kind in ("P", "UP") for each in behind):
-                return at
-            if last:
-                return at
-            predicates += 1
         else:
+            defined = bool(part.kind and behind and (rule.most or rule.tests)) and predicates < 2
+            defined = (
+                defined and not part.negated and (op in _VOTES or not registers or _words(behind))
+            )
+            predicates += 1
+        if not defined:
             return at
     return len(parts)
+
+
+def _words(parts: list[_Operand]) -> bool:
+    """Whether there is more than predicates."""
+    return any(each.kind not in ("P", "UP") for each in parts)

@@ -25,9 +25,10 @@ MEMORY = ("memory", "memory+")  # the two halves of what says what global memory
 _MEMORY_AT: Final = {0x160: 0x118, 0x210: 0x208, 0x380: 0x358}
 """By where parameters begin in the constants."""
 _NUMBERS = (ZERO, NUMBER, SIZE)
-_LIMIT = -1
+_LIMIT, _KEPT = -1, 2
+"""The key of how many registers a thread has at least, of which no code may use the last two."""
 _COPIES = (0x202, 0xC02, 0xC82, 0x2CA, 0x3C2)
-_BELOW, _DIFFERS, _UNSIGNED_AND = 1, 5, 0xE00
+_BELOW, _DIFFERS, _UNSIGNED_AND, _CLOCKS = 1, 5, 0xE00, (0x50, 0x53)
 State = dict[int, object]
 
 
@@ -74,7 +75,9 @@ class Values:
             for (first, count), values in zip(own.targets, (made, ()), strict=False):
                 for n in range(count if first >= 0 else 0):
                     value = (values[n] if n < len(values) else None) or OTHER
-                    now[first + n] = OTHER if own.guard >= 0 and now.get(first + n) != value else value
+                    now[first + n] = (
+                        OTHER if own.guard >= 0 and now.get(first + n) != value else value
+                    )
 
     def _original(self, at: int, now: State) -> None:
         origin, written = self.flow.moved.origin[at], self.flow.effects[at].writes
@@ -99,7 +102,7 @@ class Values:
 
     def _wrong(self, node: int, own: Inserted, now: State) -> Iterator[str]:
         limit = now[_LIMIT]
-        if (own.reads | own.writes) & (1 << 256) - 1 >> limit - 2 << limit - 2:  # type: ignore[operator]
+        if isinstance(limit, int) and (own.reads | own.writes) % (1 << 255) >> limit - _KEPT:
             yield f"{self.flow.said(node)} names a register beyond the {limit} that a thread has"
         if self._restores(own, now):
             self.restored.add(node)
@@ -136,30 +139,29 @@ class Values:
     def _made(self, own: Inserted, now: State) -> Sequence[object]:
         """Return what an instruction makes."""
         values = [self._of(now, first) for first, _ in own.sources]
-        if own.kind == "number":
-            return [NUMBER if not 0x50 <= own.word >> 72 & 0xFF <= 0x53 else None]
-        if own.kind == "load":
-            return self._constant(own)
-        if own.kind == "pair":
-            first = own.sources[-1][0]
-            return [now.get(first), now.get(first + 1)] if values[:2] == [ZERO, ZERO] else []
-        if own.kind == "save":
-            mask = own.word >> 32 & 0xFFFFFFFF
-            single = mask.bit_count() == 1 and mask < 1 << 7
-            return [("saved", FILES["P"] + mask.bit_length() - 1)] if single else []
-        if own.kind == "test":
-            return [self._tested(own, now)]
-        if own.kind == "sum":
-            return [_copied(values, own.opcode in _COPIES)]
-        if own.kind in ("product", "scaled", "shifted"):
-            factors, rest = (values[:-1], values[-1:]) if own.kind == "product" else (values[:1], values[1:])
-            if ZERO in factors:
-                return [_copied(rest, True)]
-            return [_copied([NUMBER, *rest]) if all(each in _NUMBERS for each in factors) else None]
-        if own.kind == "mixed":
-            words = [value for value, (first, _) in zip(values, own.sources, strict=True) if _is_word(first)]
-            return [_copied(words) if all(each in _NUMBERS for each in words) else None]
-        return []
+        mask = own.word >> 32 & 0xFFFFFFFF
+        found: Sequence[object] = ()
+        if own.kind == "number" and not _CLOCKS[0] <= own.word >> 72 & 0xFF <= _CLOCKS[1]:
+            found = [NUMBER]
+        elif own.kind == "load":
+            found = self._constant(own)
+        elif own.kind == "pair" and values[:2] == [ZERO, ZERO]:
+            found = [now.get(own.sources[-1][0] + n) for n in range(2)]
+        elif own.kind == "save" and mask.bit_count() == 1 and mask < 1 << 7:
+            found = [("saved", FILES["P"] + mask.bit_length() - 1)]
+        elif own.kind == "test":
+            found = [self._tested(own, now)]
+        elif own.kind == "sum":
+            found = [_sum(values, own.opcode in _COPIES)]
+        elif own.kind in ("product", "scaled", "shifted"):
+            count = 2 if own.kind == "product" else 1
+            found = [_scaled(values[:count], values[count:])]
+        elif own.kind == "mixed":
+            words = [
+                value for value, (bit, _) in zip(values, own.sources, strict=True) if _is_word(bit)
+            ]
+            found = [_sum(words) if all(each in _NUMBERS for each in words) else None]
+        return found
 
     def _tested(self, own: Inserted, now: State) -> object:
         """Return whether a predicate says that there is room: a number is below a size."""
@@ -187,7 +189,14 @@ def _is_word(bit: int) -> bool:
     return bit < FILES["P"] or FILES["UR"] <= bit < FILES["UP"]
 
 
-def _copied(values: Sequence[object], whole: bool = False) -> object:
+def _scaled(factors: Sequence[object], rest: Sequence[object]) -> object:
+    """Return the product of some values, and the sum of that and others."""
+    if ZERO in factors:
+        return _sum(rest, whole=True)
+    return _sum([NUMBER, *rest]) if all(each in _NUMBERS for each in factors) else None
+
+
+def _sum(values: Sequence[object], whole: bool = False) -> object:
     """Return the sum of some values, and of a constant if it is not ``whole``."""
     some = [each for each in values if each != ZERO]
     if not some:
@@ -205,4 +214,5 @@ def _merged(one: State, other: State) -> State:
     for bit in one.keys() | other.keys():
         left, right = one.get(bit), other.get(bit)
         both[bit] = left if left == right else LOST if LOST in (left, right) else OTHER
-    return {**both, _LIMIT: min(one[_LIMIT], other[_LIMIT])}  # type: ignore[type-var]
+    limits = one[_LIMIT], other[_LIMIT]
+    return {**both, _LIMIT: min(each for each in limits if isinstance(each, int))}

@@ -38,8 +38,8 @@ def verify(before: bytes, after: bytes, text: str, declared: Declared) -> None:
     if found:
         more = "" if len(found) <= _MOST else " There is more."
         raise VerifyError(
-            f"The patched code of {declared.kernel} failed its verification, so it is not launched: "
-            f"{'; '.join(found[:_MOST])}.{more} Please report this kernel."
+            f"The patched code of {declared.kernel} failed its verification, so it is not launched:"
+            f" {'; '.join(found[:_MOST])}.{more} Please report this kernel."
         )
 
 

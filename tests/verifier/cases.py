@@ -132,9 +132,7 @@ def _of_triton(name: str, **options: Any) -> Callable[[], Case]:
 
 
 def _collective(text: str) -> Callable[[], Case]:
-    return lambda: made(
-        cubin(_COLLECTIVES.format(text), "sm_90a"), "k", detail="ops", argue=True
-    )
+    return lambda: made(cubin(_COLLECTIVES.format(text), "sm_90a"), "k", detail="ops", argue=True)
 
 
 _MAKERS: dict[str, Callable[[], Case]] = {

@@ -69,7 +69,11 @@ def test_a_collective_of_all_that_is_not_moved_is_found() -> None:
 
 def test_an_address_to_return_to_that_is_not_moved_is_found() -> None:
     one = case("divides")
-    behind = {int(n + 1) * BYTES for n in range(len(one.originals)) if one.words[one.originals[n]] & 0xFFF == CALL}
+    behind = {
+        int(n + 1) * BYTES
+        for n in range(len(one.originals))
+        if one.words[one.originals[n]] & 0xFFF == CALL
+    }
     old = Cubin.read(one.plain).kernel("divides").words
     moves = [
         (place, int(word[0]) | int(word[1]) << 64)
@@ -234,13 +238,13 @@ def _another_symbol(one: Case) -> Case:
         _exit_elsewhere, _parameters_end_elsewhere, _other_shared_memory, _another_symbol,
     ],
 )  # fmt: skip
-def test_a_file_that_says_something_else_is_found(
-    name: str, fault: Callable[[Case], Case]
-) -> None:
+def test_a_file_that_says_something_else_is_found(name: str, fault: Callable[[Case], Case]) -> None:
     assert fault(case(name)).faults
 
 
-@pytest.mark.parametrize("section", [".text.calls", ".nv.info.loop", ".nv.constant0.prints", ".nv.constant2.chooses"])
+@pytest.mark.parametrize(
+    "section", [".text.calls", ".nv.info.loop", ".nv.constant0.prints", ".nv.constant2.chooses"]
+)
 def test_a_byte_of_what_is_not_ikps_is_found(section: str) -> None:
     one = case("divides")
     at, data = one.section(section)

@@ -74,7 +74,7 @@ def attributes(data: bytes) -> list[list[Any]]:
 
 def words(value: bytes) -> list[int]:
     """Return a value's numbers of 32 bits."""
-    return np.frombuffer(value[: len(value) // 4 * 4], "<u4").tolist()
+    return [int(each) for each in np.frombuffer(value[: len(value) // 4 * 4], "<u4")]
 
 
 def branches(value: bytes) -> list[tuple[int, list[int]]]:

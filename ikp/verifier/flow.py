@@ -179,37 +179,81 @@ class Flow:
                     work.append(to)
         return entering
 
-    def needed(self, restored: set[int]) -> Iterator[str]:
-        """Yield where an inserted instruction destroys what an original one needs.
+    def needed(self, restored: set[int], addresses: set[int]) -> Iterator[str]:
+        """Yield where an inserted instruction destroys what an original one needs, or is in vain.
 
         Args:
             restored: nodes that give a predicate the value which original code gave it.
+            addresses: nodes that make one, which may be in vain.
         """
-        live = [0] * len(self.blocks)
-        before: list[list[int]] = [[] for _ in self.blocks]
+        entry = self._entry()
+        for node, live in self._live(lambda node: self._theirs(node, restored), UNIFORM):
+            lost = self.ours[self.where[node]].writes & live
+            lost = lost >> P << P if node in entry else lost
+            if lost and node not in restored:
+                yield f"{self.said(node)} overwrites {names(lost)}, which original code needs"
+        used: dict[int, int] = {}
+        for node, live in self._live(self._own, ALL):
+            used[self.where[node]] = used.get(self.where[node], 0) | live
+        for node in sorted(set(used) - {self.where[each] for each in restored | addresses}):
+            made = self.ours[node].writes
+            if made and not made & used[node]:
+                yield f"{self.said(node)} sets {names(made)}, which nothing reads"
+
+    def _theirs(self, node: int, restored: set[int]) -> tuple[int, int]:
+        """Return what original code reads and overwrites."""
+        if (own := self.inserted(node)) is None:
+            each = self.effects[self.where[node]]
+            return each.reads, each.kills
+        return 0, own.writes if node in restored else 0
+
+    def _own(self, node: int) -> tuple[int, int]:
+        """Return what inserted code reads and overwrites."""
+        if (own := self.inserted(node)) is None:
+            return 0, self.effects[self.where[node]].kills
+        return own.reads, own.writes if own.guard < 0 else 0
+
+    def _live(
+        self, does: Callable[[int], tuple[int, int]], stays: int
+    ) -> Iterator[tuple[int, int]]:
+        """Yield what is read later, for each node of inserted code, as a set.
+
+        Args:
+            does: what a node reads and overwrites.
+            stays: what those may read who stay where others leave.
+        """
+        live, before = [0] * len(self.blocks), [list[int]() for _ in self.blocks]
+        summary = [[does(node) for node in reversed(block)] for block in self.blocks]
+        stay: dict[int, int] = {}
         for number, tos in enumerate(self.to):
-            for to in tos:
+            leave = self.leaving.get(self.blocks[number][-1])
+            if leave is not None and leave + 1 in self.block:
+                stay[number] = self.block[leave + 1]
+            for to in [*tos, *([stay[number]] if number in stay else [])]:
                 before[to].append(number)
-        for node, leave in self.leaving.items():
-            stay = self.block.get(leave + 1)
-            own = next(n for n, each in enumerate(self.blocks) if node in each)
-            if stay is not None:
-                before[stay].append(own)
         work = list(range(len(self.blocks)))
         while work:
             number = work.pop()
-            now = self._needed(number, live, restored, None)
+            now = self._leaving(number, live, stay, stays)
+            for reads, kills in summary[number]:
+                now = now & ~kills | reads
             if now != live[number]:
                 live[number] = now
                 work += before[number]
-        entry = self._entry()
         for number in self.come:
-            found: list[tuple[int, int]] = []
-            self._needed(number, live, restored, found)
-            for node, lost in found:
-                own = lost >> P << P if node in entry else lost
-                if own:
-                    yield f"{self.said(node)} overwrites {names(own)}, which original code needs"
+            now = self._leaving(number, live, stay, stays)
+            for node, (reads, kills) in zip(
+                reversed(self.blocks[number]), summary[number], strict=True
+            ):
+                if self.where[node] in self.ours:
+                    yield node, now
+                now = now & ~kills | reads
+
+    def _leaving(self, number: int, live: list[int], stay: dict[int, int], stays: int) -> int:
+        now = live[stay[number]] & stays if number in stay else 0
+        for to in self.to[number]:
+            now |= live[to]
+        return now
 
     def _entry(self) -> set[int]:
         """Return the nodes in front of all original code: no thread's register has a value."""
@@ -221,26 +265,6 @@ class Flow:
                 work += self.after.get(node, [node + 1])
         again = {to for node, tos in self.after.items() if node not in found for to in tos}
         return set() if again & found else found
-
-    def _needed(
-        self, number: int, live: list[int], restored: set[int], found: list[tuple[int, int]] | None
-    ) -> int:
-        block, now = self.blocks[number], 0
-        for to in self.to[number]:
-            now |= live[to]
-        if (leave := self.leaving.get(block[-1])) is not None:
-            stay = self.block.get(leave + 1)
-            now = live[stay] & UNIFORM if stay is not None else 0
-        for node in reversed(block):
-            own = self.inserted(node)
-            if own is None:
-                each = self.effects[self.where[node]]
-                now = now & ~each.kills | each.reads
-            elif node in restored:
-                now &= ~own.writes
-            elif found is not None and own.writes & now:
-                found.append((node, own.writes & now))
-        return now
 
     def pending(self) -> Iterator[str]:
         """Yield where something in flight is overwritten, or read before it is there."""

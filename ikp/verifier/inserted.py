@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ikp.verifier.plain import FILES, P
 
-_FORMS = {
+FORMS = {
     0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|",
     0x82F: "other|P81|UR16 P87", 0xAB9: "load|UR16*|", 0x7AC: "load|UR16*|UR24",
     0xB82: "load|R16*|R24", 0xA02: "load|R16|", 0x202: "sum|R16|R32", 0x802: "sum|R16|",
@@ -56,9 +56,9 @@ class Inserted(NamedTuple):
 def decode(word: int, sm: int) -> Inserted:
     """Return one instruction; ValueError: none that a patch may insert."""
     opcode = word & 0xFFF
-    if opcode not in _FORMS:
+    if opcode not in FORMS:
         raise ValueError(f"opcode {opcode:#x} is none that is inserted")
-    kind, written, read = _FORMS[opcode].split("|")
+    kind, written, read = FORMS[opcode].split("|")
     targets = tuple([_field(each, word, opcode, sm) for each in written.split()])
     sources = tuple([_field(each, word, opcode, sm) for each in read.split()])
     guard = word >> 12 & 7

@@ -82,7 +82,7 @@ class _Rule(NamedTuple):
     most: int = 1
     sources: tuple[int, ...] = (1,)  # in their order, the last for all others
     uniform: int = 1
-    count: int = 1  # how many registers it defines
+    targets: int = 1  # how many registers it defines
     tests: bool = False  # it defines predicates, and no register
 
 
@@ -299,7 +299,7 @@ def _defined(op: str, parts: list[_Operand], rule: _Rule) -> int:
         if part.kind == "PR":
             defined = not at
         elif part.kind in ("R", "UR"):
-            defined = registers < rule.count and bool(rule.most)
+            defined = registers < rule.targets and bool(rule.most)
             registers += 1
         else:
             defined = bool(part.kind and behind and (rule.most or rule.tests)) and predicates < 2

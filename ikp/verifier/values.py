@@ -44,9 +44,14 @@ class Values:
     def __init__(self, flow: Flow, declared: Declared, base: int) -> None:
         self.flow, self.declared, self.base = flow, declared, base
         self.restored: set[int] = set()
+        self.addresses: set[int] = set()
 
     def check(self) -> Iterator[str]:
-        """Yield what is wrong; afterwards, ``restored`` has the nodes that give predicates back."""
+        """Yield what is wrong.
+
+        Afterwards, ``restored`` has the nodes that give predicates back, and ``addresses`` those
+        that make one: where nothing is recorded, some are made in vain.
+        """
         begin: State = {_LIMIT: self.declared.registers}
         entering = self.flow.forward(begin, self._through, _merged)
         for state, block in zip(entering, self.flow.blocks, strict=True):
@@ -56,6 +61,8 @@ class Values:
                 if own is not None:
                     yield from self._wrong(node, own, now)
                 self._step(node, now)
+                if own is not None and any(now.get(bit) in (LOW, HIGH) for bit in bits(own.writes)):
+                    self.addresses.add(node)
 
     def _through(self, state: State, block: range) -> State:
         now = dict(state)
@@ -179,7 +186,7 @@ class Values:
         memory = _MEMORY_AT.get(self.base)
         if bank == self.declared.bank and 0 <= offset - self.declared.cell < self.declared.nbytes:
             number = (offset - self.declared.cell) // 4
-            return (LOW, HIGH, SIZE, SIZE)[number] if number < 4 else NUMBER
+            return (LOW, HIGH, SIZE)[number] if number < 3 else NUMBER
         if bank or offset >= self.base or memory is None:
             return None
         return MEMORY[(offset - memory) // 4] if memory <= offset < memory + 8 else NUMBER

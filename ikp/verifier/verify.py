@@ -72,7 +72,7 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
     }
     values = Values(flow := Flow(moved, tables, _asserts(old)), declared, plain_facts.parameters[0])
     yield from values.check()
-    yield from flow.needed(values.restored)
+    yield from flow.needed(values.restored, values.addresses)
     yield from flow.pending()
 
 

@@ -16,6 +16,7 @@ from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.tools import texts
 from ikp.machine.patch import patch
 from ikp.verifier.declared import Declared
+from ikp.verifier.inserted import FORMS
 from ikp.verifier.verify import faults
 from tests.machine import module
 from tests.machine.assembled import cubin
@@ -161,7 +162,18 @@ def all_collective() -> Case:
     return _collective(BARRIER)()
 
 
-def flipped(one: Case, bits: range) -> Iterator[tuple[int, Case]]:
-    """Yield a case with the lowest bit of a field of each inserted instruction flipped."""
+_FILES = {"R": (8, 0xFF), "UR": (6, 0x3F), "P": (3, 7), "UP": (3, 7)}
+
+
+def flipped(one: Case, at: int) -> Iterator[Case]:
+    """Yield a case with the lowest bit of a register's field flipped, for each such field that
+    begins at a bit and names one.
+    """
     for place in one.ours:
-        yield place, one.with_word(place, one.words[place] ^ 1 << bits.start)
+        word = one.words[place]
+        fields = [each for part in FORMS[word & 0xFFF].split("|")[1:] for each in part.split()]
+        for each in fields:
+            file = each.rstrip("+*").rstrip("0123456789")
+            bits, none = _FILES[file]
+            if each.rstrip("+*") == f"{file}{at}" and word >> at & (1 << bits) - 1 != none:
+                yield one.with_word(place, word ^ 1 << at)

@@ -14,7 +14,7 @@ from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led, nam
 from ikp.verifier.plain import ALL, FILES, UNIFORM, Effect, P, effect
 
 _T = TypeVar("_T")
-_LEAVES, _ENDS, _RET, _CALL = (0x343, 0x943), (0x95B, 0x95C), 0x950, 0x944
+_LEAVES, _ENDS, _RET, _CALL, _BRA = (0x343, 0x943), (0x95B, 0x95C), 0x950, 0x944, 0x947
 _QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
 _SLOW = ("ST", "RED", "ATOM", "LD", "SYNCS", "CCTL", "UTMA", "UBLK", "BAR", "SU", "TEX", "TLD")
 _SLOW_TOO = (
@@ -22,7 +22,7 @@ _SLOW_TOO = (
     *("MOVM", "QSPC", "BMOV", "NANOSLEEP", "PIXLD", "DMMA"),
 )
 """What may read its operands long after it was issued: what begins so, and these."""
-_ARGUMENTS = (1 << 32) - 1
+_ARGUMENTS, _ALWAYS = (1 << 32) - 1, 7
 _PRODUCTS, _UNTOLD = 24, 25
 """Places of a state, behind four for each scoreboard: what warpgroups' products have, and what is
 read though no scoreboard says when: one for each queue, and one for all others."""
@@ -56,7 +56,7 @@ class Flow:
                 self.after[at] = to
         self.effects = self._effects()
         for at, origin in enumerate(moved.origin):
-            if origin >= 0 and moved.new[at] & 0xFFF == EXIT and moved.new[at] >> 12 & 15 != 7:
+            if origin >= 0 and moved.new[at] & 0xFFF == EXIT and conditions(moved.new[at]):
                 self._apart(at)
         self._divide()
 
@@ -80,7 +80,9 @@ class Flow:
                 found = met.get(word >> 16 & 15, [])
                 follows = not found or any(old == number + 1 for old, _ in found)
                 to = [at + 1] if follows else [new for _, new in found]
-            elif opcode == EXIT or opcode in _ENDS or (opcode in _LEAVES and self.asserts):
+            elif opcode == EXIT:
+                to = [at + 1] if conditions(word) else []
+            elif opcode in _ENDS or (opcode in _LEAVES and self.asserts):
                 to = [] if always else [at + 1]
             elif names_place(word) and opcode in (0x947, 0x547, _CALL):
                 to = [led(word, at, moved.sm) // BYTES]
@@ -106,13 +108,14 @@ class Flow:
         first, code = leave, self.moved.new
         while first - 1 in self.ours:
             first -= 1
-        guard = code[leave] >> 12 & 15
+        asked = conditions(code[leave])
         skips = [
             at
             for at in range(first, leave)
-            if code[at] & 0xFFF == 0x947 and code[at] >> 12 & 15 == guard ^ 8
+            if code[at] & 0xFFF == _BRA and (code[at] >> 12 & 15) ^ 8 in asked
         ]
-        written = any(self.ours[at].writes >> P + (guard & 7) & 1 for at in range(first, leave))
+        own = sum({1 << P + (each & 7) for each in asked})
+        written = any(self.ours[at].writes & own for at in range(first, leave))
         if not skips or written:
             return
         beyond = len(self.where) - first
@@ -400,6 +403,11 @@ class Flow:
                 found |= self.effects[here].reads | self.effects[here].writes
             work += self.after.get(here, [here + 1])
         return found
+
+
+def conditions(word: int) -> list[int]:
+    """Return the predicates by which an EXIT is one, with 8 where it is one without."""
+    return [each for each in (word >> 12 & 15, word >> 87 & 15) if each != _ALWAYS]
 
 
 def bits(some: int) -> Iterator[int]:

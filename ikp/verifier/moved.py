@@ -24,15 +24,15 @@ TABLED = (0x949, 0x958)
 _FAR, _NEAR_FAR = ((0, 16, 8), (0, 34, 30), (1, 0, 18)), ((0, 34, 30), (1, 0, 18))
 _OWN = {BSSY: (((0, 32, 32),), 1), 0x94E: (((0, 24, 40), (1, 0, 18)), 1)}
 """Opcode -> where a distance is (half, first bit, how many), and its unit, for BSSY and LEPC."""
-_PLACED = {_BRA, 0x547, _CALL, _RET, *TABLED, 0x348, 0x948, *_OWN}
-_BEFORE = 128
+_PLACED = {_BRA, 0x547, _CALL, _RET, *TABLED, *_OWN}
+_BEFORE, _COLLECTIVES = 128, (0x348, 0x948)
 _COLLECTIVE, _ABSOLUTE = 1 << 86, 1 << 85
 
 
 def names_place(word: int) -> bool:
     """Whether an instruction holds the distance to a place."""
     opcode = word & 0xFFF
-    if opcode in (0x348, 0x948):
+    if opcode in _COLLECTIVES:
         return bool(word & _COLLECTIVE)
     return opcode in _PLACED and not (opcode == _RET and word & _ABSOLUTE)
 
@@ -244,3 +244,8 @@ class Moved:
                     yield f"{self.said(number)} does not count from the code's start"
             elif old % BYTES or not self.leads(new, start, old // BYTES):
                 yield f"{self.said(number)} leads elsewhere"
+            elif (
+                word & 0xFFF in _COLLECTIVES
+                and places[old // BYTES - 1] - at != old // BYTES - 1 - number
+            ):
+                yield f"{self.said(number)} has inserted code in what threads run together"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from ikp.verifier.inserted import LATE, Inserted, decode
-from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led, names_place
+from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led
 from ikp.verifier.plain import ALL, FILES, UNIFORM, Effect, P, effect
 
 _T = TypeVar("_T")
@@ -68,27 +68,35 @@ class Flow:
                 old = led(moved.old[number], number, moved.sm) // BYTES
                 new = led(code[at], at, moved.sm) // BYTES
                 met.setdefault(code[at] >> 16 & 15, []).append((old, new))
+        returns = [places[call] + 1 for call in moved.calls]
         for number, at in enumerate(places):
-            word, line = code[at], moved.text.lines[number]
-            opcode, always = word & 0xFFF, not line.startswith("@")
-            to = [at + 1]
+            word = code[at]
+            opcode, to = word & 0xFFF, [at + 1]
             if opcode in TABLED:
                 to = tables.get(number, []) if not start else []
-            elif opcode == _RET:
-                to = [places[call] + 1 for call in moved.calls] + [] if always else [at + 1]
             elif opcode == BSYNC:
                 found = met.get(word >> 16 & 15, [])
                 follows = not found or any(old == number + 1 for old, _ in found)
-                to = [at + 1] if follows else [new for _, new in found]
-            elif opcode == EXIT:
-                to = [at + 1] if conditions(word) else []
-            elif opcode in _ENDS or (opcode in _LEAVES and self.asserts):
-                to = [] if always else [at + 1]
-            elif names_place(word) and opcode in (0x947, 0x547, _CALL):
-                to = [led(word, at, moved.sm) // BYTES]
-                to += [] if line.startswith("BRA `(") or opcode == _CALL else [at + 1]
+                to = to if follows else [new for _, new in found]
+            else:
+                to = self._way(number, at, returns)
             if to != [at + 1]:
                 self.after[at] = to
+
+    def _way(self, number: int, at: int, returns: list[int]) -> list[int]:
+        """Return where any other instruction may lead."""
+        word, line = self.moved.new[at], self.moved.text.lines[number]
+        opcode, next_ = word & 0xFFF, [at + 1]
+        if opcode == EXIT:
+            return next_ if conditions(word) else []
+        if opcode == _RET:
+            return returns + next_ * line.startswith("@")
+        if opcode in _ENDS or (opcode in _LEAVES and self.asserts):
+            return next_ * line.startswith("@")
+        if opcode in (_BRA, 0x547, _CALL):
+            surely = line.startswith("BRA `(") or (opcode == _CALL and not line.startswith("@"))
+            return [led(word, at, self.moved.sm) // BYTES, *(next_ * (not surely))]
+        return next_
 
     def _effects(self) -> dict[int, Effect]:
         """Return what original instructions do to registers that inserted ones name."""

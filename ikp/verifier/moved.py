@@ -236,16 +236,18 @@ class Moved:
                 and not self.leads((at + 1) * BYTES, start, number + 1)
             ):
                 yield f"{self.said(number)} is not followed by the next one"
-            if not placed or self.linked_to(number):
-                continue
-            old, new = led(word, number, self.sm), led(self.new[at], at, self.sm)
-            if word & 0xFFF in (_RET, *TABLED):
-                if old or new != start * BYTES:
-                    yield f"{self.said(number)} does not count from the code's start"
-            elif old % BYTES or not self.leads(new, start, old // BYTES):
-                yield f"{self.said(number)} leads elsewhere"
-            elif (
-                word & 0xFFF in _COLLECTIVES
-                and places[old // BYTES - 1] - at != old // BYTES - 1 - number
-            ):
-                yield f"{self.said(number)} has inserted code in what threads run together"
+            if placed and not self.linked_to(number):
+                yield from self._led(number, word, start, places)
+
+    def _led(self, number: int, word: int, start: int, places: list[int]) -> Iterator[str]:
+        """Yield where an instruction that names a place leads elsewhere in a part."""
+        at = places[number]
+        old, new = led(word, number, self.sm), led(self.new[at], at, self.sm)
+        to = old // BYTES
+        if word & 0xFFF in (_RET, *TABLED):
+            if old or new != start * BYTES:
+                yield f"{self.said(number)} does not count from the code's start"
+        elif old % BYTES or not self.leads(new, start, to):
+            yield f"{self.said(number)} leads elsewhere"
+        elif word & 0xFFF in _COLLECTIVES and places[to - 1] - at != to - 1 - number:
+            yield f"{self.said(number)} has inserted code in what threads run together"

@@ -9,6 +9,7 @@ unknown from then on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from ikp.verifier.declared import Declared
@@ -29,6 +30,7 @@ _LIMIT, _KEPT = -1, 2
 """The key of how many registers a thread has at least, of which no code may use the last two."""
 _COPIES = (0x202, 0xC02, 0xC82, 0x2CA, 0x3C2)
 _BELOW, _DIFFERS, _UNSIGNED_AND, _CLOCKS = 1, 5, 0xE00, (0x50, 0x53)
+_PREDICATES, _ALWAYS = (1 << FILES["UR"]) - (1 << FILES["P"]), 7
 State = dict[int, object]
 
 
@@ -87,20 +89,28 @@ class Values:
                     )
 
     def _original(self, at: int, now: State) -> None:
-        origin, written = self.flow.moved.origin[at], self.flow.effects[at].writes
-        line = self.flow.moved.text.lines[origin]
-        if "USETMAXREG" in line:
-            now[_LIMIT] = min(int(line.split()[-1], 0), 255)
+        written = self.flow.effects[at].writes
+        if at in self._limits:
+            now[_LIMIT] = self._limits[at]
         if not written:
             return
         for bit in bits(written):
             now[bit] = LOST
-        for bit, value in list(now.items()):
-            if isinstance(value, tuple) and written >> value[1] & 1:  # a predicate that was saved
-                now[bit] = OTHER
+        if written & _PREDICATES:
+            saved = [bit for bit, value in now.items() if isinstance(value, tuple)]
+            now |= {bit: OTHER for bit in saved if written >> now[bit][1] & 1}  # type: ignore[index]
         word = self.flow.moved.new[at]
-        if word & 0xFFF in (0xAB9, 0x7AC) and not line.startswith("@"):
+        if word & 0xFFF in (0xAB9, 0x7AC) and word >> 12 & 15 == _ALWAYS:
             self._loaded(decode(word, self.flow.moved.sm), now)
+
+    @cached_property
+    def _limits(self) -> dict[int, int]:
+        """Where warps hand registers over, and how many each thread has then."""
+        lines = self.flow.moved.text.lines
+        counts = {
+            n: min(int(e.split()[-1], 0), 255) for n, e in enumerate(lines) if "USETMAXREG" in e
+        }
+        return {at: counts[n] for at, n in enumerate(self.flow.moved.origin) if n in counts}
 
     def _loaded(self, own: Inserted, now: State) -> None:
         (first, count), values = own.targets[0], self._constant(own)

@@ -25,9 +25,9 @@ from ikp.terminal import printable
 def command(trace: Path, output: str) -> None:
     """Verify each patched kernel that TRACE was recorded with. No GPU is needed.
 
-    The patched and the plain cubin lie in Triton's cache, where both were kept. A kernel is verified
-    where each of its instructions is in the patched code, leads as before, and finds all registers
-    as before; and where each store that was inserted is to ikp's own buffer.
+    The patched and the plain cubin lie in Triton's cache, where both were kept. A kernel is
+    verified where each of its instructions is in the patched code, leads as before, and finds its
+    registers as before, and where each inserted store is to ikp's own buffer.
 
     The exit code is 1 if a kernel failed, or could not be verified.
     """

@@ -220,8 +220,9 @@ class Flow:
 
     def _own(self, node: int) -> tuple[int, int]:
         """Return what inserted code reads and overwrites."""
-        if (own := self.inserted(node)) is None:
-            return 0, self.effects[self.where[node]].kills
+        at = self.where[node]
+        if (own := self.inserted(node)) is None:  # behind a trap, what is read does not matter
+            return ALL * (self.moved.new[at] & 0xFFF in _ENDS), self.effects[at].kills
         return own.reads, own.writes if own.guard < 0 else 0
 
     def _live(

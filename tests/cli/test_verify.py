@@ -21,8 +21,8 @@ pytestmark = pytest.mark.compiled
 
 def recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Return a trace of a patched kernel, and the patched cubin that was kept."""
-    from tests.machine import module
     from tests.edit.warps import block
+    from tests.machine import module
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder))
     plain = module.cubin()

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.verifier.plain import Text, targets
+from ikp.verifier.original import Text, targets
 
 BYTES = 16
 Words = NDArray[np.uint64]

@@ -8,13 +8,13 @@ from itertools import islice
 
 import numpy as np
 
-from ikp.verifier import plain
+from ikp.verifier import original
+from ikp.verifier.beside_code import Facts, branches, differences
+from ikp.verifier.dataflow import Flow
 from ikp.verifier.declared import Declared, VerifyError
-from ikp.verifier.elf import TABLES, Elf
-from ikp.verifier.files import Facts, branches, differences
-from ikp.verifier.flow import Flow
 from ikp.verifier.moved import BYTES, Moved
-from ikp.verifier.values import Values
+from ikp.verifier.provenance import Values
+from ikp.verifier.stored import TABLES, Elf
 
 _MOST = 3
 _BRANCHES = 0x34
@@ -56,7 +56,7 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
     codes = [np.frombuffer(each.find(name).data, "<u8").reshape(-1, 2) for each in (old, new)]
     index = old.sections.index(old.find(name))
     moved = Moved.match(
-        *(plain.read(text, declared.kernel), codes[0], codes[1], old.sm, _linked(old, index)),
+        *(original.read(text, declared.kernel), codes[0], codes[1], old.sm, _linked(old, index)),
         *(_functions(old, index), declared.inserted, declared.beside),
     )
     yield from (wrong := list(moved.check()))

@@ -16,7 +16,7 @@ from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.tools import texts
 from ikp.machine.patch import patch
 from ikp.verifier.declared import Declared
-from ikp.verifier.inserted import FORMS
+from ikp.verifier.probe_forms import FORMS
 from ikp.verifier.verify import faults
 from tests.machine import module
 from tests.machine.assembled import cubin

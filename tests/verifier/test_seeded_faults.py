@@ -11,8 +11,10 @@ from itertools import pairwise
 import pytest
 
 from ikp.machine.cubins.cubin import Cubin
+from ikp.verifier.original import effect, read
 from ikp.verifier.verify import VerifyError, verify
-from tests.verifier.cases import BYTES, CASES, Case, all_collective, case, flipped
+from tests.machine.assembled import cubin
+from tests.verifier.cases import BYTES, CASES, Case, all_collective, case, flipped, made
 
 pytestmark = [pytest.mark.compiled, pytest.mark.any_pins]
 
@@ -142,6 +144,35 @@ def test_a_clock_in_the_place_of_an_address_is_found(name: str) -> None:
             assert one.with_word(place - 1, clock & ~(0x3F << 116)).faults
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_clock_in_a_register_that_the_kernel_needs_is_found(name: str) -> None:
+    """As by a liveness that takes a guarded write for a sure one."""
+    one, tried = case(name), 0
+    lines = read(one.text, one.declared.kernel).lines
+    numbers = {place: number for number, place in enumerate(one.originals)}
+    for place in (n for n in one.ours if one.words[n] & 0xFFF == CS2R):
+        behind = next((n for n in range(place, len(one.words)) if n in numbers), None)
+        needed = effect(lines[numbers[behind]]).reads % (1 << 255) if behind is not None else 0
+        if needed and numbers[behind]:
+            own = needed.bit_length() - 1
+            tried += 1
+            assert one.with_word(place, one.words[place] & ~(0xFF << 16) | own << 16).faults, place
+    assert tried or name in ("divides", "chooses", "calls", "loop", "vote")
+
+
+def test_more_registers_than_a_block_can_have_are_found() -> None:
+    """They are handed out by eight: 928 threads can have 64 each, and not 68."""
+    text = ".visible .entry k(.param .u64 p) .reqntid 928 { ret; }"
+    one = made(cubin(text, "sm_90a"), "k", detail="kernel", argue=True)
+    assert not one.faults
+    own = Cubin.read(one.patched).kernel("k")
+    at, data = one.section(".nv.info")
+    here = data.index(struct.pack("<II", own.symbol, own.registers)) + 4
+    for count in (64, 68):
+        wrong = one.with_bytes(at + here, struct.pack("<I", count)).declaring(registers=count)
+        assert bool(wrong.faults) == (count > 64), wrong.faults
+
+
 def test_a_store_by_no_guard_and_a_flipped_guard_are_found() -> None:
     one = case("TMA")
     for place in (n for n in one.ours if one.words[n] & 0xFFF == STG):
@@ -245,6 +276,12 @@ def test_a_file_that_says_something_else_is_found(name: str, fault: Callable[[Ca
     assert fault(case(name)).faults
 
 
+def test_a_spare_argument_that_the_kernel_reads_is_found() -> None:
+    one = case("spare")
+    read_ones = one.declaring(cell=one.declared.cell - 16, ordinal=(one.declared.ordinal or 0) - 2)
+    assert not one.faults and read_ones.faults
+
+
 @pytest.mark.parametrize(
     "section", [".text.calls", ".nv.info.loop", ".nv.constant0.prints", ".nv.constant2.chooses"]
 )
@@ -265,6 +302,6 @@ def test_a_table_that_leads_elsewhere_is_found() -> None:
 
 def test_what_is_cut_is_refused() -> None:
     one = case("TMA")
-    for size in (0, 10, 64, 200, len(one.patched) // 2, len(one.patched) - 1):
+    for size in (0, 10, 64, 200, len(one.plain) // 2, len(one.plain) - 200):
         assert replace(one, patched=one.patched[:size]).faults
         assert replace(one, plain=one.plain[:size]).faults

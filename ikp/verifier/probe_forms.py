@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from ikp.verifier.plain import FILES, P
+from ikp.verifier.original import FILES, P
 
 FORMS = {
     0x805: "clock|R16*|", 0x919: "number|R16|", 0x9C3: "number|UR16|",
@@ -44,7 +44,7 @@ class Inserted(NamedTuple):
     opcode: int
     word: int
     kind: str
-    targets: tuple[tuple[int, int], ...]  # (first bit of a set of ``plain``, how many); -1: none
+    targets: tuple[tuple[int, int], ...]  # (first bit of a set of ``original``, how many); -1: none
     sources: tuple[tuple[int, int], ...]
     guard: int  # the bit of its predicate, -1 for none
     holds: bool  # whether it runs where that is set

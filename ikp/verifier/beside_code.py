@@ -6,6 +6,7 @@ Then what is declared is done to what the plain one says, and both must say the 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ikp.verifier.declared import Declared
-from ikp.verifier.elf import ALLOCATED, SYMBOLS, TABLES, Elf, Section
 from ikp.verifier.moved import BYTES, Moved
+from ikp.verifier.stored import ALLOCATED, SYMBOLS, TABLES, Elf, Section
 
 _DEBUGGING = (".debug_line", ".debug_frame", ".nv_debug_line_sass")
 """Sections that no kernel is run by."""
@@ -135,7 +136,8 @@ class Facts:
         elif each.name == ".nv.info":
             made = attributes(each.data)
         elif each.name == f".nv.constant2.{self.kernel}" and _BRANCHES in dict(self.listed):
-            made = list(map(self._reached, words(each.data)))
+            known = {to for _, tos in branches(dict(self.listed)[_BRANCHES]) for to in tos}
+            made = [(self._reached(to), to in known) for to in words(each.data)]
         return made
 
     def _reached(self, byte: int) -> Any:
@@ -213,7 +215,7 @@ def differences(old: Facts, new: Facts, declared: Declared) -> Iterator[str]:
             yield f"{name.rpartition(' ')[0] or name} is not what is declared"
     if _loaded(old.elf, bool(made)) != _loaded(new.elf, bool(made)):
         yield "what is loaded together differs"
-    yield from _fits(old, declared, added)
+    yield from _fits(old, new, declared, added)
 
 
 def _is_symbols(old: Facts, name: str) -> bool:
@@ -261,7 +263,7 @@ def _one_more(listed: list[list[Any]], declared: Declared, base: int) -> None:
     listed.insert(first, [_PARAMETER, value])
 
 
-def _fits(old: Facts, declared: Declared, added: bool) -> Iterator[str]:
+def _fits(old: Facts, new: Facts, declared: Declared, added: bool) -> Iterator[str]:
     """Yield why a kernel can't have what is declared."""
     listed, count = old.listed, declared.registers
     threads = [int(np.prod(words(value))) for code, value in listed if code in _MOST_THREADS]
@@ -278,6 +280,18 @@ def _fits(old: Facts, declared: Declared, added: bool) -> Iterator[str]:
     own = declared.ordinal or 0  # what nobody reads is two of 64 bits
     if sorted(ordinals) != ([] if added or declared.bank else [own, own + 1]):
         yield "the argument that is declared overlaps others"
+    for line in new.moved.text.lines if new.moved is not None and ordinals else ():
+        if _reads(line, declared.cell, declared.cell + declared.nbytes):
+            yield f"{line!r} reads the argument that is declared"
+
+
+def _reads(line: str, begin: int, end: int) -> bool:
+    """Whether an instruction may read some bytes of a kernel's parameters."""
+    wide = 16 if ".128" in line else 8 if re.search(r"\.64|\.WIDE|\bD[A-Z]+", line) else 4
+    return any(
+        "R" in at.replace("RZ", "") or begin - wide < int(at, 16) < end
+        for at in re.findall(r"c\[0x0\]\[(?:U?RZ\+)?([^\]]+)\]", line)
+    )
 
 
 def _loaded(elf: Elf, made: bool) -> list[Any]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
+from ikp.verifier.dataflow import Flow, bits, names
 from ikp.verifier.declared import Declared
-from ikp.verifier.flow import Flow, bits, names
-from ikp.verifier.inserted import Inserted, constant, decode, near
-from ikp.verifier.plain import FILES
+from ikp.verifier.original import FILES
+from ikp.verifier.probe_forms import Inserted, constant, decode, near
 
 ZERO, NUMBER, SIZE, LOW, HIGH, ROOM, OTHER, LOST = (
     *("zero", "number", "size", "low", "high", "room"),

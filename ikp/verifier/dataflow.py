@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ikp.verifier.inserted import LATE, Inserted, decode
 from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led
-from ikp.verifier.plain import ALL, FILES, UNIFORM, Effect, P, effect
+from ikp.verifier.original import ALL, FILES, UNIFORM, Effect, P, effect
+from ikp.verifier.probe_forms import LATE, Inserted, decode
 
 _T = TypeVar("_T")
 _LEAVES, _ENDS, _RET, _CALL, _BRA = (0x343, 0x943), (0x95B, 0x95C), 0x950, 0x944, 0x947

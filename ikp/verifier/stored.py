@@ -72,12 +72,12 @@ class Elf:
 
     def inside(self, segment: tuple[int, ...]) -> list[str]:
         """Return the names of the sections that a segment loads."""
-        first, end = segment[2], segment[2] + max(segment[5], segment[6])
+        first, in_file, in_memory = segment[2], segment[5], segment[6]
         return [
             each.name
             for each in self.sections
-            if each.rest[0] & ALLOCATED and each.size
-            if first <= each.offset and each.offset + each.size <= end
+            if each.rest[0] & ALLOCATED and each.size and first <= each.offset
+            if each.offset + each.size - first <= (in_memory if each.kind == _NO_BYTES else in_file)
         ]
 
 

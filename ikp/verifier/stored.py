@@ -68,7 +68,7 @@ class Elf:
     @property
     def symbols(self) -> Section:
         """The table of symbols."""
-        return next(each for each in self.sections if each.kind == SYMBOLS)
+        return [each for each in self.sections if each.kind == SYMBOLS][0]  # noqa: RUF015
 
     def inside(self, segment: tuple[int, ...]) -> list[str]:
         """Return the names of the sections that a segment loads."""

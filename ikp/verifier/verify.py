@@ -47,7 +47,7 @@ def faults(before: bytes, after: bytes, text: str, declared: Declared) -> list[s
     """Return what is wrong with a patched cubin: nothing, if it was verified; see ``verify``."""
     try:
         return list(islice(_faults(Elf.read(before), Elf.read(after), text, declared), 2 * _MOST))
-    except (struct.error, ValueError, LookupError, StopIteration) as error:
+    except (struct.error, ArithmeticError, LookupError, TypeError, ValueError) as error:
         return [f"it can't be read: {error}"]
 
 

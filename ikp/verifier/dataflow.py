@@ -35,10 +35,10 @@ class Flow:
     Args:
         moved: it.
         tables: of each original indirect branch, the places that it may lead to.
-        asserts: whether code that is called elsewhere never returns.
+        asserts: original calls that never return.
     """
 
-    def __init__(self, moved: Moved, tables: dict[int, list[int]], asserts: bool) -> None:
+    def __init__(self, moved: Moved, tables: dict[int, list[int]], asserts: frozenset[int]) -> None:
         self.moved, self.asserts = moved, asserts
         self.ours = {
             at: decode(moved.new[at], moved.sm) for at, each in enumerate(moved.origin) if each < 0
@@ -91,7 +91,7 @@ class Flow:
             return next_ if conditions(word) else []
         if opcode == _RET:
             return returns + next_ * line.startswith("@")
-        if opcode in _ENDS or (opcode in _LEAVES and self.asserts):
+        if opcode in _ENDS or number in self.asserts:
             return next_ * line.startswith("@")
         if opcode in (_BRA, 0x547, _CALL):
             surely = line.startswith("BRA `(") or (opcode == _CALL and not line.startswith("@"))
@@ -107,7 +107,7 @@ class Flow:
         for number, word in enumerate(self.moved.old):
             if word & 0xFFF in _LEAVES:
                 reads = own[number].reads | _ARGUMENTS & written
-                own[number] = Effect(reads, 0 if self.asserts else ALL, 0)
+                own[number] = Effect(reads, 0 if number in self.asserts else ALL, 0)
         known = [Effect(*(part & self.named for part in each)) for each in own]
         return {at: known[each] for at, each in enumerate(self.moved.origin) if each >= 0}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -18,7 +19,7 @@ from ikp.verifier.stored import TABLES, Elf
 
 _MOST = 3
 _BRANCHES = 0x34
-_FUNCTION = 2
+_FUNCTION, _BEFORE = 2, 128
 _ASSERTS = ("__assertfail", "__assert_fail")
 
 
@@ -70,7 +71,11 @@ def _faults(old: Elf, new: Elf, text: str, declared: Declared) -> Iterator[str]:
         if code == _BRANCHES
         for at, to in branches(value)
     }
-    values = Values(flow := Flow(moved, tables, _asserts(old)), declared, plain_facts.parameters[0])
+    values = Values(
+        flow := Flow(moved, tables, _asserts(old, moved.text.lines)),
+        declared,
+        plain_facts.parameters[0],
+    )
     yield from values.check()
     yield from flow.needed(values.restored, values.addresses)
     yield from flow.pending()
@@ -91,13 +96,27 @@ def _functions(elf: Elf, index: int) -> frozenset[int]:
     )
 
 
-def _asserts(elf: Elf) -> bool:
-    """Whether all functions that the file calls and does not have end the kernel."""
+def _asserts(elf: Elf, lines: Sequence[str]) -> frozenset[int]:
+    """Return the calls of functions elsewhere that end the kernel, by the table of addresses."""
     symbols = elf.symbols
     names = elf.sections[symbols.rest[2]].data
-    outside = [
-        names[int(each["name"]) : names.index(b"\0", int(each["name"]))].decode()
-        for each in symbols.table
-        if each["section"] == 0 and each["kind"] & 15 == _FUNCTION
-    ]
-    return all(each in _ASSERTS for each in outside)
+    ending = set()
+    for table in elf.sections:
+        if table.kind in TABLES and elf.sections[table.info].name == ".nv.constant4":
+            for offset, _, symbol, *_ in table.table.tolist():
+                name = int(symbols.table[symbol]["name"])
+                if names[name : names.index(b"\0", name)].decode() in _ASSERTS:
+                    ending.add(offset)
+    calls = [at for at, line in enumerate(lines) if "CALL.ABS" in line]
+    return frozenset(at for at in calls if _address(lines, at) in ending)
+
+
+def _address(lines: Sequence[str], call: int) -> int | None:
+    """Return where in the table the address is that a call goes to; None if that isn't plain."""
+    wanted, load = lines[call].split()[-1], r"LDC\.64 {}, c\[0x4\]\[(\w+)\]"
+    for line in reversed(lines[max(call - _BEFORE, 0) : call]):
+        if found := re.fullmatch(load.format(wanted), line):
+            wanted, load = found[1], r"(?:MOV|IMAD\.MOV\.U32) {}, (?:RZ, RZ, )?(0x\w+)"
+            if wanted.startswith("0x"):
+                return int(wanted, 16)
+    return None

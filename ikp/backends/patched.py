@@ -252,7 +252,8 @@ def made(
             )
     for each in patched.names:
         intern(each, shown if each == name else "")
-    return replace(patched, kept=keep(patched, name, ptx, shared))
+    plain = None if patched.declared is None else code
+    return replace(patched, kept=keep(patched, name, ptx, shared, plain))
 
 
 def tell(session: Session, label: str, launch: Launch) -> None:

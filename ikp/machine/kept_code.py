@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Final
+from typing import Any, Final
 
 from ikp.machine.patch import Patch
 from ikp.paths import put, triton_cache
@@ -19,9 +19,15 @@ _NAME = 100
 """Characters of a name that a file is called by: those of C++ have no limit."""
 MACHINE_MARK: Final = "// ikp.machine"
 """What stands in front of what the PTX beside it says of it."""
+DECLARED: Final = "declared"
+"""The key of how it differs from the plain cubin."""
+PLAIN: Final = ".plain"
+"""How the name of the plain cubin ends, which is kept beside it."""
 
 
-def keep(patch: Patch, name: str, ptx: str, shared: int | None = None) -> str:
+def keep(
+    patch: Patch, name: str, ptx: str, shared: int | None = None, plain: bytes | None = None
+) -> str:
     """Return the path of the cubin, written if it is not there; or why it could not be.
 
     Args:
@@ -29,13 +35,23 @@ def keep(patch: Patch, name: str, ptx: str, shared: int | None = None) -> str:
         name: the kernel's.
         ptx: its PTX.
         shared: bytes of shared memory that a block has, where that is known.
+        plain: the cubin that was patched, which ``ikp verify`` holds the other one against.
     """
     folder = triton_cache() / f"ikp-{hashlib.sha256(patch.cubin).hexdigest()[:16]}"
-    facts = {"names": patch.names, "ours": patch.ours, "plain": patch.plain, "shared": shared}
+    facts: dict[str, Any] = {
+        "names": patch.names,
+        "ours": patch.ours,
+        "plain": patch.plain,
+        "shared": shared,
+    }
+    if patch.declared is not None:
+        facts[DECLARED] = patch.declared.to_json()
     said = json.dumps(facts)
     try:
         cubin = folder / f"{name[:_NAME]}.cubin"
         put(cubin, patch.cubin)
+        if plain is not None:
+            put(cubin.with_suffix(PLAIN), plain)
         put(cubin.with_suffix(".ptx"), f"{ptx.rstrip()}\n{MACHINE_MARK} {said}\n".encode())
     except OSError as error:
         return f"not kept: {error}"

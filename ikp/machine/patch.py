@@ -19,6 +19,7 @@ from ikp.machine.cubins.added_parameter import Argument, add_argument
 from ikp.machine.cubins.capacity import add_constant, set_registers
 from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.instruction import BYTES
+from ikp.machine.disassembly import tools
 from ikp.machine.inserted.chips import HOPPER, Chip, chip_of
 from ikp.machine.inserted.keeping import Cell, Frame
 from ikp.machine.inserted.selecting import SELECTION_BYTES
@@ -44,6 +45,8 @@ from ikp.machine.woven.exits import NoRoomError
 from ikp.machine.woven.framing import frame
 from ikp.machine.woven.sharing import NotAllError
 from ikp.machine.woven.weave import Weaver
+from ikp.verifier.declared import Declared
+from ikp.verifier.verify import verify
 
 _MOST_CALLED: Final = 3
 """Functions that a refusal names: a kernel for a debugger (-G) calls dozens."""
@@ -75,6 +78,7 @@ class Patch:
     argument: Argument | None = None  # the cell is this of each launch; None: the module's memory
     margin: int = 0  # how many records a warp may write behind the last that it keeps
     fewer_blocks: bool = False  # an SM has room for fewer than before, as far as registers go
+    declared: Declared | None = None  # how it differs from the plain one; None: it was compiled so
 
     @property
     def beside_bytes(self) -> int:
@@ -152,6 +156,7 @@ def patch(
         sure: whether each launch is told of slots for all its warps, or of room for no record.
 
     Raises:
+        VerifyError: what was made is not the kernel and records; see ``ikp.verifier``.
         PatchError: the kernel, or its chip, is not known well enough.
         KernelError: nothing that was chosen has code in it.
         InspectError: there is no disassembler, or it refuses the file.
@@ -186,18 +191,26 @@ def patch(
         apart.code.follow(file, name, added[0])
     fewer = occupancy.cost(name, warps, before, count, chip)
     most = None if weaver.most is None else weaver.most + weaver.margin
+    ours = tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count))
+    beside = None if apart.code is None else apart.code.stands(added[0])
+    stands = chip.stands(cell.offset) if cell.bank == 0 else cell.offset
+    ordinal = None if argument is None else argument.ordinal
+    declared = Declared(name, count, ours, beside, cell.bank, stands, nbytes, ordinal)
+    patched = file.write()
+    verify(cubin, patched, tools.texts(cubin, function=kernel.symbol)[0], declared)
     return Patch(
-        *(file.write(), tuple(weaver.names), warps or 0, (before, count), even(most)),
+        *(patched, tuple(weaver.names), warps or 0, (before, count), even(most)),
         notes=(*chip.notes, *apart.notes, *fewer, *unplaced, *weaver.notes),
         told=(*expected, *(each.told for each in places.asked_for if each.piece and each.told)),
-        ours=tuple(_ours(moved, len(file.kernel(name).words) if edges else moved.count)),
-        plain=None if apart.code is None else apart.code.stands(added[0]),
+        ours=ours,
+        plain=beside,
         select=select,
         sample=apart.sample,
         argument=argument,
         cell_counts_records=weaver.frame.near,
         margin=weaver.margin,
         fewer_blocks=bool(fewer),
+        declared=declared,
     )
 
 

@@ -33,7 +33,8 @@ EVERY_FORMAT = ("core", "plugins", "exporters", "exporters.timeline")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("errors", "compiling"),
     "targets": ("core",),
-    "machine": ("core", *MACHINE[1:]),
+    "verifier": (),
+    "machine": ("core", "verifier", *MACHINE[1:]),
     "machine.cubins": (),
     "machine.disassembly": (),
     "machine.control_flow": ("machine.disassembly",),
@@ -78,7 +79,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "exporters.csv_file": EVERY_FORMAT,
     "exporters.parquet_file": EVERY_FORMAT,
     "exporters.parquet_dataset": (*EVERY_FORMAT, "exporters.parquet_file"),
-    "inspection": ("core", *MACHINE, "ptx", "targets", "registry", "plugins"),
+    "inspection": ("core", "verifier", *MACHINE, "ptx", "targets", "registry", "plugins"),
     "viewer": ("core", "edit", "exporters.columns", "exporters.perfetto", "exporters.protobuf"),
     "running": ("core", "registry", "session", "profiling", "unedited", "analysis", "trace"),
     "cli": (

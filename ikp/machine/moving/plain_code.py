@@ -35,7 +35,7 @@ class PlainCode:
     """A kernel's own code, as it was before anything was put into it."""
 
     words: Words
-    told: list[tuple[Attribute, bytes]]  # places in it
+    told: list[bytes]  # places in it, as each attribute holds them that does
 
     @classmethod
     def of(cls, cubin: Cubin, kernel: Kernel) -> PlainCode:
@@ -52,7 +52,7 @@ class PlainCode:
         held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
         if any(2 * len(each.data) > attributes.MOST_BYTES for each in held):
             raise PatchError(f"{kernel.name} has too many places of which its attributes tell.")
-        return cls(words, [(each, each.data) for each in held])
+        return cls(words, [each.data for each in held])
 
     def behind(self, steps: Sequence[int], sm: int) -> Before:
         """Return it as what a kernel begins with, behind steps that end in a branch over it.
@@ -81,7 +81,8 @@ class PlainCode:
         kernel = cubin.kernel(name)
         begin, _ = self.stands(before)
         with attempt(cubin, kernel):
-            for first, data in self.told:
+            held = [each for each in kernel.attributes if each.code in attributes.HOLDS_PLACES]
+            for first, data in zip(held, self.told, strict=True):
                 second = Attribute(Format.SIZED, first.code, data)
                 attributes.move([second], lambda place: place + begin, name)
                 first.value = first.data + second.data

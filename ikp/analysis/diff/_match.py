@@ -49,7 +49,11 @@ def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
     common = [each for each in first if each in second]
     pairs = [(first[each], second[each]) for each in common]
     alone = tuple(
-        [_called(one, counts) for each, one in side.items() if each not in first or each not in second]
+        [
+            _called(one, counts)
+            for each, one in side.items()
+            if each not in first or each not in second
+        ]
         for side, counts in zip((first, second), names, strict=True)
     )
     if not pairs and len(before) == len(after) == 1:

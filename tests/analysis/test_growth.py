@@ -1,4 +1,4 @@
-"""A comparison's time grows with a trace, not with the square of its names or launches."""
+"""What is made of a trace takes time that grows with it, not with the square of its names."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.growth import calls, peak_bytes
 pytestmark = pytest.mark.any_pins
 
 
-def of_regions(count: int) -> Trace:
+def of_regions(count: int, word: str = "r") -> Trace:
     """Return two launches, each with so many regions."""
     return trace(
         [(slot, at, 10 * at, 10 * at + 5) for slot in range(2) for at in range(count)],
         launches=(launch(), launch()),
         slots=[(0, 0), (1, 0)],
-        regions=tuple(f"r{at}" for at in range(count)),
+        regions=tuple(f"{word} {at}" for at in range(count)),
         residence=10 * count,
     )
 
@@ -49,6 +49,15 @@ def of_launches(count: int) -> Trace:
 def test_twice_the_names_take_twice_the_calls(make):
     small, large = (calls(partial(ikp.diff, one, one)) for one in (make(100), make(200)))
     assert large < 2.5 * small
+
+
+@pytest.mark.parametrize("word", ["r", "barrier", "wait full", "dot", "iteration"])
+def test_an_explanation_takes_calls_and_memory_as_names_grow(word):
+    traces = [of_regions(count, word) for count in (200, 400)]
+    explain = [partial(Trace.explain, one) for one in traces]
+    small, large = map(calls, explain)
+    assert large < 2.5 * small
+    assert peak_bytes(explain[1]) < 400 * 8000
 
 
 def test_the_launches_of_a_kernel_take_memory_once_each():

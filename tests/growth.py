@@ -1,4 +1,4 @@
-"""How work grows with what it is about, counted and not timed: a machine's load changes no count."""
+"""How work grows with its subject, counted and not timed: a machine's load changes no count."""
 
 from __future__ import annotations
 

@@ -49,12 +49,8 @@ def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
     common = [each for each in first if each in second]
     pairs = [(first[each], second[each]) for each in common]
     alone = tuple(
-        [
-            _called(one, counts)
-            for each, one in side.items()
-            if each not in first or each not in second
-        ]
-        for side, counts in zip((first, second), names, strict=True)
+        [_called(one, counts) for each, one in side.items() if each not in other]
+        for side, other, counts in ((first, second, names[0]), (second, first, names[1]))
     )
     if not pairs and len(before) == len(after) == 1:
         note = "the two kernels have different names: they are compared as each side has only one."

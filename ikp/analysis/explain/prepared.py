@@ -228,6 +228,13 @@ class Prepared:
         result: Ints = np.where(hit, self.opens[found], self.end[self.slot])
         return result
 
+    @property
+    def fits_one_axis(self) -> bool:
+        """Whether the moments of all warps, or SMs, fit on one axis of 64 bits."""
+        numbers = (len(self.start), len(self.blocks.ids), int(self.blocks.sm.max(initial=0)))
+        rows = max(numbers) + 1
+        return (self.duration + 2) * (rows + 1) < 1 << 62
+
     def on_one_axis(self, slot: Ints, time: Ints) -> Ints:
         """Return moments of warps on one axis, a warp behind the other: what one sort orders."""
         span = max(self.duration, 1) + 1

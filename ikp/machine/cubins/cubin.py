@@ -154,5 +154,5 @@ def _registers(elf: Elf) -> dict[int, int]:
     """Return how many registers each function takes, by its symbol."""
     info = elf.find(".nv.info")
     listed = attributes.parse(info.data) if info is not None else []
-    words = [each.words for each in listed if each.code == Code.REGCOUNT]
+    words = [each.numbers(2) for each in listed if each.code == Code.REGCOUNT]
     return {each[0]: each[1] for each in words}

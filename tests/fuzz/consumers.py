@@ -118,9 +118,8 @@ CONSUMERS: dict[str, Consumer] = {
 def attempt(random: Random) -> str:
     """Give one mutated file to one consumer; return which it was, and what came of it.
 
-    ``refused``: the reader refused it, and so did whoever reads without it: a viewer's first look,
-    and the salvage of what is left. ``NAME``: the consumer took it. ``NAME refused``: it said why
-    it can't.
+    ``NAME``: the consumer took it. ``NAME refused``: it said why it can't. Where the reader refuses
+    a few files, the last one is looked at in part: ``refused, view`` or ``refused, salvage``.
 
     Raises:
         Exception: a fault of the reader or of the consumer.
@@ -128,17 +127,26 @@ def attempt(random: Random) -> str:
     _take_up()
     name = random.choice(list(CONSUMERS))
     path = _folder() / "mutated.pftrace"
-    path.write_bytes(_mutated(random))
     with limited(), redirect_stderr(io.StringIO()):
-        try:
-            trace = load(path)
-        except IkpError:
+        if (trace := _read(random, path)) is None:
             return f"refused, {_unread(random, path)}"
         try:
             CONSUMERS[name](trace, random, path)
         except IkpError:
             return f"{name} refused"
     return name
+
+
+_TRIES = 4
+
+
+def _read(random: Random, path: Path) -> Trace | None:
+    """Return the trace of a mutated file; None where each of a few is refused."""
+    for _ in range(_TRIES):
+        path.write_bytes(_mutated(random))
+        with suppress(IkpError):
+            return load(path)
+    return None
 
 
 @cache

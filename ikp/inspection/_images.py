@@ -15,7 +15,7 @@ from ikp.inspection import _ptx_names as ptx_names
 from ikp.machine.disassembly.sass import Code, parse
 from ikp.machine.disassembly.tools import assemble, disassemble
 from ikp.machine.kept_code import KEPT, MACHINE_MARK
-from ikp.paths import MOST_CODE, read_named
+from ikp.named_files import MOST_CODE, read_named
 from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK
 

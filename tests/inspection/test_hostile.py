@@ -18,7 +18,7 @@ from ikp.inspection._ptx_names import read
 from ikp.inspection.facts_of_trace import facts_of_trace
 from ikp.machine.disassembly import sources
 from ikp.machine.kept_code import KEPT, MACHINE_MARK
-from ikp.paths import MOST_SOURCE, read_named
+from ikp.named_files import MOST_SOURCE, read_named
 from tests.analysis.example import trace
 
 pytestmark = pytest.mark.any_pins

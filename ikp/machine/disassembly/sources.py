@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
-from ikp.paths import MOST_SOURCE, read_named
+from ikp.named_files import MOST_SOURCE, read_named
 
 
 def syntax(file: str) -> ast.Module | None:

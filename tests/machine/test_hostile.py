@@ -138,6 +138,16 @@ def test_memory_that_lies_behind_the_code_s_end_is_refused(file: Cubin) -> None:
         shared(file.write(), "prints", lambda _: 1 << 40)
 
 
+@pytest.mark.parametrize("beyond", [-(1 << 41), (1 << 63) - 1])
+def test_memory_beyond_all_addresses_is_refused(file: Cubin, beyond: int) -> None:
+    for table, entries in file.elf.relocations():
+        if "addend" in (entries.dtype.names or ()):
+            entries["addend"] = beyond
+            table.data = entries.tobytes()
+    with pytest.raises(PatchError, match="it is damaged"):
+        shared(file.write(), "prints", lambda _: (1 << 64) - 1 if beyond > 0 else 1 << 40)
+
+
 def test_a_comment_that_names_no_line_is_no_line() -> None:
     (code,) = parse(
         "//--------------------- .text.k --------------------------\n"

@@ -108,6 +108,8 @@ def _settle(data: bytearray, entry: np.void, address: int, name: str) -> None:
     else:
         beyond = 0
     address += beyond
+    if not 0 <= address < 1 << 64:
+        raise PatchError(f"the code refers to memory {beyond} bytes behind {name}: it is damaged.")
     if kind == _WHOLE:
         struct.pack_into("<Q", data, at, address)
     else:

@@ -156,3 +156,12 @@ def test_a_comment_that_names_no_line_is_no_line() -> None:
         "                                           /* 0x000fea0003800000 */\n"
     )
     assert code.instructions[0].lines == ()
+
+
+@pytest.mark.parametrize("at", [32, 40])
+def test_tables_beyond_all_files_are_refused(at: int) -> None:
+    """The header says where the tables of segments and sections begin."""
+    data = bytearray(module.cubin())
+    struct.pack_into("<Q", data, at, (1 << 64) - 1)
+    with pytest.raises(PatchError, match="damaged"):
+        Elf.read(bytes(data))

@@ -76,7 +76,7 @@ class Cubin:
         sm = elf.flags & 0xFF if elf.abi == 7 else elf.flags >> 8 & 0xFFFF
         try:
             return cls(elf, sm, _suffix(elf), {each.name: each for each in _kernels(elf)})
-        except (struct.error, ValueError, LookupError) as error:
+        except (struct.error, ValueError, LookupError, OverflowError) as error:
             raise PatchError(
                 f"This cubin is damaged: what it says of its kernels can't be read ({error}). "
                 "Compile it again."

@@ -117,7 +117,7 @@ class Elf:
             )
         try:
             return cls._parsed(data)
-        except (struct.error, ValueError, IndexError) as error:
+        except (struct.error, ValueError, IndexError, OverflowError) as error:
             raise PatchError(
                 f"This cubin is damaged: its header names parts that aren't in its {len(data)} "
                 f"bytes ({error}). Compile it again."

@@ -53,6 +53,18 @@ def test_registers_that_an_attribute_gives_to_no_one_are_refused(file: Cubin) ->
         Cubin.read(file.write())
 
 
+def test_more_registers_than_instructions_can_name_are_refused(file: Cubin) -> None:
+    info = file.elf.find(".nv.info")
+    assert info is not None
+    listed = attributes.parse(info.data)
+    for each in listed:
+        if each.code == Code.REGCOUNT:
+            each.value = struct.pack("<II", each.numbers(1)[0], 256)
+    info.data = attributes.write(listed)
+    with pytest.raises(PatchError, match="more than 255 registers"):
+        Cubin.read(file.write())
+
+
 def test_more_threads_than_64_bits_count_are_too_many(file: Cubin) -> None:
     kernel = file.kernel("loop")
     kernel.attributes.append(

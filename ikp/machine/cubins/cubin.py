@@ -14,6 +14,7 @@ from ikp.machine.cubins.attributes import Attribute, Code, Parameter
 from ikp.machine.cubins.elf import Elf, Section
 from ikp.machine.cubins.instruction import Words
 
+_MOST_REGISTERS = 255
 _ENTRY = 0x10  # of a symbol's other bits: a kernel
 _FUNCTION = 2  # a symbol's type
 _CUDA = 190  # the machine that an ELF file is for
@@ -155,4 +156,6 @@ def _registers(elf: Elf) -> dict[int, int]:
     info = elf.find(".nv.info")
     listed = attributes.parse(info.data) if info is not None else []
     words = [each.numbers(2) for each in listed if each.code == Code.REGCOUNT]
+    if any(count > _MOST_REGISTERS for _, count in words):
+        raise ValueError(f"a function has more than {_MOST_REGISTERS} registers")
     return {each[0]: each[1] for each in words}

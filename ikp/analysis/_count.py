@@ -249,9 +249,12 @@ def _total_rows(trace: Trace, groups: Groups, evidence: tuple[Evidence, ...]) ->
             )
             if kind is Kind.RANGE:
                 share = _share(total, residence_ns)
-                row = replace(row, total_ns=total, mean_ns=total / times, share=share)
+                row = replace(row, total_ns=total, share=share)
+                if times:  # a file may say that nothing took place, and how long it took
+                    row = replace(row, mean_ns=total / times)
                 if of_label.counts_cycles:
-                    row = replace(row, total_cycles=ticks, mean_cycles=ticks / times)
+                    mean = ticks / times if times else None
+                    row = replace(row, total_cycles=ticks, mean_cycles=mean)
             rows.append(row)
     return rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn
 from ikp.core.table import Categories, trace_table
 from ikp.errors import UsageError
 
@@ -62,8 +62,8 @@ def _series(pd: Any, column: Any) -> Any:
 def _argument(pd: Any, column: ArgColumn) -> Any:
     """Return an argument in a type of pandas that knows missing values."""
     values = column.values
-    if values.dtype.kind == "U":
-        texts = values.astype(object)
+    if values.dtype.kind == TEXT:
+        texts = values.copy()
         texts[~column.given] = None
         return pd.array(texts, dtype="string")
     dtype = {"int32": "Int32", "int64": "Int64", "float64": "Float64", "bool": "boolean"}[

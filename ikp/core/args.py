@@ -19,12 +19,18 @@ Args = Mapping[str, "ArgColumn"]
 class ArgColumn:
     """One argument of many events, a row each.
 
-    ``values`` is int64, float64, bool or str (numpy's ``<U``); where ``given`` is false the event
-    has no such argument and the value is 0, false or empty.
+    ``values`` is int64, float64, bool, or object with a ``str`` in each row; where ``given`` is
+    false the event has no such argument and the value is 0, false or empty. Texts in numpy's own
+    ``<U``, each as wide as the longest one, become such objects.
     """
 
     values: NDArray[Any]
     given: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        """Keep texts by reference: one long text makes no other row longer."""
+        if self.values.dtype.kind == "U":
+            object.__setattr__(self, "values", self.values.astype(np.object_))
 
     def __len__(self) -> int:
         return len(self.given)
@@ -35,7 +41,7 @@ class ArgColumn:
 
     def value(self, row: int) -> Scalar | None:
         """Return one event's argument as a plain value; None where it has none."""
-        return self.values[row].item() if self.given[row] else None
+        return self.values[[row]].tolist()[0] if self.given[row] else None
 
     def tolist(self) -> list[Scalar | None]:
         """Return all rows as plain values."""
@@ -43,8 +49,24 @@ class ArgColumn:
         return [value if given else None for value, given in pairs]
 
 
-KINDS: Final = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64, "U": np.str_}
+TEXT: Final = "O"
+"""numpy's kind of a column of texts."""
+KINDS: Final = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64, "U": np.object_}
 """What numpy's kinds are kept as."""
+
+
+def blank(dtype: np.dtype[Any]) -> Scalar:
+    """Return what stands in rows without the argument."""
+    found: Scalar = "" if dtype.kind == TEXT else np.zeros(1, dtype)[0].item()
+    return found
+
+
+def coded(texts: NDArray[np.object_]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the distinct texts in order, and the place of each row's text among them."""
+    rows = texts.tolist()
+    distinct = sorted(set(rows))
+    place = {text: number for number, text in enumerate(distinct)}
+    return distinct, np.fromiter(map(place.__getitem__, rows), np.int64, len(rows))
 
 
 def arg_column(name: str, values: Iterable[Any] | ArgColumn, count: int) -> ArgColumn:
@@ -104,8 +126,8 @@ def _of_objects(name: str, objects: Sequence[Any]) -> ArgColumn:
         raise UsageError(
             f"argument {name!r} has values of type {found}: {_ALLOWED}, in all events."
         )
-    blank = np.zeros(1, dtype)[0].item()
-    filled = [one if given else blank for one, given in zip(plain, there, strict=True)]
+    nothing = blank(np.dtype(dtype))
+    filled = [one if given else nothing for one, given in zip(plain, there, strict=True)]
     try:
         return _blanked(np.array(filled, dtype), given)
     except OverflowError as error:
@@ -116,14 +138,14 @@ _TYPES: Final[tuple[tuple[set[type], type[np.generic]], ...]] = (
     ({bool}, np.bool_),
     ({int}, np.int64),
     ({int, float}, np.float64),
-    ({str}, np.str_),
+    ({str}, np.object_),
 )
 
 
 def _blanked(values: NDArray[Any], given: NDArray[np.bool_]) -> ArgColumn:
     if not given.all():
         values = values.copy()
-        values[~given] = np.zeros(1, values.dtype)[0]
+        values[~given] = blank(values.dtype)
     return ArgColumn(values, given)
 
 
@@ -159,6 +181,9 @@ def _joined(name: str, parts: list[tuple[ArgColumn | None, int]]) -> ArgColumn:
     dtype = np.result_type(*types) if types else np.dtype(np.bool_)
     counts = [count for _, count in parts]
     pairs = list(zip(used, counts, strict=True))
-    values = [np.zeros(n, dtype) if column is None else column.values for column, n in pairs]
+    nothing = blank(dtype)
+    values = [
+        np.full(n, nothing, dtype) if column is None else column.values for column, n in pairs
+    ]
     given = [np.zeros(n, bool) if column is None else column.given for column, n in pairs]
     return ArgColumn(np.concatenate(values), np.concatenate(given))

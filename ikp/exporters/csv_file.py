@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn, coded
 from ikp.core.rows import row_count
 from ikp.core.table import Categories, trace_table
 from ikp.core.trace import Column, Trace
 from ikp.exporters.files import FileExporter, packed
-from ikp.exporters.text import Part, at_once, integers, join, reals, texts, where
+from ikp.exporters.text import Part, Texts, at_once, cut, integers, join, reals, texts, where
 from ikp.progress import track
 
-_Written = Column | ArgColumn | tuple[Column, Part]
+_Written = Column | ArgColumn | tuple[Column, Texts]
 """Numbers, or which text stands in each row, and the texts."""
+_NUMBER = 20
+"""Characters of a number."""
 
 
 class CsvExporter(FileExporter):
@@ -33,39 +36,44 @@ class CsvExporter(FileExporter):
         columns = {key: _known(column) for key, column in trace_table(trace).items()}
         with packed(file, name) as out:
             out.write(_fields([tuple(columns)])[0] + b"\n")
-            starts = range(0, row_count(trace)[0], _rows(columns))
+            step = at_once(_NUMBER * len(columns))
+            count = row_count(trace)[0]
+            starts = range(0, count, step)
             for low in track(starts, len(starts), f"writing {name}"):
-                rows = slice(low, low + _rows(columns))
-                parts = [
-                    part for column in columns.values() for part in (b",", _part(column, rows))
-                ]
-                out.write(join(*parts[1:], b"\n"))
+                for part in cut(_sizes(columns, range(low, min(low + step, count)))):
+                    out.write(_lines(columns, slice(low + part.start, low + part.stop)))
 
 
 def _known(column: Column | Categories | ArgColumn) -> _Written:
     """Return names as what stands in the file; other columns as they are."""
     if isinstance(column, Categories):
-        return column.codes, texts(_fields([(name,) for name in column.names]))
-    if isinstance(column, ArgColumn) and column.values.dtype.kind == "U":
-        distinct, codes = np.unique(column.values, return_inverse=True)
-        named = texts(_fields([(name,) for name in distinct.tolist()]))
-        return np.where(column.given, codes, len(named)), np.vstack(
-            [named, np.zeros_like(named[:1])]
-        )
+        return column.codes, Texts(_fields([(name,) for name in column.names]))
+    if isinstance(column, ArgColumn) and column.values.dtype.kind == TEXT:
+        distinct, codes = coded(column.values)
+        named = _fields([(name,) for name in distinct])
+        return np.where(column.given, codes, len(named)), Texts([*named, b""])
     return column
 
 
-def _rows(columns: dict[str, _Written]) -> int:
-    widths = (
-        column[1].shape[1] if isinstance(column, tuple) else 20 for column in columns.values()
-    )
-    return at_once(sum(widths))
+def _sizes(columns: dict[str, _Written], rows: range) -> NDArray[np.int64]:
+    """Return about how many bytes each of some rows takes."""
+    found = np.full(len(rows), _NUMBER * len(columns))
+    for column in columns.values():
+        if isinstance(column, tuple):
+            codes, named = column
+            found += named.sizes[codes[rows.start : rows.stop]]
+    return found
+
+
+def _lines(columns: dict[str, _Written], rows: slice) -> bytes:
+    parts = [part for column in columns.values() for part in (b",", _part(column, rows))]
+    return join(*parts[1:], b"\n")
 
 
 def _part(column: _Written, rows: slice) -> Part:
     if isinstance(column, tuple):
-        codes, names = column
-        return np.asarray(names[codes[rows]])
+        codes, named = column
+        return named[codes[rows]]
     if isinstance(column, ArgColumn):
         return where(column.given[rows], _numbers(column.values[rows]))
     return _numbers(column[rows])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn
 from ikp.core.table import Categories, trace_table
 from ikp.exporters.files import FileExporter
 
@@ -54,7 +54,8 @@ def arrow_array(pa: ModuleType, column: Column | Categories | ArgColumn) -> Any:
     if isinstance(column, ArgColumn):
         if not column.given.any() and column.values.dtype.kind == "b":
             return pa.nulls(len(column))  # of no type: any other file's fits beside it
-        return pa.array(column.values, mask=~column.given)
+        kind = pa.string() if column.values.dtype.kind == TEXT else None
+        return pa.array(column.values, kind, mask=~column.given)
     if column.dtype.kind == "f":
         return pa.array(column, mask=np.isnan(column))
     return pa.array(column)

@@ -7,7 +7,7 @@ takes two passes over memory and no loop in Python.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -84,6 +84,31 @@ def texts(values: Sequence[bytes]) -> Part:
     return np.array(values, f"S{width}").view(np.uint8).reshape(-1, width)
 
 
+class Texts:
+    """Byte strings without zeros, of which rows name one each: ``these[numbers]`` is a part.
+
+    All are kept as one part where they are about as long as each other. Else a part is made of
+    those that occur in it, and as wide as the longest of these.
+    """
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self._values = values
+        self.sizes = np.fromiter(map(len, values), np.int64, len(values))
+        in_vain = int(self.sizes.max(initial=0)) * len(values) - int(self.sizes.sum())
+        self._part = texts(values) if in_vain <= _NARROW * len(values) else None
+
+    def __getitem__(self, numbers: NDArray[np.integer[Any]]) -> Part:
+        """Return the text of each row."""
+        if self._part is not None:
+            return np.asarray(self._part[numbers])
+        used, at = np.unique(numbers, return_inverse=True)
+        return np.asarray(texts([self._values[one] for one in used.tolist()])[at])
+
+
+_NARROW: Final = 64
+"""Bytes that each of some texts may take in vain."""
+
+
 def where(chosen: NDArray[np.bool_], part: bytes | Part) -> Part:
     """Return a part with the rows outside ``chosen`` empty."""
     row = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
@@ -110,6 +135,29 @@ def lay(*parts: bytes | Part) -> Part:
 def join(*parts: bytes | Part) -> bytes:
     """Return the text of all rows, one after another."""
     return lay(*parts).tobytes().translate(None, b"\0")
+
+
+def cut(sizes: NDArray[np.int64], most: int = 1 << 20) -> Iterator[slice]:
+    """Yield parts of rows of so many bytes, each of which takes at most ``most`` as a matrix.
+
+    A row that is longer is a part of its own: one long text makes no other row longer.
+    """
+    low, ends = 0, [len(sizes)]
+    while low < len(sizes):
+        part = slice(low, ends[-1])
+        rows = part.stop - low
+        if rows > 1 and rows * int(sizes[part].max()) > most:
+            ends.append(low + rows // 2)
+            continue
+        yield part
+        low = ends.pop()
+
+
+def some_at_once(sizes: Sequence[int], count: int) -> Iterator[slice]:
+    """Yield parts of at most ``count`` rows of so many bytes, and of fewer where one is long."""
+    for low in range(0, len(sizes), count):
+        for part in cut(np.array(sizes[low : low + count], np.int64)):
+            yield slice(low + part.start, low + part.stop)
 
 
 def at_once(widest: int, budget: int = 1 << 19) -> int:

@@ -8,7 +8,7 @@ lines, which are what it is about, and others.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -26,7 +26,8 @@ from ikp.machine.marked.waits import LoadWait, load_waits
 from ikp.machine.marked.written import Written, written
 
 _NAME = re.compile(
-    r"^(?P<what>.*?)(?: x(?P<count>\d+))?(?: @(?P<file>[^:@]+):(?P<lines>[\d+.-]+)(?P<note>.*))?$"
+    r"^(?P<what>.*?)(?: x(?P<count>\d{1,9}))?"
+    r"(?: @(?P<file>[^:@]+):(?P<lines>[\d+.-]+)(?P<note>.*))?$"
 )
 _LINES_UNKNOWN = " (line"
 """How the note begins of a product whose own line is not known."""
@@ -102,8 +103,8 @@ class Holding:
             alone = named[0] if len(named) == 1 else None
             return Source(alone.file, alone.first, alone.last) if alone else None
         file = next((f for f in self._files if PurePath(f).name == found["file"]), found["file"])
-        numbers = list(_lines(found["lines"]))
-        return Source(file, min(numbers), max(numbers))
+        spans = _lines(found["lines"])
+        return Source(file, min(spans)[0], max(last for _, last in spans)) if spans else None
 
     def _waits(self, found: re.Match[str], record: Record, inside: list[int]) -> Held:
         """Of a wait for loads: its second clock read waits for them, and nothing stands between."""
@@ -147,7 +148,7 @@ class Holding:
             return True
         if found["lines"].endswith("..."):  # of more lines than it says
             return True
-        numbers = {*_lines(found["lines"])}
+        spans = _lines(found["lines"])
         instruction = self.flow.code.instructions[at]
         chains = [*self._about.about(at)]
         if anchor(instruction.opcode) in _WAITS:  # named in PTX by where they stand
@@ -155,7 +156,8 @@ class Holding:
         for line in instruction.lines[:1]:  # where it says no callers, the PTX says which there are
             chains += self._inlined.get(line, ())
         return any(
-            each.number in numbers and PurePath(each.file).name == found["file"]
+            any(first <= each.number <= last for first, last in spans)
+            and PurePath(each.file).name == found["file"]
             for chain in chains
             for line in chain
             for each in (line, original(line))
@@ -188,11 +190,13 @@ class Holding:
         return list(dict.fromkeys(lines))
 
 
-def _lines(text: str) -> Iterator[int]:
-    """Yield the lines of ``"17+18"``, ``"17+18+19+..."`` or ``"88-96"``."""
-    for part in text.strip("+.").split("+"):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """Return the first and the last lines of ``"17+18"``, ``"17+18+19+..."`` or ``"88-96"``."""
+    parts = map(_SPAN.fullmatch, text.strip("+.").split("+"))
+    return [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
 
 
 def _short(found: re.Match[str], own: int, awaits: tuple[int, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -14,6 +15,7 @@ from ikp.inspection import _ptx_names as ptx_names
 from ikp.machine.disassembly.sass import Code, parse
 from ikp.machine.disassembly.tools import assemble, disassemble
 from ikp.machine.kept_code import KEPT, MACHINE_MARK
+from ikp.named_files import MOST_CODE, read_named
 from ikp.plugins import Image
 from ikp.targets.ptx import STORE_MARK
 
@@ -74,17 +76,41 @@ def _of_trace(trace: Trace) -> Iterator[Image]:
             "ikp inspect without a path looks there."
         )
     for name, path in kept:
-        if not Path(path).exists():
+        try:
+            yield kept_image(path)
+        except FileNotFoundError as error:
             raise InspectError(
                 f"the machine code of {name} that this trace was recorded with is not there: "
                 f"{path}. Copy it from the machine that recorded it, or record again."
-            )
-        yield _of_cubin(Path(path))
+            ) from error
+        except OSError as error:
+            raise InspectError(
+                f"the machine code of {name} can't be read where this trace says that it is: "
+                f"{path}: {error.strerror or error}. Copy the trace again, or record again."
+            ) from error
+
+
+def kept_image(path: str) -> Image:
+    """Return the machine code at a path that a trace names, and that may be anybody's.
+
+    Raises:
+        OSError: nothing is there, or nothing that ikp keeps there.
+    """
+    if not path.endswith(".cubin"):
+        raise OSError(errno.EINVAL, "it is no .cubin file", path)
+    code = read_named(path, MOST_CODE)
+    try:
+        ptx = read_named(Path(path).with_suffix(".ptx"), MOST_CODE)
+    except FileNotFoundError:
+        ptx = b""
+    return Image(code, ptx.decode(errors="replace"), path)
 
 
 def _of_cubin(path: Path) -> Image:
-    ptx = path.with_suffix(".ptx")
-    return Image(path.read_bytes(), _text(ptx) if ptx.exists() else "", str(path))
+    try:
+        return kept_image(str(path))
+    except OSError as error:
+        raise InspectError(f"{path} can't be read: {error.strerror or error}.") from error
 
 
 def _of_ptx(path: Path) -> Image:
@@ -126,4 +152,7 @@ def _time(path: Path) -> float:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return read_named(path, MOST_CODE).decode(errors="replace")
+    except OSError as error:
+        raise InspectError(f"{path} can't be read: {error.strerror or error}.") from error

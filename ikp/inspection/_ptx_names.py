@@ -9,6 +9,7 @@ from typing import Any
 
 from ikp.core.abi import KIND_SHIFT, REGION_MASK, Kind
 from ikp.core.regions import fallback_name, merge, region_id
+from ikp.errors import InspectError
 from ikp.machine.kept_code import MACHINE_MARK
 from ikp.targets.ptx import STORE_MARK
 from ikp.targets.ptx_slot import SPEC_MARK
@@ -57,9 +58,16 @@ def read(ptx: str) -> Marks:
 
     Raises:
         RegionError: two names share one id.
+        InspectError: what was written of machine code is damaged.
     """
     if found := _MACHINE.search(ptx):
-        return _of_machine(json.loads(found[1]))
+        try:
+            return _of_machine(json.loads(found[1]))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise InspectError(
+                f"the PTX beside this machine code is damaged: what it says of the records can't "
+                f"be read ({error}). Record the kernel again."
+            ) from error
     places = list(_MARK.finditer(ptx))
     names = merge({int(m[1]): json.loads(m[2])} for m in places if m[1])
     ends = [*(m.start() for m in places[1:]), len(ptx)]

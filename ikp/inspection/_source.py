@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ikp.machine.disassembly.sass import Instruction, Line
+from ikp.machine.disassembly.sources import syntax
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,12 +60,9 @@ def lines_of(instructions: list[Instruction]) -> str:
 @lru_cache(maxsize=64)
 def _nodes(file: str) -> tuple[ast.FunctionDef | ast.With | ast.Call, ...]:
     """Return what is asked of a file's syntax, outer nodes first; a tree is walked once."""
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return ()  # the code was compiled elsewhere, or has changed since
+    nodes = ast.walk(tree) if (tree := syntax(file)) else ()
     kinds = (ast.FunctionDef, ast.With, ast.Call)
-    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
+    return tuple(node for node in nodes if isinstance(node, kinds))
 
 
 def _function(line: Line) -> tuple[str, int]:
@@ -91,8 +89,17 @@ def _body(file: str, line: int) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=1024)
 def _calls(file: str, first: int, last: int) -> frozenset[str]:
-    return frozenset(
-        ast.unparse(node.func)
+    inside = (
+        node.func
         for node in _nodes(file)
         if isinstance(node, ast.Call) and first <= node.lineno <= last
     )
+    return frozenset(name for function in inside if (name := _dotted(function)))
+
+
+def _dotted(function: ast.expr) -> str:
+    """Return ``"tl.load"`` of what is called; "" of what is nested deeper than Python prints."""
+    try:
+        return ast.unparse(function)
+    except RecursionError:
+        return ""

@@ -22,7 +22,7 @@ from ikp.core.code_facts import FACTS, NO_FACTS, CodeFacts, RangeFacts
 from ikp.core.regions import region_id
 from ikp.core.trace import Trace
 from ikp.errors import IkpError
-from ikp.inspection._images import images
+from ikp.inspection._images import kept_image
 from ikp.inspection._ptx_names import read
 from ikp.inspection.cached_facts import cached_facts
 from ikp.machine.kept_code import KEPT
@@ -122,7 +122,7 @@ def _of_kept(
     """Yield what is known of the machine code that launches say was theirs."""
     shown = {region.id: region.name for region in trace.regions}
     for path in paths.splitlines():
-        for image in _at(path):
+        for image in _kept(path):
             own = read(image.ptx).kernel  # a trace may call it otherwise
             for each in _facts([image], until, refused):
                 name = shown.get(region_id(own), own) if own else own
@@ -130,10 +130,10 @@ def _of_kept(
                 yield replace(each, ranges=ranges)
 
 
-def _at(path: str) -> Iterator[Image]:
+def _kept(path: str) -> Iterator[Image]:
     """Yield the machine code that was kept, if it was and is still there."""
-    with suppress(IkpError):
-        yield from images(path)
+    with suppress(OSError):
+        yield kept_image(path)
 
 
 def _with_names(loaded: list[Image], names: frozenset[str]) -> Iterator[Image]:

@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz``: mutated segments and trace files, as many as wanted, counted.
+"""``python -m tests.fuzz``: mutated segments, files and machine code, as many as wanted, counted.
 
 Each attempt has a random generator of its own, made from the seed and its number: what fails is
 repeated with ``--only``.
@@ -14,11 +14,17 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from tests.fuzz import files, segments
+from tests.fuzz import consumers, files, machine_code, segments
+from tests.fuzz.limits import TooLongError
 
-KINDS: dict[str, Callable[[Random], str]] = {"segments": segments.attempt, "files": files.attempt}
+KINDS: dict[str, Callable[[Random], str]] = {
+    "segments": segments.attempt,
+    "files": files.attempt,
+    "consumers": consumers.attempt,
+    "machine code": machine_code.attempt,
+}
 FAULTS = ("silent", "error")
-AT_ONCE = 10_000
+AT_ONCE = 1_000
 """Attempts between two lines of the report."""
 
 
@@ -31,18 +37,18 @@ def one(kind: str, seed: int, number: int) -> str:
     """Make one attempt; what the code under test should not have raised is an ``error``."""
     try:
         outcome = KINDS[kind](Random(f"{kind} {seed} {number}"))
-    except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
+    except (Exception, TooLongError):  # noqa: BLE001 - whatever it is, it is what is looked for
         outcome = "error"
         traceback.print_exc()
     if outcome in FAULTS:
-        print(f"{outcome}: --kind {kind} --seed {seed} --only {number}", file=sys.stderr)
+        print(f"{outcome}: --kind {kind!r} --seed {seed} --only {number}", file=sys.stderr)
     return outcome
 
 
 def main() -> int:
     """Run what the command line asks for; 1 if there was a fault."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--kind", choices=KINDS, action="append", help="Default: both.")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="Default: all.")
     parser.add_argument("--count", type=int, default=500_000, help="Of each kind.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, help="Repeat this one attempt.")

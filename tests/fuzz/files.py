@@ -32,6 +32,7 @@ from tests.fuzz.mutations import IN_PLACE, RESIZING, how_many
 from tests.totals import gemm
 
 NUMBERS = (-(1 << 63), -(1 << 31), -2, -1, 0, 1, 2, 127, 128, (1 << 31) - 1, 1 << 31, 1 << 32)
+_MOST = (1 << 63) - 1
 NUMBERS += (10**12, 1 << 62, (1 << 63) - 1)
 
 
@@ -206,6 +207,35 @@ def in_the_columns(subject: Subject, random: Random) -> bytes:
     return put_together(sections)
 
 
+def in_agreement(subject: Subject, random: Random) -> bytes:
+    """Let columns hold something else, and heads tell what columns hold: nothing contradicts it."""
+    sections = take_apart(subject.content)
+    for _ in range(how_many(random)):
+        with suppress(DamagedError):
+            _renumber(sections, random)
+    for section in sections:
+        with suppress(DamagedError, KeyError, ValueError, IndexError, TypeError):
+            _agree(section)
+    return put_together(sections)
+
+
+def _agree(section: Section) -> None:
+    """Let the head of a chunk of events tell what its columns hold."""
+    if section.kind != "events":
+        return
+    counts, spans = section.numbers("count"), section.numbers("span")
+    steps = section.numbers("gap") + spans
+    last = np.cumsum(counts)
+    first = last - counts
+    ends = section.numbers("origin") + np.add.reduceat(steps, first)
+    steps[first] += section.numbers("origin")
+    steps[first[1:]] -= ends[:-1]
+    ends = np.cumsum(steps)
+    slots = section.numbers("slot")
+    section.about["time"] = [int((ends - spans).min()), int(ends.max())]
+    section.about["slots"] = [int(slots[0]), int(slots[-1])]
+
+
 def _renumber(sections: list[Section], random: Random) -> None:
     """Let a column hold something else."""
     section = random.choice(sections)
@@ -217,7 +247,10 @@ def _renumber(sections: list[Section], random: Random) -> None:
         return
     values = section.numbers(name).astype(np.int64)
     if len(values):
-        values[random.randrange(len(values))] = random.choice(NUMBERS)
+        at = random.randrange(len(values))
+        near = int(values[at]) + random.choice((-2, -1, 1, 2, 1000))
+        others = (int(random.choice(values)), random.choice(NUMBERS), random.choice(NUMBERS))
+        values[at] = max(min(random.choice((near, near, *others)), _MOST), -_MOST)
     section.put(name, values[: random.choice((None, None, -1))])
 
 

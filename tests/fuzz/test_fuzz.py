@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from random import Random
 
@@ -10,7 +11,7 @@ import pytest
 
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
-from tests.fuzz import files, segments
+from tests.fuzz import consumers, files, limits, segments
 from tests.fuzz.__main__ import one, run
 from tests.segments import SLOT
 
@@ -22,6 +23,38 @@ def test_mutations_are_refused_told_or_harmless(kind: str, count: int) -> None:
     found = run(kind, seed=1, numbers=range(count))
     assert set(found) <= {"refused", "same", "told", "untellable", "forged"}
     assert found["refused"] and found["same"]
+
+
+def test_what_consumes_a_mutated_trace_takes_it_or_says_why() -> None:
+    found = run("consumers", seed=1, numbers=range(30))
+    assert not {"error", "silent"} & set(found)
+    assert {"stats", "explain", "report", "diff", "edit", ".pftrace"} & set(found)
+
+
+@pytest.mark.compiled
+def test_mutated_machine_code_is_refused_or_patched() -> None:
+    pytest.importorskip("triton")
+    found = run("machine code", seed=1, numbers=range(25))
+    assert set(found) == {"refused", "patched"}
+
+
+def test_an_attempt_that_takes_too_long_or_too_much_is_a_fault(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.2)
+
+    def slow(*_: object) -> None:
+        while True:
+            time.sleep(0.01)
+
+    def large(*_: object) -> None:
+        np.zeros(limits.BYTES, np.uint8)
+
+    consumers._take_up()
+    for wrong in (slow, large):
+        monkeypatch.setattr(consumers, "load", wrong)
+        assert run("consumers", 0, range(1))["error"]
+    assert "error: --kind 'consumers' --seed 0 --only 0" in capfd.readouterr().err
 
 
 def test_subjects_are_whole() -> None:
@@ -60,7 +93,7 @@ def test_a_fault_of_the_reader_is_found_out(
 
     monkeypatch.setattr("ikp.exporters.perfetto.older_reader.rebuild_slots", wrong)
     assert run("files", 0, range(40))["error"]
-    assert "error: --kind files --seed 0 --only" in capfd.readouterr().err
+    assert "error: --kind 'files' --seed 0 --only" in capfd.readouterr().err
 
 
 def test_attempts_can_be_repeated() -> None:

@@ -17,7 +17,8 @@ from tests.repo.tree import files, modules, nodes, syntax
 pytestmark = pytest.mark.any_pins
 
 COMMON = (
-    *("errors", "version", "progress", "terminal", "patterns", "paths", "probing", "compiling"),
+    *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
+    "compiling",
 )
 """What every room but the core may import, which takes the last of them only."""
 

@@ -49,8 +49,8 @@ def match(before: Sequence[Sample], after: Sequence[Sample]) -> Matches:
     common = [each for each in first if each in second]
     pairs = [(first[each], second[each]) for each in common]
     alone = tuple(
-        [_called(one, counts) for each, one in side.items() if each not in common]
-        for side, counts in zip((first, second), names, strict=True)
+        [_called(one, counts) for each, one in side.items() if each not in other]
+        for side, other, counts in ((first, second, names[0]), (second, first, names[1]))
     )
     if not pairs and len(before) == len(after) == 1:
         note = "the two kernels have different names: they are compared as each side has only one."
@@ -86,9 +86,10 @@ def design(before: Sample, after: Sample) -> tuple[Sample, Sample, Design, tuple
         left = int(np.count_nonzero(~together))
         rows = np.flatnonzero(together)
         before, after = before.take(rows), after.take(rows)
-        each = tuple(np.arange(len(rows))[i : i + 1] for i in range(len(rows)))
+        numbers = np.arange(len(rows))
+        each = tuple(numbers[i : i + 1] for i in range(len(rows)))
         alternating = _alternate(before, after, (each, each))
-        cut = blocks(np.arange(len(rows)))
+        cut = blocks(numbers)
         same = np.array_equal(before.start_ns, after.start_ns)  # a trace and itself
         chosen = Design("in order", cut, cut, True, Allowance() if same else BETWEEN_RUNS)
         if alternating and not same:

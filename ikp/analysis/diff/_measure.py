@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,31 +58,47 @@ def _of_trace(trace: Trace, run: int, *, cycles: bool) -> Iterator[Sample]:
     own, inside = self_times(trace)
     per_ns = np.array([1 / one.clock.ns_per_tick if cycles else 1.0 for one in launches])
     first, last = launch_bounds(trace)
-    figures = _whole(trace, inside, np.where(warps > 0, last - first, 0), per_ns, warps)
-    figures |= _of_events(trace, own, per_ns, warps, cycles=cycles)
-    figures |= _of_totals(trace, warps, cycles=cycles)
-    groups: dict[tuple[str, Any], list[int]] = {}
-    for number in np.flatnonzero(warps).tolist():
-        launch = launches[number]
-        groups.setdefault((launch.label, (launch.grid, launch.warps_per_block)), []).append(number)
-    for (label, shape), members in groups.items():
+    kernels = _Kernels.of(trace, warps)
+    whole = _whole(trace, inside, np.where(warps > 0, last - first, 0), per_ns, warps)
+    figures = [{at: values[rows] for at, values in whole.items()} for rows in kernels.members]
+    _of_events(trace, own, per_ns, warps, _Into(kernels, figures), cycles=cycles)
+    _of_totals(trace, warps, _Into(kernels, figures), cycles=cycles)
+    ticks = _ticks(trace, kernels, cycles=cycles)
+    for rows, mine, tick in zip(kernels.members, figures, ticks, strict=True):
+        one = launches[int(rows[0])]
         sample = Sample(
-            label,
-            shape,
-            tuple(launches[i] for i in members),
-            np.full(len(members), run, np.int64),
-            first[members],
-            _in_these(figures, members),
-            _tick(trace, members, cycles=cycles),
+            one.label,
+            (one.grid, one.warps_per_block),
+            tuple(launches[i] for i in rows.tolist()),
+            np.full(len(rows), run, np.int64),
+            first[rows],
+            mine,
+            tick,
         )
         yield by_step(sample)
 
 
-def _in_these(figures: _Figures, members: list[int]) -> _Figures:
-    """Return the figures of some launches; regions of other kernels are left out."""
-    found = {at: values[members] for at, values in figures.items()}
-    never = {key for (key, name), values in found.items() if name == "count" and not values.any()}
-    return {at: values for at, values in found.items() if at[0] not in never}
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """Which launches are of one kernel: of one label, grid and block."""
+
+    members: list[Ints]  # the launches of each kernel, in order
+    of_launch: Ints  # the number of each launch's kernel
+    place: Ints  # of each launch among those of its kernel
+
+    @classmethod
+    def of(cls, trace: Trace, warps: Ints) -> _Kernels:
+        """Return the kernels of the launches of which warps are known; ``warps`` says how many."""
+        groups: dict[tuple[str, Any], list[int]] = {}
+        for number in np.flatnonzero(warps).tolist():
+            one = trace.launches[number]
+            shape = (one.grid, one.warps_per_block)
+            groups.setdefault((one.label, shape), []).append(number)
+        of_launch, place = np.zeros((2, len(warps)), np.int64)
+        members = [np.array(each, np.int64) for each in groups.values()]
+        for number, rows in enumerate(members):
+            of_launch[rows], place[rows] = number, np.arange(len(rows))
+        return cls(members, of_launch, place)
 
 
 def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) -> _Figures:
@@ -102,82 +119,96 @@ def _whole(trace: Trace, inside: Ints, took: Ints, per_ns: Floats, warps: Ints) 
     }
 
 
-def _tick(trace: Trace, members: list[int], *, cycles: bool) -> float:
-    """Return the step of the clock: what all durations are multiples of."""
-    chosen = np.isin(trace.slots.launch, members)
-    ticks = trace.events.ticks[chosen[trace.events.slot]]
-    step = int(np.gcd.reduce(ticks)) if len(ticks) else 1
-    ns = max(trace.launches[i].clock.ns_per_tick for i in members)
-    return max(step, 1) * (1.0 if cycles else ns)
+def _ticks(trace: Trace, kernels: _Kernels, *, cycles: bool) -> list[float]:
+    """Return the step of each kernel's clock: what all durations are multiples of."""
+    kernel = kernels.of_launch[trace.slots.launch[trace.events.slot]]
+    order = np.argsort(kernel, kind="stable")
+    used, first = np.unique(kernel[order], return_index=True)
+    steps = np.zeros(len(kernels.members), np.int64)
+    if len(used):
+        steps[used] = np.gcd.reduceat(trace.events.ticks[order], first)
+    found = []
+    for rows, step in zip(kernels.members, steps.tolist(), strict=True):
+        ns = max(trace.launches[i].clock.ns_per_tick for i in rows.tolist())
+        found.append(max(step, 1) * (1.0 if cycles else ns))
+    return found
 
 
-def _of_events(trace: Trace, own: Ints, per_ns: Floats, warps: Ints, *, cycles: bool) -> _Figures:
-    """Return the figures of each region in each launch, from its ranges and instants."""
+def _of_events(
+    trace: Trace, own: Ints, per_ns: Floats, warps: Ints, into: _Into, *, cycles: bool
+) -> None:
+    """Add the figures of each region in each launch, from its ranges and instants."""
     events, count = trace.events, len(trace.launches)
     took = events.ticks if cycles else events.end_ns - events.start_ns
-    found: _Figures = {}
     for kind, number in _KINDS.items():
         chosen = np.flatnonzero(events.kind == number)
         if not len(chosen):
             continue
-        ids, member = np.unique(_groups(trace, events, chosen), return_inverse=True)
+        ids, member = np.unique(into.ids(trace, events, chosen), return_inverse=True)
         figures = {"count": np.bincount(member).astype(np.float64)}
         if kind == "range":
             figures |= _distribution(member, took[chosen].astype(np.float64))
             figures["total"] /= warps[ids % count]
             mine = np.bincount(member, own[chosen])
             figures["self"] = mine * (per_ns / np.maximum(warps, 1))[ids % count]
-        found |= _spread(trace, kind, ids, figures)
-    return found
+        into.add(trace, kind, ids, figures)
 
 
-def _of_totals(trace: Trace, warps: Ints, *, cycles: bool) -> _Figures:
-    """Return the same, as far as totals say it."""
+def _of_totals(trace: Trace, warps: Ints, into: _Into, *, cycles: bool) -> None:
+    """Add the same, as far as totals say it."""
     totals, count = trace.totals, len(trace.launches)
     time = totals.ticks if cycles else totals.total_ns
-    found: _Figures = {}
     for kind, number in _KINDS.items():
         chosen = np.flatnonzero(totals.kind == number)
         if not len(chosen):
             continue
-        ids, member = np.unique(_groups(trace, totals, chosen), return_inverse=True)
+        ids, member = np.unique(into.ids(trace, totals, chosen), return_inverse=True)
         times = np.bincount(member, totals.count[chosen])
         figures = {"count": times.astype(np.float64)}
         if kind == "range":
             total = np.bincount(member, time[chosen])
             figures |= {"total": total / warps[ids % count], "mean": total / times}
             figures["self"] = np.full(len(ids), np.nan)
-        found |= _spread(trace, kind, ids, figures)
-    return found
+        into.add(trace, kind, ids, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Into:
+    """Takes what is found of roles, regions and launches, and has it by kernel."""
+
+    kernels: _Kernels
+    figures: list[_Figures]  # of each kernel
+
+    def ids(self, trace: Trace, rows: Events | Totals, chosen: Ints) -> Ints:
+        """Return which kernel, role, region and launch each row is of, as one number."""
+        names = {name: number for number, name in enumerate(_names(trace))}
+        code = np.array([names[one.name] for one in trace.regions], np.int64)
+        slot = rows.slot[chosen]
+        launch = trace.slots.launch[slot]
+        place = self.kernels.of_launch[launch] * len(trace.roles) + trace.slots.role[slot]
+        place = place * len(names) + code[rows.region[chosen]]
+        result: Ints = place * len(trace.launches) + launch
+        return result
+
+    def add(self, trace: Trace, kind: str, ids: Ints, figures: dict[str, Floats]) -> None:
+        """Put the groups' figures into arrays over the launches of their kernel."""
+        names, count = _names(trace), len(trace.launches)
+        places, launch = ids // count, self.kernels.place[ids % count]
+        starts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
+        for low, high in zip(starts, [*starts[1:], len(ids)], strict=True):
+            place, region = divmod(int(places[low]), len(names))
+            kernel, role = divmod(place, len(trace.roles))
+            if not figures["count"][low:high].any():
+                continue  # totals of what never occurred
+            for name, values in figures.items():
+                size = len(self.kernels.members[kernel])
+                line = np.full(size, 0.0 if name in SUMS else np.nan)
+                line[launch[low:high]] = values[low:high]
+                self.figures[kernel][Key(trace.roles[role], names[region], kind), name] = line
 
 
 def _names(trace: Trace) -> list[str]:
     return list(dict.fromkeys(one.name for one in trace.regions))
-
-
-def _groups(trace: Trace, rows: Events | Totals, chosen: Ints) -> Ints:
-    """Return which role, region and launch each row is of, as one number."""
-    names = _names(trace)
-    code = np.array([names.index(one.name) for one in trace.regions], np.int64)
-    slot = rows.slot[chosen]
-    place = trace.slots.role[slot].astype(np.int64) * len(names) + code[rows.region[chosen]]
-    result: Ints = place * len(trace.launches) + trace.slots.launch[slot]
-    return result
-
-
-def _spread(trace: Trace, kind: str, ids: Ints, figures: dict[str, Floats]) -> _Figures:
-    """Return the groups' figures as one array over launches for each role and region."""
-    names, count = _names(trace), len(trace.launches)
-    places, launch = ids // count, ids % count
-    starts = np.flatnonzero(np.diff(places, prepend=-1))
-    found: _Figures = {}
-    for low, high in zip(starts, [*starts[1:], len(ids)], strict=True):
-        role, region = divmod(int(places[low]), len(names))
-        for name, values in figures.items():
-            line = np.full(count, 0.0 if name in SUMS else np.nan)
-            line[launch[low:high]] = values[low:high]
-            found[Key(trace.roles[role], names[region], kind), name] = line
-    return found
 
 
 def _distribution(member: Ints, values: Floats) -> dict[str, Floats]:

@@ -94,10 +94,12 @@ def by_step(sample: Sample) -> Sample:
 
     Ranks run side by side, and wait for each other: their launches are no samples of their own.
     """
-    ranks = [one.rank for one in sample.launches]
-    if len(set(ranks)) < 2:
+    of_rank: dict[int | None, list[int]] = {}
+    for number, one in enumerate(sample.launches):
+        of_rank.setdefault(one.rank, []).append(number)
+    each = [np.array(rows, np.intp) for rows in of_rank.values()]
+    if len(each) < 2:
         return sample
-    each = [np.flatnonzero([one == rank for one in ranks]) for rank in dict.fromkeys(ranks)]
     steps = min(map(len, each))
     table = np.stack([rows[:steps] for rows in each])
     return replace(

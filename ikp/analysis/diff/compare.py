@@ -93,8 +93,8 @@ def _traces(side: Trace | Iterable[Trace]) -> Sequence[Trace]:
 
 def _tested(one: Compared) -> list[Key]:
     """Return the regions on both sides, and the time in no range: what gets a verdict."""
-    keys = [key for key in one.before.keys if key.kind == "range" and key in one.after.keys]
-    return [*keys, NO_RANGE]
+    after = {*one.after.keys}
+    return [*(key for key in one.before.keys if key.kind == "range" and key in after), NO_RANGE]
 
 
 def _kernel(one: Compared, left: tuple[int, int], outside: float) -> KernelChange:
@@ -122,7 +122,7 @@ def _rows(one: Compared, residence: float, outside: float) -> list[Row]:
     """Return a row for each region, those that moved most first, and for the time in no range."""
     tested, rows = set(_tested(one)), []
     figure = "total" if _summed(one.before) or _summed(one.after) else "self"
-    mine, theirs = one.before.keys, one.after.keys
+    mine, theirs = dict.fromkeys(one.before.keys), dict.fromkeys(one.after.keys)
     for key in dict.fromkeys([*mine, *theirs]):
         change = None
         if key in tested:

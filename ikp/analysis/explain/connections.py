@@ -130,16 +130,14 @@ def _by_payloads(launch: Prepared, region: int, waits: Rows) -> Connection | Non
     chosen = _some_blocks(launch, waits)
     waits = waits[chosen[launch.slot[waits]]]
     group = launch.groups.of_warp[launch.slot]
-    others = np.setdiff1d(np.flatnonzero(launch.counts), [region])
-    waiters = np.unique(group[waits])
+    waiting = np.array([each.activity.waits for each in launch.known], bool)
+    may = chosen[launch.slot] & ~waiting[launch.region] & (launch.region != region)
+    rows = np.flatnonzero(may & ~np.isnan(launch.payload))
+    rows = rows[~np.isin(group[rows], np.unique(group[waits]))]
+    rows = rows[np.argsort(launch.region[rows], kind="stable")]
     found: Connection | None = None
-    for other in others.tolist():
-        if launch.known[other].activity.waits:
-            continue
-        rows = launch.of_region([other])
-        rows = rows[chosen[launch.slot[rows]] & ~np.isin(group[rows], waiters)]
-        rows = rows[~np.isnan(launch.payload[rows])]
-        one = _matched(launch, region, waits, rows) if len(rows) else None
+    for some in np.split(rows, np.flatnonzero(np.diff(launch.region[rows])) + 1):
+        one = _matched(launch, region, waits, some) if len(some) else None
         if one is not None and (found is None or _starts(launch, one) > _starts(launch, found)):
             found = one
     return found

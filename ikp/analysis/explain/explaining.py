@@ -22,7 +22,7 @@ from ikp.analysis.explain.nesting import tree
 from ikp.analysis.explain.prepared import Prepared, prepare
 from ikp.analysis.explain.stakes import worth
 from ikp.analysis.explain.turns import phases
-from ikp.analysis.explain.unknowns import has_times, nothing_recorded, unknowns
+from ikp.analysis.explain.unknowns import has_times, nothing_recorded, too_long, unknowns
 from ikp.analysis.explain.use_of_hardware import use_of_hardware, with_rates
 from ikp.analysis.explain.verdict import Finding, Verdict
 
@@ -60,6 +60,8 @@ def explain(trace: Trace, launch: Names | int | None = None) -> Verdict:
     if chosen is None:
         return Verdict(None, unknown=tuple(nothing_recorded(trace)))
     prepared = prepare(trace, chosen.index)
+    if not prepared.fits_one_axis:
+        return Verdict(None, unknown=(too_long(prepared),))
     time, free = overview.doing(prepared)
     joined = tuple(connections(prepared))
     return Verdict(

@@ -30,7 +30,7 @@ def phases(launch: Prepared) -> Phases | None:
     np.minimum.at(first, block, launch.opens[rows])
     np.maximum.at(last, block, launch.closes[rows])
     there = last >= 0
-    warps = _warps(launch, region)
+    warps = int(launch.warps_by_region[region])
     return Phases(
         iteration=launch.names[region],
         iterations=len(rows) / max(warps, 1),
@@ -41,18 +41,13 @@ def phases(launch: Prepared) -> Phases | None:
 
 
 def _repeating(launch: Prepared) -> int | None:
-    named = [i for i, name in enumerate(launch.names) if "iteration" in name.lower()]
+    often = launch.counts >= np.maximum(_REPEATS * launch.warps_by_region, 1)
     candidates = (
-        named,
+        [i for i, name in enumerate(launch.names) if "iteration" in name.lower()],
         launch.regions([Activity.MMA]).tolist(),
-        np.flatnonzero(launch.counts).tolist(),
+        range(len(launch.names)),
     )
     for some in candidates:
-        often = [i for i in some if launch.counts[i] >= _REPEATS * _warps(launch, i)]
-        if often:
-            return max(often, key=lambda i: (int(launch.counts[i]), -i))
+        if found := [i for i in some if often[i]]:
+            return max(found, key=lambda i: (int(launch.counts[i]), -i))
     return None
-
-
-def _warps(launch: Prepared, region: int) -> int:
-    return int(np.count_nonzero(np.bincount(launch.slot[launch.of_region([region])])))

@@ -45,6 +45,16 @@ def nothing_recorded(trace: Trace) -> Iterator[Unknown]:
         )
 
 
+def too_long(launch: Prepared) -> Unknown:
+    """Return why a launch is not explained whose warps lie years apart."""
+    return Unknown(
+        "everything",
+        f"{launch.launch.label} takes {launch.duration:,} ns from its first start to its last end, "
+        "which no launch does: its times are wrong.",
+        "Record again, or cut the trace with ikp.edit.cut.",
+    )
+
+
 def unknowns(launch: Prepared, chosen: Chosen) -> Iterator[Unknown]:
     """Yield what can't be told of a launch, the gravest first."""
     yield from _times(launch)

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn, coded
 from ikp.core.trace import Events as Table
 from ikp.core.trace import Trace
 from ikp.exporters.chrome._tracks import Threads, as_json
 from ikp.exporters.text import (
     Part,
+    Texts,
     at_once,
+    cut,
     integers,
     join,
     lay,
@@ -30,17 +32,21 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
 
+_USUAL: Final = 200
+"""Bytes of an event beside the names of its region and its arguments."""
+
+
 class Events:
     """Writes a trace's events, and gives threads to those that overlap others of their warp."""
 
     def __init__(self, trace: Trace, threads: Threads, origin: int) -> None:
         self._trace, self._threads, self._origin = trace, threads, origin
-        self._regions = texts([as_json(region.name) for region in trace.regions])
+        self._regions = Texts([as_json(region.name) for region in trace.regions])
         self._blocks = integers(trace.slots.block)
         self._cycles = np.array([one.clock.kind == "cycles" for one in trace.launches], bool)
         self._arrows = Arrows.of(trace)
         args = sum(len(as_json(name)) for name in trace.args)
-        self._rows = at_once(200 + self._regions.shape[1] + args)
+        self._rows = at_once(_USUAL + args)
 
     def make(self, batch: Batch) -> Iterator[bytes]:
         """Yield the lines of a batch, each warp's events in order of opening."""
@@ -50,15 +56,26 @@ class Events:
         heads = texts([b"%s," % self._threads.heads[uuid] for uuid in uuids.tolist()])
         opening = np.argsort(batch.opens)
         for begin in range(0, len(opening), self._rows):
-            rows = opening[begin : begin + self._rows]
-            events = Table(*(getattr(batch.events, name)[rows] for name in Table.__slots__))
-            head = heads[thread[rows]]
-            lines = self._lines(events, batch.ranges[rows], head, batch.rows[rows])
-            if self._arrows is None:
-                yield join(*lines)
-            else:
-                ends = (events.start_ns - self._origin, events.end_ns - self._origin)
-                yield _between(lay(*lines), _flows(self._arrows, batch.rows[rows], head, *ends))
+            some = opening[begin : begin + self._rows]
+            for part in cut(self._sizes(batch, some)):
+                yield self._made(batch, some[part], heads[thread[some[part]]])
+
+    def _made(self, batch: Batch, rows: Rows, head: Part) -> bytes:
+        events = Table(*(getattr(batch.events, name)[rows] for name in Table.__slots__))
+        lines = self._lines(events, batch.ranges[rows], head, batch.rows[rows])
+        if self._arrows is None:
+            return join(*lines)
+        ends = (events.start_ns - self._origin, events.end_ns - self._origin)
+        return _between(lay(*lines), _flows(self._arrows, batch.rows[rows], head, *ends))
+
+    def _sizes(self, batch: Batch, rows: Rows) -> Ints:
+        """Return about how many bytes each of some events takes."""
+        found = _USUAL + self._regions.sizes[batch.events.region[rows]]
+        for column in self._trace.args.values():
+            if column.values.dtype.kind == TEXT:
+                values = column.values[batch.rows[rows]]
+                found += np.fromiter(map(len, values.tolist()), np.int64, len(rows))
+        return found
 
     def _lines(
         self, events: Table, ranges: NDArray[np.bool_], heads: Part, rows: Rows
@@ -117,8 +134,9 @@ def _argument(name: str, column: ArgColumn) -> list[bytes | Part]:
     elif values.dtype.kind == "f":
         text = texts([_real(value).encode() for value in values.tolist()])
     else:
-        distinct, code = np.unique(values, return_inverse=True)
-        text = texts([as_json(value) for value in distinct.tolist()])[code]
+        plain = values if values.dtype.kind == TEXT else values.astype(np.object_)
+        distinct, code = coded(plain)
+        text = texts([as_json(value) for value in distinct])[code]
     return _field(column.given, b",%s:" % as_json(name), text)
 
 

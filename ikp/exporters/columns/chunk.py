@@ -57,16 +57,21 @@ def _checked(value: int) -> int:
     return value
 
 
-def unpack_json(piece: Piece, content: bytes) -> Any:
-    """Return plain values.
+def unpack_json(piece: Piece, content: bytes, take: Take | None = None) -> Any:
+    """Return plain values; ``take`` is given the bytes that they take beside their text.
 
     Raises:
         DamagedError: the content is not what the piece tells.
+        Exception: what ``take`` raises.
     """
     if piece.type != JSON:
         raise DamagedError(f"the column {piece.name!r} holds no texts")
+    text = _inflated(piece, content, piece.rows)
+    if take is not None:  # two bytes of an empty list become 64
+        nested = text.count(b"[") + text.count(b"{")
+        take(_NESTED_BYTES * nested + _VALUE_BYTES * text.count(b","))
     try:
-        return json.loads(_inflated(piece, content, piece.rows))
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"the column {piece.name!r} holds no texts") from error
 
@@ -86,11 +91,17 @@ def _inflated(piece: Piece, content: bytes, size: int) -> bytes:
     return inflated
 
 
+_NESTED_BYTES: Final = 64
+"""What an empty list or object of JSON takes in memory."""
+_VALUE_BYTES: Final = 40
+"""What a value takes there, and its place in a list."""
 _MOST_HEAD: Final = 1 << 24
 """Bytes of a head. It grows with a trace's arguments, not with its rows."""
 
 Read = Callable[[int, int], bytes]
 """Returns so many bytes from a place on; fewer where the file ends."""
+Take = Callable[[int], None]
+"""Counts bytes as used, and raises an error if those are too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +113,13 @@ class Chunk:
     pieces: dict[str, Piece]
     places: dict[str, int]
     read: Read
+    take: Take | None = None
 
     @classmethod
-    def at(cls, read: Read, start: int, end: int | None = None) -> Chunk:
+    def at(cls, read: Read, start: int, end: int | None = None, take: Take | None = None) -> Chunk:
         """Read the head of the chunk that begins at ``start``, and is over at ``end``, if known.
+
+        ``take`` is given what plain values take when they are read.
 
         Raises:
             DamagedError: there is none, or it is damaged.
@@ -125,7 +139,8 @@ class Chunk:
             at += piece.size
         if end not in (at, None):
             raise DamagedError("a chunk of columns is cut short, or goes on behind its end")
-        return cls(about.pop("kind"), about, {one.name: one for one in pieces}, places, read)
+        by_name = {one.name: one for one in pieces}
+        return cls(about.pop("kind"), about, by_name, places, read, take)
 
     @property
     def room(self) -> int:
@@ -172,7 +187,7 @@ class Chunk:
         Raises:
             DamagedError: they are damaged.
         """
-        return unpack_json(*self._content(name))
+        return unpack_json(*self._content(name), self.take)
 
     def _content(self, name: str) -> tuple[Piece, bytes]:
         if name not in self.pieces:

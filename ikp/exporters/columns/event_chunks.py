@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import Kind, PayloadType
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn, blank
 from ikp.core.trace import Events
 from ikp.exporters.columns.chunk import Chunk
 from ikp.exporters.columns.packing import DIRECT, MOST_RATE, RATE_BITS, Integers
@@ -34,15 +34,14 @@ class Table:
     regions: int = 0
     columns: Columns = field(default_factory=dict)
     filled: int = 0
-    texts: dict[int, list[NDArray[Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.wanted:
             self.columns[name] = np.empty(self.rows, _DTYPES[name])
         for number, kind in enumerate(self.args):
             self.columns[f"given {number}"] = np.empty(self.rows, np.bool_)
-            if kind != "U":
-                self.columns[f"arg {number}"] = np.zeros(self.rows, _ARGS[kind])
+            dtype = np.dtype(_ARGS[kind])
+            self.columns[f"arg {number}"] = np.full(self.rows, blank(dtype), dtype)
 
     def fill(self, chunk: Chunk) -> None:
         """Put a chunk's events behind those that are there.
@@ -93,35 +92,37 @@ class Table:
         given = given.astype(np.bool_)
         out[f"given {number}"][:] = given
         values = one.chunk.numbers(f"arg {number}", int(np.count_nonzero(given)))
-        if kind != "U":
-            dtype = np.dtype(_ARGS[kind])
-            if kind == "f":
-                values = values.astype(np.int64).view(np.float64)
-            elif kind == "b":
-                values = fitting("argument", values, _BOOL)
-            out[f"arg {number}"][given] = values.astype(dtype, copy=False)
-            return
-        texts = one.chunk.json(f"texts {number}")
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise DamagedError("the texts of an argument are damaged")
-        if outside(values, 0, len(texts)):
-            raise DamagedError("an argument has a text that there is not")
-        found = np.array(["", *texts], np.str_)
-        codes = np.zeros(one.rows, np.int64)
-        codes[given] = values.astype(np.int64) + 1
-        self.texts.setdefault(number, []).append(found[codes])
+        found: NDArray[Any] = values
+        if kind == "f":
+            found = values.astype(np.int64).view(np.float64)
+        elif kind == "b":
+            found = fitting("argument", values, _BOOL)
+        elif kind == TEXT:
+            found = _texts(one.chunk, number)
+            if outside(values, 0, len(found)):
+                raise DamagedError("an argument has a text that there is not")
+            found = found[values]
+        out[f"arg {number}"][given] = found.astype(np.dtype(_ARGS[kind]), copy=False)
 
     def arg(self, number: int) -> ArgColumn:
         """Return one argument of all events."""
-        given = self.columns[f"given {number}"]
-        if self.args[number] != "U":
-            return ArgColumn(self.columns[f"arg {number}"], given)
-        parts = self.texts.get(number, [])
-        return ArgColumn(np.concatenate(parts) if parts else np.zeros(0, np.str_), given)
+        return ArgColumn(self.columns[f"arg {number}"], self.columns[f"given {number}"])
+
+
+def _texts(chunk: Chunk, number: int) -> NDArray[np.object_]:
+    texts = chunk.json(f"texts {number}")
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise DamagedError("the texts of an argument are damaged")
+    return np.array(texts, np.object_)
 
 
 _BOOL: Final = np.dtype(np.bool_)
-_ARGS: Final[dict[str, type[Any]]] = {"i": np.int64, "f": np.float64, "b": np.bool_}
+_ARGS: Final[dict[str, type[Any]]] = {
+    "i": np.int64,
+    "f": np.float64,
+    "b": np.bool_,
+    TEXT: np.object_,
+}
 _DTYPES: Final[dict[str, type[Any]]] = {
     "slot": np.int32,
     **DIRECT,

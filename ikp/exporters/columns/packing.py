@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn, coded
 from ikp.core.trace import ClockFit, Events, Launch, Region, Slots, Totals, Trace
 
 Ints = NDArray[np.int64]
@@ -229,9 +229,9 @@ def _pack_arg(number: int, column: ArgColumn) -> list[Packed]:
     values = column.values[column.given]
     kind = values.dtype.kind
     packed = [pack(f"given {number}", column.given)]
-    if kind == "U":
-        texts, codes = np.unique(values, return_inverse=True)
-        packed.append(pack_json(f"texts {number}", to_json(texts.tolist())))
+    if kind == TEXT:
+        texts, codes = coded(values)
+        packed.append(pack_json(f"texts {number}", to_json(texts)))
         values = codes
     elif kind == "f":
         values = np.ascontiguousarray(values).view(np.int64)
@@ -254,7 +254,7 @@ def pack_rows(table: Slots | Totals, rows: slice) -> tuple[dict[str, Any], list[
     return {"rows": rows.stop - rows.start, "first": rows.start}, packed
 
 
-ARG_TYPES: Final = {"i": "int", "f": "float", "b": "bool", "U": "str"}
+ARG_TYPES: Final = {"i": "int", "f": "float", "b": "bool", TEXT: "str"}
 """What numpy's kinds are called in files."""
 
 

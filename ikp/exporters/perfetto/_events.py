@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ikp.core.abi import PayloadType
-from ikp.core.args import ArgColumn, take_args
+from ikp.core.args import TEXT, ArgColumn, coded, take_args
 from ikp.core.trace import Trace
 from ikp.exporters.columns.packing import Packed, pack_events
 from ikp.exporters.perfetto._flows import ARRIVING, NAMED, Flows
@@ -114,10 +114,10 @@ class _OwnArgs:
 
 
 def _interned(column: ArgColumn, texts: dict[str, int]) -> ArgColumn:
-    if column.values.dtype.kind != "U":
+    if column.values.dtype.kind != TEXT:
         return column
-    distinct, code = np.unique(column.values[column.given], return_inverse=True)
-    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct.tolist()]
+    distinct, code = coded(column.values[column.given])
+    iids = [texts.setdefault(text, len(texts) + 1) for text in distinct]
     values = np.zeros(len(column), np.int64)
     values[column.given] = np.array(iids, np.int64)[code]
     return ArgColumn(values, column.given)

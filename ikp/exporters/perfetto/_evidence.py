@@ -81,7 +81,7 @@ def rebuilt(
     for one, (words, given) in zip(told, found, strict=True):
         kind = one["type"]
         if kind == "str":
-            values = np.array([texts.get(word, "") for word in words.tolist()], np.str_)
+            values = np.array([texts.get(word, "") for word in words.tolist()], np.object_)
         elif kind == "float":
             values = words.view(np.float64)
         else:

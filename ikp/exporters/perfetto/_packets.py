@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ikp.core.args import ArgColumn
+from ikp.core.args import TEXT, ArgColumn
 from ikp.exporters.perfetto._schema import (
     NEEDS_STATE,
     SEQUENCE,
@@ -103,7 +103,7 @@ entry: Final = partial(argument, field=tag(Annotation.DICT_ENTRIES, BYTES))
 def typed(column: ArgColumn, kind: str = "") -> tuple[Column | Numbers, bytes]:
     """Return the values of an argument, empty where it is not given, and their tag.
 
-    ``kind`` is numpy's, where it is not that of the values: ``"U"`` if those number texts.
+    ``kind`` is numpy's, where it is not that of the values: ``TEXT`` if those number texts.
     """
     found = _TAGS[kind or column.values.dtype.kind]
     if column.values.dtype.kind == "f":
@@ -116,5 +116,5 @@ _TAGS: Final = {
     "i": tag(Annotation.INT_VALUE, VARINT),
     "f": tag(Annotation.DOUBLE_VALUE, FIXED64),
     "b": tag(Annotation.BOOL_VALUE, VARINT),
-    "U": tag(Annotation.STRING_VALUE_IID, VARINT),
+    TEXT: tag(Annotation.STRING_VALUE_IID, VARINT),
 }

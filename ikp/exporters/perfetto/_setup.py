@@ -45,6 +45,7 @@ from ikp.exporters.perfetto._schema import (
 from ikp.exporters.perfetto._tracks import annotate, descriptors, named
 from ikp.exporters.protobuf.shapes import Message
 from ikp.exporters.protobuf.varints import VARINT, VARINT_BITS, Column, Numbers, tag, texts
+from ikp.exporters.text import some_at_once
 from ikp.exporters.timeline.sums import NAME, Sums
 from ikp.exporters.timeline.tracks import Layout
 
@@ -216,8 +217,9 @@ def launch_slices(
     The one with the evidence comes first: a link to a launch finds it by its time alone.
     """
     evidence = _Evidence()
-    for low in range(0, len(launches), _LAUNCHES_AT_ONCE):
-        part = launches[low : low + _LAUNCHES_AT_ONCE]
+    sizes = [len(one.label) + sum(map(len, one.notes)) for one in launches]
+    for rows in some_at_once(sizes, _LAUNCHES_AT_ONCE):
+        low, part = rows.start, launches[rows]
         overview, _, own, _, _, start, end = (
             np.array(column, np.int64)
             for column in zip(*layout.launches[low : low + len(part)], strict=True)

@@ -50,6 +50,7 @@ from ikp.exporters.protobuf.varints import (
     tag,
     texts,
 )
+from ikp.exporters.text import some_at_once
 from ikp.exporters.timeline.blocks import Blocks
 from ikp.exporters.timeline.tracks import Counted, Kind, Track
 
@@ -64,9 +65,9 @@ _AT_ONCE: Final = 4096
 
 def descriptors(tracks: Sequence[Track]) -> Iterator[NDArray[np.uint8]]:
     """Yield the packets that announce tracks, many of them at once."""
-    for low in range(0, len(tracks), _AT_ONCE):
+    for rows in some_at_once([len(one.name) + len(one.description) for one in tracks], _AT_ONCE):
         alike: dict[tuple[bool, bool, bool], list[int]] = {}
-        part = tracks[low : low + _AT_ONCE]
+        part = tracks[rows]
         for place, (_, _, parent, _, kind, about) in enumerate(part):
             fields = (parent > 0, about != "", kind is Kind.COUNTER)
             alike.setdefault(fields, []).append(place)

@@ -46,7 +46,8 @@ class ColumnFile:
         self._path, self._source = path, source
         self._budget = Budget(path, source.size, TIMES_OF_COLUMNS)
         self._parts = list(walk(source))
-        chunks = [Chunk.at(source.read, one.chunk, one.chunk_end) for one in self._parts]
+        take = self._budget.take
+        chunks = [Chunk.at(source.read, one.chunk, one.chunk_end, take) for one in self._parts]
         self.head, self._chunks = chunks[0], chunks[1:]
         if self.head.kind != "trace":
             raise DamagedError("it does not begin with what a trace begins with")

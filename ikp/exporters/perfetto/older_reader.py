@@ -61,7 +61,7 @@ def _contents(path: str | PathLike[str], content: bytes, *, head: bool = False) 
             begin = _HEAD_PACKETS
             summary = _read_head(path, contents, data, starts[:begin], sizes[:begin])
             own = len(args_of(summary))
-        budget.take(own * len(starts))  # each event gets a place for each argument
+        budget.take(_ARG_BYTES * own * len(starts))
         contents.add(data, starts[begin:], sizes[begin:])
         if head and contents.events:
             break
@@ -158,6 +158,8 @@ def _trace(contents: Contents) -> Trace:
 
 _HEAD_PACKETS = 5
 """Names, clock, the first track, the summary's, the summary: what our files begin with."""
+_ARG_BYTES = 9
+"""What each event takes in memory for each argument, given or not."""
 _MOST_TRACKS = 1 << 20
 _TRACKS_PER_BYTE = 4
 """Ids of tracks index a table, so a damaged file must not ask for an endless one. They count from

@@ -51,7 +51,7 @@ def salvage(path: str | PathLike[str], content: bytes) -> list[tuple[Trace, list
     """
     budget = Budget(path, len(content), TIMES_OF_COLUMNS)
     traces, lost = [], list[str]()
-    for found in _traces(content):
+    for found in _traces(content, budget):
         try:
             traces.append((_trace(found, budget), found.lost))
         except DamagedError as error:
@@ -66,13 +66,15 @@ def salvage(path: str | PathLike[str], content: bytes) -> list[tuple[Trace, list
     return traces
 
 
-def _traces(content: bytes) -> Iterator[_Found]:
+def _traces(content: bytes, budget: Budget) -> Iterator[_Found]:
     """Yield the traces of which there is at least the beginning."""
     found: _Found | None = None
     at = content.find(MAGIC)
     while at >= 0:
         try:
-            chunk = Chunk.at(lambda start, size: content[start : start + size], at)
+            chunk = Chunk.at(
+                lambda start, size: content[start : start + size], at, None, budget.take
+            )
         except DamagedError:  # or what a column happens to hold
             chunk = None
         if chunk is not None and chunk.kind == "trace":

@@ -61,14 +61,18 @@ def add_argument(cubin: Cubin, name: str, size: int, base: int) -> Argument | No
 def _end(kernel: Kernel, bank: Section, base: int, cubin: Cubin) -> int | None:
     """Return where a kernel's parameters end; None where what is said of them is not all known."""
     sizes = [each.value for each in kernel.attributes if each.code == Code.CBANK_PARAM_SIZE]
-    places = [each.words for each in kernel.attributes if each.code == Code.PARAM_CBANK]
+    places = [each.numbers(2) for each in kernel.attributes if each.code == Code.PARAM_CBANK]
     other = any(each.code in _OTHERS for each in kernel.attributes)
     if other or len(sizes) != 1 or len(places) != 1 or not isinstance(sizes[0], int):
         return None
     end = sizes[0]
     symbols = cubin.elf.symbols()["section"].tolist()
     stands, known = places[0][1], kernel.parameters
-    if symbols[places[0][0]] != cubin.elf.sections.index(bank) or stands != base | end << 16:
+    if (
+        places[0][0] >= len(symbols)
+        or symbols[places[0][0]] != cubin.elf.sections.index(bank)
+        or stands != base | end << 16
+    ):
         return None
     if len(bank.data) != base + end or not _in_order(known, end):
         return None

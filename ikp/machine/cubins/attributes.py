@@ -40,6 +40,7 @@ class Format(IntEnum):
     SIZED = 4
 
 
+_HEAD = 4  # bytes in front of a sized one's value; of the others, all
 MOST_BYTES = 0xFFFF
 """That a sized one has: its size is a number of 16 bits."""
 
@@ -56,6 +57,20 @@ class Attribute:
     def data(self) -> bytes:
         """The value of a sized one."""
         return self.value if isinstance(self.value, bytes) else b""
+
+    def numbers(self, count: int) -> list[int]:
+        """Return the first 32-bit numbers of a sized one.
+
+        Raises:
+            PatchError: it has fewer.
+        """
+        if len(self.words) < count:
+            raise PatchError(
+                f"The attribute {self.code:#04x} in .nv.info has {len(self.data)} bytes and not "
+                f"{4 * count} or more, as every known compiler writes it: the cubin is damaged. "
+                "Compile it again."
+            )
+        return self.words[:count]
 
     @property
     def words(self) -> list[int]:
@@ -138,7 +153,7 @@ def parse(data: bytes) -> list[Attribute]:
         PatchError: it ends in the middle of one.
     """
     made, at = [], 0
-    while at < len(data):
+    while at + _HEAD <= len(data):
         form, code, value = struct.unpack_from("<BBH", data, at)
         at += 4
         if form == Format.SIZED:
@@ -210,15 +225,18 @@ class Parameter:
 
 
 def parameters(attributes: list[Attribute]) -> list[Parameter]:
-    """Return a kernel's parameters, in their order."""
+    """Return a kernel's parameters, in their order.
+
+    Raises:
+        PatchError: what is said of one is damaged.
+    """
     found = []
     for each in attributes:
-        if each.code == Code.KPARAM_INFO:
-            _, ordinal, offset, packed = struct.unpack("<IHHI", each.data)
-            found.append(Parameter(ordinal, offset, packed >> 18))
-        elif each.code == Code.KPARAM_INFO_V2:  # of kernels with parameters of very many bytes
-            _, ordinal, offset, size = struct.unpack("<IHHI", each.data)
-            found.append(Parameter(ordinal, offset, size))
+        if each.code in (Code.KPARAM_INFO, Code.KPARAM_INFO_V2):
+            _, place, size = each.numbers(3)
+            if each.code == Code.KPARAM_INFO:  # the other is of kernels with very many bytes
+                size >>= 18
+            found.append(Parameter(place & 0xFFFF, place >> 16, size))
     return sorted(found, key=lambda each: each.ordinal)
 
 

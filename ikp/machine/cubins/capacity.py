@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
@@ -36,7 +37,9 @@ def set_registers(cubin: Cubin, name: str, count: int) -> None:
     info = cubin.elf.find(".nv.info")
     listed = attributes.parse(info.data) if info is not None else []
     ours = [
-        each for each in listed if each.code == Code.REGCOUNT and each.words[0] == kernel.symbol
+        each
+        for each in listed
+        if each.code == Code.REGCOUNT and each.numbers(1)[0] == kernel.symbol
     ]
     if info is None or len(ours) != 1:
         raise PatchError(
@@ -54,7 +57,7 @@ def _check_registers(kernel: Kernel, count: int) -> None:
     threads = 1
     for each in kernel.attributes:
         if each.code in (Code.REQNTID, Code.MAX_THREADS) and each.data:
-            threads = int(np.prod(each.words))
+            threads = math.prod(each.words)
     handed_out = -(-count // _PORTION) * _PORTION * threads
     if not kernel.registers <= count <= _MOST_REGISTERS or handed_out > _ON_AN_SM:
         raise PatchError(
@@ -106,7 +109,12 @@ def _new_bank(elf: Elf) -> Section:
 
     Its entry in the table of sections is the last, so that no other's number changes.
     """
-    code = next(each for each in elf.segments if each.kind == _LOAD and each.flags & _RUN)
+    code = next((each for each in elf.segments if each.kind == _LOAD and each.flags & _RUN), None)
+    if code is None:
+        raise PatchError(
+            "This cubin names no segment that holds code, so where constants are loaded is not "
+            "known. It was changed or damaged: compile it again."
+        )
     host = next((each for each in elf.segments if _holds_banks(elf, each, code)), None)
     name_at = elf.add_text(elf.sections[elf.names], _USER_BANK)
     before = (host or code).offset

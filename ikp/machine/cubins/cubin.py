@@ -14,6 +14,7 @@ from ikp.machine.cubins.attributes import Attribute, Code, Parameter
 from ikp.machine.cubins.elf import Elf, Section
 from ikp.machine.cubins.instruction import Words
 
+_MOST_REGISTERS = 255
 _ENTRY = 0x10  # of a symbol's other bits: a kernel
 _FUNCTION = 2  # a symbol's type
 _CUDA = 190  # the machine that an ELF file is for
@@ -76,7 +77,7 @@ class Cubin:
         sm = elf.flags & 0xFF if elf.abi == 7 else elf.flags >> 8 & 0xFFFF
         try:
             return cls(elf, sm, _suffix(elf), {each.name: each for each in _kernels(elf)})
-        except (struct.error, ValueError, LookupError) as error:
+        except (struct.error, ValueError, LookupError, OverflowError) as error:
             raise PatchError(
                 f"This cubin is damaged: what it says of its kernels can't be read ({error}). "
                 "Compile it again."
@@ -154,5 +155,7 @@ def _registers(elf: Elf) -> dict[int, int]:
     """Return how many registers each function takes, by its symbol."""
     info = elf.find(".nv.info")
     listed = attributes.parse(info.data) if info is not None else []
-    words = [each.words for each in listed if each.code == Code.REGCOUNT]
+    words = [each.numbers(2) for each in listed if each.code == Code.REGCOUNT]
+    if any(count > _MOST_REGISTERS for _, count in words):
+        raise ValueError(f"a function has more than {_MOST_REGISTERS} registers")
     return {each[0]: each[1] for each in words}

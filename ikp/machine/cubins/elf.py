@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -37,6 +38,21 @@ class Kind(IntEnum):
     RELA = 4
     NOBITS = 8
     REL = 9
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Refuse a part that can't be read.
+
+    Raises:
+        PatchError: says which.
+    """
+    try:
+        yield
+    except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
+        raise PatchError(
+            f"This cubin is damaged: its {what} can't be read ({error}). Compile it again."
+        ) from error
 
 
 @dataclass(eq=False)
@@ -101,7 +117,7 @@ class Elf:
             )
         try:
             return cls._parsed(data)
-        except (struct.error, ValueError, IndexError) as error:
+        except (struct.error, ValueError, IndexError, OverflowError) as error:
             raise PatchError(
                 f"This cubin is damaged: its header names parts that aren't in its {len(data)} "
                 f"bytes ({error}). Compile it again."
@@ -130,7 +146,8 @@ class Elf:
 
     def symbols(self) -> np.ndarray:
         """Return a copy of the symbols; write them back with :meth:`set_symbols`."""
-        return np.frombuffer(self._symtab().data, _SYMBOL).copy()
+        with _reading("table of symbols"):
+            return np.frombuffer(self._symtab().data, _SYMBOL).copy()
 
     def set_symbols(self, symbols: np.ndarray) -> None:
         """Replace the table of symbols."""
@@ -138,19 +155,33 @@ class Elf:
 
     def symbol_names(self) -> list[str]:
         """Return the symbols' names."""
-        table = self.symbol_texts().data
-        return [_text_at(table, int(at)) for at in self.symbols()["name"]]
+        table, symbols = self.symbol_texts().data, self.symbols()
+        with _reading("names of symbols"):
+            return [_text_at(table, int(at)) for at in symbols["name"]]
 
     def symbol_texts(self) -> Section:
         """Return the section that holds the symbols' names."""
-        return self.sections[self._symtab().link]
+        with _reading("table of symbols"):
+            return self.sections[self._symtab().link]
 
     def relocations(self) -> Iterator[tuple[Section, np.ndarray]]:
-        """Yield each table of relocations and a copy of what it holds."""
+        """Yield each table of relocations and a copy of what it holds.
+
+        Raises:
+            PatchError: it names a section or a symbol that there is not.
+        """
+        count = len(self.symbols())
         for each in self.sections:
             if each.kind in (Kind.REL, Kind.RELA):
                 form = RELA if each.kind == Kind.RELA else _REL
-                yield each, np.frombuffer(each.data, form).copy()
+                with _reading(f"table of relocations {each.name}"):
+                    entries = np.frombuffer(each.data, form).copy()
+                    if (
+                        each.info >= len(self.sections)
+                        or int(entries["symbol"].max(initial=0)) >= count
+                    ):
+                        raise IndexError("it names a section or a symbol that there is not")
+                yield each, entries
 
     def add_text(self, table: Section, text: str) -> int:
         """Append a string to a table of strings; return its place."""
@@ -168,8 +199,13 @@ class Elf:
         return found
 
     def write(self) -> bytes:
-        """Return the file: byte for byte the one that was read, where nothing was changed."""
-        return _Layout(self).written()
+        """Return the file: byte for byte the one that was read, where nothing was changed.
+
+        Raises:
+            PatchError: its parts overlap, or their sizes can't be right.
+        """
+        with _reading("table of sections or of segments"):
+            return _Layout(self).written()
 
 
 def _text_at(table: bytes, at: int) -> str:

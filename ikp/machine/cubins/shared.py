@@ -26,6 +26,7 @@ _TEXTS: Final = ("$", "_$", "__unnamed_", "__func__", "__FUNCTION__", "__PRETTY_
 _EMPTY: Final = 1
 """An object of so many bytes has no value: C++ gives it an address only."""
 
+_BYTES: Final = 8
 _WHOLE, _LOW, _HIGH = 2, 56, 57
 """Kinds of relocations: 64 bits, and the halves in bits 32 to 63 of an instruction."""
 
@@ -92,6 +93,8 @@ def _settle(data: bytearray, entry: np.void, address: int, name: str) -> None:
         PatchError: the relocation is of a kind that is not known.
     """
     at, kind = int(entry["offset"]), int(entry["kind"])
+    if at + _BYTES > len(data):
+        raise PatchError(f"what the code says of {name} stands behind its end: it is damaged.")
     if kind not in (_WHOLE, _LOW, _HIGH):
         raise PatchError(
             f"the code refers to {name} by a relocation of kind {kind}, which is not known here."
@@ -105,6 +108,8 @@ def _settle(data: bytearray, entry: np.void, address: int, name: str) -> None:
     else:
         beyond = 0
     address += beyond
+    if not 0 <= address < 1 << 64:
+        raise PatchError(f"the code refers to memory {beyond} bytes behind {name}: it is damaged.")
     if kind == _WHOLE:
         struct.pack_into("<Q", data, at, address)
     else:

@@ -215,8 +215,10 @@ class _Reader:
 
     def line(self, text: str) -> None:
         if (found := self._known.get(text)) is None:
-            file, number = _LINE.findall(text)[0]
-            found = self._known[text] = Line(file, int(number))
+            said = _LINE.search(text)
+            if said is None:  # not a line: its file may have any name
+                return
+            found = self._known[text] = Line(said[1], int(said[2]))
         self._lines = (*(self._lines if self._inlined else ()), found)
         self._inlined = True
 

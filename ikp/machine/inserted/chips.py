@@ -276,5 +276,7 @@ def chip_of(sm: int, kernel: Kernel, *, untested: bool = False) -> Chip:
 
 def _parameters(kernel: Kernel) -> int | None:
     """Return where a kernel's parameters stand in the constant bank 0, if it says so."""
-    found = (each.words[1] & 0xFFFF for each in kernel.attributes if each.code == Code.PARAM_CBANK)
+    found = (
+        each.numbers(2)[1] & 0xFFFF for each in kernel.attributes if each.code == Code.PARAM_CBANK
+    )
     return next(found, None)

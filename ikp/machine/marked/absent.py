@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from ikp.machine.disassembly.sass import Code
+from ikp.machine.disassembly.sources import syntax
 from ikp.machine.marked.naming import is_library
 
 _SHOWN = 4
@@ -132,8 +133,5 @@ def _around(file: str, number: int) -> ast.FunctionDef | None:
 
 @lru_cache(maxsize=64)
 def _functions(file: str) -> Sequence[ast.FunctionDef]:
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return ()  # the code was compiled elsewhere, or has changed since
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    nodes = ast.walk(tree) if (tree := syntax(file)) else ()
+    return [node for node in nodes if isinstance(node, ast.FunctionDef)]

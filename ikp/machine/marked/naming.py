@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ikp.machine.disassembly.sass import Line
+from ikp.machine.disassembly.sources import text_lines
 
 _ASSIGNED = re.compile(r"^\s*(?:[\w:<>]+[\s*&]+)*([A-Za-z_]\w*(?:\s*,\s*\w+)*)\s*(?::[^=]*)?=(?!=)")
 _LOADS = re.compile(r"\bload|\bldg|\bgather|\*|\[")
@@ -73,7 +74,7 @@ def is_library(file: str) -> bool:
 @lru_cache(maxsize=4096)
 def original(line: Line) -> Line:
     """Return the line that generated code is made of, as a comment above it says; else the line."""
-    text = _text(line.file)
+    text = text_lines(line.file)
     if not _is_generated(line.file) or not 0 < line.number <= len(text):
         return line
     found = None
@@ -87,7 +88,7 @@ def original(line: Line) -> Line:
 
 @lru_cache(maxsize=64)
 def _is_generated(file: str) -> bool:
-    return any(map(_GENERATED.match, _text(file)))
+    return any(map(_GENERATED.match, text_lines(file)))
 
 
 def _shown(chain: Sequence[Line]) -> Line:
@@ -107,7 +108,7 @@ def _calls(chain: Sequence[Line]) -> str:
 
 def _target(line: Line) -> str:
     """Return what the statement at a line assigns a load to; it may begin some lines above."""
-    text = _text(line.file)
+    text = text_lines(line.file)
     if line.number > len(text):
         return ""
     for first in range(line.number - 1, max(line.number - 1 - _FAR, -1), -1):
@@ -123,7 +124,7 @@ def _target(line: Line) -> str:
 @lru_cache(maxsize=4096)
 def _function(line: Line) -> str:
     """Return ``"name()"`` of the function around a line of Python."""
-    text = _text(line.file)
+    text = text_lines(line.file)
     if not 0 < line.number <= len(text):
         return ""
     indent = len(text[line.number - 1]) - len(text[line.number - 1].lstrip())
@@ -132,11 +133,3 @@ def _function(line: Line) -> str:
         if found and len(found[1]) < max(indent, 1):
             return f"{found[2]}()"
     return ""
-
-
-@lru_cache(maxsize=64)
-def _text(file: str) -> tuple[str, ...]:
-    try:
-        return tuple(Path(file).read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):
-        return ()  # the code was compiled elsewhere

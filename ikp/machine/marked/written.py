@@ -10,8 +10,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, NamedTuple
+
+from ikp.machine.disassembly.sources import syntax
 
 _IKET: Final = "cutlass.cute.experimental.iket"
 _AROUND: Final = {"ikp.range": 0}
@@ -54,10 +55,8 @@ class Unpaired(NamedTuple):
 @lru_cache(maxsize=64)
 def written(file: str) -> tuple[Written | Unpaired, ...]:
     """Return the ranges that a file of Python names; none where it can't be read."""
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return ()  # the code was compiled elsewhere, or is of another language
+    if (tree := syntax(file)) is None:
+        return ()
     names = _imported(tree)
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
     found = [

@@ -16,6 +16,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as TraceMess
 from ikp.core.abi import Kind, PayloadType
 from ikp.core.trace import Trace
 from ikp.errors import ExportError
+from ikp.exporters.columns.packing import pack_json
 from ikp.exporters.perfetto import PerfettoExporter, _writer, reader
 from ikp.exporters.perfetto import _inflate as inflate
 from ikp.exporters.perfetto.reader import ForeignError, open_columns
@@ -341,3 +342,15 @@ def test_columns_take_no_more_memory_than_the_file_explains(
         read(path)
     monkeypatch.setenv("IKP_INFLATE_MIB", "4")
     assert_same(read(path), TRACE)
+
+
+@pytest.mark.parametrize("nested", ["[],", "{},"])
+def test_plain_values_that_would_fill_the_memory_are_refused(nested: str, path: Path) -> None:
+    """A few KB of file, some MB of text, and 20 times that as lists."""
+    sections = take_apart(path.read_bytes())
+    text = b'{"x":[' + nested.encode() * 3_000_000 + b"0]}"
+    sections[0].pieces["facts"] = pack_json("facts", text)
+    path.write_bytes(put_together(sections))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ExportError, match="inflates to more than"):
+        read(path)

@@ -34,7 +34,7 @@ def uneven_blocks(launch: Prepared) -> Iterator[Finding]:
     blocks = _Blocks.of(launch)
     slow = blocks.slow_sms()
     if slow is not None:
-        found = list(_slow_sms(launch, blocks, slow))
+        found = list(_slow_sms(launch, blocks, *slow))
         yield from found
         if found:
             return
@@ -85,27 +85,23 @@ class _Blocks:
             return 0.0
         return float(np.corrcoef(work, self.recorded_took)[0, 1])
 
-    def slow_sms(self) -> Floats | None:
-        """Return how many times the median each SM's blocks take, of all SMs; None of one SM."""
-        sms = int(self.sm.max()) + 1
-        counts = np.bincount(self.sm, minlength=sms)
-        if np.count_nonzero(counts) < 4 or not np.median(self.took):
+    def slow_sms(self) -> tuple[Ints, Floats] | None:
+        """Return the SMs, and how many times the median their blocks take; None of a few SMs."""
+        sms, first, counts = np.unique(np.sort(self.sm), return_index=True, return_counts=True)
+        if len(sms) < 4 or not np.median(self.took):
             return None
-        order = np.lexsort((self.took, self.sm))
-        first = np.cumsum(counts) - counts
-        used = np.flatnonzero(counts)
-        middle = order[first[used] + counts[used] // 2]
-        found = np.ones(sms)
-        found[used] = self.took[middle] / np.median(self.took[middle])
-        return found
+        middle = np.lexsort((self.took, self.sm))[first + counts // 2]
+        if not (usual := np.median(self.took[middle])):
+            return None
+        return sms, self.took[middle] / usual
 
 
-def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Finding]:
+def _slow_sms(launch: Prepared, blocks: _Blocks, sms: Ints, ratios: Floats) -> Iterator[Finding]:
     """Yield SMs on which all blocks take longer, if the launch ends later through them."""
-    slow = np.flatnonzero(ratio > _SLOW)
+    order = np.argsort(-ratios, kind="stable")
+    slow, ratio = (each[order][ratios[order] > _SLOW] for each in (sms, ratios))
     there = np.isin(blocks.sm, slow)
-    used = len(np.unique(blocks.sm))
-    if not 0 < len(slow) <= max(_FEW * used, 1) or not blocks.same_work or there.all():
+    if not 0 < len(slow) <= max(_FEW * len(sms), 1) or not blocks.same_work or there.all():
         return
     if launch.lanes.last_had_more:  # side by side
         return
@@ -113,15 +109,15 @@ def _slow_sms(launch: Prepared, blocks: _Blocks, ratio: Floats) -> Iterator[Find
     if not enough(launch, at_stake):
         return
     each = int(there.sum()) / len(slow)
-    worst = slow[np.argsort(-ratio[slow])][:3]
+    worst = slow[:3]
     last = np.flatnonzero(there)[np.argmax(blocks.end[there])]
     sure, because = _why_sm(each)
     yield finding(
         launch,
         "slow-sm",
-        title=f"SM {int(worst[0])} takes {ratio[worst[0]]:.2f} times as long for its blocks as the "
+        title=f"SM {int(worst[0])} takes {ratio[0]:.2f} times as long for its blocks as the "
         "median SM" + (f", and {len(slow) - 1} others are slow, too" if len(slow) > 1 else ""),
-        number=Number("time of its blocks over the median SM's", float(ratio[worst[0]]), "ratio"),
+        number=Number("time of its blocks over the median SM's", float(ratio[0]), "ratio"),
         at_stake=at_stake,
         without="with these SMs as fast as the others",
         sure=sure,

@@ -1,0 +1,73 @@
+"""What is made of a trace takes time that grows with it, not with the square of its names."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import ikp
+from ikp.trace import Trace
+from tests.analysis.example import launch, trace
+from tests.growth import calls, peak_bytes
+
+pytestmark = pytest.mark.any_pins
+
+
+def of_regions(count: int, word: str = "r") -> Trace:
+    """Return two launches, each with so many regions."""
+    return trace(
+        [(slot, at, 10 * at, 10 * at + 5) for slot in range(2) for at in range(count)],
+        launches=(launch(), launch()),
+        slots=[(0, 0), (1, 0)],
+        regions=tuple(f"{word} {at}" for at in range(count)),
+        residence=10 * count,
+    )
+
+
+def of_labels(count: int) -> Trace:
+    """Return so many kernels, each with a launch and a region of its own."""
+    return trace(
+        [(at, at, 10, 15) for at in range(count)],
+        launches=tuple(launch(f"k{at}") for at in range(count)),
+        slots=[(at, 0) for at in range(count)],
+        regions=tuple(f"r{at}" for at in range(count)),
+    )
+
+
+def of_launches(count: int) -> Trace:
+    """Return so many launches of one kernel."""
+    return trace(
+        [(at, 0, 10, 15) for at in range(count)],
+        launches=(launch(),) * count,
+        slots=[(at, 0) for at in range(count)],
+        regions=("dot",),
+    )
+
+
+@pytest.mark.parametrize("make", [of_regions, of_labels])
+def test_twice_the_names_take_twice_the_calls(make):
+    small, large = (calls(partial(ikp.diff, one, one)) for one in (make(100), make(200)))
+    assert large < 2.5 * small
+
+
+@pytest.mark.parametrize("word", ["r", "barrier", "wait full", "dot", "iteration"])
+def test_an_explanation_takes_calls_and_memory_as_names_grow(word):
+    traces = [of_regions(count, word) for count in (200, 400)]
+    explain = [partial(Trace.explain, one) for one in traces]
+    small, large = map(calls, explain)
+    assert large < 2.5 * small
+    assert peak_bytes(explain[1]) < 400 * 8000
+
+
+def test_the_launches_of_a_kernel_take_memory_once_each():
+    one = of_launches(3000)
+    assert peak_bytes(partial(ikp.diff, one, one)) < 3000 * 3000
+
+
+def test_figures_are_those_of_each_kernel_alone():
+    found = ikp.diff(of_labels(3), of_labels(3))
+    assert [[row.region for row in one.rows] for one in found.kernels] == [
+        [f"r{at}", "in no range"] for at in range(3)
+    ]
+    assert [one.rows[0].count for one in found.kernels] == [(1, 1)] * 3

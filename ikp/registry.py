@@ -24,6 +24,7 @@ from typing import Any
 
 from ikp.errors import ExportError, PluginError
 from ikp.paths import checked_target, path_text, probe
+from ikp.signals import pass_on
 
 BACKENDS = "ikp.backends"
 EXPORTERS = "ikp.exporters"
@@ -112,6 +113,7 @@ def _loaded(
             f"plugin {name!r} in {namespace} can't be loaded: {error}. Do: {remedy}"
         ) from error
     except (Exception, SystemExit) as error:  # a plugin may not end the process
+        pass_on(error)
         raise PluginError(
             f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, can't be loaded: "
             f"{type(error).__name__}: {error}. Upgrade or uninstall that package."

@@ -22,6 +22,7 @@ from ikp.machine import cuda
 from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.inserted.sequences import CELL
 from ikp.machine.patch import Patch
+from ikp.signals import deferred
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
@@ -113,7 +114,7 @@ class Modules:
             PatchError: it can't be patched, or loaded.
             KernelError: what was chosen has no code in it.
         """
-        with self._lock:
+        with deferred(), self._lock:
             if key not in self._patches:
                 self._patches[key] = self._made(name, make)
             patch = self._patches[key]

@@ -32,6 +32,7 @@ from ikp.machine.rehearsal import Verdict
 from ikp.ptx.marking import mark
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.signals import deferred
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
 
@@ -177,7 +178,8 @@ def take_buffer(
     Raises:
         SpecError: the session asks for what records in machine code can't do.
     """
-    prof = current.buffer(session, label, options)
+    with deferred():
+        prof = current.buffer(session, label, options)
     if prof is None:
         return None
     try:

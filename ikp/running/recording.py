@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from contextlib import ExitStack, suppress
@@ -20,6 +21,7 @@ from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
 from ikp.running.startup.sitecustomize import driven, say
+from ikp.signals import deferred, pass_on
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -139,13 +141,15 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     """
     options = Options.parse(text, path)
     launcher = options.launcher()
-    session = None if forked else options.session().__enter__()
-    launcher.session = _Forked() if forked else lambda: session
+    with ExitStack() as undo:
+        session = None if forked else undo.enter_context(options.session())
+        launcher.session = _Forked() if forked else lambda: session
+        stepped_in = undo.enter_context(ExitStack())
+        stepped_in.enter_context(launcher.stepping_in())
+        if driven(options.level) and not forked:
+            _beside(launcher, stepped_in)
+        undo.pop_all()  # it holds
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
-    stepped_in = ExitStack()
-    stepped_in.enter_context(launcher.stepping_in())
-    if driven(options.level) and not forked:
-        _beside(launcher, stepped_in)
     frames.hide()
     return Recording(options, launcher, session, stepped_in)
 
@@ -158,7 +162,8 @@ def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
         if hasattr(backend, "beside"):
             try:
                 stepped_in.enter_context(backend.beside(launcher))
-            except IkpError as error:
+            except (IkpError, OSError) as error:
+                pass_on(error)
                 say(f"kernels that Triton does not launch run plain: {error}")
 
 
@@ -209,13 +214,16 @@ class Recording:
             _die_of_interrupt()
 
     def _close(self, session: profile) -> None:
+        """End the session. Under python the process would be over: no handler of it runs here."""
         session.export = bool(self.launcher.recorded)
         failed = _failure()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
-                session.__exit__(type(failed) if failed else None, failed, None)
+                with deferred(hand_over=True, sparing=(signal.SIGINT,)):
+                    session.__exit__(type(failed) if failed else None, failed, None)
             except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
+                pass_on(lost)
                 say(f"the trace is lost: {lost}")
         for each in told:
             say(str(each.message))

@@ -183,6 +183,54 @@ def test_pytest_runs_under_it(tmp_path: Path) -> None:
     assert (found["add"], found["tl.load"]) == (2, 8)
 
 
+LIMITED = """\
+import ast, os, signal, sys
+os.environ["TRITON_INTERPRET"] = "1"
+
+def over(*_):
+    raise TimeoutError("limit")
+
+signal.signal(signal.SIGALRM, over)
+
+class Strikes:
+    def find_spec(self, name, *_):
+        if name == "ikp.profiling.profile":
+            signal.raise_signal(signal.SIGALRM)
+
+sys.meta_path.insert(0, Strikes())
+try:
+    import triton
+    print("imported", flush=True)
+except TimeoutError as error:
+    import triton
+    print("while ikp was imported:", error, flush=True)
+
+@triton.jit
+def add(n):
+    for i in range(n):
+        n += i
+
+def parse(*args, **kwargs):
+    ast.parse = real
+    signal.raise_signal(signal.SIGALRM)
+
+ast.parse, real = parse, ast.parse
+for _ in range(2):
+    try:
+        add[(2,)](4)
+        print("ran", flush=True)
+    except TimeoutError as error:
+        print("while a kernel was marked:", error, flush=True)
+"""
+
+
+def test_a_programs_time_limit_strikes_whatever_ikp_was_doing(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "prog.py", program=LIMITED)
+    marked = "while a kernel was marked: limit\nran\n"
+    assert (done.returncode, done.stdout) == (0, f"while ikp was imported: limit\n{marked}")
+    assert "add: 1 of 1 launches recorded" in done.stderr
+
+
 @pytest.mark.any_pins
 def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "prog.py", program="print('hello')\n")

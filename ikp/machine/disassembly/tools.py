@@ -123,7 +123,7 @@ def assemble(ptx: str, origin: str) -> bytes:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
         ptxas = _assembler()
-        command = [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin]
+        command: list[str | Path] = [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin]
         (done,) = _ran([command], len(ptx))
         if done.code:
             raise _refused(ptxas, f"ptxas refuses {origin}", done)

@@ -49,19 +49,29 @@ class Wait:
         unasked = '"level": null' in self.options
         self.awaited = AWAITED + DRIVEN * driven("machine" if asked else None if unasked else "")
         self._first = [True]
+        self._failed = False
 
     def find_spec(self, name: str, *_: object) -> None:
         """Begin at the first of the awaited imports, in whichever thread."""
         if name in self.awaited and self._first:
             self._first.clear()  # and stays in sys.meta_path, which importlib goes through now
-            self.begin()
+            try:
+                self.begin()
+            finally:
+                if self.recording is None and not self._failed:  # a signal handler has raised
+                    self._first.append(True)
 
     def begin(self) -> None:
         """Step in; on any surprise say so, and let the program run plain."""
         try:
             forked = os.getpid() != self.process
-            self.recording = _recording().begin(self.options, self.path, forked=forked)
+            _import_ikp()
+            with import_module("ikp.signals").deferred():
+                self.recording = _recording().begin(self.options, self.path, forked=forked)
         except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
+            if (signals := sys.modules.get("ikp.signals")) is not None:
+                signals.pass_on(error)
+            self._failed = True
             say(f"nothing is recorded: {type(error).__name__}: {error}")
 
     def end(self) -> None:
@@ -89,6 +99,10 @@ def driven(level: str | None) -> bool:
 
 
 def _recording() -> ModuleType:
+    return import_module("ikp.running.recording")
+
+
+def _import_ikp() -> None:
     """Import ikp from where this file lies, even if the program could not."""
     if "ikp" not in sys.modules:
         from importlib.util import module_from_spec
@@ -98,7 +112,6 @@ def _recording() -> ModuleType:
             raise ImportError(f"{_PACKAGE} is gone")
         sys.modules["ikp"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["ikp"])
-    return import_module("ikp.running.recording")
 
 
 def say(text: str) -> None:

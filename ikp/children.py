@@ -89,7 +89,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            errors="replace",
+            errors="backslashreplace",
             cwd=cwd,
             process_group=0,
         )

@@ -16,10 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ikp import registry
 from ikp.errors import IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
+from ikp.running._installed import installed
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.signals import deferred, pass_on
 
@@ -114,7 +116,6 @@ class Options:
 
     def launcher(self) -> Watched:
         """Return what launches the program's kernels; it has no session yet."""
-        from ikp import registry
         from ikp.unedited.plan import span
 
         (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
@@ -140,8 +141,11 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
         ExportError: the trace can't be written any more.
     """
     options = Options.parse(text, path)
-    launcher = options.launcher()
-    with ExitStack() as undo:
+    with installed() as shadowed:
+        launcher = options.launcher()
+        if shadowed:  # what launches ask for: stevedore finds it, and has to be found now
+            registry.packages()
+    with installed(), ExitStack() as undo:
         session = None if forked else undo.enter_context(options.session())
         launcher.session = _Forked() if forked else lambda: session
         stepped_in = undo.enter_context(ExitStack())
@@ -156,8 +160,6 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
 
 def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
     """Step in where kernels are launched that the launcher does not know how to meet."""
-    from ikp import registry
-
     for backend in registry.own().values():
         if hasattr(backend, "beside"):
             try:
@@ -203,15 +205,19 @@ class Recording:
         self.step_out()
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
-            if self.session is not None:
-                before = _state(self.options.path)
-                self._close(self.session)
-                wrote = _state(self.options.path) != before
-                report(self.session, self.launcher, self.options, wrote=wrote)
+            with installed():
+                self._write()
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
         if isinstance(_failure(), KeyboardInterrupt):
             _die_of_interrupt()
+
+    def _write(self) -> None:
+        if self.session is not None:
+            before = _state(self.options.path)
+            self._close(self.session)
+            wrote = _state(self.options.path) != before
+            report(self.session, self.launcher, self.options, wrote=wrote)
 
     def _close(self, session: profile) -> None:
         """End the session. Under python the process would be over: no handler of it runs here."""

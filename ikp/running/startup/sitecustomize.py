@@ -49,7 +49,6 @@ class Wait:
         unasked = '"level": null' in self.options
         self.awaited = AWAITED + DRIVEN * driven("machine" if asked else None if unasked else "")
         self._first = [True]
-        self._failed = False
 
     def find_spec(self, name: str, *_: object) -> None:
         """Begin at the first of the awaited imports, in whichever thread."""
@@ -57,9 +56,10 @@ class Wait:
             self._first.clear()  # and stays in sys.meta_path, which importlib goes through now
             try:
                 self.begin()
-            finally:
-                if self.recording is None and not self._failed:  # a signal handler has raised
+            except BaseException:  # a signal handler has raised: the next import tries again
+                if self.recording is None:
                     self._first.append(True)
+                raise
 
     def begin(self) -> None:
         """Step in; on any surprise say so, and let the program run plain."""
@@ -71,7 +71,6 @@ class Wait:
         except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
             if (signals := sys.modules.get("ikp.signals")) is not None:
                 signals.pass_on(error)
-            self._failed = True
             say(f"nothing is recorded: {type(error).__name__}: {error}")
 
     def end(self) -> None:
@@ -104,7 +103,14 @@ def _recording() -> ModuleType:
 
 def _import_ikp() -> None:
     """Import ikp from where this file lies, even if the program could not."""
-    if "ikp" not in sys.modules:
+    there = sys.modules.get("ikp")
+    own = PathFinder.find_spec("ikp") if there is None else there.__spec__
+    if own is not None and own.origin and own.submodule_search_locations is None:
+        raise ImportError(
+            f"the program has a module of its own that is called ikp, {own.origin}, and one "
+            "process can't have both: give it another name"
+        )
+    if there is None:
         from importlib.util import module_from_spec
 
         spec = PathFinder.find_spec("ikp", [os.path.dirname(_PACKAGE)])  # noqa: PTH120

@@ -201,6 +201,16 @@ def test_a_name_that_is_no_utf_8_and_what_is_said_of_the_program(tmp_path: Path)
     assert r"for i @pr\xffog.py:7" in ikp.load(written).to_pandas().region.unique()
 
 
+@pytest.mark.any_pins
+def test_no_cache_and_no_compiler_cost_speed_alone(tmp_path: Path) -> None:
+    (tmp_path / ".cache").write_text("no folder")
+    for compiler in ("cc", '"'):
+        program = f"import os\nos.environ['CC'] = {compiler!r}\n{WITHOUT_TORCH}"
+        done = start(tmp_path, "run", "prog.py", program=program)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert "1 of 1 launches recorded" in done.stderr and "wrote" in done.stderr
+
+
 LIMITED = """\
 import ast, os, signal, sys
 os.environ["TRITON_INTERPRET"] = "1"

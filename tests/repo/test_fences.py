@@ -23,6 +23,27 @@ EXCEPTED = {
 """Fences that pass nothing on, each with its reason."""
 
 
+STARTS_CHILDREN = {
+    "ikp.children": "the place",
+    "ikp.backends.driver._hook": "looks for the driver",
+    "ikp.backends.driver._fatbins": "unpacks what the driver loads",
+}
+"""Modules that start processes, each with its reason."""
+
+
+def test_one_place_starts_children() -> None:
+    """They have a limit there, and end with their parent."""
+    found = {
+        name
+        for name, path in modules().items()
+        for node in nodes(syntax(path))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if "subprocess" in (alias.name, getattr(node, "module", ""))
+    }
+    assert found == STARTS_CHILDREN.keys(), "use ikp.children.run"
+
+
 def fences(tree: ast.Module) -> Iterator[tuple[str, ast.ExceptHandler]]:
     """Yield the handlers of any exception, each with the function that it stands in."""
     for function in nodes(tree):

@@ -54,8 +54,8 @@ class Deferral:
     afterwards, and only where ``hand_over`` was asked for. ``deliver`` does both.
     """
 
-    def __init__(self, *, hand_over: bool, sparing: tuple[int, ...] = ()) -> None:
-        self._hand_over, self._sparing = hand_over, sparing
+    def __init__(self, *, hand_over: bool, sparing: tuple[int, ...], windows: bool) -> None:
+        self._hand_over, self._sparing, self.windows = hand_over, sparing, windows
         self._own: dict[int, tuple[_Handler, bytes]] = {}
         self._came: list[int] = []
         self._raised: BaseException | None = None
@@ -152,7 +152,7 @@ _active: list[Deferral] = []
 
 
 def deferred(
-    *, hand_over: bool = False, sparing: tuple[int, ...] = ()
+    *, hand_over: bool = False, sparing: tuple[int, ...] = (), windows: bool = True
 ) -> AbstractContextManager[Deferral | None]:
     """Have the program's signal handlers run after a block of ikp's own work, and not in it.
 
@@ -160,13 +160,14 @@ def deferred(
         hand_over: whether the block's user calls ``deliver``, because nothing can be raised where
             the block ends, as in a function that C calls.
         sparing: signals that are not put off.
+        windows: whether ``allowed()`` lets handlers run in a part of it.
 
     Returns:
         What gives a ``Deferral``; or None outside of the main thread, and inside of such a block.
     """
     if _active or threading.current_thread() is not threading.main_thread():
         return nullcontext()
-    return Deferral(hand_over=hand_over, sparing=sparing)
+    return Deferral(hand_over=hand_over, sparing=sparing, windows=windows)
 
 
 def allowed() -> AbstractContextManager[None]:
@@ -177,7 +178,7 @@ def allowed() -> AbstractContextManager[None]:
     """
     if not _active or threading.current_thread() is not threading.main_thread():
         return nullcontext()
-    return _active[0].window()
+    return _active[0].window() if _active[0].windows else nullcontext()
 
 
 def pass_on(error: BaseException) -> None:

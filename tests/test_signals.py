@@ -217,6 +217,16 @@ def test_a_failure_in_a_window_is_no_handlers() -> None:
         raise OSError("a broken pipe")
 
 
+def test_work_may_have_no_windows() -> None:
+    signal.signal(signal.SIGUSR1, over)
+    done = []
+    with pytest.raises(Limit), deferred(windows=False):
+        with allowed():
+            send()
+        done.append("all of it")
+    assert done
+
+
 def test_work_that_c_calls_hands_over() -> None:
     signal.signal(signal.SIGUSR1, over)
     for waits in (False, True):

@@ -226,7 +226,7 @@ class Recording:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
-                with deferred(hand_over=True, sparing=(signal.SIGINT,)):
+                with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
                     session.__exit__(type(failed) if failed else None, failed, None)
             except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
                 pass_on(lost)

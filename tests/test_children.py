@@ -57,11 +57,13 @@ def test_one_that_is_not_there() -> None:
         run(["nosuch"], 1)
 
 
-def test_one_that_spins_is_ended(tmp_path: Path) -> None:
+def test_one_that_spins_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own time, whatever the clock says: the kernel does it, if this process is gone."""
+    monkeypatch.setattr(children, "_CLOCK", 40)
     began = time.monotonic()
     with pytest.raises(TooLongError, match="did not end within 1 s of processor time"):
         run(python(SPIN, tmp_path / "pid"), 1)
-    assert time.monotonic() - began < 20 and ended(tmp_path / "pid")
+    assert time.monotonic() - began < 30 and ended(tmp_path / "pid")
 
 
 def test_one_that_waits_is_ended_by_the_clock(

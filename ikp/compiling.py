@@ -96,7 +96,7 @@ def _surroundings() -> list[str]:
         program = Path(shutil.which(shlex.split(compiler())[0]) or "").resolve()
         seen = program.stat()
         found += [str(program), str(seen.st_size), str(seen.st_mtime_ns)]
-    except (ValueError, IndexError, OSError):  # there is none: whoever runs it says so
+    except (ValueError, IndexError, OSError):  # there is none, which running it says
         pass
     return found
 
@@ -118,7 +118,7 @@ def _is_whole(target: Path, key: bytes) -> bool:
 
 
 def _stored(made: Path, target: Path, key: bytes) -> bool:
-    """Keep a library; return whether it is there now, for whoever may load it."""
+    """Keep a library; return whether it is there now, and may be loaded."""
     try:
         for folder in reversed(target.parents):
             folder.mkdir(_MINE, exist_ok=True)  # whatever the umask

@@ -68,7 +68,7 @@ def path_text(path: _AnyPath) -> str:
 
 
 def shown(path: _AnyPath) -> str:
-    r"""Return a path as Unicode, for names and messages: bytes that are none stand as ``\\xff``."""
+    r"""Return a path as Unicode, for names and messages: bytes that are none become ``\\xff``."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -202,7 +202,7 @@ def draft_prefix() -> str:
 
 
 def may_be_swept(draft: Path) -> bool:
-    """Return whether a draft that nobody has locked has no writer: of another host, after a day.
+    """Return whether a draft without a lock has no writer: of another host, after a day.
 
     Raises:
         OSError: it has gone.

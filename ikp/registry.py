@@ -1,7 +1,7 @@
 """Which plugins there are: found by entry point through stevedore, ikp's own included.
 
-But for ikp's own, whose names and suffixes nobody else can have: those are imported from where they
-lie, since to look through what is installed takes longer than to read a small trace.
+But for ikp's own, whose names and suffixes no other package can have: those are imported from where
+they lie, since to look through what is installed takes longer than to read a small trace.
 
 Three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes. ``ikp.languages``
 names, for a backend, the package that programs in its language import, so that nothing need be

@@ -1,4 +1,4 @@
-"""What ``ikp run`` is to run, as people write it: as other profilers are told it, too.
+"""What ``ikp run`` is to run, as people write it, also for other profilers.
 
 Those take a command, ``nsys profile python train.py``; this takes what comes after ``python``. So a
 command that is this Python, or a Python program of this environment, is taken for what it runs.
@@ -136,9 +136,9 @@ def _after_python(words: list[str]) -> Target:
 
 
 def misplaced(target: Target, own: Sequence[str]) -> str:
-    """Return what to say of an option of ikp's that stands behind the program; "" for none.
+    """Return what to say of an option of ikp's behind the program; "" for none.
 
-    A program may have an option of that name: it gets all that stands behind it, and one that has
+    A program may have an option of that name: it gets all that follows it, and one that has
     the name in its text is left alone.
 
     Args:
@@ -158,7 +158,7 @@ def misplaced(target: Target, own: Sequence[str]) -> str:
         if option in own and option not in text and option.lstrip("-") not in text:
             place = f"{target.form} {target.name}".strip()
             return (
-                f"{option} stands behind the program and goes to it. For ikp's own, write it in "
+                f"{option} is behind the program and goes to it. For ikp's own, write it in "
                 f"front: ikp run {option} ... {place}"
             )
     return ""

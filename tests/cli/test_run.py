@@ -194,7 +194,7 @@ def test_a_name_that_is_no_utf_8_and_what_is_said_of_the_program(tmp_path: Path)
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = start(tmp_path, "run", *words, path=path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-    assert "ikp: --level stands behind the program and goes to it" in done.stderr
+    assert "ikp: --level is behind the program and goes to it" in done.stderr
     written = tmp_path / "ikp-pr_og.pftrace"
     assert ikp.load(written).provenance["command"] == r"pr\xffog.py"
     assert b"hf_secret" not in written.read_bytes()

@@ -111,7 +111,7 @@ def test_an_option_of_ikps_behind_the_program_is_told_once() -> None:
         return misplaced(Target((), form, name, args), own)
 
     text = told("--lr", "1", "--detail=ops", "--out", "x")
-    assert text.startswith("--detail stands behind the program") and "ikp run --detail" in text
+    assert text.startswith("--detail is behind the program") and "ikp run --detail" in text
     assert told("--detail", form="-m", name="pack").endswith("ikp run --detail ... -m pack")
     assert told("--lr", "--", "--detail") == told("--details") == ""
     assert told("--detail", "--out", name="b.py") == ""

@@ -45,7 +45,7 @@ def test_one_place_starts_children() -> None:
 
 
 def fences(tree: ast.Module) -> Iterator[tuple[str, ast.ExceptHandler]]:
-    """Yield the handlers of any exception, each with the function that it stands in."""
+    """Yield the handlers of any exception, each with the function that has it."""
     for function in nodes(tree):
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for node in own_nodes(function):

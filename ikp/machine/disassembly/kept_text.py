@@ -3,7 +3,7 @@
 It takes some tenths of a second to begin, whatever it reads: longer than all that is done with its
 text. A text belongs to the build of the disassembler, its options and the file's bytes, to nothing
 of ikp's. Machine code is changed by what it says: one that is cut, another file's or another user's
-is as good as none. Whoever can't keep or read one has it printed again.
+is as good as none. Where none can be kept or read, it is printed again.
 """
 
 from __future__ import annotations

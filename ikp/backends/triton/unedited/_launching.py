@@ -331,7 +331,7 @@ def _twin(kernel: Kernel, plan: Plan) -> Twin:
 
 
 def _capturing() -> bool:
-    torch: Untyped = sys.modules.get("torch")  # whoever captures has imported it
+    torch: Untyped = sys.modules.get("torch")  # a program that captures has imported it
     if torch is None:
         return False
     return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

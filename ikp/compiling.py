@@ -1,40 +1,64 @@
-"""Small libraries in C: compiled when they are first needed, and kept in the user's cache."""
+"""Small libraries in C: compiled when they are first needed, and kept in the user's cache.
+
+They are loaded into the process: so one is taken from the cache only where it is whole and no other
+user can have put it there, and where the same compiler would make it with the same options. Where
+nothing can be kept, it is compiled for this process alone.
+"""
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shlex
 import shutil
-import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
+
+from ikp import caches, children
+
+_LIMIT_S: Final = 120.0
+_MINE: Final = 0o700
 
 
 class CompileError(Exception):
     """The compiler refuses; says why."""
 
 
-def kept(name: str, source: bytes, make: Callable[[Path], Path]) -> Path:
-    """Return the library that ``make`` makes of ``source`` in a folder that it gets, or did before.
+def kept(
+    name: str, source: bytes, make: Callable[[Path], Path], options: Sequence[str] = ()
+) -> Path:
+    """Return the library that ``make`` makes in a folder that it gets, or made before.
+
+    Args:
+        name: the file's.
+        source: what it is made of.
+        make: compiles it.
+        options: of the compiler.
 
     Raises:
-        OSError: there is no place to keep it, or no compiler.
+        OSError: there is no compiler, or no place for a file.
         CompileError: the compiler fails.
     """
-    key = hashlib.sha256(source + os.uname().machine.encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ikp"
-    target = folder / f"{Path(name).stem}-{key}" / name
-    if not target.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            made = make(Path(scratch))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f"{name}.{os.getpid()}")
-            shutil.copy(made, partial)
-            partial.replace(target)
-    return target
+    key = "\0".join([*options, *_surroundings()]).encode() + b"\0" + source
+    target = _target(name, key)
+    if target is not None and _is_whole(target, key):
+        return target
+    scratch = Path(tempfile.mkdtemp(prefix="ikp-"))
+    try:
+        made = make(scratch)
+        stored = target is not None and _stored(made, target, key)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    if target is not None and stored:
+        shutil.rmtree(scratch, ignore_errors=True)
+        return target
+    _remove_at_exit(scratch)
+    return made
 
 
 def compiler() -> str:
@@ -50,11 +74,68 @@ def compile_c(*arguments: str | Path) -> None:
         OSError: there is none.
         CompileError: it fails.
     """
-    said = subprocess.run(  # noqa: S603
-        [*shlex.split(compiler()), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if said.returncode:
-        raise CompileError(f"{compiler()} fails: {said.stderr.strip()[:500]}")
+    try:
+        words = shlex.split(compiler())
+        done = children.run([*words, *arguments], _LIMIT_S)
+    except ValueError as error:
+        raise CompileError(f"CC={compiler()} is no command: {error}") from error
+    except children.TooLongError as error:
+        raise CompileError(str(error)) from error
+    if done.code:
+        raise CompileError(f"{compiler()} fails: {done.said.strip()[:500]}")
+
+
+def _surroundings() -> list[str]:
+    """Return what a compiled file depends on beside its source: compiler, machine and libc."""
+    found = [compiler(), os.uname().machine]
+    try:
+        found.append(os.confstr("CS_GNU_LIBC_VERSION") or "")
+    except (ValueError, OSError):  # another libc
+        found.append("")
+    try:
+        program = Path(shutil.which(shlex.split(compiler())[0]) or "").resolve()
+        seen = program.stat()
+        found += [str(program), str(seen.st_size), str(seen.st_mtime_ns)]
+    except (ValueError, IndexError, OSError):  # there is none, which running it says
+        pass
+    return found
+
+
+def _target(name: str, key: bytes) -> Path | None:
+    """Return where a library is kept; None where there is no home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    if not cache.is_absolute():  # which XDG's rules say to ignore
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return cache / "ikp" / f"{Path(name).stem}-{hashlib.sha256(key).hexdigest()[:32]}" / name
+
+
+def _is_whole(target: Path, key: bytes) -> bool:
+    folders = caches.own_folder(target.parents[1]) and caches.own_folder(target.parent)
+    return folders and caches.kept(target, key) is not None
+
+
+def _stored(made: Path, target: Path, key: bytes) -> bool:
+    """Keep a library; return whether it is there now, and may be loaded."""
+    try:
+        for folder in reversed(target.parents):
+            folder.mkdir(_MINE, exist_ok=True)  # whatever the umask
+        for folder in target.parents[:2]:
+            caches.close_to_others(folder)
+        caches.keep(target, key, made.read_bytes())
+    except OSError:  # a full disk, a folder that may not be written
+        return False
+    return _is_whole(target, key)
+
+
+def _remove_at_exit(folder: Path) -> None:
+    """Remove a folder when this process ends, and not when one that it forked does."""
+    process = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)

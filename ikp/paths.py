@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import stat
+import time
 from collections.abc import Iterator
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -17,6 +20,8 @@ _AnyPath = str | PathLike[str]
 
 DRAFT: Final = ".ikp-draft"
 """What drafts' names end in. One is locked while its writer lives."""
+_ABANDONED_S: Final = 86_400.0
+"""Seconds without a write after which another host's draft has no writer any more."""
 
 
 def triton_cache() -> Path:
@@ -60,6 +65,11 @@ def path_text(path: _AnyPath) -> str:
     if "\0" in text:
         raise ExportError(f"{text!r} can't be a path: no name of a file has a NUL in it.")
     return text
+
+
+def shown(path: _AnyPath) -> str:
+    r"""Return a path as Unicode, for names and messages: bytes that are none become ``\\xff``."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def checked_target(path: _AnyPath, force: bool) -> Path:
@@ -169,7 +179,7 @@ def replacing(path: _AnyPath, *, force: bool) -> Iterator[BinaryIO]:
 def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
     """Return a new file, locked, so that others can tell that its writer lives."""
     while True:
-        draft = folder / f".{os.urandom(8).hex()}{DRAFT}"
+        draft = folder / f"{draft_prefix()}{os.urandom(8).hex()}{DRAFT}"
         file = draft.open("xb")
         with contextlib.suppress(OSError):  # not every file system has locks: then nobody sweeps
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -178,10 +188,35 @@ def _open_draft(folder: Path) -> tuple[Path, BinaryIO]:
         file.close()
 
 
+@cache
+def draft_prefix() -> str:
+    """Return what drafts' names begin with on this running kernel.
+
+    Many file systems have locks that another host does not see.
+    """
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        text = os.uname().nodename
+    return f".{hashlib.sha256(text.strip().encode()).hexdigest()[:12]}-"
+
+
+def may_be_swept(draft: Path) -> bool:
+    """Return whether a draft without a lock has no writer: of another host, after a day.
+
+    Raises:
+        OSError: it has gone.
+    """
+    here = draft.name.startswith(draft_prefix())
+    return here or time.time() - draft.stat().st_mtime > _ABANDONED_S
+
+
 def _sweep(folder: Path) -> None:
     """Remove the drafts of writers that were killed."""
     for draft in folder.glob(f".*{DRAFT}"):
         with contextlib.suppress(OSError):
+            if not may_be_swept(draft):
+                continue
             handle = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

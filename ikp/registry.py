@@ -1,7 +1,7 @@
 """Which plugins there are: found by entry point through stevedore, ikp's own included.
 
-But for the exporter of one of ikp's own suffixes, which nobody else can have: that is imported from
-where it lies, since to look through what is installed takes longer than to read a small trace.
+But for ikp's own, whose names and suffixes no other package can have: those are imported from where
+they lie, since to look through what is installed takes longer than to read a small trace.
 
 Three groups of entry points. ``ikp.backends`` and ``ikp.exporters`` name classes. ``ikp.languages``
 names, for a backend, the package that programs in its language import, so that nothing need be
@@ -24,6 +24,7 @@ from typing import Any
 
 from ikp.errors import ExportError, PluginError
 from ikp.paths import checked_target, path_text, probe
+from ikp.signals import pass_on
 
 BACKENDS = "ikp.backends"
 EXPORTERS = "ikp.exporters"
@@ -31,6 +32,29 @@ LANGUAGES = "ikp.languages"
 
 INTERFACE = 2
 """Version of the protocols in ``ikp.plugins``. A plugin's ``interface`` must equal it."""
+
+HOMES = {
+    "chrome": "ikp.exporters.chrome:ChromeExporter",
+    "csv": "ikp.exporters.csv_file:CsvExporter",
+    "folded": "ikp.exporters.flame:FoldedExporter",
+    "hatchet": "ikp.exporters.hatchet:HatchetExporter",
+    "parquet": "ikp.exporters.parquet_file:ParquetExporter",
+    "perfetto": "ikp.exporters.perfetto:PerfettoExporter",
+    "speedscope": "ikp.exporters.flame:SpeedscopeExporter",
+}
+"""Where ikp's own exporters lie, as their entry points say."""
+
+BACKEND_HOMES = {
+    "cute": "ikp.backends.cute:CuteBackend",
+    "driver": "ikp.backends.driver:DriverBackend",
+    "gluon": "ikp.backends.gluon:GluonBackend",
+    "triton": "ikp.backends.triton:TritonBackend",
+}
+_OWN_LANGUAGES = {"cute": "cutlass", "driver": "torch", "gluon": "triton", "triton": "triton"}
+"""The same of backends, and the packages that their programs import. So ikp works where it lies on
+``PYTHONPATH`` and is not installed, and no other package can take the place of one of these."""
+
+_OWN = {BACKENDS: BACKEND_HOMES, EXPORTERS: HOMES}
 
 _MEMBERS = {
     BACKENDS: ("languages", "adapter", "device_type", "argument", "names"),
@@ -46,7 +70,7 @@ _broken: dict[str, str] = {}
 
 def names(namespace: str) -> list[str]:
     """Return the plugin names registered in ``namespace``, sorted; imports none of them."""
-    return sorted({point.name for point in _points(namespace)})
+    return sorted({*_OWN.get(namespace, ()), *(point.name for point in _points(namespace))})
 
 
 def _points(namespace: str) -> list[Any]:
@@ -74,7 +98,25 @@ def kind(name: str) -> Any:
     return _found(BACKENDS, name, made=False)
 
 
+def shadowed(namespace: str, name: str, home: str) -> str:
+    """Return why a plugin is left out that is called as one of ikp's own; "" for any other.
+
+    Args:
+        namespace: where it is registered.
+        name: what it is called.
+        home: its ``"module:class"``.
+    """
+    if _OWN.get(namespace, {}).get(name, home) == home:
+        return ""
+    return (
+        f"plugin {name!r} in {namespace}, {home}, from {_origins(namespace, name)}, is left out: "
+        "ikp has one of that name. Its package must give it another; or uninstall that."
+    )
+
+
 def _found(namespace: str, name: str, *, made: bool) -> Any:
+    if (home := _OWN.get(namespace, {}).get(name)) is not None:
+        return _loaded(lambda: _of(home)() if made else _of(home), namespace, name)
     from stevedore.driver import DriverManager
     from stevedore.exception import MultipleMatches, NoMatches
 
@@ -112,6 +154,7 @@ def _loaded(
             f"plugin {name!r} in {namespace} can't be loaded: {error}. Do: {remedy}"
         ) from error
     except (Exception, SystemExit) as error:  # a plugin may not end the process
+        pass_on(error)
         raise PluginError(
             f"plugin {name!r} in {namespace}, from {_origins(namespace, name)}, can't be loaded: "
             f"{type(error).__name__}: {error}. Upgrade or uninstall that package."
@@ -185,8 +228,12 @@ def _extra_with(package: str, requirements: tuple[str, ...]) -> str:
 @cache
 def packages() -> dict[str, str]:
     """Return the package that programs in a backend's language import, by the backend's name."""
-    own = {point.name: point.value.partition(":")[0].split(".")[0] for point in _points(BACKENDS)}
-    return own | {point.name: point.value for point in _points(LANGUAGES) if point.name in own}
+    points = [*_points(BACKENDS)]
+    texts = (shadowed(BACKENDS, point.name, point.value) for point in points)
+    _broken.update({text: text for text in texts if text})
+    own = {point.name: point.value.partition(":")[0].split(".")[0] for point in points}
+    named = {point.name: point.value for point in _points(LANGUAGES) if point.name in own}
+    return own | named | _OWN_LANGUAGES
 
 
 def imported() -> list[Any]:
@@ -216,8 +263,7 @@ def own() -> dict[str, Any]:
 
     They can be imported without their languages.
     """
-    points = [point for point in _points(BACKENDS) if point.value.startswith("ikp.")]
-    kinds = {point.name: kind(point.name) for point in points}
+    kinds = {name: kind(name) for name in BACKEND_HOMES}
     return dict(sorted(kinds.items(), key=lambda pair: (-pair[1].rank, pair[0])))
 
 
@@ -248,17 +294,6 @@ SUFFIXES = {
 """Those of ikp's own exporters: to know who owns one, none need be imported. A plugin's suffixes
 are known when it is loaded, and only then asked for; it can't take one of these."""
 
-HOMES = {
-    "chrome": "ikp.exporters.chrome:ChromeExporter",
-    "csv": "ikp.exporters.csv_file:CsvExporter",
-    "folded": "ikp.exporters.flame:FoldedExporter",
-    "hatchet": "ikp.exporters.hatchet:HatchetExporter",
-    "parquet": "ikp.exporters.parquet_file:ParquetExporter",
-    "perfetto": "ikp.exporters.perfetto:PerfettoExporter",
-    "speedscope": "ikp.exporters.flame:SpeedscopeExporter",
-}
-"""Where they lie, as their entry points say."""
-
 
 def check_target(path: str | PathLike[str], force: bool) -> None:
     """Refuse a path that can't be written, before the work is done that should end there.
@@ -282,16 +317,16 @@ def exporter_for_path(path: str | PathLike[str]) -> Any:
     for plugin, suffixes in SUFFIXES.items():
         if name.endswith(suffixes):
             try:
-                return _loaded(lambda: _made(HOMES[plugin]), EXPORTERS, plugin)  # noqa: B023
+                return load(EXPORTERS, plugin)
             except PluginError as error:
                 raise ExportError(f"{name!r} can't be written: {error}") from error
     return _of_plugins(name, [plugin for plugin in names(EXPORTERS) if plugin not in SUFFIXES])
 
 
-def _made(home: str) -> Any:
-    """Return an instance of the class that ``"module:class"`` names."""
+def _of(home: str) -> Any:
+    """Return the class that ``"module:class"`` names."""
     module, _, kind = home.partition(":")
-    return getattr(import_module(module), kind)()
+    return getattr(import_module(module), kind)
 
 
 def _of_plugins(name: str, plugins: list[str]) -> Any:

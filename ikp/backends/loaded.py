@@ -13,15 +13,16 @@ import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.machine import cuda
-from ikp.machine.inserted.selecting import selection_words
-from ikp.machine.inserted.sequences import CELL
-from ikp.machine.patch import Patch
+from ikp.signals import deferred
+
+if TYPE_CHECKING:
+    from ikp.machine.patch import Patch
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
@@ -45,6 +46,8 @@ class Module:
             PatchError: the driver refuses it, or gives it fewer registers than its code uses: warps
                 would overwrite each other's.
         """
+        from ikp.machine.inserted.sequences import CELL
+
         module, function = cuda.load(patch.cubin, name)
         _, wanted = patch.registers
         if (given := cuda.registers(function)) < wanted:
@@ -80,6 +83,8 @@ class Module:
         # A launch is told where there is a size, though nobody is chosen; else, of no size.
         told, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
         if self.patch.select:
+            from ikp.machine.inserted.selecting import selection_words
+
             behind = selection_words(selection, warps)
         words = prof.address, told | recording << 32, *behind
         if self.patch.argument is None:
@@ -113,7 +118,7 @@ class Modules:
             PatchError: it can't be patched, or loaded.
             KernelError: what was chosen has no code in it.
         """
-        with self._lock:
+        with deferred(), self._lock:
             if key not in self._patches:
                 self._patches[key] = self._made(name, make)
             patch = self._patches[key]
@@ -128,7 +133,7 @@ class Modules:
         """Return the latest patched form of a kernel, by what its keys begin with."""
         with self._lock:
             made = [each for key, each in self._patches.items() if key[0] == plain]
-        return next((each for each in made[::-1] if isinstance(each, Patch)), None)
+        return next((each for each in made[::-1] if not isinstance(each, IkpError)), None)
 
     @staticmethod
     def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:

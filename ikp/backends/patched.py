@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ikp.backends.launched_grid import Grid
 from ikp.backends.refusing import SpecError, in_words
@@ -25,15 +25,16 @@ from ikp.core.abi import (
 from ikp.core.segment import EVERYTHING, Selection, Spec, select
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.inserted.chips import untested_asked
 from ikp.machine.kept_code import KEPT, keep
-from ikp.machine.patch import Patch, patch
-from ikp.machine.rehearsal import Verdict
-from ikp.ptx.marking import mark
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.signals import deferred
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
+
+if TYPE_CHECKING:
+    from ikp.machine.patch import Patch
+    from ikp.machine.rehearsal import Verdict
 
 
 class Counts(Protocol):
@@ -177,7 +178,8 @@ def take_buffer(
     Raises:
         SpecError: the session asks for what records in machine code can't do.
     """
-    prof = current.buffer(session, label, options)
+    with deferred():
+        prof = current.buffer(session, label, options)
     if prof is None:
         return None
     try:
@@ -224,6 +226,11 @@ def made(
         PatchError: it can't be patched, or is not to be.
         KernelError: what was chosen has no code in it.
     """
+    # A program that records no launch does without all of it.
+    from ikp.machine.inserted.chips import untested_asked
+    from ikp.machine.patch import patch
+    from ikp.ptx.marking import mark
+
     if os.environ.get("IKP_PATCH") == "0":
         raise PatchError("IKP_PATCH=0 in the environment says that no machine code is changed.")
     plan = launch.plan

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ikp.errors import IkpError, PatchError
+from ikp.signals import pass_on
 
 
 class SpecError(PatchError):
@@ -31,6 +32,7 @@ def in_words(name: str, shown: str) -> Iterator[None]:
             raise
         raise type(error)(text.replace(name, shown)) from error
     except Exception as error:
+        pass_on(error)
         raise PatchError(
             f"{shown or name} could not be read ({type(error).__name__}: {error}). That is a "
             "mistake of ikp's: please report it with the kernel's cubin."

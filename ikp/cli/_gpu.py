@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
+
+from ikp.children import TooLongError, run
 
 NONE = (
     'none found: Triton kernels fail here ("0 active drivers"). To run them in Triton\'s CPU '
@@ -18,7 +19,7 @@ _INTERPRETED = (
 UNUSED = "not used by Triton kernels: TRITON_INTERPRET is set, so its CPU interpreter runs them"
 _YES = {"1", "true", "on", "yes", "y"}
 """What Triton takes as a yes."""
-_TIMEOUT_S = 20
+_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,10 @@ def _nvidia_smi() -> list[tuple[str, str]]:
         return []
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(  # noqa: S603 - fixed words, no shell
-            query, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = run(query, _LIMIT_S)
+    except (OSError, TooLongError):
         return []
-    rows = [line.rpartition(", ") for line in done.stdout.splitlines()]
+    rows = [line.rpartition(", ") for line in done.out.splitlines() if not done.code]
     return [(name, driver) for name, _, driver in rows if name]
 
 

@@ -11,8 +11,9 @@ import click
 from ikp.cli._reading import next_command
 from ikp.errors import PluginError
 from ikp.plugins import BACKENDS, EXPORTERS, load
-from ikp.registry import remedy_for
+from ikp.registry import BACKEND_HOMES, HOMES, remedy_for, shadowed
 from ikp.terminal import message, printable
+from ikp.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,17 @@ def registered() -> list[Plugin]:
         for namespace in (BACKENDS, EXPORTERS)
         for point in metadata.entry_points(group=namespace)
     ]
+    seen = {(each.namespace, each.target) for each in found}
+    for namespace, homes in ((BACKENDS, BACKEND_HOMES), (EXPORTERS, HOMES)):  # not installed
+        missing = [pair for pair in homes.items() if (namespace, pair[1]) not in seen]
+        found += [Plugin(namespace, *pair, "ikp", __version__) for pair in missing]
     return sorted(found, key=lambda plugin: (plugin.namespace, plugin.name))
 
 
 def check(plugin: Plugin) -> Check:
     """Load a plugin and return how that went."""
+    if text := shadowed(plugin.namespace, plugin.name, plugin.target):
+        return Check(False, error=text)
     try:
         load(plugin.namespace, plugin.name)
     except PluginError as error:
@@ -112,7 +119,7 @@ def _table(plugins: list[Plugin], checks: list[Check]) -> str:
         + ((checks[i].word,) if checks else ())
         for i, plugin in enumerate(plugins)
     ]
-    return aligned(rows) if rows else "no plugins are registered: reinstall ikp."
+    return aligned(rows)
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:

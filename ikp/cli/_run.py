@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
+from ikp.cli._target import misplaced, resolved
 from ikp.errors import UsageError
+from ikp.paths import shown
 from ikp.running.program import become
 from ikp.running.recording import Options
 from ikp.running.startup.sitecustomize import say
@@ -143,7 +145,8 @@ def command(
     """Run TARGET as python would, and profile its kernels.
 
     TARGET is a script, a folder or zip file with a __main__.py, or - for stdin; with -m, a module;
-    with -c, the program's text. Its ARGS, output, exit code, signals and tracebacks are its own.
+    with -c, the program's text. It may also be python and what follows it, or the name of a program
+    that pip has installed. Its ARGS, output, exit code, signals and tracebacks are its own.
     Each Triton and Gluon kernel that it launches in this process gets ranges around its loops and
     operations, named by their source lines. A trace, a table and what was left out come at the end,
     on stderr.
@@ -155,17 +158,20 @@ def command(
     """  # noqa: D301 - \b is click's
     if module and code:
         raise UsageError("-m and -c say two things of TARGET: give one.")
-    form = ["-m"] if module else ["-c"] if code else []
-    path = _of_rank((out or Path(f"ikp-{_stem(target, *form)}.pftrace")).absolute())
+    program = resolved("-m" if module else "-c" if code else "", target, args)
+    stem = _stem(program.name, program.form)
+    path = _of_rank((out or Path(f"ikp-{stem}.pftrace")).absolute())
     options = Options(path=str(path), force=force or out is None, **chosen)
     options.check()
-    missing = not form and target != "-" and not Path(target).exists()
-    if missing:  # Python says so, too
-        say(f"no such file: {target}. For a module, write: ikp run -m {target}")
-    become([*form, target, *args], str(options) if enabled() and not missing else None)
+    if program.missing:  # Python says so, too
+        say(f"no such file: {shown(target)}. For a module, write: ikp run -m {shown(target)}")
+    own = [name for each in command.params for name in each.opts if name.startswith("--")]
+    if text := misplaced(program, own):
+        say(text)
+    become(program.words, str(options) if enabled() and not program.missing else None)
 
 
-def _stem(target: str, form: str = "") -> str:
+def _stem(target: str, form: str) -> str:
     """Return what to call the trace of a program."""
     if form == "-c" or target == "-":
         return "stdin" if target == "-" else "command"

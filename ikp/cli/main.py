@@ -109,7 +109,25 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 if all went well, 1 on an error, 2 on wrong usage."""
-    cli(prog_name="ikp")
+    try:
+        try:
+            cli(prog_name="ikp")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or os.environ.get("IKP_TRACEBACK") == "1":
+            raise  # of a file: a mistake of ikp's
+        _lose_output()
+        click.echo(f"ikp: error: the output can't be written: {error.strerror}.", err=True)
+        sys.exit(1)
+
+
+def _lose_output() -> None:
+    """Have Python write what is left of stdout nowhere as it ends: it would fail once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 if __name__ == "__main__":

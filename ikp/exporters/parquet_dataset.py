@@ -34,7 +34,7 @@ from ikp.core.trace import Events, Trace, make_columns, no_totals
 from ikp.errors import ExportError
 from ikp.exporters.files import check
 from ikp.exporters.parquet_file import arrow_array
-from ikp.paths import DRAFT
+from ikp.paths import DRAFT, draft_prefix, may_be_swept
 
 if TYPE_CHECKING:
     import pyarrow
@@ -161,7 +161,7 @@ def _draft(folder: Path) -> Iterator[Path]:
 
     It is locked, so that others can tell that its writer lives.
     """
-    draft = Path(tempfile.mkdtemp(prefix=".", suffix=DRAFT, dir=folder.parent))
+    draft = Path(tempfile.mkdtemp(prefix=draft_prefix(), suffix=DRAFT, dir=folder.parent))
     handle = os.open(draft, os.O_RDONLY)
     try:
         with suppress(OSError):  # not every file system has locks: then nobody sweeps
@@ -176,6 +176,8 @@ def sweep(folder: Path) -> None:
     """Remove what writers that were killed left beside a data set."""
     for draft in folder.parent.glob(f".*{DRAFT}"):
         with suppress(OSError):
+            if not may_be_swept(draft):
+                continue
             handle = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,38 +10,41 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from ikp import caches
 from ikp.core.code_facts import CodeFacts, parse_facts
 from ikp.inspection.summary_of_code import code_facts
-from ikp.paths import put, triton_cache
+from ikp.paths import triton_cache
 from ikp.plugins import Image
 from ikp.version import __version__
 
 
 def cached_facts(image: Image) -> list[CodeFacts]:
     """Return what is known of an image's kernels; see ``code_facts``, which raises the same."""
-    path = _path(image)
-    known = _read(path)
+    path, key = _place(image)
+    known = _read(path, key)
     if known is None:
         known = list(code_facts(image).values())
-        _write(path, known)
+        _write(path, key, known)
     return known
 
 
-def _path(image: Image) -> Path:
+def _place(image: Image) -> tuple[Path, bytes]:
     said = f"{__version__}\0{image.shared}\0{image.ptx}".encode()
-    name = hashlib.sha256(image.cubin + said).hexdigest()[:16]
-    return triton_cache() / f"ikp-facts-{name}.json"
+    key = image.cubin + said
+    name = hashlib.sha256(key).hexdigest()[:16]
+    return triton_cache() / f"ikp-facts-{name}.json", key
 
 
-def _read(path: Path) -> list[CodeFacts] | None:
+def _read(path: Path, key: bytes) -> list[CodeFacts] | None:
+    content = caches.kept(path, key)
     try:
-        found = [parse_facts(text) for text in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
+        found = [parse_facts(text) for text in json.loads(content)] if content else [None]
+    except (ValueError, TypeError):
         return None
     whole = [each for each in found if each is not None]
     return whole if len(whole) == len(found) else None
 
 
-def _write(path: Path, facts: list[CodeFacts]) -> None:
+def _write(path: Path, key: bytes, facts: list[CodeFacts]) -> None:
     with suppress(OSError):
-        put(path, json.dumps([each.text() for each in facts]).encode())
+        caches.keep(path, key, json.dumps([each.text() for each in facts]).encode())

@@ -27,6 +27,7 @@ from ikp.inspection._ptx_names import read
 from ikp.inspection.cached_facts import cached_facts
 from ikp.machine.kept_code import KEPT
 from ikp.plugins import Image
+from ikp.signals import deferred, pass_on
 
 _PATIENCE: Final = 5.0
 """Seconds after which no further kernel is inspected: a session should end."""
@@ -37,13 +38,18 @@ def facts_of_trace(trace: Trace) -> dict[str, str]:
 
     Nothing where there is no machine code; where it could not be read, why.
     """
-    until = time.monotonic() + _PATIENCE
+    with deferred():
+        return _facts_of_trace(trace, time.monotonic() + _PATIENCE)
+
+
+def _facts_of_trace(trace: Trace, until: float) -> dict[str, str]:
     found: dict[str, str] = {}
     known: dict[str, Image] = {}
     for backend in registry.imported():
         try:
             known |= {each.origin: each for each in _loaded(backend)}  # Gluon's are Triton's, too
         except Exception as error:  # noqa: BLE001 - a backend may be anybody's
+            pass_on(error)
             found[f"{NO_FACTS}all"] = f"{type(error).__name__}: {error}"
     recorded, loaded = _recorded(trace), list(known.values())
     answers: dict[object, tuple[str, str]] = {}  # thousands of labels may be of one kernel
@@ -64,6 +70,7 @@ def _answer(
     try:
         facts = _of_label(trace, kept, names, loaded, until)
     except Exception as error:  # noqa: BLE001 - a trace goes before what is said of its code
+        pass_on(error)
         return NO_FACTS, f"{type(error).__name__}: {error}"
     return FACTS, facts.text() if facts is not None else ""
 

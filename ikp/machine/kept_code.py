@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ikp.machine.patch import Patch
 from ikp.paths import put, triton_cache
+
+if TYPE_CHECKING:
+    from ikp.machine.patch import Patch
 
 KEPT: Final = "machine code of "
 """How a trace says where the machine code of a launch's kernel lies: the label follows."""

@@ -25,6 +25,7 @@ from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
 from ikp.session.recorder import Recording, gpus_of
 from ikp.session.wishes import Wishes
+from ikp.signals import pass_on
 from ikp.trace import Trace
 
 
@@ -174,6 +175,7 @@ class Life(Session):
             losses = recording.losses(failed=error is not None)
             losses += filter(None, [self._save(trace, failed=error is not None)])
         except Exception as lost:
+            pass_on(lost)
             if error is None:
                 raise
             broken = lost

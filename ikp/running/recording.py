@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import warnings
 from contextlib import ExitStack, suppress
@@ -15,11 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from ikp import registry
 from ikp.errors import IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
+from ikp.running._installed import installed
 from ikp.running.startup.sitecustomize import driven, say
+from ikp.signals import deferred, pass_on
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
@@ -112,7 +116,6 @@ class Options:
 
     def launcher(self) -> Watched:
         """Return what launches the program's kernels; it has no session yet."""
-        from ikp import registry
         from ikp.unedited.plan import span
 
         (backend, *_) = (each for each in registry.own().values() if hasattr(each, "watch"))
@@ -138,27 +141,31 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
         ExportError: the trace can't be written any more.
     """
     options = Options.parse(text, path)
-    launcher = options.launcher()
-    session = None if forked else options.session().__enter__()
-    launcher.session = _Forked() if forked else lambda: session
+    with installed() as shadowed:
+        launcher = options.launcher()
+        if shadowed:  # what launches ask for: stevedore finds it, and has to be found now
+            registry.packages()
+    with installed(), ExitStack() as undo:
+        session = None if forked else undo.enter_context(options.session())
+        launcher.session = _Forked() if forked else lambda: session
+        stepped_in = undo.enter_context(ExitStack())
+        stepped_in.enter_context(launcher.stepping_in())
+        if driven(options.level) and not forked:
+            _beside(launcher, stepped_in)
+        undo.pop_all()  # it holds
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
-    stepped_in = ExitStack()
-    stepped_in.enter_context(launcher.stepping_in())
-    if driven(options.level) and not forked:
-        _beside(launcher, stepped_in)
     frames.hide()
     return Recording(options, launcher, session, stepped_in)
 
 
 def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
     """Step in where kernels are launched that the launcher does not know how to meet."""
-    from ikp import registry
-
     for backend in registry.own().values():
         if hasattr(backend, "beside"):
             try:
                 stepped_in.enter_context(backend.beside(launcher))
-            except IkpError as error:
+            except (IkpError, OSError) as error:
+                pass_on(error)
                 say(f"kernels that Triton does not launch run plain: {error}")
 
 
@@ -198,24 +205,31 @@ class Recording:
         self.step_out()
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
-            if self.session is not None:
-                before = _state(self.options.path)
-                self._close(self.session)
-                wrote = _state(self.options.path) != before
-                report(self.session, self.launcher, self.options, wrote=wrote)
+            with installed():
+                self._write()
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
         if isinstance(_failure(), KeyboardInterrupt):
             _die_of_interrupt()
 
+    def _write(self) -> None:
+        if self.session is not None:
+            before = _state(self.options.path)
+            self._close(self.session)
+            wrote = _state(self.options.path) != before
+            report(self.session, self.launcher, self.options, wrote=wrote)
+
     def _close(self, session: profile) -> None:
+        """End the session. Under python the process would be over: no handler of it runs here."""
         session.export = bool(self.launcher.recorded)
         failed = _failure()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
-                session.__exit__(type(failed) if failed else None, failed, None)
+                with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
+                    session.__exit__(type(failed) if failed else None, failed, None)
             except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
+                pass_on(lost)
                 say(f"the trace is lost: {lost}")
         for each in told:
             say(str(each.message))

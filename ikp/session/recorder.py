@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
+from ikp.paths import shown
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
 from ikp.session.harvest import Harvest, Taken, hand_out
@@ -245,7 +247,7 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         "abi": str(abi.ABI_VERSION),
         "python": platform.python_version(),
         "host": platform.platform(),
-        "command": " ".join(sys.argv)[:1000],
+        "command": program_name(),
         "recorded": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "devices": ", ".join(sorted({segment.device_name for segment in segments})),
     }
@@ -255,6 +257,15 @@ def provenance(segments: list[Segment]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return facts
+
+
+def program_name() -> str:
+    """Return what runs: a script's name, or ``-m module``. Arguments may hold keys and tokens."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return f"-m {spec.name.removesuffix('.__main__')}"
+    return shown(Path(sys.argv[0]).name if sys.argv else "")
 
 
 @cache

@@ -108,6 +108,7 @@ def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPa
     for name in ("write", "address_of"):
         monkeypatch.delattr(cuda, name)
     monkeypatch.setattr(cuda, "load", lambda cubin, name: (1, 2))
+    monkeypatch.setattr(cuda, "registers", lambda _: 8)
     patch = Patch(b"", ("k",), 2, (8, 8), select=True, argument=Argument(3, 48, 72))
     module = Module.load(patch, "k")
     data = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)

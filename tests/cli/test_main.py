@@ -135,6 +135,21 @@ def test_the_process_shows_no_traceback_unless_asked(tmp_path):
     assert "Traceback" in traced.stderr and "ExportError" in traced.stderr
 
 
+@pytest.mark.parametrize("words", ["--help", "plugins"])
+def test_a_full_disk_is_told_in_a_line(words):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        ran = subprocess.run(
+            [sys.executable, "-m", "ikp.cli.main", words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 1
+    told = "ikp: error: the output can't be written: No space left on device."
+    assert told in ran.stderr.splitlines() and "Traceback" not in ran.stderr
+
+
 def test_the_entry_point_is_the_one_that_is_installed():
     from importlib.metadata import entry_points
 

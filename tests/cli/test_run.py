@@ -64,11 +64,13 @@ print("done", flush=True)
 """To import torch takes longer than all else: for what is said of launches that aren't recorded."""
 
 
-def start(folder: Path, *words: str, program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
+def start(
+    folder: Path, *words: str, program: str = PROGRAM, path: str = "/usr/bin:/bin"
+) -> subprocess.CompletedProcess[str]:
     """Run a command of ikp on a program in ``folder``."""
     (folder / "prog.py").write_text(program)
     command = [sys.executable, str(COMMAND), *words]
-    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    env = {"PYTHONPATH": str(ROOT), "PATH": path, "HOME": str(folder)}
     return subprocess.run(
         command, check=False, capture_output=True, text=True, cwd=folder, env=env, timeout=300
     )
@@ -184,6 +186,80 @@ def test_pytest_runs_under_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.any_pins
+def test_a_name_that_is_no_utf_8_and_what_is_said_of_the_program(tmp_path: Path) -> None:
+    """And `ikp run python FILE`, as with other profilers; an option that went to the program."""
+    script = tmp_path / "pr\udcffog.py"
+    script.write_text(WITHOUT_TORCH)
+    words = [Path(sys.executable).name, "-u", script.name, "--token", "hf_secret", "--level=x"]
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = start(tmp_path, "run", *words, path=path)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "ikp: --level is behind the program and goes to it" in done.stderr
+    written = tmp_path / "ikp-pr_og.pftrace"
+    assert ikp.load(written).provenance["command"] == r"pr\xffog.py"
+    assert b"hf_secret" not in written.read_bytes()
+    assert r"for i @pr\xffog.py:7" in ikp.load(written).to_pandas().region.unique()
+
+
+@pytest.mark.any_pins
+def test_no_cache_and_no_compiler_cost_speed_alone(tmp_path: Path) -> None:
+    (tmp_path / ".cache").write_text("no folder")
+    for compiler in ("cc", '"'):
+        program = f"import os\nos.environ['CC'] = {compiler!r}\n{WITHOUT_TORCH}"
+        done = start(tmp_path, "run", "prog.py", program=program)
+        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+        assert "1 of 1 launches recorded" in done.stderr and "wrote" in done.stderr
+
+
+LIMITED = """\
+import ast, os, signal, sys
+os.environ["TRITON_INTERPRET"] = "1"
+
+def over(*_):
+    raise TimeoutError("limit")
+
+signal.signal(signal.SIGALRM, over)
+
+class Strikes:
+    def find_spec(self, name, *_):
+        if name == "ikp.profiling.profile":
+            signal.raise_signal(signal.SIGALRM)
+
+sys.meta_path.insert(0, Strikes())
+try:
+    import triton
+    print("imported", flush=True)
+except TimeoutError as error:
+    import triton
+    print("while ikp was imported:", error, flush=True)
+
+@triton.jit
+def add(n):
+    for i in range(n):
+        n += i
+
+def parse(*args, **kwargs):
+    ast.parse = real
+    signal.raise_signal(signal.SIGALRM)
+
+ast.parse, real = parse, ast.parse
+for _ in range(2):
+    try:
+        add[(2,)](4)
+        print("ran", flush=True)
+    except TimeoutError as error:
+        print("while a kernel was marked:", error, flush=True)
+"""
+
+
+def test_a_programs_time_limit_strikes_whatever_ikp_was_doing(tmp_path: Path) -> None:
+    done = start(tmp_path, "run", "prog.py", program=LIMITED)
+    marked = "while a kernel was marked: limit\nran\n"
+    assert (done.returncode, done.stdout) == (0, f"while ikp was imported: limit\n{marked}")
+    assert "add: 1 of 1 launches recorded" in done.stderr
+
+
+@pytest.mark.any_pins
 def test_a_program_that_launches_nothing_is_told(tmp_path: Path) -> None:
     done = start(tmp_path, "run", "prog.py", program="print('hello')\n")
     assert (done.returncode, done.stdout) == (0, "hello\n")
@@ -226,7 +302,24 @@ def test_a_surprise_is_told_and_the_program_runs_plain(tmp_path: Path) -> None:
     (tmp_path / "ikp.py").touch()
     done = start(tmp_path, "run", "prog.py", program="import ikp\nimport triton\n")
     assert (done.returncode, done.stdout) == (0, "imported\n")
-    assert "ModuleNotFoundError: No module named 'ikp.running'" in done.stderr
+    told = f"ImportError: the program has a module of its own that is called ikp, {tmp_path}/ikp.py"
+    assert told in done.stderr
+    done = start(tmp_path, "run", "prog.py", program="import triton\nimport ikp\n")
+    assert (done.returncode, done.stdout) == (0, "imported\n")
+    assert told in done.stderr, "the program would find another ikp than under python"
+
+
+@pytest.mark.any_pins
+def test_files_of_the_program_may_be_called_as_packages_that_ikp_needs(tmp_path: Path) -> None:
+    names = ("isal", "perfetto", "stevedore")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("MINE = True\n")
+    program = f"import {names[0]}\n{WITHOUT_TORCH}import {', '.join(names)}\n"
+    shown = ", ".join(f"{name}.MINE" for name in names)
+    done = start(tmp_path, "run", "prog.py", program=f"{program}print({shown}, flush=True)\n")
+    assert (done.returncode, done.stdout) == (0, "done\nTrue True True\n"), done.stderr
+    assert "add: 1 of 1 launches recorded" in done.stderr and "wrote" in done.stderr
+    assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 2
 
 
 @pytest.mark.any_pins

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from ikp.errors import ExportError
-from ikp.paths import DRAFT, replacing
+from ikp.paths import DRAFT, draft_prefix, replacing
 from tests.exporters.perfetto.examples import assert_same, warp
 
 TRACE = warp((0, 1))
@@ -162,11 +163,24 @@ def test_where_there_are_no_links_the_name_is_reserved(
 def test_where_there_are_no_locks_no_draft_is_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / f".1{DRAFT}").write_text("of some writer")
+    name = f"{draft_prefix()}1{DRAFT}"
+    (tmp_path / name).write_text("of some writer")
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("fcntl.flock", refuse)
     TRACE.save(tmp_path / "x.csv")
-    assert [one.name for one in drafts(tmp_path)] == [f".1{DRAFT}"]
+    assert [one.name for one in drafts(tmp_path)] == [name]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_another_hosts_draft_is_left_alone_for_a_day(tmp_path: Path, suffix: str) -> None:
+    """It is locked there, which a file system of several hosts may not show here."""
+    draft = tmp_path / f".another-1{DRAFT}"
+    draft.write_text("of a rank that writes now")
+    TRACE.save(tmp_path / f"x{suffix}")
+    assert drafts(tmp_path) == [draft]
+    os.utime(draft, (0, time.time() - 100_000))
+    TRACE.save(tmp_path / f"y{suffix}")
+    assert drafts(tmp_path) == []

@@ -23,3 +23,9 @@ def failing(out, prof):
         give_up(pid)
     ctx = ikp.end(ctx, "open when it fails")
     ikp.finish(ctx)
+
+
+@triton.jit
+def left_open(prof):
+    ctx = ikp.init(prof)
+    ctx = ikp.start(ctx, "open")

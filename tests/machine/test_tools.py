@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ikp import children
 from ikp.errors import InspectError
 from ikp.machine.disassembly import tools
 from ikp.machine.disassembly.tools import (
@@ -70,11 +72,17 @@ def test_each_build_option_and_file_has_its_own(build: Build) -> None:
 
 
 @pytest.mark.usefixtures("build")
-@pytest.mark.parametrize("damage", [b"", b"x\x9c", b"no text"])
-def test_a_damaged_one_is_printed_again(tmp_path: Path, runs: Path, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", ["empty", "end", "cut", "no text", "another's", "foreign"])
+def test_a_damaged_one_is_printed_again(tmp_path: Path, runs: Path, damage: str) -> None:
     first = texts(b"code")
-    for path in (tmp_path / "cache").iterdir():
-        path.write_bytes(path.read_bytes()[:-3] if damage == b"x\x9c" else damage)
+    paths = sorted((tmp_path / "cache").iterdir())
+    contents = [path.read_bytes() for path in paths]
+    cut = zlib.compress(b"one -c -hex -gi  of")  # whole for zlib, and not for who reads it
+    for path, content, other in zip(paths, contents, contents[::-1], strict=True):
+        kinds = {"empty": b"", "end": content[:-3], "cut": cut, "no text": b"no text"}
+        path.write_bytes((kinds | {"another's": other, "foreign": content})[damage])
+        if damage == "foreign":
+            path.chmod(0o666)
     assert texts(b"code") == first
     assert texts(b"code") == first
     assert _count(runs) == 4
@@ -106,3 +114,20 @@ def test_a_file_that_it_refuses_is_refused_each_time(build: Build, runs: Path) -
         with pytest.raises(InspectError, match="bad file"):
             texts(b"code")
     assert _count(runs) == 0
+
+
+def test_one_that_never_ends_is_ended_and_refused(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build("five")
+    tools.tool("nvdisasm").write_text("#!/bin/sh\nwhile :; do :; done\n")
+    monkeypatch.setattr(children, "seconds", lambda _: 1.0)
+    with pytest.raises(InspectError, match=r"five can't be used on .* did not end within 1 s"):
+        texts(b"code")
+
+
+def test_one_that_can_not_be_started_is_refused(build: Build) -> None:
+    build("six")
+    tools.tool("nvdisasm").chmod(0o644)
+    with pytest.raises(InspectError, match="there is no program"):
+        texts(b"code")

@@ -22,7 +22,7 @@ from ikp.cli.main import cli
 from ikp.core.trace import Trace
 from ikp.errors import ExportError, UsageError
 from ikp.exporters.parquet_dataset import folder_name, schema, write_partition
-from ikp.paths import DRAFT
+from ikp.paths import DRAFT, draft_prefix
 from tests.analysis.example import launch, trace
 from tests.exporters.test_tables import rows
 from tests.many.recorded import RANKS, dies_at_rank_2, of_rank, save_ranks
@@ -220,7 +220,7 @@ def test_a_worker_that_dies_leaves_what_was_sound(files: list[str], folder: Path
 
 
 def test_what_killed_writers_left_is_removed(files: list[str], folder: Path) -> None:
-    left = folder.parent / f".left{DRAFT}"
+    left = folder.parent / f"{draft_prefix()}left{DRAFT}"
     (left / "new").mkdir(parents=True)
     ikp.many.to_dataset(files, folder)
     assert not left.exists()

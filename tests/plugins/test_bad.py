@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from stevedore import ExtensionManager
 
+import ikp
 from ikp import plugins, registry
 from ikp.cli._plugins import check, registered
 from ikp.errors import PluginError
@@ -87,19 +88,38 @@ def test_two_with_one_name_are_an_error_that_names_both(install: Install, group:
         plugins.load(group, "twin")
 
 
-def test_one_that_shadows_a_built_in_is_an_error_that_names_both(install: Install) -> None:
+def test_one_that_is_called_as_ikps_own_is_left_out_and_told(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install("shadow", GOOD, BACKENDS, triton="Backend")
-    with pytest.raises(PluginError, match=r"two plugins named 'triton', from ikp, shadow"):
-        plugins.load(BACKENDS, "triton")
-    assert {each.package for each in registered() if each.name == "triton"} == {"ikp", "shadow"}
+    monkeypatch.setattr(registry, "_broken", {})
+    registry.packages.cache_clear()
+    assert type(plugins.load(BACKENDS, "triton")).__name__ == "TritonBackend"
+    assert [*registry.own()] == ["triton", "gluon", "cute", "driver"]
+    assert (registry.packages()["triton"], len(registry.broken())) == ("triton", 1)
+    both = {each.package: each for each in registered() if each.name == "triton"}
+    assert both.keys() == {"ikp", "shadow"}
+    for told in (check(both["shadow"]).error, *registry.broken()):
+        assert "'triton' in ikp.backends, shadow:Backend, from ikp, shadow, is left out" in told
+    registry.packages.cache_clear()
+
+
+def test_without_anything_installed_ikps_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_points", lambda _: [])
+    registry.packages.cache_clear()
+    assert [*registry.own()] == ["triton", "gluon", "cute", "driver"]
+    assert registry.packages().keys() == registry.BACKEND_HOMES.keys()
+    assert registry.names(BACKENDS) == ["cute", "driver", "gluon", "triton"]
+    with pytest.raises(ikp.KernelError, match=r"Call it in a function marked @triton\.jit"):
+        ikp.instant("outside")
+    registry.packages.cache_clear()
 
 
 def test_a_shadowed_exporter_leaves_the_others(install: Install) -> None:
     install("shadow_exporter", GOOD, EXPORTERS, perfetto="Exporter", good="Exporter")
     assert registry.exporter_for_path("x.good").suffixes == (".good",)
     assert type(registry.exporter_for_path("x.pftrace")).__name__ == "PerfettoExporter"
-    with pytest.raises(PluginError, match="two plugins named 'perfetto'"):
-        plugins.load(EXPORTERS, "perfetto")
+    assert type(plugins.load(EXPORTERS, "perfetto")).__name__ == "PerfettoExporter"
 
 
 @pytest.mark.parametrize(
@@ -140,9 +160,11 @@ def test_the_suffixes_known_beforehand_are_those_of_the_exporters(name: str) -> 
     assert plugins.load(EXPORTERS, name).suffixes == registry.SUFFIXES[name]
 
 
-def test_ikps_own_exporters_lie_where_their_entry_points_say() -> None:
+def test_ikps_own_lie_where_their_entry_points_say() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["entry-points"][EXPORTERS] == registry.HOMES
+    assert project["entry-points"][BACKENDS] == registry.BACKEND_HOMES
+    assert project["entry-points"][registry.LANGUAGES] == registry._OWN_LANGUAGES
     assert registry.HOMES.keys() == registry.SUFFIXES.keys()
 
 

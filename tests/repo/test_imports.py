@@ -18,7 +18,7 @@ pytestmark = pytest.mark.any_pins
 
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
-    "compiling",
+    *("compiling", "signals", "children", "caches"),
 )
 """What every room but the core may import, which takes the last of them only."""
 
@@ -332,6 +332,20 @@ NOT_FOR_A_SESSION = (
     *("pandas", "pyarrow", "rich", "click"),
 )
 """What a session that writes a Perfetto trace has no use for."""
+
+
+def test_what_changes_machine_code_is_loaded_with_the_first_recorded_launch() -> None:
+    """A program that imports torch under `ikp run` waits for what it may never use."""
+    pytest.importorskip("triton")
+    begin = (
+        "from ikp.unedited.plan import plan; from ikp.backends.triton import TritonBackend; "
+        "import triton; chosen = dict(launches=range(8), buffer={}, kernels=None, room=1); "
+        "TritonBackend.watch(plan(), **chosen).stepping_in().__enter__()"
+    )
+    loaded = modules_loaded_by(begin)
+    assert "ikp.backends.patched" in loaded
+    parts = ("patch", "inserted", "woven", "live", "marked", "moving", "cubins", "disassembly")
+    assert not loaded & {f"ikp.machine.{each}" for each in parts}
 
 
 @pytest.mark.parametrize("interpreted", ["0", "1"])

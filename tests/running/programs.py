@@ -231,6 +231,12 @@ PROGRAMS = {
         "import faulthandler, os\nfaulthandler.enable()\nos.kill(os.getpid(), 11)\n"
     ),
     "alarm": Program("import signal, time\nsignal.setitimer(0, 0.05)\ntime.sleep(9)\n"),
+    "limit": Program(
+        "import signal, time\ndef over(*_): raise TimeoutError('limit')\n"
+        "signal.signal(signal.SIGALRM, over)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        "try: time.sleep(9)\nexcept OSError as error: print(repr(error))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05)\ntime.sleep(9)\n"
+    ),
     "replaced": Program(
         "import os, sys\nprint(sys.argv, flush=True)\n"
         "if len(sys.argv) < 2: os.execv(sys.executable, [sys.executable, __file__, 'again'])\n"
@@ -339,7 +345,7 @@ PROGRAMS = {
 }
 
 WITH_TRITON = (
-    "annotations exit-7 interrupt interrupt-asyncio group context excepthook thread-error "
+    "limit annotations exit-7 interrupt interrupt-asyncio group context excepthook thread-error "
     "thread-after-main atexit fork spawn closed-stderr recursion"
 )
 """Programs that run once more with an import that ikp waits for: then more of it is in them."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ikp.backends.triton.unedited.everything import Everything, stepping_in
+from ikp.running.recording import Recording
 from ikp.running.startup import sitecustomize
 from ikp.running.startup.sitecustomize import AWAITED, Wait
+from ikp.signals import allowed
 from ikp.unedited.plan import plan
 
 
@@ -50,3 +55,27 @@ def test_what_ikp_says_never_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     for stream in (None, Full(), closed):
         monkeypatch.setattr(sys, "__stderr__", stream)
         sitecustomize.say("text")
+
+
+def test_no_handler_of_the_program_runs_while_the_trace_is_written() -> None:
+    """Under python the process would be over by then; a time limit would lose the trace."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError("the program's own limit")
+
+    class Session:
+        export, written = True, False
+
+        def __exit__(self, *_: object) -> None:
+            with allowed():
+                signal.raise_signal(signal.SIGALRM)
+            self.written = True
+
+    session: Any = Session()
+    recording = Recording(Any, SimpleNamespace(recorded={"k": 1}), session, ExitStack())  # type: ignore[arg-type]
+    before = signal.signal(signal.SIGALRM, over)
+    try:
+        recording._close(session)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert session.written

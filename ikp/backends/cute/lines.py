@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, TypeVar
 from ikp.backends.after_import import stepping_into
 from ikp.backends.cute import _foreign as foreign
 from ikp.probing import Untyped
+from ikp.signals import pass_on
 
 LINES: Final = "CUTE_DSL_LINEINFO"
 _DEEPEST: Final = 16
@@ -81,6 +82,7 @@ def _placed(location: Untyped) -> Untyped:
         calls = _calls(sys._getframe(2))[1:]  # noqa: SLF001 - a stack of frames costs least
         return foreign.called(location, list(_locations(calls))) if calls else location
     except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
+        pass_on(error)
         _lose(error)
         return location
 
@@ -97,6 +99,7 @@ def _here() -> AbstractContextManager[object]:
         here, *callers = _locations(calls)
         return foreign.called(here, callers) if callers else here  # type: ignore[no-any-return]
     except Exception as error:  # noqa: BLE001
+        pass_on(error)
         _lose(error)
         return nullcontext()
 

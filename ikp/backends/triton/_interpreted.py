@@ -8,6 +8,7 @@ anchored to Unix time.
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -61,8 +62,8 @@ class Start(int):
     at = Standing()
     dropped: Callable[[], None] | None = None
 
-    def __del__(self) -> None:
-        if self.dropped is not None:
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.dropped is not None and not ending():
             self.dropped()
 
 
@@ -234,7 +235,10 @@ def _tell(program: DslValue, region: str, place: str) -> None:
     text = never_closed(region, place)
     if text not in _Now.told:  # by another program of the launch
         _Now.told |= {text}
-        warnings.warn(text, IkpWarning, stacklevel=2)
+        try:
+            warnings.warn(text, IkpWarning, stacklevel=2)
+        except IkpWarning as error:  # warnings are errors here, and Python drops this one
+            sys.stderr.write(f"ikp: warning: {error}\n")
 
 
 def _number(value: DslValue, verb: str) -> DslValue:

@@ -17,6 +17,7 @@ from ikp.backends.triton import foreign
 from ikp.backends.triton.foreign import READS_BACK, TRITON
 from ikp.errors import KernelError
 from ikp.probing import Untyped
+from ikp.signals import pass_on
 
 _SPECIALISED = "tt.warp_specialize"
 
@@ -51,7 +52,8 @@ def explain(
     for guilty, where in ((outside, "outside of"), (range(len(lines)), "in or around")):
         try:
             compile_(_parsed(_without_marks(lines, guilty), module.context))
-        except Exception:  # noqa: BLE001, S112 - whatever it is, these marks are not the cause
+        except Exception as refused:  # noqa: BLE001 - whatever it is, these marks are not the cause
+            pass_on(refused)
             continue
         raise _explained(text, [lines[i] for i in guilty], where, error) from error
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from ikp.backends.triton import _specialised as specialised
 from ikp.backends.triton.passes import callees, entry, schedule
 from ikp.probing import Untyped
+from ikp.signals import pass_on
 
 TTGIR_PASSES: list[Callable[[Untyped, object], Untyped]] = []
 """Functions of a TritonGPU module and its metadata that return the module to go on with. They act
@@ -53,6 +54,7 @@ def _passed_on(make_ttgir: _Stage, compilation: Compilation) -> _Stage:
         try:
             module = make_ttgir(source, *args, **kwargs)
         except Exception as error:
+            pass_on(error)
             specialised.explain(before, source, error, lambda s: make_ttgir(s, *args, **kwargs))
             raise
         for each in TTGIR_PASSES:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = Path(__file__).with_name("plain.c")
 _NAME: Final = "libikp-plain.so"
+_OPTIONS: Final = ("-shared", "-fPIC", "-O2", "-ffp-contract=off", "-fno-math-errno")
+"""Without contraction: a product that isn't rounded before it is added to gives other bits."""
 _SLOT: Final = np.dtype(
     [
         *(("records", "u8"), ("step", "i8"), ("count", "i8"), ("whole", abi.RECORD)),
@@ -66,7 +68,7 @@ _compiled: list[Any] = []
 def _function() -> Any:
     if not _compiled:
         try:
-            library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made)))
+            library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made, _OPTIONS)))
         except (OSError, CompileError, RuntimeError):  # no compiler, no home: a matter of speed
             _compiled.append(None)
         else:
@@ -80,9 +82,7 @@ def _made(folder: Path) -> Path:
     if sys.byteorder != "little":
         raise CompileError("plain.c is for machines whose words begin with their lowest byte")
     made = folder / _NAME
-    # Without contraction: a product that isn't rounded before it is added to gives other bits.
-    exact = ("-ffp-contract=off", "-fno-math-errno")
-    compile_c("-shared", "-fPIC", "-O2", *exact, "-o", made, _SOURCE)
+    compile_c(*_OPTIONS, "-o", made, _SOURCE)
     return made
 
 

@@ -21,6 +21,7 @@ from ikp.exporters.protobuf.varints import WORD, Column, Numbers
 
 _SOURCE: Final = Path(__file__).with_name("join.c")
 _NAME: Final = "libikp-join.so"
+_OPTIONS: Final = ("-shared", "-fPIC", "-O2")
 _END, _TEXT, _NUMBER, _TIME, _COLUMN, _GROUP, _SIZE = range(7)
 _PART: Final = np.dtype(
     [
@@ -46,7 +47,7 @@ def prepare() -> None:
     if _compiled:
         return
     try:
-        library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made)))
+        library = ctypes.CDLL(str(kept(_NAME, _SOURCE.read_bytes(), _made, _OPTIONS)))
     except (OSError, CompileError, RuntimeError):  # no compiler, no home: it is a matter of speed
         _compiled.append(None)
         return
@@ -61,7 +62,7 @@ def _made(folder: Path) -> Path:
     if sys.byteorder != "little":
         raise CompileError("join.c is for machines whose words begin with their lowest byte")
     made = folder / _NAME
-    compile_c("-shared", "-fPIC", "-O2", "-o", made, _SOURCE)
+    compile_c(*_OPTIONS, "-o", made, _SOURCE)
     return made
 
 

@@ -2,7 +2,8 @@
 
 It takes some tenths of a second to begin, whatever it reads: longer than all that is done with its
 text. A text belongs to the build of the disassembler, its options and the file's bytes, to nothing
-of ikp's. Whoever can't keep or read one has it printed again.
+of ikp's. Machine code is changed by what it says: one that is cut, another file's or another user's
+is as good as none. Where none can be kept or read, it is printed again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ikp.paths import put, triton_cache
+from ikp import caches
+from ikp.paths import triton_cache
 
 _FAST = 1
 """Of zlib's levels, the one that takes milliseconds; texts become a tenth as long all the same."""
@@ -25,20 +27,23 @@ class KeptText:
     """One text's place."""
 
     path: Path
+    key: bytes
 
     @classmethod
     def of(cls, version: str, options: Sequence[str], cubin: bytes) -> KeptText:
         """Return that of what a build of the disassembler prints of a cubin with some options."""
-        said = "\0".join([version, *options, ""]).encode()
-        return cls(triton_cache() / f"ikp-text-{hashlib.sha256(said + cubin).hexdigest()[:32]}.z")
+        key = "\0".join([version, *options, ""]).encode() + cubin
+        name = hashlib.sha256(key).hexdigest()[:32]
+        return cls(triton_cache() / f"ikp-text-{name}.z", key)
 
     def read(self) -> str | None:
         """Return the text; None where there is none that is whole."""
-        with suppress(OSError, zlib.error, UnicodeDecodeError):
-            return zlib.decompress(self.path.read_bytes()).decode()
+        with suppress(zlib.error, UnicodeDecodeError):
+            content = caches.kept(self.path, self.key)
+            return None if content is None else zlib.decompress(content).decode()
         return None
 
     def write(self, text: str) -> None:
         """Keep a text, if that can be."""
         with suppress(OSError):
-            put(self.path, zlib.compress(text.encode(), _FAST))
+            caches.keep(self.path, self.key, zlib.compress(text.encode(), _FAST))

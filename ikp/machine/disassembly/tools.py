@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from ikp import children
+from ikp.children import Done
 from ikp.errors import InspectError
 from ikp.machine.disassembly.kept_text import KeptText
 
@@ -84,9 +86,8 @@ def texts(
 @cache
 def _version(program: Path) -> str:
     """Return what a tool says of itself: the build is in it."""
-    return subprocess.run(  # noqa: S603
-        [program, "--version"], capture_output=True, text=True, check=False
-    ).stdout
+    (done,) = _ran([[program, "--version"]], 0)
+    return done.out
 
 
 def _printed(program: Path, options: list[list[str]], cubin: bytes) -> list[str | None]:
@@ -100,14 +101,12 @@ def _printed(program: Path, options: list[list[str]], cubin: bytes) -> list[str 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        started = [_started([program, *each, path]) for each in options]
-        results = [(process.communicate(), process.returncode) for process in started]
-    (_, said), failed = results[0]
-    if failed:
-        raise _refused(program, "nvdisasm can't read this machine code", said, failed)
+        results = _ran([[program, *each, path] for each in options], len(cubin))
+    if results[0].code:
+        raise _refused(program, "nvdisasm can't read this machine code", results[0])
     return [
-        ("" if _NO_LIFE_RANGES in said else None) if failed else text
-        for (text, said), failed in results
+        ("" if _NO_LIFE_RANGES in each.said else None) if each.code else each.out
+        for each in results
     ]
 
 
@@ -124,10 +123,10 @@ def assemble(ptx: str, origin: str) -> bytes:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
         ptxas = _assembler()
-        _run(
-            [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin],
-            f"ptxas refuses {origin}",
-        )
+        command: list[str | Path] = [ptxas, "-lineinfo", f"-arch={target[1]}", source, "-o", cubin]
+        (done,) = _ran([command], len(ptx))
+        if done.code:
+            raise _refused(ptxas, f"ptxas refuses {origin}", done)
         return cubin.read_bytes()
 
 
@@ -139,18 +138,21 @@ def _assembler() -> Path:
         return tool("ptxas")
 
 
-def _run(command: list[str | Path], what: str) -> None:
-    process = _started(command)
-    _, said = process.communicate()
-    if process.returncode:
-        raise _refused(command[0], what, said, process.returncode)
+def _ran(commands: Sequence[Sequence[str | Path]], size: int) -> list[Done]:
+    """Run tools that read a file of some bytes, at once.
+
+    Raises:
+        InspectError: one can't be started, or does not end.
+    """
+    try:
+        return children.run_all(commands, children.seconds(size))
+    except (OSError, children.TooLongError) as error:
+        raise InspectError(
+            f"{commands[0][0]} can't be used on {size:,} bytes: {error}. Where that is no tool of "
+            "NVIDIA's CUDA toolkit, correct PATH or CUDA_HOME; else report it with the kernel."
+        ) from error
 
 
-def _started(command: list[str | Path]) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)  # noqa: S603
-
-
-def _refused(program: str | Path, what: str, said: str, code: int) -> InspectError:
-    reason = (said.strip() or f"exit code {code}")[:2000]
+def _refused(program: Path, what: str, done: Done) -> InspectError:
+    reason = (done.said.strip() or f"exit code {done.code}")[:2000]
     return InspectError(f"{what}. {program} said: {reason}")

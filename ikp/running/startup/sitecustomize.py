@@ -54,14 +54,23 @@ class Wait:
         """Begin at the first of the awaited imports, in whichever thread."""
         if name in self.awaited and self._first:
             self._first.clear()  # and stays in sys.meta_path, which importlib goes through now
-            self.begin()
+            try:
+                self.begin()
+            except BaseException:  # a signal handler has raised: the next import tries again
+                if self.recording is None:
+                    self._first.append(True)
+                raise
 
     def begin(self) -> None:
         """Step in; on any surprise say so, and let the program run plain."""
         try:
             forked = os.getpid() != self.process
-            self.recording = _recording().begin(self.options, self.path, forked=forked)
+            _import_ikp()
+            with import_module("ikp.signals").deferred():
+                self.recording = _recording().begin(self.options, self.path, forked=forked)
         except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
+            if (signals := sys.modules.get("ikp.signals")) is not None:
+                signals.pass_on(error)
             say(f"nothing is recorded: {type(error).__name__}: {error}")
 
     def end(self) -> None:
@@ -89,8 +98,19 @@ def driven(level: str | None) -> bool:
 
 
 def _recording() -> ModuleType:
+    return import_module("ikp.running.recording")
+
+
+def _import_ikp() -> None:
     """Import ikp from where this file lies, even if the program could not."""
-    if "ikp" not in sys.modules:
+    there = sys.modules.get("ikp")
+    own = PathFinder.find_spec("ikp") if there is None else there.__spec__
+    if own is not None and own.origin and own.submodule_search_locations is None:
+        raise ImportError(
+            f"the program has a module of its own that is called ikp, {own.origin}, and one "
+            "process can't have both: give it another name"
+        )
+    if there is None:
         from importlib.util import module_from_spec
 
         spec = PathFinder.find_spec("ikp", [os.path.dirname(_PACKAGE)])  # noqa: PTH120
@@ -98,7 +118,6 @@ def _recording() -> ModuleType:
             raise ImportError(f"{_PACKAGE} is gone")
         sys.modules["ikp"] = module_from_spec(spec)
         spec.loader.exec_module(sys.modules["ikp"])
-    return import_module("ikp.running.recording")
 
 
 def say(text: str) -> None:

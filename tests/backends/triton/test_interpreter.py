@@ -356,3 +356,14 @@ def test_separate_steps_record_the_launch_between_them(tmp_path: Path) -> None:
     wrapped.heuristic[(4,)](x, 256, buffer, BLOCK=64, NAME="next step")
     assert records(prof.stop()) == [[("next step", pid)] for pid in range(4)]
     assert records(ikp.load(tmp_path / "copy.pftrace")) == [[("step", pid)] for pid in range(4)]
+
+
+def test_a_range_left_open_is_a_line_where_warnings_are_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Python drops what is raised as it drops a variable, and would print a traceback."""
+    with pytest.raises(ikp.IkpWarning, match="no records"), ikp.profile() as prof:
+        interpreted.left_open[(1,)](prof.buffer("k"))
+    told = capsys.readouterr().err
+    assert told.startswith("ikp: warning: the range 'open' is opened at")
+    assert "Traceback" not in told

@@ -15,6 +15,7 @@ from ikp.backends.triton.unedited._foreign import GENERATED, TORCH, Kernel, fits
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.probing import Untyped
 from ikp.session.current import Session
+from ikp.signals import pass_on
 
 
 def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
@@ -36,6 +37,7 @@ def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
         try:
             found = _found(self, module, launcher, args, kwargs)
         except Exception as error:  # noqa: BLE001 - the program launches as it does without ikp
+            pass_on(error)
             TORCH.lose(GENERATED, f"launches kernels otherwise ({type(error).__name__}: {error})")
             found = None
         if found is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 import warnings
 from collections import Counter
@@ -25,6 +26,7 @@ from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
 from ikp.probing import Untyped
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import BEST, Plan
 
 _CAPTURED = "captured in a CUDA graph"
@@ -136,6 +138,7 @@ class Launcher:
         try:
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except PatchError as error:
+            pass_on(error)
             if self.plan.level != BEST:
                 raise
             reason = f"could not be marked: {error}"
@@ -159,7 +162,9 @@ class Launcher:
         if plan.afterwards:
             return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
-        prof = current.buffer(session, label, {**_shape(kernel, args, kwargs), **self.buffer})
+        launched = _shape(kernel, args, kwargs)
+        with deferred():
+            prof = current.buffer(session, label, {**launched, **self.buffer})
         if prof is None:
             return plain(*args, **kwargs)
         try:
@@ -311,18 +316,22 @@ def _twin(kernel: Kernel, plan: Plan) -> Twin:
     Raises:
         KernelError: it can't be marked; also where Triton is not as ikp knows it.
     """
-    try:
-        return kernel_twin(kernel, plan)
-    except IkpError:
-        raise
-    except Exception as error:
-        raise KernelError(
-            f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please report "
-            "it, with the version of Triton. Recording it by hand, with ikp.init, may work."
-        ) from error
+    with deferred():
+        try:
+            return kernel_twin(kernel, plan)
+        except IkpError:
+            raise
+        except Exception as error:
+            pass_on(error)
+            raise KernelError(
+                f"{full_name(kernel)} can't be marked: {type(error).__name__}: {error}. Please "
+                "report it, with the version of Triton. Recording it by hand, with ikp.init, may "
+                "work."
+            ) from error
 
 
 def _capturing() -> bool:
-    from torch import cuda
-
-    return bool(cuda.is_available() and cuda.is_current_stream_capturing())
+    torch: Untyped = sys.modules.get("torch")  # a program that captures has imported it
+    if torch is None:
+        return False
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())

@@ -24,6 +24,7 @@ from ikp.backends.triton.unedited._operations import (
     is_verb,
 )
 from ikp.errors import KernelError
+from ikp.paths import shown
 from ikp.unedited.plan import Plan
 
 
@@ -251,7 +252,7 @@ class _Rewriter(ast.NodeTransformer):
 
     @property
     def _file(self) -> str:
-        return PurePath(self._source.path).name
+        return shown(PurePath(self._source.path).name)
 
     def _line(self, node: ast.AST, *, end: bool = False) -> int:
         relative: int = (end and getattr(node, "end_lineno", None)) or node.lineno  # type: ignore[attr-defined]

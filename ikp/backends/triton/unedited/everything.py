@@ -21,6 +21,7 @@ from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError, IkpWarning
 from ikp.probing import Untyped
 from ikp.session.current import Session
+from ikp.signals import pass_on
 from ikp.unedited.plan import NOT_NAMED
 
 NO_ROOM = "no room left for recordings (--memory)"
@@ -76,8 +77,10 @@ class Everything(Launcher):
             self.tell(kernel, self.failed[full_name(kernel)])
             return None
         except IkpError as error:
+            pass_on(error)
             reason = str(error)
         except Exception as error:
+            pass_on(error)
             if not is_compiled(kernel):  # interpreted: a part of it has run
                 raise
             reason = f"{type(error).__name__}: {error}"

@@ -48,7 +48,12 @@ def on_air(
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     monkeypatch.setattr(machine_code, "modules", Modules())
     monkeypatch.setattr(cuda, "load", load)
-    for name, value in (("capturing", False), ("context", 0), ("address_of", 64)):
+    for name, value in (
+        ("capturing", False),
+        ("context", 0),
+        ("address_of", 64),
+        ("registers", 255),
+    ):
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
     for name in ("like", "write"):
         monkeypatch.setattr(cuda, name, lambda *_: None)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import pkgutil
+import signal
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import triton
 
 import ikp
+from ikp.backends.triton.unedited import _twins
 from ikp.backends.triton.unedited._launching import (
     NOT_CHOSEN,
     TUNING,
     Launcher,
     Warm,
     _shape,
+    _twin,
     tuning,
 )
 from ikp.backends.triton.unedited.everything import NO_ROOM, NOT_NAMED, Everything
 from ikp.unedited.plan import plan, span
+from tests.kernels import unedited
 
 
 def kernel(name: str = "k") -> Any:
@@ -78,6 +85,61 @@ def test_what_fails_in_the_interpreter_is_the_programs_own() -> None:
     launcher, refusing = refused(compiled=False)
     with pytest.raises(RuntimeError, match="PassManager"):
         launcher.run(refusing, lambda *_, **__: "plain", warmup=False)
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Return what has a time limit of the program's strike."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError("the program's own limit")
+
+    before = signal.signal(signal.SIGALRM, over)
+    yield lambda: signal.raise_signal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+
+
+class Late(Everything):
+    """Is struck by a time limit while a kernel is marked or compiled."""
+
+    strike: Callable[[], None]
+
+    def launch(self, plan: Any, session: Any, kernel: Any, plain: Any, *_: Any) -> Any:
+        self.strike()
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_time_limit_is_no_failure_to_mark(alarm: Callable[[], None], wrapped: bool) -> None:
+    def strike() -> None:
+        try:
+            alarm()
+        except OSError as error:
+            if not wrapped:
+                raise
+            raise ikp.KernelError("a file can't be read") from error
+
+    launcher, late = Late(plan(), SimpleNamespace), kernel()
+    launcher.strike, late.cache_key = strike, "key"
+    with pytest.raises(TimeoutError, match="the program's own"):
+        launcher.run(late, lambda *_, **__: pytest.fail("it runs on"), warmup=False)
+    assert not launcher.plain and not launcher.failed
+
+
+@pytest.mark.parametrize("where", ["ast.parse", f"{_twins.__name__}._first_line"])
+def test_a_time_limit_that_strikes_as_a_source_is_read(
+    alarm: Callable[[], None], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pkgutil.resolve_name(where)
+
+    def strike(*args: Any) -> Any:
+        alarm()
+        return real(*args)
+
+    kernel = triton.jit(unedited.matmul.fn)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, strike)
+        with pytest.raises(TimeoutError, match="the program's own"):
+            _twin(kernel, plan(level="source"))
 
 
 def test_chosen_kernels_match_by_module_and_name() -> None:

@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 
 import ikp
-from ikp.backends import patched
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.core.segment import Selection
 from ikp.errors import KernelError, PatchError
@@ -85,6 +84,9 @@ def test_each_choice_of_blocks_has_a_patched_kernel_and_all_others_share_one(
     assert written[1][2:] == selection_words(Selection(2), WARPS)
 
 
+_MAKERS = {"patch": "ikp.machine.patch.patch", "mark": "ikp.ptx.marking.mark"}
+
+
 def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
     """Have a kernel refused where its records would go."""
 
@@ -95,7 +97,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
         return refused
 
     for place in places:
-        monkeypatch.setattr(patched, place, refuse(place))
+        monkeypatch.setattr(_MAKERS[place], refuse(place))
 
 
 def recorded(marked: Any, **session: Any) -> tuple[ikp.Trace, list[str]]:

@@ -1,0 +1,164 @@
+"""What ``ikp run`` is to run, as people write it, also for other profilers.
+
+Those take a command, ``nsys profile python train.py``; this takes what comes after ``python``. So a
+command that is this Python, or a Python program of this environment, is taken for what it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ikp.errors import UsageError
+
+_PYTHON: Final = re.compile(r"python[\d.]*$")
+_LAUNCHERS: Final = {"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun"}
+"""Programs that run others in processes of their own, whose kernels are not seen from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What comes after ``python``."""
+
+    options: tuple[str, ...]  # of Python
+    form: str  # "-m", "-c", or "" for a path
+    name: str  # a module, a program's text, a path
+    args: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """All of it, in its order."""
+        return [*self.options, *filter(None, [self.form]), self.name, *self.args]
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is a path at which nothing lies."""
+        return not self.form and self.name != "-" and not os.path.lexists(self.name)
+
+
+def resolved(form: str, name: str, args: tuple[str, ...]) -> Target:
+    """Return what is to run; a command's name is taken for one where no file has it.
+
+    Raises:
+        UsageError: it is no Python program of this environment.
+    """
+    target = Target((), form, name, args)
+    python = not form and os.sep in name and _PYTHON.match(Path(name).name)  # as by $(which python)
+    found = shutil.which(name) if target.missing or python else None
+    if found is None:
+        return target
+    if Path(name).name in _LAUNCHERS:
+        raise UsageError(_of_launcher(Path(name).name))
+    if _PYTHON.match(Path(name).name):
+        if not _is_this_python(Path(found)):
+            raise UsageError(
+                f"{name} is {found}, and ikp is installed for {sys.executable}: it runs programs "
+                "with that. Install ikp for the other one, or leave the word out: "
+                f"ikp run {' '.join(args[:1]) or 'SCRIPT'}"
+            )
+        return _after_python(list(args))
+    if not _is_script_of_this_python(Path(found)):
+        raise UsageError(
+            f"{name} is {found}, which is no Python program of this environment. ikp run takes "
+            "what python takes, a script or -m MODULE. Where it starts a Python program, put "
+            "`ikp run` in front of that one."
+        )
+    return Target((), "", found, args)
+
+
+def _of_launcher(name: str) -> str:
+    no_python = {"torchrun": " --no-python", "deepspeed": " --no_python"}.get(name, "")
+    command = f"{name} ...{no_python} ikp run train.py"
+    if name == "accelerate":
+        command = "accelerate launch ... --no_python ikp run train.py"
+    return (
+        f"{name} runs a program in processes of its own, and ikp sees the kernels of one process. "
+        f"Put ikp behind the launcher's options: {command}. Each rank writes a trace of its own."
+    )
+
+
+def _is_this_python(program: Path) -> bool:
+    """Whether a command starts the Python that runs ikp, with the same packages."""
+    this = Path(sys.executable)
+    if not program.exists() or not program.samefile(this):
+        return False
+    return program.parent.resolve() == this.parent.resolve() or not (
+        _is_of_venv(program) or _is_of_venv(this)
+    )
+
+
+def _is_of_venv(program: Path) -> bool:
+    return (program.parent.parent / "pyvenv.cfg").exists()
+
+
+def _is_script_of_this_python(script: Path) -> bool:
+    """Whether a file's first lines have this Python run it, as pip writes console scripts."""
+    try:
+        with script.open("rb") as file:
+            head = file.read(1024)
+    except OSError:
+        return False
+    line, _, rest = head.partition(b"\n")
+    if not line.startswith(b"#!"):
+        return False
+    long = re.match(rb"'''exec' (\S+)", rest)  # where the path is too long for the kernel
+    words = os.fsdecode(long[1] if long else line[2:]).strip().strip('"').split()
+    if words and Path(words[0]).name == "env":
+        words = [each for each in words[1:] if not each.startswith("-")]
+    program = shutil.which(words[0]) if words else None
+    is_python = words and _PYTHON.match(Path(words[0]).name)
+    return bool(is_python and program and _is_this_python(Path(program)))
+
+
+def _after_python(words: list[str]) -> Target:
+    """Return what a command line of Python's, without its first word, runs."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
+        word = words[at]
+        letters = "" if word.startswith("--") else word[1:]
+        first = next((n for n, letter in enumerate(letters) if letter in "cmWX"), len(letters))
+        if letters[first : first + 1] in ("c", "m"):
+            options = [*words[:at], *([f"-{letters[:first]}"] if first else [])]
+            behind = [*filter(None, [letters[first + 1 :]]), *words[at + 1 :]]
+            if not behind:
+                raise UsageError(f"python {word} wants a word behind it.")
+            return Target(tuple(options), f"-{letters[first]}", behind[0], tuple(behind[1:]))
+        takes_next = first == len(letters) - 1 or word == "--check-hash-based-pycs"
+        at += 1 + takes_next
+    options, rest = words[:at], words[at + (words[at : at + 1] == ["--"]) :]
+    return Target(tuple(options), "", rest[0] if rest else "-", tuple(rest[1:]))
+
+
+def misplaced(target: Target, own: Sequence[str]) -> str:
+    """Return what to say of an option of ikp's behind the program; "" for none.
+
+    A program may have an option of that name: it gets all that follows it, and one that has
+    the name in its text is left alone.
+
+    Args:
+        target: what runs.
+        own: ikp's options, as ``--detail``.
+    """
+    text = ""
+    if not target.form and not target.missing:
+        try:
+            text = Path(target.name).read_text(encoding="utf-8", errors="replace")
+        except OSError:  # a folder, a pipe
+            text = ""
+    for word in target.args:
+        option = word.partition("=")[0]
+        if word == "--":
+            return ""
+        if option in own and option not in text and option.lstrip("-") not in text:
+            place = f"{target.form} {target.name}".strip()
+            return (
+                f"{option} is behind the program and goes to it. For ikp's own, write it in "
+                f"front: ikp run {option} ... {place}"
+            )
+    return ""

@@ -1,0 +1,280 @@
+"""The program's signal handlers, while ikp works in the program's main thread.
+
+What a handler raises belongs to the program: a time limit, a Ctrl-C, a test that is to fail. Python
+runs handlers between any two instructions of the main thread, so they strike in the middle of ikp's
+work, too, where ``except OSError`` would take a time limit for a file that can't be read. So there
+are two ways, for two kinds of work:
+
+- ``deferred()`` is for work that is ikp's alone. Handlers run when it is over. Where that work
+  waits, as for a compiler, it opens a window, ``allowed()``: handlers run there at once, and what
+  one raises ends the work as ``Interrupted``, which no ``except Exception`` takes for a failure.
+- ``pass_on(error)`` is for a fence around work that is not ikp's alone, which may take minutes:
+  it raises what a handler has raised, and returns for any other error.
+
+In other threads Python runs no handlers, and neither does anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import inspect
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+_signal: Any = importlib.import_module("_signal")
+"""What ``signal`` is made of: it gives plain numbers, in a tenth of the time."""
+_NUMBERS: Final = tuple(int(each) for each in sorted(signal.valid_signals()))
+_ROOM: Final = 256
+"""Bytes that hold a ``struct sigaction`` of any Linux."""
+_PACKAGE: Final = f"{__name__.partition('.')[0]}."
+
+_Handler = Callable[[int, FrameType | None], Any]
+
+
+class Interrupted(BaseException):
+    """A handler has raised while deferred work waited: the work ends, and gives up ``raised``."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(raised)
+        self.raised = raised
+
+
+class Deferral:
+    """One piece of work during which handlers are put off.
+
+    ``due`` says whether handlers are still to run, or what one raised is still to be raised:
+    afterwards, and only where ``hand_over`` was asked for. ``deliver`` does both.
+    """
+
+    def __init__(self, *, hand_over: bool, sparing: tuple[int, ...], windows: bool) -> None:
+        self._hand_over, self._sparing, self.windows = hand_over, sparing, windows
+        self._own: dict[int, tuple[_Handler, bytes]] = {}
+        self._came: list[int] = []
+        self._raised: BaseException | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to deliver."""
+        return bool(self._came or self._raised)
+
+    def __enter__(self) -> Self:
+        self._take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        struck = self._give_back()
+        if isinstance(error, Interrupted):
+            struck = error.raised
+        self._raised = struck
+        if not self._hand_over:
+            self.deliver()
+        return isinstance(error, Interrupted)
+
+    def deliver(self) -> None:
+        """Run the handlers of the signals that came; raise what the first that raises does."""
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+        frame = _programs_frame()
+        while self._came:
+            number = self._came.pop(0)
+            handler = _signal.getsignal(number)
+            if callable(handler):
+                handler(number, frame)
+
+    @contextmanager
+    def window(self) -> Iterator[None]:
+        """Run handlers at once; what one raises becomes ``Interrupted``."""
+        struck = self._give_back()
+        try:
+            if struck is not None:
+                raise Interrupted(struck)  # noqa: TRY301
+            self.deliver()
+            yield
+        except Exception as error:
+            if (found := _raised_by_handler(error, sys._getframe())) is None:  # noqa: SLF001
+                raise
+            raise Interrupted(found) from None
+        except BaseException as error:  # noqa: BLE001 - as Ctrl-C and sys.exit do
+            raise (error if isinstance(error, Interrupted) else Interrupted(error)) from None
+        finally:
+            self._take()
+
+    def _take(self) -> None:
+        """Put off all handlers written in Python; at any moment one of them may still strike."""
+        try:
+            for number in _NUMBERS:
+                handler = _signal.getsignal(number)
+                if callable(handler) and number not in self._sparing:
+                    self._own[number] = handler, _action(number)
+                    _signal.signal(number, self._note)
+            _active.append(self)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _give_back(self) -> BaseException | None:
+        """Install the handlers again; return what one of them raised meanwhile."""
+        struck: BaseException | None = None
+        _active.clear()
+        while self._own:
+            number = next(iter(self._own))
+            handler, action = self._own[number]
+            try:
+                if _signal.getsignal(number) == self._note:
+                    _signal.signal(number, handler)
+                    _act(number, action)  # Python forgets what siginterrupt() asked for
+                del self._own[number]
+            except BaseException as error:  # noqa: BLE001 - one that is installed again has struck
+                struck = struck or error
+        return struck
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if number not in self._came:  # a signal that is pending twice is one signal
+            self._came.append(number)
+
+
+_active: list[Deferral] = []
+"""The work that handlers are put off for; in the main thread alone."""
+
+
+def deferred(
+    *, hand_over: bool = False, sparing: tuple[int, ...] = (), windows: bool = True
+) -> AbstractContextManager[Deferral | None]:
+    """Have the program's signal handlers run after a block of ikp's own work, and not in it.
+
+    Args:
+        hand_over: whether the block's user calls ``deliver``, because nothing can be raised where
+            the block ends, as in a function that C calls.
+        sparing: signals that are not put off.
+        windows: whether ``allowed()`` lets handlers run in a part of it.
+
+    Returns:
+        What gives a ``Deferral``; or None outside of the main thread, and inside of such a block.
+    """
+    if _active or threading.current_thread() is not threading.main_thread():
+        return nullcontext()
+    return Deferral(hand_over=hand_over, sparing=sparing, windows=windows)
+
+
+def allowed() -> AbstractContextManager[None]:
+    """Have handlers run at once, in a part of deferred work that does nothing but wait.
+
+    Raises:
+        Interrupted: a handler raised. What is under way must be given up.
+    """
+    if not _active or threading.current_thread() is not threading.main_thread():
+        return nullcontext()
+    return _active[0].window() if _active[0].windows else nullcontext()
+
+
+def pass_on(error: BaseException) -> None:
+    """Raise what a signal handler raised, where ``error`` is that, or comes from it.
+
+    For fences, ``except Exception as error: pass_on(error)``, in the function that has the fence.
+    """
+    found = _raised_by_handler(error, sys._getframe(1))  # noqa: SLF001
+    if found is not None:
+        raise found
+
+
+def _raised_by_handler(error: BaseException, fence: FrameType) -> BaseException | None:
+    """Return what a handler raised, of an error that a fence met and of what that comes from."""
+    above = _above(fence)
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        each = todo.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        trace = each.__traceback__
+        if trace is not None and trace.tb_frame in above:
+            continue  # the program has caught that one, and has come here since
+        if _has_handler(trace):
+            return each
+        todo += (each.__cause__, each.__context__)
+    return None
+
+
+def _above(frame: FrameType) -> set[FrameType]:
+    """Return the frames that called a frame."""
+    found = set()
+    caller = frame.f_back
+    while caller is not None:
+        found.add(caller)
+        caller = caller.f_back
+    return found
+
+
+def _has_handler(trace: TracebackType | None) -> bool:
+    while trace is not None:
+        if _is_handler(trace.tb_frame):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _is_handler(frame: FrameType) -> bool:
+    """Return whether a frame is a signal handler's: what calls it passes a number and itself."""
+    code, caller = frame.f_code, frame.f_back
+    if caller is None:
+        return False
+    if caller.f_code is Deferral.deliver.__code__:
+        return True
+    count = code.co_argcount
+    values = [frame.f_locals.get(name) for name in code.co_varnames[:count]]
+    if code.co_flags & inspect.CO_VARARGS:
+        values += frame.f_locals.get(code.co_varnames[count + code.co_kwonlyargcount], ())
+    passed = any(
+        frame_ is caller and isinstance(number, int)
+        for number, frame_ in itertools.pairwise(values)
+    )
+    return passed or code in (_code(_signal.getsignal(number)) for number in _NUMBERS)
+
+
+def _code(handler: Any) -> object:
+    """Return the code that runs first where Python calls a handler; None where C does that."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    function = getattr(handler, "__func__", handler)
+    if not hasattr(function, "__code__"):
+        function = vars(type(handler)).get("__call__")
+    return getattr(function, "__code__", None)
+
+
+def _programs_frame() -> FrameType | None:
+    """Return the innermost frame that is not ikp's: what a handler takes for interrupted."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+@functools.cache
+def _sigaction() -> Any:
+    return ctypes.CDLL(None).sigaction
+
+
+def _action(number: int) -> bytes:
+    """Return the system's ``struct sigaction`` of a signal."""
+    action = ctypes.create_string_buffer(_ROOM)
+    _sigaction()(number, None, action)
+    return action.raw
+
+
+def _act(number: int, action: bytes) -> None:
+    _sigaction()(number, action, None)

@@ -40,7 +40,6 @@ class Counts(Protocol):
     """What counts launches, as far as buffers are taken for it."""
 
     recorded: Counter[str]
-    taken: int  # bytes
 
 
 @dataclass(slots=True)
@@ -186,7 +185,6 @@ def take_buffer(
         session.discard(prof)
         raise
     counts.recorded[label] += 1
-    counts.taken += int(prof.data.numel())
     session.facts[f"marks in {label}"] = str(plan)
     return prof
 

@@ -198,6 +198,21 @@ def _checked_warps(warps: Iterable[int]) -> set[int]:
     return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of bytes of one segment: ``width`` of them at ``at``, and again every ``pitch``."""
+
+    at: int
+    width: int
+    pitch: int = 0  # of no account where there is one row
+    rows: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all rows."""
+        return self.width * self.rows
+
+
 Tensor: TypeAlias = Any
 """A ``torch.Tensor``: torch is loaded late, and its types are none here."""
 
@@ -221,3 +236,18 @@ class Segment:
     def nbytes(self) -> int:
         """Size in bytes, the launch header included."""
         return int(self.data.numel())
+
+    def on(self, data: Tensor) -> Segment:
+        """Return the same with other memory: ``dataclasses.replace`` takes ten times as long."""
+        return Segment(
+            self.label,
+            data,
+            self.spec,
+            self.backend,
+            self.device_name,
+            self.clock_rate_hz,
+            self.regions,
+            self.selection,
+            self.enabled,
+            self.rank,
+        )

@@ -45,16 +45,13 @@ class Recorded(Recording):
         """
         if last:
             current.closed(self.opening)
-        columns, broken = self.read(facts)
+        columns, broken = self.read(facts, last=last)
         if self.wishes.deduct:
             columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
         trace = of_class(Trace, columns)
         if last:
             self.final = trace = _with_code_facts(trace)
-            with self._lock:  # give the memory back: what was recorded in it has been read
-                self._taken.clear()
-                self._arenas.clear()
-                self._harvests.clear()
+            self.close()
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:
@@ -117,6 +114,12 @@ class Life(Session):
         self._ended: list[Recorded] = []  # the last one, of this or of a call that it decorates
         self._ended_of_origin = self._ended
         self._target: str | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes that what is recorded now takes: of devices, and of the host once it is decoded."""
+        recording = self._open_recording()
+        return 0 if recording is None else recording.held
 
     def __enter__(self) -> Self:
         self._begin(everywhere=False)

@@ -26,6 +26,10 @@ class Session(Protocol):
 
     facts: dict[str, str]
 
+    @property
+    def held(self) -> int:
+        """Bytes that what is recorded now takes: of devices, and of the host once it is decoded."""
+
     def buffer(self, label: str, *args: Any, **options: Any) -> Any:
         """Return the ``prof`` argument for one kernel launch; None where it is not recorded."""
 

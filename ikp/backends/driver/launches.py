@@ -51,7 +51,6 @@ class Chooser(Protocol):
     recorded: Counter[str]
     failed: dict[str, str]
     buffer: dict[str, Any]  # options of ``prof.buffer``
-    taken: int
     aside: set[str]  # libraries whose kernels run plain
 
     def chosen(self, kernel: Any) -> Session | None:

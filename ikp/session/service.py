@@ -1,0 +1,142 @@
+"""A thread of ikp's own for each GPU, in which all is done that a launch needs beside itself.
+
+What is allocated, zeroed, copied or read for a launch must not be done in the thread that launches,
+inside its call into CUDA: there a copy gets the number of the program's launch (CUPTI), memory
+comes from the pool of the program's CUDA graph (torch), and much is forbidden while a graph is
+captured. For the host's memory there is no thread: jobs run where they are given.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from ikp.session.storage import HostStorage, Storage, storage_of
+
+_Result = TypeVar("_Result")
+_POLL_S = 0.001
+"""How often a job that has to wait is tried again."""
+
+
+class Service(Protocol):
+    """Where jobs run that concern the memory of one device, one after another."""
+
+    storage: Storage
+
+    def call(self, job: Callable[[], _Result]) -> _Result:
+        """Run a job, wait for it, and return or raise what it does."""
+
+    def post(self, job: Callable[[], bool]) -> None:
+        """Run a job later; again as long as it returns True. It must not raise."""
+
+    def look(self) -> None:
+        """Try those again that returned True."""
+
+
+class Here:
+    """Runs jobs in the thread that gives them."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._lock = threading.RLock()
+        self._waiting: list[Callable[[], bool]] = []
+
+    def call(self, job: Callable[[], _Result]) -> _Result:
+        """Run a job."""
+        with self._lock:
+            return job()
+
+    def post(self, job: Callable[[], bool]) -> None:
+        """Run a job, and keep it where it has to wait."""
+        with self._lock:
+            self._waiting.append(job)
+        self.look()
+
+    def look(self) -> None:
+        """Try those again that have to wait."""
+        with self._lock:
+            some, self._waiting = self._waiting, []
+            self._waiting += [job for job in some if job()]
+
+
+class Beside:
+    """Runs jobs in a thread of its own, which never waits for a kernel."""
+
+    storage: Storage
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._jobs: SimpleQueue[Callable[[], bool]] = SimpleQueue()
+        name = f"ikp: memory of {device}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+        try:
+            self.call(self._begin)
+        except BaseException:
+            self._jobs.put(sys.exit)
+            raise
+
+    def _begin(self) -> None:
+        self.storage = storage_of(self._device, partial(self._jobs.put, self._sweep))
+
+    def _sweep(self) -> bool:
+        self.storage.sweep()
+        return False
+
+    def call(self, job: Callable[[], _Result]) -> _Result:
+        """Run a job there, wait for it, and return or raise what it does."""
+        answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+
+        def told() -> bool:
+            try:
+                answer.put((job(), None))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+                answer.put((None, error))
+            return False
+
+        self._jobs.put(told)
+        found, error = answer.get()
+        if error is not None:
+            raise error
+        made: _Result = found
+        return made
+
+    def post(self, job: Callable[[], bool]) -> None:
+        """Run a job there."""
+        self._jobs.put(job)
+
+    def look(self) -> None:
+        """The thread does so by itself."""
+
+    def _run(self) -> None:
+        waiting: list[Callable[[], bool]] = []
+        looked = 0.0
+        while True:
+            with suppress(Empty):
+                job = self._jobs.get(timeout=_POLL_S if waiting else None)
+                if job():
+                    waiting.append(job)
+            if waiting and time.monotonic() - looked >= _POLL_S:
+                waiting = [each for each in waiting if each()]
+                looked = time.monotonic()
+
+
+_services: dict[Any, Service] = {}
+_making = threading.Lock()
+os.register_at_fork(after_in_child=_services.clear)  # a child has none of the threads
+
+
+def service_of(device: Any) -> Service:
+    """Return where jobs for a torch device run: one place for all sessions."""
+    if device not in _services:
+        with _making:
+            if device not in _services:
+                host = getattr(device, "type", "cpu") == "cpu"
+                _services[device] = Here(HostStorage()) if host else Beside(device)
+    return _services[device]

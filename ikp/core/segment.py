@@ -212,6 +212,11 @@ class Part:
         """Bytes in all rows."""
         return self.width * self.rows
 
+    @property
+    def end(self) -> int:
+        """Which byte is the first behind all rows."""
+        return self.at + self.pitch * (self.rows - 1) + self.width
+
 
 Tensor: TypeAlias = Any
 """A ``torch.Tensor``: torch is loaded late, and its types are none here."""

@@ -1,4 +1,4 @@
-"""Zeroed segments of one device: carved from chunks, ready before they are asked for, used again."""
+"""Zeroed segments of one device: carved from chunks, ready before a launch, and used again."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Arena:
     """Zeroed memory on one device, from which segments are carved. One thread uses it at a time.
 
     Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
-    finds it zero. A chunk is given back with the last of its segments. Where one large segment after
-    another is taken, chunks get room for more of them.
+    finds it zero. A chunk is given back with the last of its segments. Where one large segment
+    after another is taken, chunks get room for more of them.
     """
 
     def __init__(self, storage: Storage, device: Any) -> None:
@@ -186,14 +186,13 @@ class Shelf:
             self._refill(kind)
         return piece
 
-    def _fill(self, kind: Kind) -> bool:
+    def _fill(self, kind: Kind) -> None:
         """Make as many as are to be ready; in the service."""
         self._filling.discard(kind)
         ready = self._ready.setdefault(kind, deque())
         with suppress(BufferError, PatchError, RuntimeError):  # whoever needs one is told
             while len(ready) < self._ahead[kind] and self._has_room(kind):
                 ready.append(self._carved(kind))
-        return False
 
     def _carved(self, kind: Kind) -> Tensor:
         piece = self._arena.take(kind.nbytes)

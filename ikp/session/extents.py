@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def runs(layout: Layout, counts: Ints) -> list[Run] | None:
         return None
     return [
         Run(first, past, int(most[first:past].max(initial=0)))
-        for first, past in zip(edges, edges[1:], strict=False)
+        for first, past in pairwise(edges)
         if past > first
     ]
 

@@ -31,6 +31,8 @@ BEGIN_BYTES = 256 << 20
 UNREAD_BYTES = 1 << 30
 """Nor up to this, where it is no more than a share of what the device has left."""
 _AT_ONCE = 64
+_POLL_S = 0.001
+"""How often one looks whether launches are over."""
 DECODED = 4
 """How much more memory what was read back takes when a trace is made of it."""
 
@@ -241,20 +243,22 @@ class Harvest:
             event = None if stream is None else stream.record_event()
             self._service.post(partial(self._read, event))
 
-    def _read(self, event: Any) -> bool:
-        """Read one segment of the group; return whether to come again."""
-        if self._paused or not self._group:
-            return bool(self._group)
+    def _read(self, event: Any) -> float | None:
+        """Read one segment of the group; return when to come again, if that is not all."""
+        if not self._group:
+            return None
+        if self._paused:
+            return _POLL_S
         try:
             if event is not None and not event.query():
-                return True
+                return _POLL_S
             self._lift(self._group[0])
         except Exception:  # noqa: BLE001 - no memory, a kernel that failed: told at the end
             self._group.clear()
         with self._lock:
             if self._group:
                 self._group.popleft()
-        return bool(self._group)
+        return 0.0 if self._group else None
 
     def _lift(self, taken: Taken) -> None:
         """Copy out what a launch left, and have its memory used again."""

@@ -6,7 +6,7 @@ kernel of the GPU, and no look at the records themselves. What they say is made 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -73,27 +73,42 @@ def lift(storage: Storage, segment: Segment) -> tuple[Lifted, list[Part]] | None
         That, and what to zero before the segment is used again. None where it has to stay until the
         session ends: a warp came and never finished, or what it is, is not known.
     """
-    data, nbytes = segment.data, segment.nbytes
-    head = storage.read(data, extents.LAUNCH_HEADER)
-    nothing = Lifted(nbytes, head, [], [], [], tail=False)
+    head = storage.read(segment.data, extents.LAUNCH_HEADER)
+    nothing = Lifted(segment.nbytes, head, [], [], [], tail=False)
     source = nothing.source(segment)
     try:
         layout = source.layout
     except DecodeError:  # whoever decodes it says so
         return None
     if layout is None or not layout.slots:
-        return nothing, [Part(0, nbytes)]
-    heads = [storage.read(data, part) for part in extents.heads(layout)]
-    attempted = _attempted(layout, heads, source.grid_id)
+        return nothing, [Part(0, segment.nbytes)]
+    return _lifted(storage, segment, nothing, layout, source.grid_id)
+
+
+def _lifted(
+    storage: Storage, segment: Segment, nothing: Lifted, layout: Layout, grid_id: int
+) -> tuple[Lifted, list[Part]] | None:
+    data, nbytes = segment.data, segment.nbytes
+    parts = extents.heads(layout)
+    if any(part.end > nbytes for part in parts):
+        return None
+    heads = [storage.read(data, part) for part in parts]
+    attempted = _attempted(layout, heads, grid_id)
     if attempted is None:
         return None
     # One more than a warp counted, where there should be nothing.
     found = extents.runs(layout, np.minimum(attempted + 1, layout.capacity))
-    if found is None:
+    if found is None or any(run.part(layout).end > nbytes for run in found):
         return None
     tailed = bool(storage.read(data, extents.tail(layout, nbytes)).any())
-    records = [storage.read(data, run.part(layout)) for run in found]
-    lifted = Lifted(nbytes, head, heads, found, records, tailed, int(attempted.max()))
+    lifted = replace(
+        nothing,
+        heads=heads,
+        runs=found,
+        records=[storage.read(data, run.part(layout)) for run in found],
+        tail=tailed,
+        most=int(attempted.max()),
+    )
     return lifted, list(extents.written(layout, nbytes, found, tailed=tailed))
 
 

@@ -16,13 +16,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from ikp.errors import PatchError
 from ikp.session.storage import HostStorage, Storage, storage_of
 
 _Result = TypeVar("_Result")
-_POLL_S = 0.001
-"""How often a job that has to wait is tried again."""
+Job: TypeAlias = Callable[[], float | None]
+"""Does a part of something; returns after how many seconds it is to be called again, if it is."""
 
 
 class Service(Protocol):
@@ -33,11 +34,11 @@ class Service(Protocol):
     def call(self, job: Callable[[], _Result]) -> _Result:
         """Run a job, wait for it, and return or raise what it does."""
 
-    def post(self, job: Callable[[], bool]) -> None:
-        """Run a job later; again as long as it returns True. It must not raise."""
+    def post(self, job: Job) -> None:
+        """Run a job later, as often as it says. It must not raise."""
 
     def look(self) -> None:
-        """Try those again that returned True."""
+        """Run those again that wait for something."""
 
 
 class Here:
@@ -46,24 +47,27 @@ class Here:
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self._lock = threading.RLock()
-        self._waiting: list[Callable[[], bool]] = []
+        self._waiting: list[Job] = []
 
     def call(self, job: Callable[[], _Result]) -> _Result:
         """Run a job."""
         with self._lock:
             return job()
 
-    def post(self, job: Callable[[], bool]) -> None:
+    def post(self, job: Job) -> None:
         """Run a job, and keep it where it has to wait."""
         with self._lock:
-            self._waiting.append(job)
-        self.look()
+            while (again := job()) is not None:
+                if again > 0:
+                    self._waiting.append(job)
+                    return
 
     def look(self) -> None:
-        """Try those again that have to wait."""
+        """Run those again that have to wait."""
         with self._lock:
             some, self._waiting = self._waiting, []
-            self._waiting += [job for job in some if job()]
+            for job in some:
+                self.post(job)
 
 
 class Beside:
@@ -73,7 +77,7 @@ class Beside:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self._jobs: SimpleQueue[Callable[[], bool]] = SimpleQueue()
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
         name = f"ikp: memory of {device}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
         try:
@@ -85,20 +89,19 @@ class Beside:
     def _begin(self) -> None:
         self.storage = storage_of(self._device, partial(self._jobs.put, self._sweep))
 
-    def _sweep(self) -> bool:
-        self.storage.sweep()
-        return False
+    def _sweep(self) -> None:
+        with suppress(PatchError):  # a kernel of the program's has failed: no call works any more
+            self.storage.sweep()
 
     def call(self, job: Callable[[], _Result]) -> _Result:
         """Run a job there, wait for it, and return or raise what it does."""
         answer: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
 
-        def told() -> bool:
+        def told() -> None:
             try:
                 answer.put((job(), None))
             except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
                 answer.put((None, error))
-            return False
 
         self._jobs.put(told)
         found, error = answer.get()
@@ -107,7 +110,7 @@ class Beside:
         made: _Result = found
         return made
 
-    def post(self, job: Callable[[], bool]) -> None:
+    def post(self, job: Job) -> None:
         """Run a job there."""
         self._jobs.put(job)
 
@@ -115,16 +118,21 @@ class Beside:
         """The thread does so by itself."""
 
     def _run(self) -> None:
-        waiting: list[Callable[[], bool]] = []
-        looked = 0.0
+        waiting: list[tuple[float, Job]] = []  # and when each is to be called again
+
+        def run(job: Job) -> None:
+            if (again := job()) is not None:
+                waiting.append((time.monotonic() + again, job))
+
         while True:
+            now = time.monotonic()
+            due = [job for when, job in waiting if when <= now]
+            waiting[:] = [each for each in waiting if each[0] > now]
+            for job in due:
+                run(job)
+            left = [max(0.0, when - time.monotonic()) for when, _ in waiting]
             with suppress(Empty):
-                job = self._jobs.get(timeout=_POLL_S if waiting else None)
-                if job():
-                    waiting.append(job)
-            if waiting and time.monotonic() - looked >= _POLL_S:
-                waiting = [each for each in waiting if each()]
-                looked = time.monotonic()
+                run(self._jobs.get(timeout=min(left, default=None)))
 
 
 _services: dict[Any, Service] = {}

@@ -19,7 +19,7 @@ from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
-from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
+from ikp.core.segment import EVERYTHING, WORDS_AT, Part, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.progress import progress
@@ -63,6 +63,7 @@ class Recording:
         self.opening = opening
         self.wishes = wishes
         self.unheard: list[str] = []  # which buffers nobody wrote to, as of the last reading
+        self.running = False  # a kernel had not ended when they were read
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
         self._places: dict[Any, _Place] = {}
@@ -160,25 +161,32 @@ class Recording:
             wait(self.segments)
 
     def read(
-        self, facts: Mapping[str, str], *, last: bool = False
+        self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
     ) -> tuple[Trace, DecodeError | None]:
         """Wait for all kernels and decode what is sound of what they wrote.
 
         Args:
             facts: what the trace should say of its making.
-            last: forget what was read back as it is decoded: nobody asks again.
+            last: forget what was read back as it is decoded: no other reading comes.
+            patience_s: seconds to wait for kernels at most, if there is an end to that. Of those
+                that run on, the trace has what they have recorded until then.
 
         Returns:
             The trace, and what is wrong with the rest.
         """
         with self._still():
-            return self._read(facts, last)
+            return self._read(facts, last, patience_s)
 
-    def _read(self, facts: Mapping[str, str], last: bool) -> tuple[Trace, DecodeError | None]:
+    def _read(
+        self, facts: Mapping[str, str], last: bool, patience_s: float | None
+    ) -> tuple[Trace, DecodeError | None]:
         began = time.perf_counter()
         taken = tuple(self._taken)
-        wait([each.segment for each in taken])
-        reading = _Reading(taken, last)
+        if wait_for([each.segment for each in taken], patience_s):
+            reading = _Reading(taken, last, _sources)
+        else:
+            self.running = True
+            reading = _Reading(taken, last, self._raw)
         made = {**provenance(self.segments), **facts}
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as told:
@@ -191,6 +199,17 @@ class Recording:
         }
         return replace(trace, provenance={**trace.provenance, **costs}), reading.broken
 
+    def _raw(self, taken: Sequence[Taken]) -> Iterator[Source]:
+        """Yield what segments hold, copied as a whole: no kernel of ours could run there."""
+        for each in taken:
+            segment = each.segment
+            if each.lifted is not None or not segment.data.is_cuda:
+                yield _source(each)
+                continue
+            place = self._places[segment.data.device]
+            read = partial(place.service.storage.read, segment.data, Part(0, segment.nbytes))
+            yield Source.of(segment, place.service.call(read))
+
 
 _BYTES_AT_ONCE = 1 << 30
 _AT_ONCE = 256
@@ -200,8 +219,13 @@ _AT_ONCE = 256
 class _Reading:
     """Reads segments back as a decoder comes to them, and leaves out what can't be decoded."""
 
-    def __init__(self, taken: Sequence[Taken], last: bool) -> None:
-        self._taken, self._last = taken, last
+    def __init__(
+        self,
+        taken: Sequence[Taken],
+        last: bool,
+        sources: Callable[[Sequence[Taken]], Iterator[Source]],
+    ) -> None:
+        self._taken, self._last, self._sources = taken, last, sources
         self.broken: DecodeError | None = None
         self.silent: set[str] = set()  # labels of buffers that no kernel wrote to
         self.seconds = 0.0  # that reading took
@@ -209,7 +233,7 @@ class _Reading:
     def __iter__(self) -> Iterator[Source]:
         for some in _groups(self._taken):
             began = time.perf_counter()
-            sources = _sources(some)
+            sources = self._sources(some)
             self.seconds += time.perf_counter() - began
             for each, source in zip(some, sources, strict=True):
                 if self._last:
@@ -316,6 +340,31 @@ def wait(segments: list[Segment]) -> None:
         import torch
 
         torch.cuda.synchronize(device)
+
+
+def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
+    """Wait for everything queued on the segments' devices, at most so long; return whether it is.
+
+    Raises:
+        RuntimeError: a kernel has failed.
+    """
+    if patience_s is None:
+        wait(segments)
+        return True
+    failed: list[Exception] = []
+
+    def waited_for() -> None:
+        try:
+            wait(segments)
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+
+    thread = threading.Thread(target=waited_for, daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if failed:
+        raise failed[0]
+    return not thread.is_alive()
 
 
 def written(segment: Segment) -> bool:

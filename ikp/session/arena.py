@@ -188,11 +188,11 @@ class Shelf:
 
     def _fill(self, kind: Kind) -> None:
         """Make as many as are to be ready; in the service."""
-        self._filling.discard(kind)
         ready = self._ready.setdefault(kind, deque())
         with suppress(BufferError, PatchError, RuntimeError):  # whoever needs one is told
             while len(ready) < self._ahead[kind] and self._has_room(kind):
                 ready.append(self._carved(kind))
+        self._filling.discard(kind)
 
     def _carved(self, kind: Kind) -> Tensor:
         piece = self._arena.take(kind.nbytes)

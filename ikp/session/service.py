@@ -9,7 +9,6 @@ captured. For the host's memory there is no thread: jobs run where they are give
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -78,13 +77,18 @@ class Beside:
     def __init__(self, device: Any) -> None:
         self._device = device
         self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._open = True
         name = f"ikp: memory of {device}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
         try:
             self.call(self._begin)
         except BaseException:
-            self._jobs.put(sys.exit)
+            self.stop()
             raise
+
+    def stop(self) -> None:
+        """End the thread, once it has done what was asked before."""
+        self._jobs.put(partial(setattr, self, "_open", False))
 
     def _begin(self) -> None:
         self.storage = storage_of(self._device, partial(self._jobs.put, self._sweep))
@@ -124,7 +128,7 @@ class Beside:
             if (again := job()) is not None:
                 waiting.append((time.monotonic() + again, job))
 
-        while True:
+        while self._open:
             now = time.monotonic()
             due = [job for when, job in waiting if when <= now]
             waiting[:] = [each for each in waiting if each[0] > now]

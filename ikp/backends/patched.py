@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ikp.backends.launched_grid import Grid
 from ikp.backends.refusing import SpecError, in_words
@@ -32,8 +32,12 @@ from ikp.machine.rehearsal import Verdict
 from ikp.ptx.marking import mark
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.session.service import service_of
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
+
+PER_THREAD: Final = 2
+"""The handle of the default stream of whichever thread names it."""
 
 
 class Counts(Protocol):
@@ -95,6 +99,22 @@ def apart(stream: int) -> Iterator[None]:
 
     with cuda.relaxed(), torch.cuda.stream(_beside()):
         yield
+
+
+def beside(prof: Any, stream: int) -> Callable[[Callable[[], None]], None]:
+    """Return how to queue a copy on a stream before a launch that is under way.
+
+    Inside the program's own call into the CUDA runtime, CUPTI gives the copy that call's number:
+    two records have one then, and torch.profiler fails. So another thread queues it. A capture
+    makes no records, and the default stream of each thread is another one.
+    """
+    if stream == PER_THREAD or cuda.capturing(stream):
+        return _here
+    return service_of(getattr(prof.data, "device", None)).call
+
+
+def _here(job: Callable[[], None]) -> None:
+    job()
 
 
 @cache

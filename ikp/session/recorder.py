@@ -273,7 +273,7 @@ def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
     for some in there.values():
         keys, segments = zip(*some, strict=True)
         copied.update(zip(keys, waited(read_back(segments)), strict=True))
-    return (copied.pop(id(each), None) or _source(each) for each in taken)
+    return (copied.pop(id(each)) if id(each) in copied else _source(each) for each in taken)
 
 
 def _source(taken: Taken) -> Source:

@@ -165,7 +165,7 @@ def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
 
     monkeypatch.setattr(storage, "zeroed", zeroed)
     assert shelf.take(other).numel() == 1 << 22
-    assert made[0] == 1 << 22
+    assert made[0] >= 1 << 22
     until(lambda: not shelf._filling)
 
 

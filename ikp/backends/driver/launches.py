@@ -253,7 +253,6 @@ class Launches:
         if known is not None and known.kind is Kind.KERNEL:
             plain = cuda.function_of(plain)
         cuda.like(made.function, plain)
-        self._copy_constants(kernel, made, stream)
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             chosen = meant.heeded(made.patch)
@@ -261,9 +260,12 @@ class Launches:
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
+        queue = patched.beside(prof, stream)
+        if self._memory[kernel.id].constants:
+            queue(partial(self._copy_constants, kernel, made, stream))
 
         def point() -> None:
-            words = made.point(prof, grid, warps, stream, chosen)
+            words = made.point(prof, grid, warps, stream, chosen, queue)
             if made.patch.argument is not None:
                 launch.append(made.patch.argument, words)
 

@@ -162,6 +162,8 @@ def select(
     """
     if isinstance(blocks, Selection):
         return blocks
+    if warps is None and blocks is None and granularity == "warp":
+        return EVERYTHING
     every = granularity
     if isinstance(every, str):
         every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)

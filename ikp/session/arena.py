@@ -22,7 +22,7 @@ _LARGEST_CHUNK = 256 << 20
 WINDOW = 1 << 32
 """Kernels keep the high half of an address constant: a segment lies inside one such window."""
 READY_BYTES = 512 << 20
-"""How much may lie ready in all."""
+"""How much may lie ready in all; made ahead for one kind is a quarter of it at most."""
 _MOST_READY: Final = 64
 
 
@@ -126,8 +126,8 @@ class Kind:
 class Shelf:
     """Segments that are ready. Any thread may take one; the rest is the service's.
 
-    A launch takes what lies there. Only where nothing does, the launching thread waits until the
-    service has made one; then more are made ahead, twice as many each time.
+    A launch takes what lies there. Where little is left, the service makes more, twice as many each
+    time. Only where there is nothing, the launching thread waits for one.
     """
 
     def __init__(self, service: Service, device: Any) -> None:
@@ -182,12 +182,13 @@ class Shelf:
             self._ready = {}  # what lies ready for others takes memory, too
             piece = self._carved(kind)
         if self._service.storage.reuses:
-            self._ahead[kind] = min(2 * self._ahead.get(kind, 1), _MOST_READY)
             self._refill(kind)
         return piece
 
     def _fill(self, kind: Kind) -> None:
         """Make as many as are to be ready; in the service."""
+        most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
+        self._ahead[kind] = min(2 * self._ahead.get(kind, 1), most)
         ready = self._ready.setdefault(kind, deque())
         with suppress(BufferError, PatchError, RuntimeError):  # whoever needs one is told
             while len(ready) < self._ahead[kind] and self._has_room(kind):

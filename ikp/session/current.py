@@ -191,6 +191,8 @@ def current_rank() -> int | None:
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())
+    if "WORLD_SIZE" not in os.environ:  # each launch asks
+        return None
     rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
     if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
         return int(rank)

@@ -261,8 +261,7 @@ class Launches:
             return int(launch.function)
         meant.patch = made.patch
         queue = patched.beside(prof, stream)
-        if self._memory[kernel.id].constants:
-            queue(partial(self._copy_constants, kernel, made, stream))
+        self._copy_constants(kernel, made, stream, queue)
 
         def point() -> None:
             words = made.point(prof, grid, warps, stream, chosen, queue)
@@ -325,11 +324,22 @@ class Launches:
             grid=grid,
         )
 
-    def _copy_constants(self, kernel: _Kernel, made: loaded.Module, stream: int) -> None:
+    def _copy_constants(
+        self,
+        kernel: _Kernel,
+        made: loaded.Module,
+        stream: int,
+        queue: Callable[[Callable[[], None]], None],
+    ) -> None:
         """Give the patched kernel the constants that the program has written."""
-        for name, size in self._memory[kernel.id].constants:
-            if (source := kernel.find(name)) is not None:
-                cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
+
+        def copy() -> None:
+            for name, size in constants:
+                if (source := kernel.find(name)) is not None:
+                    cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
+
+        if constants := self._memory[kernel.id].constants:
+            queue(copy)
 
 
 def _ptx(kernel: _Kernel) -> str:

@@ -334,11 +334,11 @@ class Launches:
         """Give the patched kernel the constants that the program has written."""
 
         def copy() -> None:
-            for name, size in constants:
+            for name, size in written:
                 if (source := kernel.find(name)) is not None:
                     cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
 
-        if constants := self._memory[kernel.id].constants:
+        if written := self._memory[kernel.id].constants:
             queue(copy)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import _thread
 import faulthandler
+import fcntl
 import os
 import select
 import signal
@@ -29,6 +30,8 @@ PATIENCE_S: Final = 5
 LIMIT_S: Final = 60
 """After so long the signal has its effect, whatever is not written by then."""
 _STOP: Final = b"\0"
+_HIGH: Final = 500
+"""From where on the numbers of ikp's pipes are: programs see which ones they get."""
 
 
 def on_termination(end: Callable[[], None]) -> Callable[[], None]:
@@ -47,14 +50,41 @@ def hold() -> None:
     _watch.hold()
 
 
+class _Pipe:
+    """A pipe whose numbers no program gets in the way of, or notices."""
+
+    def __init__(self) -> None:
+        low = os.pipe()
+        most = os.sysconf("SC_OPEN_MAX")  # -1: any number
+        least = _HIGH if most < 0 else min(_HIGH, most // 2)
+        self.read, self.write = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, least) for each in low)
+        for each in low:
+            os.close(each)
+        os.set_blocking(self.write, False)  # a handler must never wait
+        self._known = [os.fstat(each) for each in (self.read, self.write)]
+
+    def is_whole(self) -> bool:
+        """Return whether the program has closed neither end; it may have opened others there."""
+        try:
+            found = [os.fstat(each) for each in (self.read, self.write)]
+        except OSError:
+            return False
+        return all(map(os.path.samestat, found, self._known))
+
+    def close(self) -> None:
+        if self.is_whole():
+            os.close(self.read)
+            os.close(self.write)
+
+
 class _Watch:
     """The signals, as long as something is open that they would end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ends: list[Callable[[], None]] = []
-        self._pipes: dict[int, tuple[int, int]] = {}  # by the signal
-        self._stop: tuple[int, int] | None = None
+        self._pipes: dict[int, _Pipe] = {}  # by the signal
+        self._stop: _Pipe | None = None
         self._over = threading.Lock()  # held while the thread runs
         self._mask: set[int] = set()  # which signals were blocked before a fork
         self._ending = 0  # the thread that ends all, once a signal has come
@@ -85,13 +115,11 @@ class _Watch:
         for each in SIGNALS:
             if signal.getsignal(each) != signal.SIG_DFL or _is_caught(each):
                 continue
-            read, write = os.pipe()
-            os.set_blocking(write, False)
-            self._pipes[each] = read, write
+            self._pipes[each] = pipe = _Pipe()
             faulthandler.unregister(each)  # of an earlier session, in whose place a handler came
-            faulthandler.register(each, file=write, all_threads=False, chain=False)
+            faulthandler.register(each, file=pipe.write, all_threads=False, chain=False)
         if self._pipes:
-            self._stop = os.pipe()
+            self._stop = _Pipe()
             self._start()
 
     def _start(self) -> None:
@@ -100,10 +128,10 @@ class _Watch:
 
     def _halt(self) -> None:
         """Have the thread end, and wait for that; where it ends the process, for good."""
-        if self._stop is not None:
-            os.write(self._stop[1], _STOP)
+        if self._stop is not None and self._stop.is_whole():
+            os.write(self._stop.write, _STOP)
             with self._over:
-                os.read(self._stop[0], 1)
+                os.read(self._stop.read, 1)
 
     def _disarm(self) -> None:
         self._halt()
@@ -116,28 +144,31 @@ class _Watch:
                 faulthandler.unregister(each)
 
     def _close(self) -> None:
-        pipes = [*self._pipes.values(), *([self._stop] if self._stop else [])]
-        for end in (end for pipe in pipes for end in pipe):
-            os.close(end)
+        for pipe in (*self._pipes.values(), *([self._stop] if self._stop else [])):
+            pipe.close()
         self._pipes, self._stop = {}, None
+        self._over = threading.Lock()  # a thread that could not be ended holds the other
 
     def _run(self) -> None:
+        over = self._over
         try:
             number = self._awaited()
             if number is not None:
                 self._end(number)
         finally:
-            self._over.release()
+            over.release()
 
     def _awaited(self) -> int | None:
         """Wait for a signal, and return it; None where there is nothing to wait for any more."""
         poll = select.poll()
-        readers = {pipe[0]: number for number, pipe in self._pipes.items()}
-        stop = -1 if self._stop is None else self._stop[0]
-        for reader in (stop, *readers):
+        readers = {pipe.read: number for number, pipe in self._pipes.items()}
+        for reader in (*readers, *([self._stop.read] if self._stop else [])):
             poll.register(reader, select.POLLIN)
-        ready = [reader for reader, _ in poll.poll()]
-        return next((readers[each] for each in ready if each in readers), None)
+        found = poll.poll()
+        if any(events & ~select.POLLIN for _, events in found):
+            self._give_back()  # the program has closed the pipes: no signal would come through
+            return None
+        return next((readers[reader] for reader, _ in found if reader in readers), None)
 
     def _end(self, number: int) -> None:
         """End what is open, and let the signal have its effect; a second one has it at once."""

@@ -124,6 +124,16 @@ def test_behind_a_session_the_signals_are_plain_again(tmp_path: Path) -> None:
         assert over(process) == -signal.SIGTERM
 
 
+def test_a_program_that_closes_all_files_ends_as_it_would(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    with started("closed", path) as process:
+        said = until(process, "over")
+        assert said.startswith("599\nready True/False True/False\n"), "no number is taken"
+        process.terminate()
+        assert over(process) == -signal.SIGTERM
+    assert path.exists()
+
+
 def test_without_a_path_nothing_is_watched() -> None:
     with ikp.profile():
         assert not signals._watch._ends

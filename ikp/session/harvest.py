@@ -240,7 +240,8 @@ class Harvest:
                 each = self._waiting.popleft()
                 (self._group if each.is_over(number) else self._waiting).append(each)
         if self._group:
-            event = None if stream is None else stream.record_event()
+            # Not in this thread: it may be inside the program's own call into the CUDA runtime.
+            event = None if stream is None else self._service.call(stream.record_event)
             self._service.post(partial(self._read, event))
 
     def _read(self, event: Any) -> float | None:

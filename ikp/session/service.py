@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -125,7 +126,12 @@ class Beside:
         waiting: list[tuple[float, Job]] = []  # and when each is to be called again
 
         def run(job: Job) -> None:
-            if (again := job()) is not None:
+            again = None
+            try:
+                again = job()
+            except Exception:  # noqa: BLE001 - launches would wait for this thread for ever
+                traceback.print_exc()
+            if again is not None:
                 waiting.append((time.monotonic() + again, job))
 
         while self._open:

@@ -111,6 +111,17 @@ def test_a_job_that_waits_keeps_no_other_from_running(beside: Beside) -> None:
     until(lambda: beside.call(lambda: len(asked)) == (time.sleep(0.02) or len(asked)))
 
 
+def test_a_job_that_fails_leaves_the_others(
+    beside: Beside, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    beside.post(fail)
+    assert beside.call(lambda: 7) == 7
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
 def test_a_device_that_can_not_be_used_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("no such device")

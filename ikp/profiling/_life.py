@@ -190,19 +190,23 @@ class Life(Session):
 
     def _end(self, recording: Recorded, error: BaseException | None) -> None:
         """Read back, write and tell. What the program raised matters more than what fails here."""
+        texts: list[str] = []
         try:
             with self._ending:
                 if self._recording is recording:
-                    self._end_now(recording, error)
+                    texts = self._losses_at_end(recording, error)
         finally:
             recording.unwatched()
+        for text in texts:
+            self._tell(text, error)
 
-    def _end_now(self, recording: Recorded, error: BaseException | None) -> None:
+    def _losses_at_end(self, recording: Recorded, error: BaseException | None) -> list[str]:
+        """Read back and write; return what is to be told."""
         self._recording = None
         self._ended[:] = self._ended_of_origin[:] = [recording]
         if not recording.opening.here:
             current.closed(recording.opening)
-            return  # the process that opened it writes the trace
+            return []  # the process that opened it writes the trace
         broken: Exception | None = None
         losses: list[str] = []
         try:
@@ -216,9 +220,8 @@ class Life(Session):
         if broken is not None:
             if error is None:
                 raise broken
-            self._tell(f"the session failed, and so did its trace: {broken}", error)
-        for text in losses:
-            self._tell(text, error)
+            losses.insert(0, f"the session failed, and so did its trace: {broken}")
+        return losses
 
     def _stop_at_exit(self) -> None:
         """End a session that nobody stopped; a process that was forked has no say in it."""

@@ -211,26 +211,29 @@ def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
     assert_holds(prof.trace, *truths)
 
 
-def test_what_is_read_now_is_not_read_back_meanwhile(
+def test_what_is_decoded_now_is_not_read_back_meanwhile(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, taken = recorder.decode, []
+    real, stream, lifted = recorder.decode, Stream(), []
 
     def decoded(*given: Any) -> Any:
         recording: Any = prof._recording
-        for place in () if recording is None else recording._places.values():
-            taken.append(sum(each.lifted is None for each in recording._taken))
+        for event in stream.events:
+            event.come = True
+        for place in recording._places.values():
             place.service.look()
-            taken.append(sum(each.lifted is None for each in recording._taken))
+        lifted.append(sum(each.lifted is not None for each in recording._taken))
         return real(*given)
 
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(24)]
-        monkeypatch.setattr(recorder, "decode", decoded)
-        assert_holds(prof.trace, *truths)
-        assert taken[0] == taken[1] > 0
-        truths += [launch(host, prof) for _ in range(24)]
-        assert_holds(prof.trace, *truths)
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder, "decode", decoded)
+            assert_holds(prof.trace, *truths)
+        assert lifted == [0] and len(stream.events) == 1
+        truths.append(launch(host, prof))
+        assert len(held(prof)) < 16, "it goes on afterwards"
     assert_holds(prof.trace, *truths)
 
 

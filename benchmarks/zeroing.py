@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch.profiler import ProfilerActivity, profile
 
-from ikp.session.memory import zero
+from ikp.session.storage import zero
 
 BYTES = 64 << 20
 BLOCKS, WIDTH = 528, 1024

@@ -65,8 +65,17 @@ class Module:
         warps: int,
         stream: int,
         selection: Selection = EVERYTHING,
+        queue: Callable[[Callable[[], None]], None] = lambda job: job(),
     ) -> tuple[int, ...]:
         """Tell the kernel where to record, in the order of the stream.
+
+        Args:
+            prof: the launch's buffer.
+            grid: its blocks.
+            warps: of a block.
+            stream: where it is launched.
+            selection: which warps and blocks record.
+            queue: how a copy is queued before the launch.
 
         Returns:
             What it is told, in words of 64 bits: where it has an argument for that, that is passed.
@@ -88,7 +97,7 @@ class Module:
             behind = selection_words(selection, warps)
         words = prof.address, told | recording << 32, *behind
         if self.patch.argument is None:
-            cuda.write(self.cell, words, stream)
+            queue(lambda: cuda.write(self.cell, words, stream))
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:
             # What the address was asked for tells is torch's own stream: it need not be this one.
             notice.launched(stream, captured=cuda.capturing(stream))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ikp.backends.launched_grid import Grid
 from ikp.backends.refusing import SpecError, in_words
@@ -28,6 +28,7 @@ from ikp.machine import cuda
 from ikp.machine.kept_code import KEPT, keep
 from ikp.session import current
 from ikp.session.current import Session
+from ikp.session.service import service_of
 from ikp.signals import deferred
 from ikp.unedited.plan import Plan
 from ikp.verbs.dsl import intern
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from ikp.machine.patch import Patch
     from ikp.machine.rehearsal import Verdict
 
+PER_THREAD: Final = 2
+"""The handle of the default stream of whichever thread names it."""
+
 
 class Counts(Protocol):
     """What counts launches, as far as buffers are taken for it."""
 
     recorded: Counter[str]
-    taken: int  # bytes
 
 
 @dataclass(slots=True)
@@ -97,6 +100,22 @@ def apart(stream: int) -> Iterator[None]:
 
     with cuda.relaxed(), torch.cuda.stream(_beside()):
         yield
+
+
+def beside(prof: Any, stream: int) -> Callable[[Callable[[], None]], None]:
+    """Return how to queue a copy on a stream before a launch that is under way.
+
+    Inside the program's own call into the CUDA runtime, CUPTI gives the copy that call's number:
+    two records have one then, and torch.profiler fails. So another thread queues it. A capture
+    makes no records, and the default stream of each thread is another one.
+    """
+    if stream == PER_THREAD or cuda.capturing(stream):
+        return _here
+    return service_of(getattr(prof.data, "device", None)).call
+
+
+def _here(job: Callable[[], None]) -> None:
+    job()
 
 
 @cache
@@ -188,7 +207,6 @@ def take_buffer(
         session.discard(prof)
         raise
     counts.recorded[label] += 1
-    counts.taken += int(prof.data.numel())
     session.facts[f"marks in {label}"] = str(plan)
     return prof
 

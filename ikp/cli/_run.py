@@ -129,7 +129,8 @@ from ikp.session.options import CLOCKS
     default=2048,
     show_default=True,
     metavar="MIB",
-    help="Room for the records of all launches; then kernels run plain.",
+    help="What recordings may take at a time, buffers on the GPU and what was read back of others "
+    "(four times its size, as it is decoded); beyond that kernels run plain.",
 )
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

@@ -162,6 +162,8 @@ def select(
     """
     if isinstance(blocks, Selection):
         return blocks
+    if warps is None and blocks is None and granularity == "warp":
+        return EVERYTHING
     every = granularity
     if isinstance(every, str):
         every = {"warp": 1, "block": MAX_WARPS}.get(every, 0)
@@ -198,6 +200,26 @@ def _checked_warps(warps: Iterable[int]) -> set[int]:
     return chosen
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of bytes of one segment: ``width`` of them at ``at``, and again every ``pitch``."""
+
+    at: int
+    width: int
+    pitch: int = 0  # of no account where there is one row
+    rows: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all rows."""
+        return self.width * self.rows
+
+    @property
+    def end(self) -> int:
+        """Which byte is the first behind all rows."""
+        return self.at + self.pitch * (self.rows - 1) + self.width
+
+
 Tensor: TypeAlias = Any
 """A ``torch.Tensor``: torch is loaded late, and its types are none here."""
 
@@ -221,3 +243,18 @@ class Segment:
     def nbytes(self) -> int:
         """Size in bytes, the launch header included."""
         return int(self.data.numel())
+
+    def on(self, data: Tensor) -> Segment:
+        """Return the same with other memory: ``dataclasses.replace`` takes ten times as long."""
+        return Segment(
+            self.label,
+            data,
+            self.spec,
+            self.backend,
+            self.device_name,
+            self.clock_rate_hz,
+            self.regions,
+            self.selection,
+            self.enabled,
+            self.rank,
+        )

@@ -48,6 +48,24 @@ def _driver() -> ctypes.CDLL:
         raise PatchError(f"the CUDA driver can't be loaded: {error}") from error
 
 
+def call(name: str, what: str, *arguments: object) -> None:
+    """Call a function of the driver, with arguments of ``ctypes``.
+
+    Args:
+        name: the function's, as the driver exports it.
+        what: what it is to do, in words, for the text of an error.
+        arguments: integers only where it takes an ``int``.
+
+    Raises:
+        PatchError: the driver refuses, or has no such function.
+    """
+    try:
+        function = getattr(_driver(), name)
+    except AttributeError as error:
+        raise PatchError(f"the CUDA driver could not {what}: it has no {name}.") from error
+    _checked(function(*arguments), what)
+
+
 def load(cubin: bytes, name: str) -> tuple[int, int]:
     """Load machine code in the current context; return the handles of module and function.
 

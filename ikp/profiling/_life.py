@@ -7,9 +7,10 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,7 @@ from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
 from ikp.session.recorder import Recording, gpus_of
+from ikp.session.signals import PATIENCE_S, hold, on_termination
 from ikp.session.wishes import Wishes
 from ikp.signals import pass_on
 from ikp.trace import Trace
@@ -33,29 +35,28 @@ class Recorded(Recording):
     """What one opening of ``ikp.profile`` recorded, as its user gets it."""
 
     final: Trace | None = None  # as it was when the session ended
+    unwatched: Callable[[], None] = staticmethod(lambda: None)  # signals end it no more
     _undeducted = ""  # why overhead could not be deducted
 
     def trace(
-        self, facts: Mapping[str, str], *, last: bool = False
+        self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
     ) -> tuple[Trace, DecodeError | None]:
         """Wait for all kernels; return what they recorded, and what is wrong with the rest.
 
         Args:
             facts: what the trace should say of its making.
             last: end the opening first, and give the memory back.
+            patience_s: seconds to wait for kernels at most, if there is an end to that.
         """
         if last:
             current.closed(self.opening)
-        columns, broken = self.read(facts)
+        columns, broken = self.read(facts, last=last, patience_s=patience_s)
         if self.wishes.deduct:
             columns, self._undeducted = _without_overhead(columns, self.wishes, self.segments)
         trace = of_class(Trace, columns)
         if last:
             self.final = trace = _with_code_facts(trace)
-            with self._lock:  # give the memory back: what was recorded in it has been read
-                self._taken.clear()
-                self._arenas.clear()
-                self._harvests.clear()
+            self.close()
         return trace, broken
 
     def losses(self, *, failed: bool) -> list[str]:
@@ -68,7 +69,15 @@ class Recorded(Recording):
         ]
         if self._undeducted:
             texts.append(self._undeducted)
+        if self.running:
+            texts.append(_RUNNING)
         return texts if failed else [*texts, *self.unheard]
+
+
+_RUNNING = (
+    f"a kernel had not ended {PATIENCE_S} s after the signal: the trace has what its warps had "
+    "recorded by then."
+)
 
 
 def _with_code_facts(trace: Trace) -> Trace:
@@ -109,15 +118,23 @@ class Life(Session):
         self, path: str | PathLike[str] | None, force: bool, wishes: Wishes, enabled: bool
     ) -> None:
         self.export = True
+        self.patience_s: float | None = None  # how long kernels are waited for at its end
         self.facts: dict[str, str] = {}
         self._path, self._force = path, force
         self._wishes, self._enabled = wishes, enabled
         self._origin: object = self
         self._lock = threading.Lock()
+        self._ending = threading.RLock()  # a signal may end what the program is ending
         self._recording: Recorded | None = None  # where this session is open
         self._ended: list[Recorded] = []  # the last one, of this or of a call that it decorates
         self._ended_of_origin = self._ended
         self._target: str | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes that what is recorded now takes: of devices, and of the host once it is decoded."""
+        recording = self._open_recording()
+        return 0 if recording is None else recording.held
 
     def __enter__(self) -> Self:
         self._begin(everywhere=False)
@@ -129,6 +146,7 @@ class Life(Session):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        hold()
         if self._recording is not None:  # else stopped inside of the block
             self._end(self._recording, error)
 
@@ -141,6 +159,7 @@ class Life(Session):
             return
         session = copy.copy(self)
         own: dict[str, Any] = {"_lock": threading.Lock(), "_recording": None, "_ended": []}
+        own["_ending"] = threading.RLock()
         vars(session).update(own, facts=dict(self.facts))
         with session:
             yield session
@@ -159,19 +178,40 @@ class Life(Session):
                 check_target(target, self._force)
                 self._target = os.path.abspath(target)  # noqa: PTH100 - resolve() follows links
             opening = current.opened(self, self._origin, everywhere=everywhere)
-            opening.recording = self._recording = Recorded(opening, self._wishes)
+            opening.recording = self._recording = recorded = Recorded(opening, self._wishes)
+            if self._target is not None:
+                recorded.unwatched = on_termination(partial(self._terminate, recorded))
+
+    def _terminate(self, recording: Recorded) -> None:
+        """End the session because a signal ends the process."""
+        with self._ending:
+            if self._recording is recording:
+                self.patience_s = PATIENCE_S
+                self._end(recording, None)
 
     def _end(self, recording: Recorded, error: BaseException | None) -> None:
         """Read back, write and tell. What the program raised matters more than what fails here."""
+        texts: list[str] = []
+        try:
+            with self._ending:
+                if self._recording is recording:
+                    texts = self._losses_at_end(recording, error)
+        finally:
+            recording.unwatched()
+        for text in texts:
+            self._tell(text, error)
+
+    def _losses_at_end(self, recording: Recorded, error: BaseException | None) -> list[str]:
+        """Read back and write; return what is to be told."""
         self._recording = None
         self._ended[:] = self._ended_of_origin[:] = [recording]
         if not recording.opening.here:
             current.closed(recording.opening)
-            return  # the process that opened it writes the trace
+            return []  # the process that opened it writes the trace
         broken: Exception | None = None
         losses: list[str] = []
         try:
-            trace, broken = recording.trace(self.facts, last=True)
+            trace, broken = recording.trace(self.facts, last=True, patience_s=self.patience_s)
             losses = recording.losses(failed=error is not None)
             losses += filter(None, [self._save(trace, failed=error is not None)])
         except Exception as lost:
@@ -182,12 +222,12 @@ class Life(Session):
         if broken is not None:
             if error is None:
                 raise broken
-            self._tell(f"the session failed, and so did its trace: {broken}", error)
-        for text in losses:
-            self._tell(text, error)
+            losses.insert(0, f"the session failed, and so did its trace: {broken}")
+        return losses
 
     def _stop_at_exit(self) -> None:
         """End a session that nobody stopped; a process that was forked has no say in it."""
+        hold()
         recording = self._recording
         if recording is None or not recording.opening.here:
             return

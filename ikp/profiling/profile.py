@@ -19,6 +19,7 @@ from ikp.profiling._life import Life, check_here
 from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
+from ikp.session.signals import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
 
@@ -240,6 +241,7 @@ class profile(Life):
             DecodeError: a buffer was overwritten by something else; the other launches are decoded
                 and written.
         """
+        hold()
         if self._recording is None:
             raise UsageError(
                 "prof.stop was called, and the session is not open: it was stopped before, or "

@@ -10,9 +10,11 @@ import json
 import os
 import signal
 import sys
+import threading
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -23,6 +25,7 @@ from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
 from ikp.running._installed import installed
 from ikp.running.startup.sitecustomize import driven, say
+from ikp.session.signals import PATIENCE_S, hold, on_termination
 from ikp.signals import deferred, pass_on
 
 if TYPE_CHECKING:
@@ -155,7 +158,10 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
         undo.pop_all()  # it holds
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
     frames.hide()
-    return Recording(options, launcher, session, stepped_in)
+    recording = Recording(options, launcher, session, stepped_in)
+    if session is not None:
+        recording.unwatched.append(on_termination(recording.terminate))
+    return recording
 
 
 def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
@@ -193,6 +199,9 @@ class Recording:
     launcher: Watched
     session: profile | None  # None: kernels run plain
     stepped_in: ExitStack  # steps out when nobody holds it
+    unwatched: list[Callable[[], None]] = field(default_factory=list)  # signals end it no more
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    ended: list[bool] = field(default_factory=list)  # not empty once it has
 
     def step_out(self) -> None:
         """Launch kernels as the program does. Later, Python takes modules apart in any order."""
@@ -201,31 +210,48 @@ class Recording:
             self.stepped_in.__exit__(None, None, None)
 
     def end(self) -> None:
-        """Write the trace and report."""
+        """Write the trace and report, as Python exits."""
+        hold()
+        self._end(None)
+        for each in self.unwatched:
+            each()
+        if isinstance(_failure(), KeyboardInterrupt):
+            _die_of_interrupt()
+
+    def terminate(self) -> None:
+        """Write the trace and report, because a signal ends the process."""
+        self._end(PATIENCE_S)
+
+    def _end(self, patience_s: float | None) -> None:
+        with self.ending:
+            if not self.ended:
+                self.ended.append(True)
+                self._end_now(patience_s)
+
+    def _end_now(self, patience_s: float | None) -> None:
         self.step_out()
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
             with installed():
-                self._write()
+                self._write(patience_s)
         except KeyboardInterrupt:
             say("interrupted: the trace may be lost.")
-        if isinstance(_failure(), KeyboardInterrupt):
-            _die_of_interrupt()
 
-    def _write(self) -> None:
+    def _write(self, patience_s: float | None) -> None:
         if self.session is not None:
             before = _state(self.options.path)
-            self._close(self.session)
+            self._close(self.session, patience_s)
             wrote = _state(self.options.path) != before
             report(self.session, self.launcher, self.options, wrote=wrote)
 
-    def _close(self, session: profile) -> None:
+    def _close(self, session: profile, patience_s: float | None) -> None:
         """End the session. Under python the process would be over: no handler of it runs here."""
         session.export = bool(self.launcher.recorded)
         failed = _failure()
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
+                session.patience_s = patience_s
                 with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
                     session.__exit__(type(failed) if failed else None, failed, None)
             except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises

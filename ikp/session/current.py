@@ -26,6 +26,10 @@ class Session(Protocol):
 
     facts: dict[str, str]
 
+    @property
+    def held(self) -> int:
+        """Bytes that what is recorded now takes: of devices, and of the host once it is decoded."""
+
     def buffer(self, label: str, *args: Any, **options: Any) -> Any:
         """Return the ``prof`` argument for one kernel launch; None where it is not recorded."""
 
@@ -187,6 +191,8 @@ def current_rank() -> int | None:
     """
     if (dist := distributed()) is not None:
         return int(dist.get_rank())
+    if "WORLD_SIZE" not in os.environ:  # each launch asks
+        return None
     rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
     if rank.isdecimal() and size.isdecimal() and int(rank) < int(size):
         return int(rank)

@@ -2,27 +2,28 @@
 
 A buffer that nobody holds any more can't be launched with again. If its kernel is done, what it
 recorded can be copied out and the memory used for the next one, while others still run: so a long
-session's memory does not grow. Nothing here waits for a kernel: each time a buffer is taken, one
-looks whether what was begun earlier is done.
+session's memory does not grow. Nothing here waits for a kernel: the launching thread records an
+event and goes on, and the service (``ikp.session.service``) looks whether it has come.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from ikp.core import abi
-from ikp.core.decoding.launch_header import Source
-from ikp.core.decoding.slots import Excerpt
 from ikp.core.segment import Segment, Tensor
 from ikp.errors import IkpWarning
+from ikp.session.arena import Kind, Shelf
 from ikp.session.current import Opening
+from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
-from ikp.session.readback import Event, read_back
+from ikp.session.service import Service
 from ikp.session.streams import current_stream
 
 BEGIN_BYTES = 256 << 20
@@ -30,6 +31,10 @@ BEGIN_BYTES = 256 << 20
 UNREAD_BYTES = 1 << 30
 """Nor up to this, where it is no more than a share of what the device has left."""
 _AT_ONCE = 64
+_POLL_S = 0.001
+"""How often one looks whether launches are over."""
+DECODED = 4
+"""How much more memory what was read back takes when a trace is made of it."""
 
 
 _pinned: dict[int, Tensor] = {}
@@ -136,9 +141,10 @@ class Taken:
     segment: Segment
     handed: Callable[[], Tensor | None]
     notice: Notice | None  # None where no kernel records into it
+    kind: Kind
     heard: bool = False
     launch: object = None  # what launches have in common whose buffers are alike
-    source: Source | None = None  # what was read back of it; its memory is gone then
+    lifted: Lifted | None = None  # what was read back of it; its memory is another's then
 
     def is_over(self, stream: int) -> bool:
         """Tell whether all its launches were on one stream, and there can be no others."""
@@ -151,29 +157,29 @@ class Taken:
 
 
 class Harvest:
-    """Reads segments of one device as they are done."""
+    """Reads segments of one device as they are done, and puts their memory back on the shelf."""
 
-    def __init__(self, device: Any) -> None:
-        self._device = device
+    def __init__(self, device: Any, service: Service, shelf: Shelf) -> None:
+        self._device, self._service, self._shelf = device, service, shelf
+        self._lock = threading.Lock()
         self._waiting: deque[Taken] = deque()
-        self._bytes = 0  # of those
+        self._unread = 0  # bytes of segments that have memory
+        self._kept = 0  # bytes of what was read back
         self._begin_bytes = 0  # from how many on they are read; 0 until that is asked
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
-        self._group: list[Taken] = []
-        self._reading: Generator[Event, None, list[Source]] | None = None
-        self._event: Event = None
+        self._group: deque[Taken] = deque()  # those that are read now
+        self._paused = 0
 
     def add(self, taken: Taken) -> None:
         """Watch a segment."""
-        self._waiting.append(taken)
-        self._bytes += taken.segment.nbytes
+        with self._lock:
+            self._waiting.append(taken)
+            self._unread += taken.segment.nbytes
 
-    def forget(self, keep: Callable[[Taken], bool]) -> None:
-        """Watch only some of the segments from now on; nothing may be running."""
-        every = [*self._group, *self._waiting]
-        self._group, self._reading = [], None
-        self._waiting = deque(each for each in every if keep(each) and each.source is None)
-        self._bytes = sum(each.segment.nbytes for each in self._waiting)
+    @property
+    def held(self) -> int:
+        """Bytes: of the device, and of what was read back as it will be when it is decoded."""
+        return self._unread + DECODED * self._kept
 
     def records(self, launch: object) -> int | None:
         """Return how many records a warp needs, by those that came back of launches like this.
@@ -182,6 +188,28 @@ class Harvest:
         """
         return self._made.get(launch)
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Read nothing meanwhile: segments that have memory keep it."""
+        self._service.call(self._pause)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._paused -= 1
+
+    def _pause(self) -> None:
+        with self._lock:
+            self._paused += 1
+
+    def keep(self, wanted: Callable[[Taken], bool]) -> None:
+        """Watch only some of the segments from now on; reading is paused."""
+        with self._lock:
+            every = [*self._group, *self._waiting]
+            self._group.clear()
+            self._waiting = deque(each for each in every if wanted(each))
+            self._unread = sum(each.segment.nbytes for each in self._waiting)
+
     def _full(self) -> bool:
         """Return whether segments take so much that some are to be read.
 
@@ -189,52 +217,70 @@ class Harvest:
         more records than before is to be known soon.
         """
         if self._made:
-            return self._bytes > BEGIN_BYTES
-        if self._bytes > BEGIN_BYTES and not self._begin_bytes:
+            return self._unread > BEGIN_BYTES
+        if self._unread > BEGIN_BYTES and not self._begin_bytes:
             free = free_bytes(self._device)
             # They are a part of what there was.
-            share = 0 if free is None else (free + self._bytes) // SHARE
+            share = 0 if free is None else (free + self._unread) // SHARE
             self._begin_bytes = max(BEGIN_BYTES, min(UNREAD_BYTES, share))
-        return self._bytes > max(BEGIN_BYTES, self._begin_bytes)
+        return self._unread > max(BEGIN_BYTES, self._begin_bytes)
 
     def step(self) -> None:
-        """Go on as far as one can without waiting."""
-        if self._reading is None and self._full():
-            self._begin()
-        while self._reading is not None:
-            try:
-                if self._event is not None and not self._event.query():
-                    return
-                self._event = next(self._reading)
-            except StopIteration as end:
-                self._end(end.value)
-            except (RuntimeError, MemoryError):
-                # No memory for a copy, or a kernel failed: who reads at the end says so.
-                self._end([])
+        """Have those read whose launches were on the stream that is the current one now.
 
-    def _begin(self) -> None:
-        """Begin with those whose launches were on the stream that is the current one now."""
-        stream, number = current_stream(self._device)
-        for _ in range(min(_AT_ONCE, len(self._waiting))):
-            each = self._waiting.popleft()
-            (self._group if each.is_over(number) else self._waiting).append(each)
-        if not self._group:
+        The launching thread does that before its next launch: it finds the stream alive, and an
+        event in it is behind all of those launches.
+        """
+        self._service.look()
+        if self._group or self._paused or not self._full():
             return
-        self._event = None
-        if stream is not None:
-            self._event = stream.record_event()
-        self._reading = read_back([each.segment for each in self._group], whole=False)
+        stream, number = current_stream(self._device)
+        with self._lock:
+            for _ in range(min(_AT_ONCE, len(self._waiting))):
+                each = self._waiting.popleft()
+                (self._group if each.is_over(number) else self._waiting).append(each)
+        if self._group:
+            # Not in this thread: it may be inside the program's own call into the CUDA runtime.
+            event = None if stream is None else self._service.call(stream.record_event)
+            self._service.post(partial(self._read, event))
 
-    def _end(self, sources: list[Source]) -> None:
-        """Give back the memory of segments that were read; the others wait for the end."""
+    def _read(self, event: Any) -> float | None:
+        """Read one segment of the group; return when to come again, if that is not all."""
+        if not self._group:
+            return None
+        if self._paused:
+            return _POLL_S
+        try:
+            if event is not None and not event.query():
+                return _POLL_S
+            self._lift(self._group[0])
+        except Exception:  # noqa: BLE001 - no memory, a kernel that failed: told at the end
+            self._group.clear()
+        with self._lock:
+            if self._group:
+                self._group.popleft()
+        return 0.0 if self._group else None
+
+    def _lift(self, taken: Taken) -> None:
+        """Copy out what a launch left, and have its memory used again."""
         import torch
 
-        for each in self._group:
-            self._bytes -= each.segment.nbytes
-        empty = torch.empty(0, dtype=torch.uint8, device=self._device)
-        for each, source in zip(self._group, sources, strict=False):
-            if isinstance(source.data, Excerpt) and len(source.data.heads):
-                made = int(source.data.heads.view(abi.SLOT_HEADER)["attempted"].max())
-                self._made[each.launch] = max(made, self._made.get(each.launch, 0))
-                each.source, each.segment.data, each.notice = source, empty, None
-        self._group, self._reading, self._event = [], None, None
+        segment, storage = taken.segment, self._service.storage
+        found = lift(storage, segment)
+        if found is None:  # it is read when the session ends
+            return
+        lifted, parts = found
+        piece = segment.data
+        with self._lock:
+            if lifted.most is not None:
+                made = self._made.get(taken.launch, 0)
+                self._made[taken.launch] = max(lifted.most, made)
+            self._unread -= segment.nbytes
+            self._kept += lifted.nbytes
+            taken.lifted, taken.notice = lifted, None
+            segment.data = torch.empty(0, dtype=torch.uint8, device=self._device)
+        if storage.reuses:
+            storage.clear(piece, parts)
+            if taken.kind.selection is not None:
+                self._shelf.choose(piece, taken.kind.selection)
+            self._shelf.give_back(taken.kind, piece)

@@ -21,7 +21,6 @@ from ikp.core.decoding.slots import (
     Bytes,
     Excerpt,
     Ints,
-    awaited,
     first_records,
     header_rows,
     is_used,
@@ -76,17 +75,14 @@ class _Launched:
         return self.data[self.layout.end :]
 
 
-def read_back(
-    segments: Sequence[Segment], *, whole: bool = True
-) -> Generator[Event, None, list[Source]]:
+def read_back(segments: Sequence[Segment]) -> Generator[Event, None, list[Source]]:
     """Copy what the kernels of some segments of one device left.
 
     Args:
         segments: whose kernels are done.
-        whole: False leaves out segments where not all warps reached ``finish``.
 
     Returns:
-        A source for each; one without slots where it was left out.
+        A source for each.
     """
     if not segments:
         return []
@@ -105,14 +101,14 @@ def read_back(
             continue
         if layout is not None and layout.slots:
             launched[i] = _Launched(segment.data, layout, sources[i])
-    found = yield from _read_slots(stream, list(launched.values()), whole)
+    found = yield from _read_slots(stream, list(launched.values()))
     for i, excerpt_of in zip(launched, found, strict=True):
         sources[i] = replace(sources[i], data=excerpt_of)
     return sources
 
 
 def _read_slots(
-    stream: Any, launched: Sequence[_Launched], whole: bool
+    stream: Any, launched: Sequence[_Launched]
 ) -> Generator[Event, None, list[Excerpt]]:
     """Return what the slots hold, by launch."""
     parts = yield from _fetch(
@@ -129,9 +125,7 @@ def _read_slots(
         slots = every[: each.layout.slots]
         counts = _look_at(each.layout, slots, grid)
         unfinished = slots["state"] != SlotState.FINISHED
-        if not whole and not _all_finished(each.layout, every, grid):
-            counts, rows = counts[:0], rows[:0]
-        elif len(unknown := np.flatnonzero(unfinished & (counts > 0))):
+        if len(unknown := np.flatnonzero(unfinished & (counts > 0))):
             counts[unknown] = yield from _last_records(stream, each, unknown)
         wanted.append(_evened(counts))
         found.append(
@@ -154,11 +148,6 @@ def _read_slots(
         replace(each, records=records.get(id(launch), _NOTHING))
         for each, launch in zip(found, launched, strict=True)
     ]
-
-
-def _all_finished(layout: Layout, heads: Rows, grid_id: int) -> bool:
-    done = (heads["state"] == SlotState.FINISHED) & is_used(heads, grid_id)
-    return bool((done | ~awaited(layout)).all())
 
 
 def _look_at(layout: Layout, heads: Rows, grid_id: int) -> Ints:

@@ -7,31 +7,30 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ikp import registry
 from ikp.core import abi
 from ikp.core.decoding.decode import decode
 from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
-from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
+from ikp.core.segment import EVERYTHING, WORDS_AT, Part, Segment, Selection, Tensor
 from ikp.core.trace import Trace
 from ikp.errors import DecodeError
 from ikp.paths import shown
 from ikp.progress import progress
+from ikp.session.arena import Kind, Shelf, checked_size
 from ikp.session.current import Opening, closed
 from ikp.session.harvest import Harvest, Taken, hand_out
-from ikp.session.memory import Arena, Room, zero
+from ikp.session.memory import Room
 from ikp.session.readback import read_back, waited
-from ikp.session.streams import beside, on
+from ikp.session.service import service_of
 from ikp.session.wishes import Wishes, device_facts
 from ikp.version import __version__
 
@@ -50,6 +49,15 @@ class Asked:
     rank: int | None = None  # of this process now
 
 
+class _Place:
+    """The memory of one device: segments that are ready, and those that are to be read."""
+
+    def __init__(self, device: Any) -> None:
+        self.service = service_of(device)
+        self.shelf = Shelf(self.service, device)
+        self.harvest = Harvest(device, self.service, self.shelf)
+
+
 class Recording:
     """The segments of one opening of a session. Any thread may take one."""
 
@@ -57,10 +65,10 @@ class Recording:
         self.opening = opening
         self.wishes = wishes
         self.unheard: list[str] = []  # which buffers nobody wrote to, as of the last reading
+        self.running = False  # a kernel had not ended when they were read
         self._lock = threading.Lock()
         self._taken: list[Taken] = []
-        self._arenas: dict[Any, Arena] = {}
-        self._harvests: dict[Any, Harvest] = {}
+        self._places: dict[Any, _Place] = {}
 
     @property
     def segments(self) -> list[Segment]:
@@ -81,14 +89,16 @@ class Recording:
         name, rate = device_facts(device)
         alike = asked.label, str(asked.room.grid), asked.room.num_warps, chosen
         with self._lock:
-            harvest = self._harvests.setdefault(device, Harvest(device))
-            harvest.step()
-            made = harvest.records(alike)
+            if device not in self._places:
+                self._places[device] = _Place(device)
+            place = self._places[device]
+            place.harvest.step()
+            made = place.harvest.records(alike)
             nbytes = asked.room.nbytes(spec, chosen, device, wishes.buffer_size, made)
-            arena = self._arenas.setdefault(device, Arena(device))
+        kind = Kind(checked_size(nbytes), chosen if spec.select else None)
         segment = Segment(
             label=asked.label,
-            data=arena.take(nbytes),
+            data=place.shelf.take(kind),
             spec=spec,
             backend=settled.name,
             device_name=name,
@@ -98,23 +108,45 @@ class Recording:
             enabled=asked.enabled,
             rank=asked.rank,
         )
-        if spec.select:
-            _write_selection(segment.data, chosen)
         handed = hand_out(segment.data, segment.label, self.opening if asked.enabled else None)
-        prof = settled.backend.argument(replace(segment, data=handed))
+        prof = settled.backend.argument(segment.on(handed))
         if prof is not None:  # else the language has said why
-            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, launch=alike)
+            taken = Taken(segment, weakref.ref(handed), handed.ikp_notice, kind, launch=alike)
             with self._lock:
                 self._taken.append(taken)
-                harvest.add(taken)
+                place.harvest.add(taken)
         return prof
+
+    @property
+    def held(self) -> int:
+        """Bytes that recordings take: of devices, and of the host, decoded."""
+        return sum(place.harvest.held for place in tuple(self._places.values()))
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
+        """Have no segment read, nor its memory given to another launch, meanwhile."""
+        with ExitStack() as stack:
+            for place in tuple(self._places.values()):
+                stack.enter_context(place.harvest.paused())
+            yield
+
+    def _keep(self, wanted: Callable[[Taken], bool]) -> None:
+        """Leave out other segments; with the lock held."""
+        self._taken = [each for each in self._taken if wanted(each)]
+        with self._still():
+            for place in self._places.values():
+                place.harvest.keep(wanted)
+
+    def close(self) -> None:
+        """Give all memory back: what was recorded in it has been read."""
+        with self._lock:
+            self._keep(lambda _: False)
+            self._places.clear()
 
     def forget(self, handed: Tensor) -> None:
         """Leave out the segment whose kernel never ran."""
         with self._lock:
-            self._taken = [each for each in self._taken if each.handed() is not handed]
-            for harvest in self._harvests.values():
-                harvest.forget(lambda each: each.handed() is not handed)
+            self._keep(lambda each: each.handed() is not handed)
 
     def empty(self) -> None:
         """Wait for all kernels, and make what they recorded unsaid: buffers still held go on.
@@ -123,29 +155,40 @@ class Recording:
         """
         with self._lock:
             wait(self.segments)  # of all: a kernel outlives what its launch was handed
-            self._taken = [each for each in self._taken if each.handed() is not None]
-            for harvest in self._harvests.values():
-                harvest.forget(lambda each: each.handed() is not None)
+            self._keep(lambda each: each.handed() is not None)
             for each in self._taken:
+                place = self._places[each.segment.data.device]
                 each.heard |= written(each.segment)
-                zero(each.segment.data)
-                if each.segment.spec.select:
-                    _write_selection(each.segment.data, each.segment.selection)
+                place.service.call(partial(place.shelf.empty, each.kind, each.segment.data))
             wait(self.segments)
 
-    def read(self, facts: Mapping[str, str]) -> tuple[Trace, DecodeError | None]:
+    def read(
+        self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
+    ) -> tuple[Trace, DecodeError | None]:
         """Wait for all kernels and decode what is sound of what they wrote.
 
         Args:
             facts: what the trace should say of its making.
+            last: forget what was read back as it is decoded: no other reading comes.
+            patience_s: seconds to wait for kernels at most, if there is an end to that. Of those
+                that run on, the trace has what they have recorded until then.
 
         Returns:
             The trace, and what is wrong with the rest.
         """
+        with self._still():
+            return self._read(facts, last, patience_s)
+
+    def _read(
+        self, facts: Mapping[str, str], last: bool, patience_s: float | None
+    ) -> tuple[Trace, DecodeError | None]:
         began = time.perf_counter()
         taken = tuple(self._taken)
-        wait([each.segment for each in taken])
-        reading = _Reading(taken)
+        if wait_for([each.segment for each in taken], patience_s):
+            reading = _Reading(taken, last, _sources)
+        else:
+            self.running = True
+            reading = _Reading(taken, last, self._raw)
         made = {**provenance(self.segments), **facts}
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as told:
@@ -158,6 +201,17 @@ class Recording:
         }
         return replace(trace, provenance={**trace.provenance, **costs}), reading.broken
 
+    def _raw(self, taken: Sequence[Taken]) -> Iterator[Source]:
+        """Yield what segments hold, copied as a whole: no kernel of ours could run there."""
+        for each in taken:
+            segment = each.segment
+            if each.lifted is not None or not segment.data.is_cuda:
+                yield _source(each)
+                continue
+            place = self._places[segment.data.device]
+            read = partial(place.service.storage.read, segment.data, Part(0, segment.nbytes))
+            yield Source.of(segment, place.service.call(read))
+
 
 _BYTES_AT_ONCE = 1 << 30
 _AT_ONCE = 256
@@ -167,8 +221,13 @@ _AT_ONCE = 256
 class _Reading:
     """Reads segments back as a decoder comes to them, and leaves out what can't be decoded."""
 
-    def __init__(self, taken: Sequence[Taken]) -> None:
-        self._taken = taken
+    def __init__(
+        self,
+        taken: Sequence[Taken],
+        last: bool,
+        sources: Callable[[Sequence[Taken]], Iterator[Source]],
+    ) -> None:
+        self._taken, self._last, self._sources = taken, last, sources
         self.broken: DecodeError | None = None
         self.silent: set[str] = set()  # labels of buffers that no kernel wrote to
         self.seconds = 0.0  # that reading took
@@ -176,9 +235,11 @@ class _Reading:
     def __iter__(self) -> Iterator[Source]:
         for some in _groups(self._taken):
             began = time.perf_counter()
-            sources = _sources(some)
+            sources = self._sources(some)
             self.seconds += time.perf_counter() - began
             for each, source in zip(some, sources, strict=True):
+                if self._last:
+                    each.lifted = None
                 try:
                     launched = source.layout is not None
                 except DecodeError as error:
@@ -207,18 +268,21 @@ def _sources(taken: Sequence[Taken]) -> Iterator[Source]:
     """Return what segments hold, in their order; those of GPUs are copied out, by device."""
     copied: dict[int, Source] = {}
     there: dict[Any, list[tuple[int, Segment]]] = {}
-    # First: another thread may be giving memory back, and reading it.
-    held = [replace(each.segment, data=each.segment.data) for each in taken]
-    for each, segment in zip(taken, held, strict=True):
-        if each.source is None and segment.data.is_cuda:
+    for each in taken:
+        segment = each.segment
+        if each.lifted is None and segment.data.is_cuda:
             there.setdefault(segment.data.device, []).append((id(each), segment))
     for some in there.values():
         keys, segments = zip(*some, strict=True)
         copied.update(zip(keys, waited(read_back(segments)), strict=True))
-    return (
-        each.source or copied.pop(id(each), None) or Source.of(segment, segment.data.numpy())
-        for each, segment in zip(taken, held, strict=True)
-    )
+    return (copied.pop(id(each)) if id(each) in copied else _source(each) for each in taken)
+
+
+def _source(taken: Taken) -> Source:
+    """Return what a segment of the host holds, or what was read back of it."""
+    if taken.lifted is not None:
+        return taken.lifted.source(taken.segment)
+    return Source.of(taken.segment, taken.segment.data.numpy())
 
 
 def _not_heard(labels: Collection[str]) -> str:
@@ -276,21 +340,6 @@ def _version(package: str) -> str:
     return version(package)
 
 
-def _write_selection(data: Tensor, selection: Selection) -> None:
-    """Write which warps and blocks record to the launch header, before any kernel reads it.
-
-    On a stream of ikp's own: the user's may have work for long, and the next launch is not to wait.
-    """
-    import torch
-
-    words = torch.from_numpy(selection.words().view(np.uint8))
-    stream = beside(data.device)
-    with on(stream):
-        data[WORDS_AT : WORDS_AT + len(words)].copy_(words)
-    if stream is not None:
-        stream.synchronize()
-
-
 def gpus_of(segments: list[Segment]) -> set[str]:
     """Return the GPUs on which the segments lie."""
     return {str(segment.data.device) for segment in segments if segment.data.is_cuda}
@@ -302,6 +351,31 @@ def wait(segments: list[Segment]) -> None:
         import torch
 
         torch.cuda.synchronize(device)
+
+
+def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
+    """Wait for everything queued on the segments' devices, at most so long; return whether it is.
+
+    Raises:
+        RuntimeError: a kernel has failed.
+    """
+    if patience_s is None:
+        wait(segments)
+        return True
+    failed: list[Exception] = []
+
+    def waited_for() -> None:
+        try:
+            wait(segments)
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+
+    thread = threading.Thread(target=waited_for, daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    if failed:
+        raise failed[0]
+    return not thread.is_alive()
 
 
 def written(segment: Segment) -> bool:

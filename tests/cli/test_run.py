@@ -129,6 +129,24 @@ def test_a_module_runs_like_python_m_and_what_to_record_can_be_chosen(tmp_path: 
     assert "other:" not in done.stderr
 
 
+@pytest.mark.any_pins
+def test_sigterm_leaves_the_trace_and_ends_the_program_as_it_would(tmp_path: Path) -> None:
+    waits = "print('ready', flush=True)\nsys.stdin.read()\nprint('not this')\n"
+    (tmp_path / "prog.py").write_text(PROGRAM + waits)
+    env = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, str(COMMAND), "run", "prog.py"]
+    with subprocess.Popen(command, text=True, cwd=tmp_path, env=env, **pipes) as program:
+        assert program.stdout is not None
+        assert [program.stdout.readline() for _ in range(2)][1] == "ready\n"
+        program.terminate()
+        assert program.wait(120) == -signal.SIGTERM
+        out, told = program.communicate()
+    assert counts(tmp_path / "ikp-prog.pftrace")["add"] == 6
+    assert "ikp: add: 3 of 3 launches recorded\n" in told and told.count("wrote") == 1
+    assert not out
+
+
 AFTER_MAIN = """\
 import atexit, signal, threading
 def launch():

@@ -1,7 +1,10 @@
 """Launches kernels that Triton does not: torch's own, torch.compile's, a graph's."""
 
 import hashlib
+import json
+import resource
 import sys
+import time
 
 import torch
 
@@ -53,6 +56,81 @@ def graph() -> str:
     return fingerprint(y)
 
 
+def overhead() -> str:
+    """What torch.compile replays from graphs of its own, whose memory it watches."""
+    made = torch.compile(
+        lambda x: ((x * 2 + x.sin()).softmax(-1) @ x.T).relu(), mode="reduce-overhead"
+    )
+    x = torch.randn(256, 512, device="cuda")
+    return fingerprint(*[made(x).clone() for _ in range(6)])
+
+
+def profiled() -> str:
+    """Kernels of the CUDA runtime, seen by torch.profiler: how many, and what they compute."""
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.randn(512, 768, device="cuda")
+    x.softmax(-1)
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as prof:
+        made = [(x * n).softmax(-1) for n in range(20)]
+        torch.cuda.synchronize()
+    seen = [
+        each.name
+        for each in prof.events()
+        if each.device_type == torch.autograd.DeviceType.CUDA and "softmax" in each.name
+    ]
+    return f"{len(seen)} {len(set(seen))} {fingerprint(*made)}"
+
+
+STEPS, NORMS = 200, 16
+
+
+def steps() -> str:
+    """Many steps of small kernels, by which the host is kept busy."""
+    x = torch.randn(1024, 1024, device="cuda")
+    layer = torch.nn.LayerNorm(1024, device="cuda")
+    with torch.no_grad():
+        layer(x)
+        torch.cuda.synchronize()
+        began, used = time.perf_counter(), time.thread_time()
+        for _ in range(STEPS):
+            for _ in range(NORMS):
+                x = layer(x)
+            torch.cuda.synchronize()
+    took, used = time.perf_counter() - began, time.thread_time() - used
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"s": took, "cpu_s": used, "rss_mb": rss}), file=sys.stderr)
+    return fingerprint(x)
+
+
+def terminated() -> str:
+    """Launches until a signal comes."""
+    x = torch.randn(512, 768, device="cuda")
+    for n in range(10**9):
+        x = x.softmax(-1)
+        if n == 20:
+            print("ready", flush=True)
+        torch.cuda.synchronize()
+        time.sleep(0.001)
+    return fingerprint(x)
+
+
+def endless() -> str:
+    """Waits for a kernel that does not end."""
+    x = torch.randn(512, 768, device="cuda")
+    for _ in range(20):
+        x = x.softmax(-1)
+    torch.cuda.synchronize()
+    for _ in range(500):
+        torch.cuda._sleep(10**10)
+    print("ready", flush=True)
+    torch.cuda.synchronize()
+    return fingerprint(x)
+
+
+PROGRAMS = (own, reduced, compiled, graph, overhead, profiled, steps, terminated, endless)
+
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print({"own": own, "reduced": reduced, "compiled": compiled, "graph": graph}[sys.argv[1]]())
+    print({each.__name__: each for each in PROGRAMS}[sys.argv[1]]())

@@ -43,18 +43,60 @@ def out() -> torch.Tensor:
 
 
 def test_a_long_session_takes_a_bounded_part_of_the_memory(out: torch.Tensor) -> None:
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    before = least = torch.cuda.mem_get_info()[0]
+    allocated = torch.cuda.memory_allocated()
     with ikp.profile() as prof:
         for i in range(LAUNCHES):
             launch(out, prof.buffer(f"launch {i}"))
             if i % 10 == 9:  # a program that is as fast as its kernels
                 torch.cuda.current_stream().synchronize()
-    peak = torch.cuda.max_memory_allocated() - before
+                least = min(least, torch.cuda.mem_get_info()[0])
+        assert torch.cuda.memory_allocated() == allocated, "it is not torch's"
+    peak = before - least
     print(f"peak {peak / 2**30:.2f} GiB of {LAUNCHES * DEFAULT_BYTES['timeline'] / 2**30:.1f}")
     assert peak < 2 << 30
     check(prof.trace)
     assert [each.label for each in prof.trace.launches] == [f"launch {i}" for i in range(LAUNCHES)]
+
+
+def test_memory_is_given_back_and_used_again_zero(out: torch.Tensor) -> None:
+    before = torch.cuda.mem_get_info()[0]
+    with ikp.profile(buffer_size=1 << 20) as prof:
+        for i in range(2000):
+            buffer = prof.buffer(f"launch {i}")
+            if i % 50 == 0:
+                assert not buffer.data.any(), "an earlier launch's records"
+            launch(out, buffer)
+            del buffer
+            if i % 10 == 9:
+                torch.cuda.synchronize()
+        assert prof.held < 2 << 30
+    check(prof.trace, 2000)
+    del prof
+    deadline = time.monotonic() + 10
+    while torch.cuda.mem_get_info()[0] < before - (64 << 20):
+        assert time.monotonic() < deadline, "the session's memory is still held"
+        time.sleep(0.05)
+
+
+def test_a_launch_takes_little_of_the_thread_that_makes_it(out: torch.Tensor) -> None:
+    count = 2000
+
+    def thread_us(prof: ikp.profile | None) -> float:
+        began = time.thread_time()
+        for i in range(count):
+            launch(out, prof and prof.buffer("k"))
+            if i % 10 == 9:
+                torch.cuda.synchronize()
+        return 1e6 * (time.thread_time() - began) / count
+
+    plain = min(thread_us(None) for _ in range(3))
+    with ikp.profile() as prof:
+        thread_us(prof)
+        recorded = thread_us(prof)
+    print(f"{recorded - plain:.0f} us a launch more than {plain:.0f}")
+    assert recorded - plain < 300
+    check(prof.trace, 2 * count)
 
 
 def test_taking_buffers_waits_for_no_kernel(out: torch.Tensor) -> None:

@@ -15,8 +15,10 @@ import pytest
 
 import ikp
 from ikp.errors import IkpWarning
+from ikp.session.arena import Kind, Shelf
 from ikp.session.current import current
-from ikp.session.memory import Arena
+from ikp.session.service import Here
+from ikp.session.storage import HostStorage
 from tests.host import Host, work
 
 pytest.importorskip("torch")
@@ -65,16 +67,15 @@ def test_threads_that_take_buffers_of_one_session_at_once_get_each_its_own(host:
 def test_no_thread_takes_the_chunk_that_another_has_just_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    allocate = vars(Arena)["_allocate"]
+    class Slow(HostStorage):
+        def zeroed(self, nbytes: int) -> Any:
+            time.sleep(1e-3)  # on a GPU, zeroing is waited for: others run meanwhile
+            return super().zeroed(nbytes)
 
-    def zeroed(arena: Arena, size: int) -> None:
-        allocate(arena, size)
-        time.sleep(1e-3)  # on a GPU, zeroing is waited for: others run meanwhile
-
-    monkeypatch.setattr(Arena, "_allocate", zeroed)
-    monkeypatch.setattr("ikp.session.memory.CHUNK_BYTES", 2000)  # room for one
-    arena, threads, each = Arena("cpu"), 8, 20
-    taken = in_threads(threads, lambda _: [arena.take(2000) for _ in range(each)])
+    monkeypatch.setattr("ikp.session.arena.CHUNK_BYTES", 2000)  # room for one
+    shelf, threads, each = Shelf(Here(Slow()), "cpu"), 8, 20
+    kind = Kind(2000, None)
+    taken = in_threads(threads, lambda _: [shelf.take(kind) for _ in range(each)])
     starts = sorted(piece.data_ptr() for pieces in taken for piece in pieces)
     assert min(after - before for before, after in pairwise(starts)) >= 2000
 

@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "unedited": ("core",),
     "verbs": ("core", "targets", "registry"),
     "plugins": ("core", "targets", "registry", "verbs", "unedited"),
-    "session": ("core", "registry", "plugins"),
+    "session": ("core", "registry", "plugins", "machine"),
     "edit": ("core",),
     "analysis": ("core",),
     "calibration": ("core", "session"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -179,32 +178,6 @@ def test_warps_that_have_not_finished_are_waited_for(host: Host) -> None:
     assert_holds(prof.trace, *late)
 
 
-def test_what_another_thread_gives_back_meanwhile_is_read_all_the_same(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class OnDevice(torch.Tensor):  # type: ignore[misc]  # torch is Any here
-        __torch_function__ = torch._C._disabled_torch_function_impl
-        is_cuda = True
-
-    real = recorder.read_back
-
-    def given_back(segments: Any) -> Any:
-        taken.segment.data = torch.empty(0, dtype=torch.uint8)
-        return real(segments)
-
-    with ikp.profile() as prof:
-        truth = launch(host, prof)
-        recording: Any = prof._recording
-        (taken,) = recording._taken
-        data = taken.segment.data
-        taken.segment.data = data.as_subclass(OnDevice)
-        with monkeypatch.context() as patched:
-            patched.setattr(recorder, "wait", lambda _: None)
-            patched.setattr(recorder, "read_back", given_back)
-            assert_holds(prof.trace, truth)
-        taken.segment.data = data
-
-
 class Event:
     """Comes when it is told to."""
 
@@ -215,35 +188,60 @@ class Event:
         return self.come
 
 
+class Stream:
+    """One on which events are recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def record_event(self) -> Event:
+        self.events.append(Event())
+        return self.events[-1]
+
+
 def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[Event] = []
-    real = harvest.read_back
-
-    def slowly(*given: Any, **options: Any) -> Generator[Any, None, Any]:
-        for _ in range(2):
-            events.append(Event())
-            yield events[-1]
-        return (yield from real(*given, **options))
-
-    monkeypatch.setattr(harvest, "read_back", slowly)
+    stream = Stream()
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(30)]
-        assert len(events) == 1 and len(held(prof)) == 30
-        events[0].come = True
-        truths.append(launch(host, prof))
-        assert len(events) == 2 and len(held(prof)) == 31
-        events[1].come = True
+        assert len(stream.events) == 1 and len(held(prof)) == 30
+        stream.events[0].come = True
         truths.append(launch(host, prof))
         assert len(held(prof)) < 31
     assert_holds(prof.trace, *truths)
 
 
+def test_what_is_decoded_now_is_not_read_back_meanwhile(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, stream, lifted = recorder.decode, Stream(), []
+
+    def decoded(*given: Any) -> Any:
+        recording: Any = prof._recording
+        for event in stream.events:
+            event.come = True
+        for place in recording._places.values():
+            place.service.look()
+        lifted.append(sum(each.lifted is not None for each in recording._taken))
+        return real(*given)
+
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(24)]
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder, "decode", decoded)
+            assert_holds(prof.trace, *truths)
+        assert lifted == [0] and len(stream.events) == 1
+        truths.append(launch(host, prof))
+        assert len(held(prof)) < 16, "it goes on afterwards"
+    assert_holds(prof.trace, *truths)
+
+
 def test_a_copy_that_fails_loses_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: Any, **__: Any) -> Generator[None, None, None]:
-        yield None
+    def failing(*_: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(harvest, "read_back", failing)
+    monkeypatch.setattr(harvest, "lift", failing)
     with ikp.profile() as prof:
         truths = [launch(host, prof) for _ in range(60)]
         assert len(held(prof)) == 60

@@ -13,8 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ikp.core import abi
-from ikp.errors import BufferError, UsageError
-from ikp.session.memory import CHUNK_BYTES, SHARE, WINDOW, Arena, zero, zeroed
+from ikp.core.segment import Part
+from ikp.errors import BufferError, PatchError, UsageError
+from ikp.session.arena import CHUNK_BYTES, WINDOW, Arena, checked_size
+from ikp.session.memory import SHARE
+from ikp.session.storage import HostStorage, TorchStorage
 
 torch = pytest.importorskip("torch")
 
@@ -48,16 +51,18 @@ class Memory:
         self.addresses, self.limit = addresses, limit
         self.asked: list[int] = []
 
-    def zeroed(self, size: int, device: Any) -> Piece:
+    def sweep(self) -> None:
+        pass
+
+    def zeroed(self, size: int) -> Piece:
         self.asked.append(size)
         if size > self.limit:
             raise torch.OutOfMemoryError(f"tried to allocate {size} bytes")
         return Piece(self.addresses(size), size)
 
 
-def arena_in(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> Arena:
-    monkeypatch.setattr("ikp.session.memory.zeroed", memory.zeroed)
-    return Arena("a device")
+def arena_in(memory: Any, device: Any = "a device") -> Arena:
+    return Arena(memory, device)
 
 
 SIZES = st.one_of(st.integers(SMALLEST, 70 * MIB), st.integers(SMALLEST, abi.MAX_SEGMENT_BYTES))
@@ -87,12 +92,11 @@ def test_no_segment_crosses_or_touches_a_border_or_another_segment(
         return address
 
     taken: list[range] = []
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        arena = arena_in(Memory(place), monkeypatch)
-        for size in sizes:
-            piece = arena.take(size)
-            taken.append(range(piece.address, piece.address + piece.size))
-            assert size <= piece.size < size + abi.ALIGNMENT
+    arena = arena_in(Memory(place))
+    for size in sizes:
+        piece = arena.take(checked_size(size))
+        taken.append(range(piece.address, piece.address + piece.size))
+        assert size <= piece.size < size + abi.ALIGNMENT
     for at in taken:
         assert at.start % abi.ALIGNMENT == 0
         assert at.start // WINDOW == at.stop // WINDOW, "the limit of the last slot must not be 0"
@@ -101,9 +105,9 @@ def test_no_segment_crosses_or_touches_a_border_or_another_segment(
     assert all(one.stop <= other.start for one, other in pairwise(taken))
 
 
-def test_segments_share_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_share_chunks() -> None:
     memory = Memory(lambda size: 1 << 20)
-    arena = arena_in(memory, monkeypatch)
+    arena = arena_in(memory)
     for _ in range(64):
         arena.take(MIB)
     assert memory.asked == [CHUNK_BYTES]
@@ -117,8 +121,8 @@ def test_where_one_large_segment_follows_another_memory_is_got_for_several(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     memory, free = Memory(lambda size: 1 << 20), [1 << 40]
-    monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: free[0])
-    arena, size = arena_in(memory, monkeypatch), 30 * MIB
+    monkeypatch.setattr("ikp.session.arena.free_bytes", lambda _: free[0])
+    arena, size = arena_in(memory), 30 * MIB
     for _ in range(2 + 2 + 4 + 8 + 8):
         arena.take(size)
     assert memory.asked == [CHUNK_BYTES, CHUNK_BYTES, 4 * size, 8 * size, 8 * size]
@@ -132,34 +136,32 @@ def test_where_one_large_segment_follows_another_memory_is_got_for_several(
 
 def test_where_several_do_not_fit_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Memory(lambda size: 1 << 20, limit=150 * MIB)
-    monkeypatch.setattr("ikp.session.memory.free_bytes", lambda _: 1 << 40)
-    arena = arena_in(memory, monkeypatch)
+    monkeypatch.setattr("ikp.session.arena.free_bytes", lambda _: 1 << 40)
+    arena = arena_in(memory)
     assert [arena.take(100 * MIB).size for _ in range(2)] == [100 * MIB] * 2
     assert memory.asked == [100 * MIB, 200 * MIB, 100 * MIB]
 
 
-def test_where_a_chunk_does_not_fit_a_segment_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_chunk_does_not_fit_a_segment_may() -> None:
     memory = Memory(lambda size: 1 << 20, limit=5 * MIB)
-    assert arena_in(memory, monkeypatch).take(4 * MIB).size == 4 * MIB
+    assert arena_in(memory).take(4 * MIB).size == 4 * MIB
     assert memory.asked == [CHUNK_BYTES, 4 * MIB]
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, torch.OutOfMemoryError])
-def test_no_memory_is_told_with_size_device_and_remedy(
-    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def zeroed(*_: Any) -> None:
-        raise kind("can't allocate memory: 12 MiB free")
+@pytest.mark.parametrize("kind", [RuntimeError, torch.OutOfMemoryError, PatchError])
+def test_no_memory_is_told_with_size_device_and_remedy(kind: type[Exception]) -> None:
+    class Full(Memory):
+        def zeroed(self, size: int) -> Piece:
+            raise kind("can't allocate memory: 12 MiB free")
 
-    monkeypatch.setattr("ikp.session.memory.zeroed", zeroed)
     with pytest.raises(BufferError, match=r"100\.0 MiB on cuda:7: .*12 MiB free.*size=") as caught:
-        Arena("cuda:7").take(100 * MIB)
+        arena_in(Full(lambda size: 0), "cuda:7").take(100 * MIB)
     assert isinstance(caught.value.__cause__, kind)
 
 
-def test_memory_comes_back_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_comes_back_after_a_failure() -> None:
     memory = Memory(lambda size: 1 << 20, limit=KIB)
-    arena = arena_in(memory, monkeypatch)
+    arena = arena_in(memory)
     with pytest.raises(BufferError):
         arena.take(MIB)
     memory.limit = 1 << 40
@@ -171,18 +173,18 @@ def test_memory_comes_back_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_sizes_that_can_not_be_are_refused_with_the_range(size: Any) -> None:
     with pytest.raises(UsageError, match=rf"{size!r} bytes.*224 to 2147483632 bytes"):
-        Arena("cpu").take(size)
+        checked_size(size)
 
 
 def test_segments_are_zero_and_stay_apart() -> None:
-    arena = Arena(torch.device("cpu"))
-    pieces = [arena.take(size) for size in (SMALLEST, 1000, 1001, np.int64(4096))]
+    arena = Arena(HostStorage(), torch.device("cpu"))
+    pieces = [arena.take(checked_size(size)) for size in (SMALLEST, 1000, 1001, np.int64(4096))]
     for i, piece in enumerate(pieces):
         assert piece.dtype is torch.uint8
         assert not piece.any()
         piece.fill_(i + 1)
     assert [int(piece.unique()) for piece in pieces] == [1, 2, 3, 4]
-    again = Arena(torch.device("cpu")).take(CHUNK_BYTES)
+    again = Arena(HostStorage(), torch.device("cpu")).take(CHUNK_BYTES)
     assert not again.any()
 
 
@@ -219,16 +221,17 @@ def test_what_was_there_before_is_gone(
     made = Elsewhere(np.full(size, 7, np.uint8))
     source = np.zeros(PIECE, np.uint8) if pinned else None
     monkeypatch.setattr(torch, "empty", lambda asked, **_: made if asked == size else None)
-    monkeypatch.setattr("ikp.session.memory._PIECE_BYTES", PIECE)
-    monkeypatch.setattr("ikp.session.memory._on_host", lambda: source)
+    monkeypatch.setattr("ikp.session.storage._PIECE_BYTES", PIECE)
+    monkeypatch.setattr("ikp.session.storage._on_host", lambda: source)
     if pinned:
         monkeypatch.delattr(Elsewhere, "zero_")
-    assert zeroed(size, made.device) is made
+    assert TorchStorage(made.device).zeroed(size) is made
     assert not made.data.any()
 
 
-def test_the_hosts_own_is_zeroed_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("ikp.session.memory._on_host")
-    used = torch.full((9,), 7, dtype=torch.uint8)
-    zero(used)
-    assert not used.any() and not zeroed(9, torch.device("cpu")).any()
+def test_of_the_hosts_own_the_parts_are_zeroed_that_are_named() -> None:
+    used = torch.full((40,), 7, dtype=torch.uint8)
+    HostStorage().clear(used, [Part(1, 2), Part(10, 3, 5, 4)])
+    zeros = {1, 2, *(10 + 5 * row + at for row in range(4) for at in range(3))}
+    assert {at for at, byte in enumerate(used.tolist()) if not byte} == zeros
+    assert HostStorage().read(used, Part(11, 3, 5, 2)).tolist() == [0, 0, 7, 0, 0, 7]

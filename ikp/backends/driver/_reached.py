@@ -130,8 +130,9 @@ class Held:
     def __init__(self, blocks: Iterable[tuple[int, int, bool]], records: int) -> None:
         """Take torch's blocks: where each begins, its bytes, and whether it is held.
 
-        That in which ``records`` lies is left out.
+        That in which ``records`` lies is left out, whoever's it is.
         """
+        self._records = records
         self._blocks = sorted(
             (start, size, held and not start <= records < start + size)
             for start, size, held in blocks
@@ -145,7 +146,10 @@ class Held:
             start, size, held = self._blocks[number]
             if word < start + size:  # torch's: what lies around the block is of others
                 return (start, size) if held else None
-        return _allocation(word)
+        found = _allocation(word)
+        if found is not None and 0 <= self._records - found[0] < found[1]:
+            return None
+        return found
 
 
 def _allocation(word: int) -> Block | None:

@@ -51,7 +51,6 @@ class Chooser(Protocol):
     recorded: Counter[str]
     failed: dict[str, str]
     buffer: dict[str, Any]  # options of ``prof.buffer``
-    taken: int
     aside: set[str]  # libraries whose kernels run plain
 
     def chosen(self, kernel: Any) -> Session | None:
@@ -254,7 +253,6 @@ class Launches:
         if known is not None and known.kind is Kind.KERNEL:
             plain = cuda.function_of(plain)
         cuda.like(made.function, plain)
-        self._copy_constants(kernel, made, stream)
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             chosen = meant.heeded(made.patch)
@@ -262,9 +260,11 @@ class Launches:
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
+        queue = patched.beside(prof, stream)
+        self._copy_constants(kernel, made, stream, queue)
 
         def point() -> None:
-            words = made.point(prof, grid, warps, stream, chosen)
+            words = made.point(prof, grid, warps, stream, chosen, queue)
             if made.patch.argument is not None:
                 launch.append(made.patch.argument, words)
 
@@ -324,11 +324,22 @@ class Launches:
             grid=grid,
         )
 
-    def _copy_constants(self, kernel: _Kernel, made: loaded.Module, stream: int) -> None:
+    def _copy_constants(
+        self,
+        kernel: _Kernel,
+        made: loaded.Module,
+        stream: int,
+        queue: Callable[[Callable[[], None]], None],
+    ) -> None:
         """Give the patched kernel the constants that the program has written."""
-        for name, size in self._memory[kernel.id].constants:
-            if (source := kernel.find(name)) is not None:
-                cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
+
+        def copy() -> None:
+            for name, size in written:
+                if (source := kernel.find(name)) is not None:
+                    cuda.copy_within(cuda.address_of(made.module, name), source, size, stream)
+
+        if written := self._memory[kernel.id].constants:
+            queue(copy)
 
 
 def _ptx(kernel: _Kernel) -> str:

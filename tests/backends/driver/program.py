@@ -52,7 +52,6 @@ class Launcher:
         self.plain: list[str] = []
         self.failed: dict[str, str] = {}
         self.buffer: dict[str, Any] = {}
-        self.taken = 0
         self.aside: set[str] = set()
         self.on = True
 

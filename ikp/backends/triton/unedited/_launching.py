@@ -69,7 +69,6 @@ class Launcher:
     seen: Counter[str] = field(default_factory=Counter)
     recorded: Counter[str] = field(default_factory=Counter)
     plain: Counter[tuple[str, str]] = field(default_factory=Counter)
-    taken: int = 0  # bytes of buffers
 
     def run(
         self, kernel: Kernel, plain: Callable[..., object], /, *args: object, **kwargs: object
@@ -175,7 +174,6 @@ class Launcher:
         if plan.ttgir and not Path(plan.ttgir).exists() and hasattr(made, "asm"):
             by_hand.write(Path(plan.ttgir), by_hand.without_mark(made.asm["ttgir"]))
         self.recorded[label] += 1
-        self.taken += int(prof.data.numel())
         session.facts[f"marks in {label}"] = str(plan)
         return made
 

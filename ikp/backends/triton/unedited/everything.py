@@ -32,7 +32,8 @@ class Everything(Launcher):
     """Launches the kernels of a whole program; what can't be marked runs plain, and is told.
 
     ``kernels`` is a pattern that a kernel's module and name must contain. ``room`` is how many
-    bytes the buffers of all launches may take, up to the last one, which may take more.
+    bytes a session may hold, up to the last launch, which may take more: buffers of the device, and
+    what was read back of others.
     """
 
     kernels: re.Pattern[str] | None = None
@@ -52,7 +53,7 @@ class Everything(Launcher):
         if full_name(kernel) in self.failed:
             return self.failed[full_name(kernel)]
         reason = Launcher.reason_for_plain(self, kernel)
-        if reason is None and self.taken >= self.room:
+        if reason is None and (session := self.session()) and session.held >= self.room:
             return NO_ROOM
         return reason
 

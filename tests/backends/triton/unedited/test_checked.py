@@ -214,6 +214,7 @@ class Session:
 
     facts: dict[str, str] = field(default_factory=dict)
     lent: int = 0
+    held: int = 0
 
     def buffer(self, label: str, **options: object) -> Any:
         self.lent += 1

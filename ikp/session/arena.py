@@ -1,0 +1,213 @@
+"""Zeroed segments of one device: carved from chunks, ready before a launch, and used again."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import index
+from typing import Any, Final
+
+from ikp.core import abi
+from ikp.core.segment import WORDS_AT, Part, Selection, Tensor
+from ikp.errors import BufferError, PatchError, UsageError
+from ikp.session.memory import SHARE, free_bytes
+from ikp.session.service import Service
+from ikp.session.storage import Storage
+
+CHUNK_BYTES = 64 << 20
+_LARGEST_CHUNK = 256 << 20
+"""For more than one segment."""
+WINDOW = 1 << 32
+"""Kernels keep the high half of an address constant: a segment lies inside one such window."""
+READY_BYTES = 512 << 20
+"""How much may lie ready in all; made ahead for one kind is a quarter of it at most."""
+_MOST_READY: Final = 64
+
+
+def checked_size(nbytes: Any) -> int:
+    """Return the size of a segment of at least ``nbytes``, in whole vector stores.
+
+    Raises:
+        UsageError: the size can't be that of a segment.
+    """
+    least, most = abi.MIN_SEGMENT_BYTES, abi.MAX_SEGMENT_BYTES
+    if not hasattr(nbytes, "__index__") or not least <= nbytes <= most:
+        raise UsageError(
+            f"a buffer of {nbytes!r} bytes can't be used: the size is {least} to "
+            f"{most} bytes. The default fits most kernels; leave size out, or "
+            f"let ikp.capture find it."
+        )
+    return -(-index(nbytes) // abi.ALIGNMENT) * abi.ALIGNMENT
+
+
+class Arena:
+    """Zeroed memory on one device, from which segments are carved. One thread uses it at a time.
+
+    Memory is zeroed, and the zeroing waited for, when a chunk is allocated: a kernel on any stream
+    finds it zero. A chunk is given back with the last of its segments. Where one large segment
+    after another is taken, chunks get room for more of them.
+    """
+
+    def __init__(self, storage: Storage, device: Any) -> None:
+        self._storage, self._device = storage, device
+        self._chunk: Tensor = None
+        self._used = 0
+        self._size = 0  # of the segment that the latest chunk was for
+        self._together = 1  # how many of these it had room for, where it is larger than others
+
+    def take(self, nbytes: int) -> Tensor:
+        """Return a zeroed uint8 tensor of ``nbytes``, aligned for vector stores.
+
+        Raises:
+            BufferError: the device has too little memory left.
+        """
+        piece = self._carve(nbytes)
+        return self._carve_new(nbytes) if piece is None else piece
+
+    def _carve(self, nbytes: int) -> Tensor:
+        if self._chunk is None:
+            return None
+        base = self._chunk.data_ptr()
+        start = base + self._used + -(base + self._used) % abi.ALIGNMENT
+        if start // WINDOW != (start + nbytes) // WINDOW:
+            start += -start % WINDOW
+        offset = start - base
+        if offset + nbytes > self._chunk.numel():
+            return None
+        self._used = offset + nbytes
+        return self._chunk[offset : offset + nbytes]
+
+    def _carve_new(self, nbytes: int) -> Tensor:
+        """Allocate a chunk and carve from it."""
+        # One for many segments if there is room; twice the size always has room on one side of a
+        # window's border.
+        failure: Exception | None = None
+        for size in (self._chunk_bytes(nbytes), nbytes, 2 * nbytes + abi.ALIGNMENT):
+            try:
+                self._allocate(size)
+            except (RuntimeError, MemoryError, PatchError) as error:
+                failure = error
+                continue
+            if (piece := self._carve(nbytes)) is not None:
+                return piece
+        raise BufferError(
+            f"no memory for a recording buffer of {nbytes / 2**20:.1f} MiB on {self._device}: "
+            f"{failure}. Give a smaller size: prof.buffer(label, size=...)."
+        ) from failure
+
+    def _chunk_bytes(self, nbytes: int) -> int:
+        """Return how large a new chunk is to be: with room for more, where it is one of many."""
+        together = 2 * self._together if nbytes == self._size else 1
+        if together * nbytes > CHUNK_BYTES:
+            together = max(1, min(together, _LARGEST_CHUNK // nbytes))
+        if together > 1 and together * nbytes > CHUNK_BYTES:
+            free = free_bytes(self._device)
+            most = together if free is None else free // (SHARE * nbytes)
+            together = max(1, min(together, most))
+        self._size, self._together = nbytes, together
+        return max(CHUNK_BYTES, together * nbytes)
+
+    def _allocate(self, size: int) -> None:
+        self._chunk, self._used = None, 0  # what it held must be free for the next one
+        self._storage.sweep()
+        self._chunk = self._storage.zeroed(size)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What segments have in common that can take each other's place."""
+
+    nbytes: int
+    selection: Selection | None  # whose words are in the launch header; None where there are none
+
+
+class Shelf:
+    """Segments that are ready. Any thread may take one; the rest is the service's.
+
+    A launch takes what lies there. Where little is left, the service makes more, twice as many each
+    time. Only where there is nothing, the launching thread waits for one.
+    """
+
+    def __init__(self, service: Service, device: Any) -> None:
+        self._service = service
+        self._arena = Arena(service.storage, device)
+        self._ready: dict[Kind, deque[Tensor]] = {}
+        self._ahead: dict[Kind, int] = {}  # how many are made at once
+        self._filling: set[Kind] = set()
+
+    def take(self, kind: Kind) -> Tensor:
+        """Return a zeroed segment.
+
+        Raises:
+            BufferError: the device has too little memory left.
+        """
+        ready = self._ready.get(kind)
+        try:
+            piece = ready.popleft() if ready else None
+        except IndexError:  # another thread took the last one
+            piece = None
+        if piece is None:
+            return self._service.call(partial(self._make, kind))
+        if ready is not None and 2 * len(ready) < self._ahead.get(kind, 0):
+            self._refill(kind)
+        return piece
+
+    def give_back(self, kind: Kind, piece: Tensor) -> None:
+        """Take a segment that is zero again; in the service."""
+        if self._has_room(kind):
+            self._ready.setdefault(kind, deque()).append(piece)
+
+    def _has_room(self, kind: Kind) -> bool:
+        lying = sum(each.nbytes * len(ready) for each, ready in self._ready.items())
+        return lying + kind.nbytes <= READY_BYTES
+
+    def _refill(self, kind: Kind) -> None:
+        if kind not in self._filling:
+            self._filling.add(kind)
+            self._service.post(partial(self._fill, kind))
+
+    def _make(self, kind: Kind) -> Tensor:
+        """Make a segment, and others for the launches after this one."""
+        ready = self._ready.get(kind)
+        with suppress(IndexError):
+            if ready:  # made meanwhile
+                return ready.popleft()
+        try:
+            piece = self._carved(kind)
+        except BufferError:
+            if not self._ready:
+                raise
+            self._ready = {}  # what lies ready for others takes memory, too
+            piece = self._carved(kind)
+        if self._service.storage.reuses:
+            self._refill(kind)
+        return piece
+
+    def _fill(self, kind: Kind) -> None:
+        """Make as many as are to be ready; in the service."""
+        most = max(2, min(_MOST_READY, READY_BYTES // 4 // kind.nbytes))
+        self._ahead[kind] = min(2 * self._ahead.get(kind, 1), most)
+        ready = self._ready.setdefault(kind, deque())
+        with suppress(BufferError, PatchError, RuntimeError):  # whoever needs one is told
+            while len(ready) < self._ahead[kind] and self._has_room(kind):
+                ready.append(self._carved(kind))
+        self._filling.discard(kind)
+
+    def _carved(self, kind: Kind) -> Tensor:
+        piece = self._arena.take(kind.nbytes)
+        if kind.selection is not None:
+            self.choose(piece, kind.selection)
+        return piece
+
+    def choose(self, piece: Tensor, selection: Selection) -> None:
+        """Write which warps and blocks record to the launch header; in the service."""
+        words = selection.words().view("u1")
+        self._service.storage.write(piece, WORDS_AT, words)
+
+    def empty(self, kind: Kind, piece: Tensor) -> None:
+        """Make a segment as it was when it was taken; in the service."""
+        self._service.storage.clear(piece, [Part(0, kind.nbytes)])
+        if kind.selection is not None:
+            self.choose(piece, kind.selection)

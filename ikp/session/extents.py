@@ -1,0 +1,108 @@
+"""What a launch wrote to its segment, as rows of bytes: what is read back, and zeroed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from ikp.core import abi
+from ikp.core.decoding.launch_header import Layout
+from ikp.core.decoding.slots import Bytes, Ints
+from ikp.core.segment import Part
+
+LAUNCH_HEADER = Part(0, abi.LAUNCH_HEADER_BYTES)
+_MOST_RUNS = 64
+_FEW = 4096
+"""Records, empty ones included, that take no longer to copy than to leave some of them out."""
+
+
+def heads(layout: Layout) -> list[Part]:
+    """Return where the headers of slots are, then those behind all slots."""
+    if layout.together:
+        return [Part(part.start, part.stop - part.start) for part in layout.heads]
+    width, pitch = abi.SLOT_HEADER_BYTES, layout.slot_bytes
+    return [Part(abi.LAUNCH_HEADER_BYTES, width, pitch, layout.slots)]
+
+
+def tail(layout: Layout, nbytes: int) -> Part:
+    """Return what lies behind all that a launch writes to a segment of so many bytes."""
+    return Part(layout.end, max(0, nbytes - layout.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Slots in a row, of each of which the first ``count`` records are meant.
+
+    ``first`` and ``past`` count groups of slots whose records stand in rows together, or slots.
+    """
+
+    first: int
+    past: int
+    count: int
+
+    def part(self, layout: Layout, behind: int = 0) -> Part:
+        """Return where their records are, and where up to ``behind`` more would be."""
+        together, size = max(1, layout.together), layout.clock.record.itemsize
+        begin = abi.LAUNCH_HEADER_BYTES + layout.header_bytes
+        pitch = room = layout.slot_bytes
+        if layout.together:
+            begin = abi.LAUNCH_HEADER_BYTES + layout.slots * layout.header_bytes
+            pitch = room = together * (layout.slot_bytes - layout.header_bytes)
+        else:
+            room -= layout.header_bytes
+        width = min((self.count + behind) * size * together, room)
+        return Part(begin + self.first * pitch, width, pitch, self.past - self.first)
+
+    def by_slot(self, data: Bytes, layout: Layout) -> Bytes:
+        """Return its records, slot by slot, as they were read row by row."""
+        together = max(1, layout.together)
+        if together == 1:
+            return data
+        rows = data.reshape(self.past - self.first, self.count, together, -1)
+        return rows.swapaxes(1, 2).reshape(-1)
+
+
+def runs(layout: Layout, counts: Ints) -> list[Run] | None:
+    """Return which records to copy, where there are so many in each slot.
+
+    They are more than there are, but hardly: slots in a row whose counts are alike go together.
+
+    Returns:
+        None where the counts are so uneven that too many copies would be made.
+    """
+    most = counts.reshape(-1, max(1, layout.together)).max(1, initial=0)
+    total = int(most.max(initial=0)) * len(most)
+    if total <= _FEW or 4 * total <= 5 * int(most.sum()):
+        edges = [0, len(most)]
+    else:
+        sizes = np.ceil(np.log2(most + 1))
+        edges = [0, *(np.flatnonzero(np.diff(sizes)) + 1).tolist(), len(most)]
+    if len(edges) > _MOST_RUNS + 1:
+        return None
+    return [
+        Run(first, past, int(most[first:past].max(initial=0)))
+        for first, past in pairwise(edges)
+        if past > first
+    ]
+
+
+def written(layout: Layout, nbytes: int, found: list[Run], *, tailed: bool) -> Iterator[Part]:
+    """Yield all that a launch may have written to a segment that was zero before it.
+
+    Args:
+        layout: how it divided the segment.
+        nbytes: of the segment.
+        found: how many records there are in its slots.
+        tailed: whether something else lies behind all that.
+    """
+    if tailed or not layout.fresh:
+        yield Part(0, nbytes)
+        return
+    yield LAUNCH_HEADER
+    yield from heads(layout)
+    margin = (layout.beside_bytes - layout.header_bytes) // abi.RECORD_BYTES
+    for run in found:
+        yield run.part(layout, behind=1 + margin)

@@ -1,0 +1,239 @@
+"""SIGTERM and SIGHUP that would end the process: what is open is ended first, then they do so.
+
+Python's own handlers run in the main thread, once that is back in Python: never, where it waits for
+a kernel that does not end. A handler in C does not need it. ``faulthandler`` has one: on a signal
+it writes where the main thread is to a file, here a pipe, which a thread of ikp's own reads. Python
+code does not see that handler: ``signal.getsignal`` says ``SIG_DFL``, as it does without ikp, and a
+handler that the program sets takes its place.
+
+Where the program has set a handler before, or ignores a signal, that signal is left alone.
+"""
+
+from __future__ import annotations
+
+import _thread
+import faulthandler
+import fcntl
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+PATIENCE_S: Final = 5
+"""How long a kernel is waited for that does not end."""
+LIMIT_S: Final = 60
+"""After so long the signal has its effect, whatever is not written by then."""
+_STOP: Final = b"\0"
+_HIGH: Final = 500
+"""From where on the numbers of ikp's pipes are: programs see which ones they get."""
+
+
+def on_termination(end: Callable[[], None]) -> Callable[[], None]:
+    """Have ``end`` called when a signal comes that ends this process, in a thread of ikp's own.
+
+    The latest is called first. A process that is forked has none of them.
+
+    Returns:
+        What takes that back.
+    """
+    return _watch.add(end)
+
+
+def hold() -> None:
+    """Wait, where a signal is ending the process: the program must not end before it."""
+    _watch.hold()
+
+
+class _Pipe:
+    """A pipe whose numbers no program gets in the way of, or notices."""
+
+    def __init__(self) -> None:
+        low = os.pipe()
+        most = os.sysconf("SC_OPEN_MAX")  # -1: any number
+        least = _HIGH if most < 0 else min(_HIGH, most // 2)
+        self.read, self.write = (fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, least) for each in low)
+        for each in low:
+            os.close(each)
+        os.set_blocking(self.write, False)  # a handler must never wait
+        self._known = [os.fstat(each) for each in (self.read, self.write)]
+
+    def is_whole(self) -> bool:
+        """Return whether the program has closed neither end; it may have opened others there."""
+        try:
+            found = [os.fstat(each) for each in (self.read, self.write)]
+        except OSError:
+            return False
+        return all(map(os.path.samestat, found, self._known))
+
+    def close(self) -> None:
+        if self.is_whole():
+            os.close(self.read)
+            os.close(self.write)
+
+
+class _Watch:
+    """The signals, as long as something is open that they would end."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+        self._pipes: dict[int, _Pipe] = {}  # by the signal
+        self._stop: _Pipe | None = None
+        self._over = threading.Lock()  # held while the thread runs
+        self._mask: set[int] = set()  # which signals were blocked before a fork
+        self._ending = 0  # the thread that ends all, once a signal has come
+        self._effective = threading.Event()  # the signal has had its effect
+
+    def add(self, end: Callable[[], None]) -> Callable[[], None]:
+        with self._lock:
+            self._ends.append(end)
+            if len(self._ends) == 1:
+                self._arm()
+
+        def remove() -> None:
+            with self._lock:
+                if end in self._ends:
+                    self._ends.remove(end)
+                    if not (self._ends or self._ending):
+                        self._disarm()
+            self.hold()
+
+        return remove
+
+    def hold(self) -> None:
+        if self._ending and self._ending != _thread.get_ident():
+            with self._over:
+                pass
+
+    def _arm(self) -> None:
+        for each in SIGNALS:
+            if signal.getsignal(each) != signal.SIG_DFL or _is_caught(each):
+                continue
+            self._pipes[each] = pipe = _Pipe()
+            faulthandler.unregister(each)  # of an earlier session, in whose place a handler came
+            faulthandler.register(each, file=pipe.write, all_threads=False, chain=False)
+        if self._pipes:
+            self._stop = _Pipe()
+            self._start()
+
+    def _start(self) -> None:
+        self._over.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def _halt(self) -> None:
+        """Have the thread end, and wait for that; where it ends the process, for good."""
+        if self._stop is not None and self._stop.is_whole():
+            os.write(self._stop.write, _STOP)
+            with self._over:
+                os.read(self._stop.read, 1)
+
+    def _disarm(self) -> None:
+        self._halt()
+        self._give_back()
+        self._close()
+
+    def _give_back(self) -> None:
+        for each in self._pipes:
+            if signal.getsignal(each) == signal.SIG_DFL:  # else the program has set a handler since
+                faulthandler.unregister(each)
+
+    def _close(self) -> None:
+        for pipe in (*self._pipes.values(), *([self._stop] if self._stop else [])):
+            pipe.close()
+        self._pipes, self._stop = {}, None
+        self._over = threading.Lock()  # a thread that could not be ended holds the other
+
+    def _run(self) -> None:
+        over = self._over
+        try:
+            number = self._awaited()
+            if number is not None:
+                self._end(number)
+        finally:
+            over.release()
+
+    def _awaited(self) -> int | None:
+        """Wait for a signal, and return it; None where there is nothing to wait for any more."""
+        poll = select.poll()
+        readers = {pipe.read: number for number, pipe in self._pipes.items()}
+        for reader in (*readers, *([self._stop.read] if self._stop else [])):
+            poll.register(reader, select.POLLIN)
+        found = poll.poll()
+        if any(events & ~select.POLLIN for _, events in found):
+            self._give_back()  # the program has closed the pipes: no signal would come through
+            return None
+        return next((readers[reader] for reader, _ in found if reader in readers), None)
+
+    def _end(self, number: int) -> None:
+        """End what is open, and let the signal have its effect; a second one has it at once."""
+        self._ending = _thread.get_ident()
+        _thread.start_new_thread(self._insist, (number,))
+        self._give_back()
+        while True:
+            ends = tuple(self._ends)
+            if not ends:
+                break
+            try:
+                ends[-1]()
+            except BaseException as error:  # noqa: BLE001 - the process ends whatever it is
+                with suppress(Exception):
+                    print(f"ikp: the trace is lost: {error}", file=sys.__stderr__)
+            with suppress(ValueError):
+                self._ends.remove(ends[-1])
+        os.kill(os.getpid(), number)
+        self._effective.set()  # it was none: process 1 of a container ignores what it can
+        self._ending = 0
+        self._close()
+
+    def _insist(self, number: int) -> None:
+        """Let the signal have its effect, however long the end takes."""
+        if not self._effective.wait(LIMIT_S):
+            os.kill(os.getpid(), number)
+
+    def before_fork(self) -> None:
+        """Have no thread but the one that forks, and no signal that a child takes for the parent's.
+
+        Python warns of forks beside threads.
+        """
+        self._lock.acquire()
+        if self._pipes:
+            self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, self._pipes))
+            self._halt()
+
+    def after_in_parent(self) -> None:
+        """Go on."""
+        if self._pipes:
+            self._start()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        self._lock.release()
+
+    def after_in_child(self) -> None:
+        """Leave signals as they are without ikp."""
+        armed = bool(self._pipes)
+        self._give_back()
+        self._close()
+        self._ends.clear()
+        if armed:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        self._lock.release()
+
+
+def _is_caught(number: int) -> bool:
+    """Return whether a handler in C is there already, of a library or of ``faulthandler``."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    masks = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
+_watch = _Watch()
+os.register_at_fork(
+    before=_watch.before_fork,
+    after_in_parent=_watch.after_in_parent,
+    after_in_child=_watch.after_in_child,
+)

@@ -1,0 +1,251 @@
+"""The memory of a device, as sessions use it: the host's, the CUDA driver's, or torch's.
+
+On NVIDIA GPUs it is the driver's (``ikp.machine.memory_pool``), which no framework sees. Torch's is
+for other GPUs, and where the driver has no pools. Either is used in one thread of ikp's own alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ikp.core.segment import Part, Tensor
+from ikp.errors import PatchError
+from ikp.machine.memory_pool import Pool
+from ikp.session.streams import beside, on
+
+Bytes = NDArray[np.uint8]
+_PIECE_BYTES: Final = 4 << 20
+
+
+class Storage(Protocol):
+    """Memory of one device."""
+
+    reuses: bool
+    """Whether memory is used again, so that segments are made ready before they are asked for."""
+
+    def zeroed(self, nbytes: int) -> Tensor:
+        """Return memory that a kernel on any stream finds zero, as bytes.
+
+        Raises:
+            RuntimeError, MemoryError, PatchError: there is no memory for it.
+        """
+
+    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+        """Zero parts of what no kernel uses now, wait for that, and leave a GPU's caches alone."""
+
+    def read(self, data: Tensor, part: Part) -> Bytes:
+        """Return a part, row by row: a copy."""
+
+    def write(self, data: Tensor, at: int, words: Bytes) -> None:
+        """Write some bytes before any kernel reads them, and wait for that."""
+
+    def sweep(self) -> None:
+        """Give back what no tensor refers to any more."""
+
+
+def storage_of(device: Any, wake: Callable[[], None]) -> Storage:
+    """Return the memory of a GPU, torch's device, in the thread that is to use it.
+
+    ``wake`` has that thread sweep it soon; any thread may call that, at any place.
+    """
+    import torch
+
+    torch.cuda.set_device(device)
+    if not torch.version.hip:
+        try:
+            return DriverStorage(Pool(device.index), device, wake)
+        except PatchError:  # virtual GPUs have no pools
+            return TorchStorage(device)
+    return TorchStorage(device)
+
+
+class HostStorage:
+    """The system's pages, which are zero already."""
+
+    reuses = False
+
+    def zeroed(self, nbytes: int) -> Tensor:
+        """Return new memory.
+
+        Torch would zero with threads, which a process that was forked has lost: it would wait for
+        them for ever.
+        """
+        import torch
+
+        return torch.from_numpy(np.zeros(nbytes, np.uint8))
+
+    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+        """Zero parts."""
+        for part in parts:
+            _rows(data.numpy(), part)[:] = 0
+
+    def read(self, data: Tensor, part: Part) -> Bytes:
+        """Return a copy of a part."""
+        return _rows(data.numpy(), part).flatten()
+
+    def write(self, data: Tensor, at: int, words: Bytes) -> None:
+        """Write some bytes."""
+        data.numpy()[at : at + len(words)] = words
+
+    def sweep(self) -> None:
+        """Numpy has freed it."""
+
+
+def _rows(data: Bytes, part: Part) -> Bytes:
+    pitch = part.pitch if part.rows > 1 else part.width
+    return np.lib.stride_tricks.as_strided(data[part.at :], (part.rows, part.width), (pitch, 1))
+
+
+class _Allocation:
+    """Memory of the driver's, for torch to make a tensor of; freed with the last of these."""
+
+    def __init__(self, address: int, nbytes: int, gone: Callable[[int], None]) -> None:
+        self._address, self._gone, self._pid = address, gone, os.getpid()
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        # In whichever thread, and perhaps while it captures a graph: who owns the pool frees it.
+        if self._pid == os.getpid():
+            self._gone(self._address)
+
+
+class DriverStorage:
+    """Memory that the CUDA driver gave, of which no framework knows."""
+
+    reuses = True
+
+    def __init__(self, pool: Pool, device: Any, wake: Callable[[], None]) -> None:
+        self._pool, self._device, self._wake = pool, device, wake
+        self._gone: deque[int] = deque()
+
+    def _let_go(self, address: int) -> None:
+        self._gone.append(address)
+        self._wake()
+
+    def zeroed(self, nbytes: int) -> Tensor:
+        """Return memory that a kernel on any stream finds zero.
+
+        Raises:
+            PatchError: the driver has none.
+        """
+        import torch
+
+        self.sweep()
+        address = self._pool.allocate(nbytes)
+        self._pool.clear(address, Part(0, nbytes))
+        self._pool.wait()
+        return torch.as_tensor(_Allocation(address, nbytes, self._let_go), device=self._device)
+
+    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+        """Zero parts, by copies from the host."""
+        for part in parts:
+            self._pool.clear(data.data_ptr(), part)
+        self._pool.wait()
+
+    def read(self, data: Tensor, part: Part) -> Bytes:
+        """Return a copy of a part."""
+        return self._pool.read(data.data_ptr(), part)
+
+    def write(self, data: Tensor, at: int, words: Bytes) -> None:
+        """Write some bytes."""
+        self._pool.write(data.data_ptr() + at, words)
+
+    def sweep(self) -> None:
+        """Free what no tensor refers to any more."""
+        freed = False
+        while self._gone:
+            self._pool.free(self._gone.popleft())
+            freed = True
+        if freed:
+            self._pool.wait()
+
+
+class TorchStorage:
+    """Memory of torch's allocator."""
+
+    reuses = True
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def zeroed(self, nbytes: int) -> Tensor:
+        """Return memory that a kernel on any stream finds zero.
+
+        Raises:
+            RuntimeError: torch has none.
+        """
+        import torch
+
+        with on(beside(self._device)):
+            data = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+        zero(data)
+        return data
+
+    def clear(self, data: Tensor, parts: Iterable[Part]) -> None:
+        """Zero parts; all, where there are any: torch has no copies of rows without a kernel."""
+        if any(part.nbytes for part in parts):
+            zero(data)
+
+    def read(self, data: Tensor, part: Part) -> Bytes:
+        """Return a copy of a part."""
+        shape, step = (part.rows, part.width), (part.pitch if part.rows > 1 else part.width, 1)
+        with on(beside(self._device)):
+            rows = data.as_strided(shape, step, data.storage_offset() + part.at)
+            made: Bytes = rows.contiguous().view(-1).cpu().numpy()
+        return made
+
+    def write(self, data: Tensor, at: int, words: Bytes) -> None:
+        """Write some bytes."""
+        import torch
+
+        stream = beside(self._device)
+        with on(stream):
+            data[at : at + len(words)].copy_(torch.from_numpy(words))
+        stream.synchronize()
+
+    def sweep(self) -> None:
+        """Torch has freed it."""
+
+
+def zero(data: Tensor) -> None:
+    """Zero torch's memory that no kernel uses now, wait for that, and leave a GPU's caches alone.
+
+    What a kernel zeroes is in the L2 cache afterwards, in place of what the user's next kernel
+    would have found there; and that one waits until the zeros are in memory. Zeros that come from
+    the host leave the cache alone.
+
+    Args:
+        data: bytes on a GPU.
+    """
+    stream, source = beside(data.device), _on_host()
+    with on(stream):
+        if source is None:
+            data.zero_()
+        else:
+            for piece in data.split(_PIECE_BYTES):
+                piece.copy_(source[: len(piece)], non_blocking=True)
+    if stream is not None:
+        stream.synchronize()
+
+
+@cache
+def _on_host() -> Tensor | None:
+    """Return zeros that a GPU reads by itself; None where the host has no memory for them."""
+    import torch
+
+    try:
+        return torch.zeros(_PIECE_BYTES, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError:
+        return None

@@ -1,0 +1,342 @@
+"""What is done beside a launch: in a thread of its own, ahead where that can be."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ikp
+from ikp.core.segment import WORDS_AT, Part, Selection
+from ikp.errors import BufferError, PatchError
+from ikp.session import arena, harvest, recorder, service
+from ikp.session.arena import Kind, Shelf
+from ikp.session.service import Beside, Here
+from ikp.session.storage import DriverStorage, HostStorage
+from tests.core.decoding.checks import assert_holds
+from tests.host import Host, work
+from tests.session.test_harvest import SIZE, held, launch
+
+torch = pytest.importorskip("torch")
+
+
+CPU = torch.device("cpu")
+
+
+class Reused(HostStorage):
+    """The host's memory, as a GPU's is treated; it knows which thread uses it."""
+
+    reuses = True
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.made = self.cleared = 0
+        self.limit = 1 << 40
+
+    def zeroed(self, nbytes: int) -> Any:
+        self.threads.add(threading.get_ident())
+        if self.made + nbytes > self.limit:
+            raise PatchError("the CUDA driver could not allocate.")
+        self.made += nbytes
+        return super().zeroed(nbytes)
+
+    def clear(self, data: Any, parts: Iterable[Part]) -> None:
+        parts = list(parts)
+        self.threads.add(threading.get_ident())
+        self.cleared += sum(part.nbytes for part in parts)
+        super().clear(data, parts)
+
+    def read(self, data: Any, part: Part) -> Any:
+        self.threads.add(threading.get_ident())
+        return super().read(data, part)
+
+    def write(self, data: Any, at: int, words: Any) -> None:
+        self.threads.add(threading.get_ident())
+        super().write(data, at, words)
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> Reused:
+    made = Reused()
+    monkeypatch.setattr(service, "storage_of", lambda *_: made)
+    return made
+
+
+@pytest.fixture
+def beside(storage: Reused) -> Iterator[Beside]:
+    made = Beside("cuda:7")
+    yield made
+    made.stop()
+
+
+def until(condition: Any) -> None:
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < 30
+        time.sleep(0.001)
+
+
+def test_jobs_run_elsewhere_in_their_order_and_raise_where_they_were_asked(beside: Beside) -> None:
+    order: list[int] = []
+    beside.post(lambda: order.append(1))
+    assert beside.call(threading.get_ident) != threading.get_ident()
+    assert order == [1]
+
+    def fail() -> None:
+        raise BufferError("no memory")
+
+    with pytest.raises(BufferError, match="no memory"):
+        beside.call(fail)
+    assert beside.call(lambda: 7) == 7
+
+
+def test_a_job_that_waits_keeps_no_other_from_running(beside: Beside) -> None:
+    come, asked = threading.Event(), []
+
+    def waits() -> float | None:
+        asked.append(time.monotonic())
+        return None if come.is_set() else 0.001
+
+    beside.post(waits)
+    until(lambda: len(asked) > 3)
+    for number in range(200):
+        assert beside.call(lambda number=number: number) == number
+    come.set()
+    until(lambda: beside.call(lambda: len(asked)) == (time.sleep(0.02) or len(asked)))
+
+
+def test_a_job_that_fails_leaves_the_others(
+    beside: Beside, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    beside.post(fail)
+    assert beside.call(lambda: 7) == 7
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_a_device_that_can_not_be_used_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("no such device")
+
+    monkeypatch.setattr(service, "storage_of", fail)
+    with pytest.raises(RuntimeError, match="no such device"):
+        Beside("cuda:9")
+    until(lambda: not any("cuda:9" in each.name for each in threading.enumerate()))
+
+
+def test_segments_lie_ready_and_are_zero(beside: Beside, storage: Reused) -> None:
+    shelf, kind = Shelf(beside, "cuda:7"), Kind(1 << 16, None)
+    pieces = [shelf.take(kind)]
+    for count in range(1, 40):
+        until(lambda: shelf._ready[kind])
+        pieces.append(shelf.take(kind))
+        assert len({piece.data_ptr() for piece in pieces}) == count + 1
+    assert not any(piece.any() for piece in pieces)
+    assert threading.get_ident() not in storage.threads, "no launch allocates or zeroes"
+
+
+def test_where_none_is_ready_more_are_made_ahead(beside: Beside) -> None:
+    shelf, kind = Shelf(beside, "cuda:7"), Kind(1 << 16, None)
+    ahead = []
+    for _ in range(4):
+        shelf.take(kind)
+        until(lambda: not shelf._filling)
+        ahead.append(len(shelf._ready[kind]))
+        shelf._ready[kind].clear()
+    assert ahead == [2, 4, 8, 16]
+
+
+def test_what_lies_ready_has_a_limit_and_goes_where_memory_is_short(
+    beside: Beside, storage: Reused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arena, "READY_BYTES", 3 << 16)
+    monkeypatch.setattr(arena, "CHUNK_BYTES", 1 << 16)
+    shelf, kind, other = Shelf(beside, "cuda:7"), Kind(1 << 16, None), Kind(1 << 22, None)
+    for _ in range(4):
+        shelf.take(kind)
+        until(lambda: not shelf._filling)
+    assert sum(map(len, shelf._ready.values())) <= 3
+    made: list[Any] = []
+    storage.limit = storage.made
+    real = storage.zeroed
+
+    def zeroed(nbytes: int) -> Any:
+        if not shelf._ready:
+            storage.limit = 1 << 40
+            made.append(nbytes)
+        return real(nbytes)
+
+    monkeypatch.setattr(storage, "zeroed", zeroed)
+    assert shelf.take(other).numel() == 1 << 22
+    assert made[0] >= 1 << 22
+    until(lambda: not shelf._filling)
+
+
+def test_a_choice_of_warps_is_written_ahead_too(beside: Beside, storage: Reused) -> None:
+    shelf, chosen = Shelf(beside, "cuda:7"), Selection(5, 1, 2, 3)
+    for _ in range(5):
+        piece = shelf.take(Kind(1 << 12, chosen))
+        words = piece[WORDS_AT : WORDS_AT + 16].numpy().view("<u4")
+        assert words.tolist() == chosen.words().tolist()
+        piece[WORDS_AT : WORDS_AT + 16] = 0
+        assert not piece.any()
+    assert threading.get_ident() not in storage.threads
+
+
+@pytest.fixture
+def gpu(host: Host, storage: Reused, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
+    """Let the host's memory be a GPU's: used by a thread of its own, again and again."""
+    made = Beside("cpu")
+    monkeypatch.setattr(recorder, "service_of", lambda _: made)
+    monkeypatch.setattr(harvest, "BEGIN_BYTES", 16 * SIZE)
+    monkeypatch.setattr(arena, "CHUNK_BYTES", 8 * SIZE)
+    yield made
+    made.stop()
+
+
+@pytest.mark.filterwarnings("ignore:nothing was recorded")
+@pytest.mark.parametrize("options", [{}, {"warps": [0]}])
+def test_a_session_uses_memory_again_and_zeroes_what_was_written_alone(
+    host: Host, gpu: Beside, storage: Reused, options: dict[str, Any]
+) -> None:
+    truths = []
+    with ikp.profile() as prof:
+        for i in range(300):
+            buffer = prof.buffer(f"launch {i}", size=SIZE, **options)
+            words = buffer.data[WORDS_AT : WORDS_AT + 16].clone()
+            buffer.data[WORDS_AT : WORDS_AT + 16] = 0
+            assert not buffer.data.any(), "an earlier launch's records"
+            assert words.any() == bool(options)
+            buffer.data.data_ptr()
+            if not options:
+                truths.append(host.run(buffer, work(1 + i % 7)))
+            else:
+                buffer.data[WORDS_AT : WORDS_AT + 16] = words
+            del buffer
+            if i % 8 == 7:
+                until(lambda: not prof._recording._places[CPU].harvest._group)
+        assert len(held(prof)) < 60
+        read = [each for each in prof._recording._taken if each.lifted is not None]
+        assert len(read) > 240
+        kept = sum(each.lifted.nbytes for each in read)
+        assert prof.held == SIZE * len(held(prof)) + harvest.DECODED * kept
+    if truths:
+        assert_holds(prof.trace, *truths)
+    assert storage.made < 120 * SIZE
+    assert storage.cleared < 300 * SIZE / 4 or options
+    assert threading.get_ident() not in storage.threads
+
+
+def test_a_reset_empties_buffers_that_are_held(host: Host, gpu: Beside) -> None:
+    with ikp.profile() as prof:
+        mine = prof.buffer("mine", size=SIZE)
+        mine.data.data_ptr()
+        host.run(mine, work(3))
+        prof.reset()
+        assert not mine.data.any()
+        truth = host.run(mine, work(4))
+        truths = [launch(host, prof) for _ in range(40)]
+    assert_holds(prof.trace, truth, *truths)
+
+
+def test_another_thread_may_read_while_one_launches(host: Host, gpu: Beside) -> None:
+    stop, seen = threading.Event(), []
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.append([each.kept for each in prof.trace.launches])
+
+    with ikp.profile() as prof:
+        first = launch(host, prof, records=2)
+        thread = threading.Thread(target=look)
+        thread.start()
+        truths = [launch(host, prof, records=2) for _ in range(120)]
+        stop.set()
+        thread.join()
+    assert_holds(prof.trace, first, *truths)
+    assert seen and all(max(kept) <= 3 for kept in seen)
+
+
+class Counted:
+    """A pool whose memory is the host's; torch's tensors of it are the CPU's here."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, Any] = {}
+        self.waited = 0
+
+    def allocate(self, nbytes: int) -> int:
+        made = np.zeros(nbytes, np.uint8)
+        self.memory[made.ctypes.data] = made
+        return int(made.ctypes.data)
+
+    def free(self, address: int) -> None:
+        del self.memory[address]
+
+    def clear(self, *_: Any) -> None:
+        pass
+
+    def wait(self) -> None:
+        self.waited += 1
+
+
+def test_the_drivers_memory_is_freed_by_its_own_thread_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool: Any = Counted()
+    woken: list[int] = []
+    storage = DriverStorage(pool, "cuda:7", lambda: woken.append(1))
+
+    class Tensor:
+        def __init__(self, allocation: Any) -> None:
+            self.allocation = allocation
+
+    def as_tensor(allocation: Any, device: str) -> Tensor:
+        assert device == "cuda:7"
+        described = allocation.__cuda_array_interface__
+        assert described["shape"] == (64,) and described["typestr"] == "|u1"
+        assert described["data"] == (next(iter(pool.memory)), False)
+        return Tensor(allocation)
+
+    monkeypatch.setattr(torch, "as_tensor", as_tensor)
+    data = storage.zeroed(64)
+    assert pool.waited == 1
+    del data
+    gc.collect()
+    assert woken and pool.memory, "whoever lets it go may be capturing a graph"
+    storage.sweep()
+    assert not pool.memory and pool.waited == 2
+
+
+def test_a_child_frees_nothing_of_its_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool: Any = Counted()
+    storage = DriverStorage(pool, "cuda:7", lambda: None)
+    monkeypatch.setattr(torch, "as_tensor", lambda allocation, device: [allocation])
+    data = storage.zeroed(64)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    del data
+    gc.collect()
+    storage.sweep()
+    assert pool.memory
+
+
+def test_the_hosts_jobs_run_here() -> None:
+    here, asked = Here(HostStorage()), []
+
+    def job() -> float | None:
+        asked.append(1)
+        return {1: 0.0, 2: 1.0}.get(len(asked))
+
+    here.post(job)
+    assert len(asked) == 2
+    here.look()
+    here.look()
+    assert len(asked) == 3
+    assert here.call(threading.get_ident) == threading.get_ident()

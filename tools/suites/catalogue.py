@@ -1,0 +1,113 @@
+"""The suites, chosen before any was run: half to develop with, half only to judge by."""
+
+from __future__ import annotations
+
+from tools.suites.suite import Suite
+
+_INTERPRETED = {"TRITON_INTERPRET": "1"}
+_UNIT = "triton-3.6/python/test/unit"
+
+CPU = (
+    Suite(
+        "triton-interpreter",
+        *("develop", "cpu", "triton-lang/triton, release/3.6.x, python/test/unit"),
+        ("triton", "torch", "numpy"),
+        (
+            *("-m", "interpreter", "--device=cpu", "cuda", "runtime/test_launch.py"),
+            *("language/test_core.py", "language/test_standard.py", "language/test_random.py"),
+            *("language/test_block_pointer.py", "language/test_subprocess.py"),
+            *("language/test_line_info.py", "language/test_tuple.py"),
+        ),
+        folder=_UNIT,
+        environment=_INTERPRETED,
+        sample=40,
+        limit=20,
+    ),
+    Suite(
+        "triton-compiler",
+        *("develop", "cpu", "triton-lang/triton, release/3.6.x, python/test"),
+        ("triton", "torch"),
+        (
+            *("--import-mode=importlib", "gluon/test_frontend.py"),
+            *("unit/language/test_frontend.py", "unit/language/test_compile_only.py"),
+            *("unit/language/test_module.py", "unit/tools/test_linear_layout.py"),
+            *("unit/runtime/test_build.py", "unit/runtime/test_compilation_listener.py"),
+        ),
+        folder="triton-3.6/python/test",
+        sample=2,
+    ),
+    Suite(
+        "warp",
+        *("develop", "cpu", "warp-lang's wheel, warp.tests"),
+        ("warp-lang",),
+        ("--pyargs", "warp.tests"),
+        options=("--level", "machine"),
+        sample=60,
+    ),
+    Suite(
+        "tritonparse",
+        *("develop", "cpu", "meta-pytorch/tritonparse, v0.5.1, tests/cpu"),
+        ("tritonparse", "triton", "torch"),
+        ("tests/cpu",),
+        folder="tritonparse",
+        sample=4,
+    ),
+    Suite(
+        "numba-cuda-simulator",
+        *("develop", "cpu", "numba-cuda's wheel, numba.cuda.tests, with the repository's testing/"),
+        ("numba-cuda", "numba"),
+        ("--benchmark-disable",),
+        folder="numba-cuda/testing",
+        environment={"NUMBA_ENABLE_CUDASIM": "1"},
+        options=("--level", "machine"),
+        sample=8,
+    ),
+    Suite(
+        "liger-kernel",
+        *("judge", "cpu", "linkedin/Liger-Kernel, v0.8.2, test/transformers"),
+        ("liger-kernel", "triton", "torch", "transformers"),
+        ("test/transformers",),
+        folder="liger",
+        environment=_INTERPRETED,
+        sample=20,
+    ),
+    Suite(
+        "triton-viz",
+        *("judge", "cpu", "Deep-Learning-Profiling-Tools/triton-viz, v3.0, tests"),
+        ("triton-viz", "triton", "torch"),
+        ("tests/unit", "tests/end_to_end"),
+        folder="triton-viz",
+        environment=_INTERPRETED,
+    ),
+    Suite(
+        "helion",
+        *("judge", "cpu", "pytorch/helion, v1.4.0, test"),
+        ("helion", "triton", "torch"),
+        ("test",),
+        folder="helion",
+        environment={"HELION_INTERPRET": "1", **_INTERPRETED},
+        sample=4,
+    ),
+    Suite(
+        "jax-pallas",
+        *("judge", "cpu", "jax-ml/jax, jax-v0.10.2, tests/pallas"),
+        ("jax", "jaxlib"),
+        ("tests/pallas/pallas_test.py", "tests/pallas/triton_pallas_test.py"),
+        folder="jax",
+        environment={"JAX_PLATFORMS": "cpu"},
+        options=("--level", "machine"),
+        sample=20,
+    ),
+    Suite(
+        "quack",
+        *("judge", "cpu", "Dao-AILab/quack, v0.6.4, tests"),
+        ("quack-kernels", "nvidia-cutlass-dsl", "torch"),
+        ("tests",),
+        folder="quack",
+        options=("--level", "machine"),
+        environment={"CUTE_DSL_ARCH": "sm_90a", "QUACK_CACHE_DIR": "{scratch}/quack"},
+        sample=20,
+    ),
+)
+
+SUITES = CPU

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tools.suites.suite import Suite
 
 _INTERPRETED = {"TRITON_INTERPRET": "1"}
+_ALL = ("--kernel", "*")  # not Triton's alone
+_NUMBA = "numba-cuda's wheel, numba.cuda.tests, with the repository's testing/"
 _UNIT = "triton-3.6/python/test/unit"
 
 CPU = (
@@ -54,7 +56,7 @@ CPU = (
     ),
     Suite(
         "numba-cuda-simulator",
-        *("develop", "cpu", "numba-cuda's wheel, numba.cuda.tests, with the repository's testing/"),
+        *("develop", "cpu", _NUMBA),
         ("numba-cuda", "numba"),
         ("--benchmark-disable",),
         folder="numba-cuda/testing",
@@ -110,4 +112,86 @@ CPU = (
     ),
 )
 
-SUITES = CPU
+GPU = (
+    Suite(
+        "triton-gpu",
+        *("develop", "gpu", "triton-lang/triton, release/3.6.x, python/test/unit"),
+        ("triton", "torch"),
+        ("language", "runtime", "cuda", "test_debug.py", "tools"),
+        folder=_UNIT,
+        sample=100,
+    ),
+    Suite(
+        "numba-cuda",
+        *("develop", "gpu", _NUMBA),
+        ("numba-cuda", "numba"),
+        ("--benchmark-disable",),
+        folder="numba-cuda/testing",
+        options=_ALL,
+        sample=10,
+    ),
+    Suite(
+        "attorch",
+        *("develop", "gpu", "BobMcDear/attorch, 67c2772, tests"),
+        ("triton", "torch"),
+        ("tests",),
+        folder="attorch",
+        sample=200,
+    ),
+    Suite(
+        "flash-linear-attention",
+        *("develop", "gpu", "fla-org/flash-linear-attention, v0.5.2, tests/ops"),
+        ("fla-core", "triton", "torch"),
+        ("tests/ops",),
+        folder="fla",
+        sample=40,
+        limit=120,
+    ),
+    Suite(
+        "liger-kernel-gpu",
+        *("judge", "gpu", "linkedin/Liger-Kernel, v0.8.2, test/transformers"),
+        ("liger-kernel", "triton", "torch", "transformers"),
+        ("test/transformers",),
+        folder="liger",
+        options=_ALL,
+        sample=20,
+    ),
+    Suite(
+        "cupy",
+        *("judge", "gpu", "cupy/cupy, v14.2.0, tests/cupy_tests"),
+        ("cupy-cuda13x",),
+        (
+            *("tests/cupy_tests/core_tests/test_raw.py", "tests/cupy_tests/cuda_tests"),
+            *("tests/cupy_tests/core_tests/test_userkernel.py",),
+            *("tests/cupy_tests/core_tests/test_reduction.py",),
+            *("tests/cupy_tests/linalg_tests", "tests/cupy_tests/sorting_tests"),
+        ),
+        folder="cupy",
+        options=_ALL,
+        sample=20,
+    ),
+    Suite(
+        "jax-pallas-gpu",
+        *("judge", "gpu", "jax-ml/jax, jax-v0.11.0, tests/pallas"),
+        ("jax", "jaxlib"),
+        (
+            *("tests/pallas/pallas_test.py", "tests/pallas/gpu_ops_test.py"),
+            "tests/pallas/triton_pallas_test.py",
+        ),
+        folder="jax-0.11",
+        environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+        options=_ALL,
+        sample=12,
+    ),
+    Suite(
+        "bitsandbytes",
+        *("judge", "gpu", "bitsandbytes-foundation/bitsandbytes, 0.50.1, tests"),
+        ("bitsandbytes", "triton", "torch"),
+        ("tests/test_functional.py", "tests/test_ops.py", "tests/test_triton.py"),
+        folder="bnb",
+        options=_ALL,
+        sample=20,
+    ),
+)
+
+SUITES = CPU + GPU

@@ -26,30 +26,40 @@ class Difference:
         return sum(map(len, kinds))
 
 
-def compare(plain: Run, again: Run, recorded: Run) -> Difference:
-    """Return where ``recorded`` differs, and where the two plain runs differ by themselves."""
+def compare(plain: Run, recorded: Run, again: Run) -> Difference:
+    """Return where ``recorded`` differs, and where the two plain runs differ by themselves.
+
+    Where a run had to be killed, tests are compared that all three came to.
+    """
     found = Difference()
-    if recorded.code not in (plain.code, again.code):
-        found.code = [f"{plain.code} and {again.code} plain, {recorded.code} recorded"]
-    found.outcomes = _unlike(plain.outcomes, again.outcomes, recorded.outcomes)
-    found.failures = _unlike(plain.texts, again.texts, recorded.texts)
-    found.printed = _unlike(plain.printed, again.printed, recorded.printed)
-    found.warnings = _lines(plain.warnings, again.warnings, recorded.warnings)
-    found.output = _lines(plain.output, again.output, recorded.output)
+    runs = plain, again, recorded
+    if all(each.code is not None for each in runs):
+        if recorded.code not in (plain.code, again.code):
+            found.code = [f"{plain.code} and {again.code} plain, {recorded.code} recorded"]
+        found.warnings = _lines(*(each.warnings for each in runs))
+        found.output = _lines(*(each.output for each in runs))
+        names = set[str]().union(*(each.texts for each in runs))
+    else:
+        names = set(plain.texts) & set(again.texts) & set(recorded.texts)
+    found.outcomes = _unlike(names, *(each.outcomes for each in runs))
+    found.failures = _unlike(names, *(each.texts for each in runs))
+    found.printed = _unlike(names, *(each.printed for each in runs))
     pairs = (plain.outcomes, again.outcomes), (plain.printed, again.printed)
-    found.unsteady = sorted({name for pair in pairs for name in _differing(*pair)})
+    found.unsteady = sorted({name for pair in pairs for name in _differing(names, *pair)})
     return found
 
 
-def _differing(one: dict[str, str], other: dict[str, str]) -> set[str]:
-    return {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+def _differing(names: set[str], one: dict[str, str], other: dict[str, str]) -> set[str]:
+    return {name for name in names if one.get(name) != other.get(name)}
 
 
-def _unlike(one: dict[str, str], other: dict[str, str], recorded: dict[str, str]) -> list[str]:
-    by_itself = _differing(one, other)
+def _unlike(
+    names: set[str], one: dict[str, str], other: dict[str, str], recorded: dict[str, str]
+) -> list[str]:
+    by_itself = _differing(names, one, other)
     return [
         f"{name}: {_tail(one.get(name))} plain, {_tail(recorded.get(name))} recorded"
-        for name in sorted(_differing(one, recorded) - by_itself)
+        for name in sorted(_differing(names, one, recorded) - by_itself)
     ]
 
 

@@ -42,7 +42,7 @@ class Run:
     last: str = ""  # the test that began last
 
     def facts(self) -> dict[str, object]:
-        """Return what goes into a file of JSON; asdict() takes a Counter apart."""
+        """Return what goes into a file of JSON."""
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: dict(value) if isinstance(value, Counter) else value

@@ -13,7 +13,10 @@ from tools.suites.reading import Run, read
 from tools.suites.reporting import FILE, LIMIT, SAMPLE
 from tools.suites.suite import Suite
 
-CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "WARP_CACHE_PATH", "XDG_CACHE_HOME")
+CACHES = (
+    *("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "WARP_CACHE_PATH", "CUPY_CACHE_DIR"),
+    *("XDG_CACHE_HOME",),
+)
 """A kernel compiled in one run would not be compiled in the next."""
 _HERE = Path(__file__).parent
 
@@ -51,8 +54,8 @@ def run(suite: Suite, python: str, sources: Path, minutes: float, *, recorded: b
 
 
 def _pytest(suite: Suite) -> list[str]:
-    ours = ["-p", "reporting", "-p", "no:cacheprovider", "-q", "--tb=short"]
-    return [*ours, *suite.arguments]
+    ours = ("-p", "reporting", "-p", "no:cacheprovider", "-q", "--tb=short")
+    return [*ours, "--continue-on-collection-errors", *suite.arguments]
 
 
 def _environment(suite: Suite, scratch: Path) -> dict[str, str]:

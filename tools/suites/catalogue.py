@@ -117,7 +117,7 @@ GPU = (
         "triton-gpu",
         *("develop", "gpu", "triton-lang/triton, release/3.6.x, python/test/unit"),
         ("triton", "torch"),
-        ("language", "runtime", "cuda", "test_debug.py", "tools"),
+        ("language", "runtime", "cuda", "tools"),
         folder=_UNIT,
         sample=100,
     ),

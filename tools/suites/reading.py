@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+OUT, ERR, REPORTS = "out", "err", "reports"
+"""Files of a run."""
 VARYING = (
     (r"0x[0-9a-fA-F]+", "0x"),
     (r"\b\d+(\.\d+)?(e[-+]?\d+)? ?(seconds|ms|us|ns|s)\b( \(\d+:\d\d:\d\d\))?", "TIME"),
@@ -50,11 +52,10 @@ class Run:
         }
 
 
-def read(
-    file: Path, output: str, stderr: str, scratch: Path, code: int | None, seconds: float
-) -> Run:
-    """Return what a run left."""
-    run = Run(code, seconds, stderr=stderr)
+def read(scratch: Path, code: int | None, seconds: float) -> Run:
+    """Return what a run left in its folder."""
+    run = Run(code, seconds, stderr=(scratch / ERR).read_text(errors="replace"))
+    file = scratch / REPORTS
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     for line in map(json.loads, lines):
         if "status" in line:
@@ -66,7 +67,7 @@ def read(
             run.warnings[steady(" | ".join(parts), scratch)] += 1
         else:
             _take(run, line, scratch)
-    run.output.update(steady(output, scratch).splitlines())
+    run.output.update(steady((scratch / OUT).read_text(errors="replace"), scratch).splitlines())
     return run
 
 

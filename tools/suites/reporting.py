@@ -10,7 +10,7 @@ import os
 import signal
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,10 +64,9 @@ class Reporter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self,
-        call: pytest.CallInfo[None],
-    ) -> Iterator[None]:
-        """Call an outcome by its name where a test took too long."""
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note where a test took too long."""
         report = yield
         over = call.excinfo is not None and call.excinfo.errisinstance(OverTime)
         report.user_properties.append(("over", over))

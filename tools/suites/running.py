@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools.suites.reading import Run, read
+from tools.suites.reading import ERR, OUT, REPORTS, Run, read
 from tools.suites.reporting import FILE, LIMIT, SAMPLE
 from tools.suites.suite import Suite
 
@@ -37,7 +37,7 @@ def run(suite: Suite, python: str, sources: Path, minutes: float, *, recorded: b
         ikp = ["-m", "ikp", "run", *suite.options, "--out", str(scratch / "suite.pftrace")]
         command = [python, *(ikp if recorded else []), "-m", "pytest", *_pytest(suite)]
         begun = time.monotonic()
-        with (scratch / "out").open("wb") as out, (scratch / "err").open("wb") as err:
+        with (scratch / OUT).open("wb") as out, (scratch / ERR).open("wb") as err:
             process = subprocess.Popen(
                 command,
                 cwd=place,
@@ -49,8 +49,7 @@ def run(suite: Suite, python: str, sources: Path, minutes: float, *, recorded: b
             )
             code = _wait(process, minutes)
         seconds = time.monotonic() - begun
-        texts = [(scratch / name).read_text(errors="replace") for name in ("out", "err")]
-        return read(scratch / "reports", *texts, scratch, code, seconds)
+        return read(scratch, code, seconds)
 
 
 def _pytest(suite: Suite) -> list[str]:
@@ -68,7 +67,7 @@ def _environment(suite: Suite, scratch: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path),
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
-        FILE: str(scratch / "reports"),
+        FILE: str(scratch / REPORTS),
         SAMPLE: str(suite.sample),
         LIMIT: str(suite.limit),
         **own,

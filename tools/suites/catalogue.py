@@ -117,9 +117,17 @@ GPU = (
         "triton-gpu",
         *("develop", "gpu", "triton-lang/triton, release/3.6.x, python/test/unit"),
         ("triton", "torch"),
-        ("language", "runtime", "cuda", "tools"),
+        ("language", "cuda", "tools"),
         folder=_UNIT,
         sample=100,
+    ),
+    Suite(
+        "triton-runtime",
+        *("develop", "gpu", "triton-lang/triton, release/3.6.x, python/test/unit"),
+        ("triton", "torch"),
+        ("runtime", "test_perf_warning.py", "test_knobs.py", "test_debuginfo.py"),
+        folder=_UNIT,
+        sample=2,
     ),
     Suite(
         "numba-cuda",

@@ -30,8 +30,9 @@ RUNS = ("plain", "recorded", "again")
 SHOWN = 5
 _VERSIONS = """
 import json, sys
-from importlib.metadata import version
-print(json.dumps({name: version(name) for name in sys.argv[1:]}))
+from importlib.metadata import distributions
+found = {each.name.lower().replace("_", "-"): each.version for each in distributions()}
+print(json.dumps({name: found.get(name, "absent") for name in sys.argv[1:]}))
 """
 
 

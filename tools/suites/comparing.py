@@ -33,9 +33,9 @@ def compare(plain: Run, recorded: Run, again: Run) -> Difference:
     """
     found = Difference()
     runs = plain, again, recorded
+    if recorded.code not in (plain.code, again.code):
+        found.code = [f"{plain.code} and {again.code} plain, {recorded.code} recorded"]
     if all(each.code is not None for each in runs):
-        if recorded.code not in (plain.code, again.code):
-            found.code = [f"{plain.code} and {again.code} plain, {recorded.code} recorded"]
         found.warnings = _lines(*(each.warnings for each in runs))
         found.output = _lines(*(each.output for each in runs))
         names = set[str]().union(*(each.texts for each in runs))

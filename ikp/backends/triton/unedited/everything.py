@@ -81,9 +81,10 @@ class Everything(Launcher):
             if not is_compiled(kernel):  # interpreted: a part of it has run
                 raise
             reason = f"{type(error).__name__}: {error}"
+        made = plain(*args, **kwargs)  # where this fails too, the launch was wrong, not the marks
         self.failed[full_name(kernel)] = f"could not be marked: {_one_line(reason)}"
         self.tell(kernel, self.failed[full_name(kernel)])
-        return plain(*args, **kwargs)
+        return made
 
     def stepping_in(self) -> AbstractContextManager[None]:
         """Have every launch in this process go through this, until that is left."""

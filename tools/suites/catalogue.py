@@ -51,7 +51,7 @@ CPU = (
         *("develop", "cpu", "meta-pytorch/tritonparse, v0.5.1, tests/cpu"),
         ("tritonparse", "triton", "torch"),
         ("tests/cpu",),
-        folder="tritonparse",
+        folder="tritonparse-0.5.1",
         sample=4,
     ),
     Suite(

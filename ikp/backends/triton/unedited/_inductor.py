@@ -16,6 +16,8 @@ from ikp.backends.triton.unedited._launching import Launcher
 from ikp.probing import Untyped
 from ikp.session.current import Session
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
+
 
 def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
     """Have Inductor's launches go through ``launcher``; return what steps out again."""

@@ -23,6 +23,7 @@ from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.unedited.plan import NOT_NAMED
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 NO_ROOM = "no room left for recordings (--memory)"
 
 

@@ -71,7 +71,8 @@ CPU = (
         ("test/transformers",),
         folder="liger",
         environment=_INTERPRETED,
-        sample=20,
+        sample=100,
+        limit=20,
     ),
     Suite(
         "triton-viz",
@@ -88,7 +89,7 @@ CPU = (
         ("test",),
         folder="helion",
         environment={"HELION_INTERPRET": "1", **_INTERPRETED},
-        sample=4,
+        sample=12,
     ),
     Suite(
         "jax-pallas",
@@ -98,7 +99,7 @@ CPU = (
         folder="jax",
         environment={"JAX_PLATFORMS": "cpu"},
         options=("--level", "machine"),
-        sample=20,
+        sample=60,
     ),
     Suite(
         "quack",

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
+from ikp.errors import IkpError, KernelError, PatchError
 from ikp.machine import cuda
 from ikp.machine.inserted.selecting import selection_words
 from ikp.machine.inserted.sequences import CELL
 from ikp.machine.patch import Patch
+from ikp.warning import warn
 
 _TOLD = 3
 """How many notes on a kernel are told in full."""
@@ -147,4 +147,4 @@ modules = Modules()
 def _tell(name: str, notes: tuple[str, ...]) -> None:
     """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
     more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
-    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)
+    warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", stacklevel=2)

@@ -20,11 +20,15 @@ from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
 from ikp.running.startup.sitecustomize import driven, say
+from ikp.warning import diverted
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
     from ikp.unedited.plan import Plan
+
+_TOLD = 20
+"""How many warnings are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +146,16 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     session = None if forked else options.session().__enter__()
     launcher.session = _Forked() if forked else lambda: session
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
-    stepped_in = ExitStack()
+    stepped_in, told = ExitStack(), dict[str, None]()
+    stepped_in.enter_context(diverted(told.setdefault))
     stepped_in.enter_context(launcher.stepping_in())
     if driven(options.level) and not forked:
-        _beside(launcher, stepped_in)
+        _beside(launcher, stepped_in, told)
     frames.hide()
-    return Recording(options, launcher, session, stepped_in)
+    return Recording(options, launcher, session, stepped_in, told)
 
 
-def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
+def _beside(launcher: Watched, stepped_in: ExitStack, told: dict[str, None]) -> None:
     """Step in where kernels are launched that the launcher does not know how to meet."""
     from ikp import registry
 
@@ -159,7 +164,7 @@ def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
             try:
                 stepped_in.enter_context(backend.beside(launcher))
             except IkpError as error:
-                say(f"kernels that Triton does not launch run plain: {error}")
+                told[f"kernels that Triton does not launch run plain: {error}"] = None
 
 
 class _Forked:
@@ -186,6 +191,7 @@ class Recording:
     launcher: Watched
     session: profile | None  # None: kernels run plain
     stepped_in: ExitStack  # steps out when nobody holds it
+    told: dict[str, None]  # warnings, each once, in their order: the program sees none
 
     def step_out(self) -> None:
         """Launch kernels as the program does. Later, Python takes modules apart in any order."""
@@ -196,6 +202,10 @@ class Recording:
     def end(self) -> None:
         """Write the trace and report."""
         self.step_out()
+        for text in list(self.told)[:_TOLD]:
+            say(text)
+        if len(self.told) > _TOLD:
+            say(f"and {len(self.told) - _TOLD} more warnings.")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
             if self.session is not None:

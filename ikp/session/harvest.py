@@ -8,7 +8,6 @@ looks whether what was begun earlier is done.
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from ikp.core import abi
 from ikp.core.decoding.launch_header import Source
 from ikp.core.decoding.slots import Excerpt
 from ikp.core.segment import Segment, Tensor
-from ikp.errors import IkpWarning
 from ikp.session.current import Opening
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.readback import Event, read_back
 from ikp.session.streams import current_stream
+from ikp.warning import warn
 
 BEGIN_BYTES = 256 << 20
 """As long as all buffers are smaller than this in all, nothing is read before the session ends."""
@@ -75,7 +74,7 @@ class Notice:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
         if over and not self._told:
             self._told = True
-            warnings.warn(self._why(), IkpWarning, stacklevel=4)
+            warn(self._why(), stacklevel=4)
 
     def launched(self, stream: int, *, captured: bool) -> None:
         """Take note of the stream of a launch.

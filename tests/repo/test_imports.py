@@ -18,6 +18,7 @@ pytestmark = pytest.mark.any_pins
 
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "probing", "compiling"),
+    "warning",
 )
 """What every room but the core may import, which takes the last of them only."""
 

@@ -56,6 +56,18 @@ def test_a_grid_is_asked_once():
 """
 
 
+QUIET = """\
+import warnings
+
+def test_warnings_are_errors(capfd):
+    warnings.simplefilter("error")
+    import pycuda
+    from ikp.warning import warn
+    warn("of a kernel")
+    assert capfd.readouterr() == ("", "")
+"""
+
+
 def shown(folder: Path, *before: str) -> tuple[str, str, int]:
     """Return what pytest prints, less times; what comes on stderr; and the exit code."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "TRITON_INTERPRET": "1"}
@@ -79,3 +91,11 @@ def test_pytest_shows_what_it_shows_under_python(tmp_path: Path) -> None:
     assert (output, under_ikp) == (plain, code)
     assert "add: 1 of 1 launches recorded" in told  # of those that could be launched
     assert "counted: 1 of 1 launches recorded" in told
+
+
+def test_a_test_sees_no_warning_and_no_line_of_ikp(tmp_path: Path) -> None:
+    (tmp_path / "pycuda.py").write_text("")  # whoever imports it may come to the driver
+    (tmp_path / "test_kernels.py").write_text(QUIET)
+    output, told, code = shown(tmp_path, COMMAND, "run", "--level", "machine")
+    assert code == 0, output
+    assert told.count("ikp: of a kernel\n") == 1

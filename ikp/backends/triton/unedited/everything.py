@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,10 +17,11 @@ from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._launching import Launcher, full_name, is_compiled, tuning
 from ikp.backends.triton.unedited._twins import is_twin
-from ikp.errors import CheckError, IkpError, IkpWarning
+from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.unedited.plan import NOT_NAMED
+from ikp.warning import warn
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 NO_ROOM = "no room left for recordings (--memory)"
@@ -72,7 +72,7 @@ class Everything(Launcher):
         try:
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except CheckError as error:  # it has run, and left the plain kernel's results
-            warnings.warn(str(error), IkpWarning, stacklevel=2)
+            warn(str(error), stacklevel=2)
             self.failed[full_name(kernel)] = DIFFERS
             self.tell(kernel, self.failed[full_name(kernel)])
             return None

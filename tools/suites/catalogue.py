@@ -68,10 +68,14 @@ CPU = (
         "liger-kernel",
         *("judge", "cpu", "linkedin/Liger-Kernel, v0.8.2, test/transformers"),
         ("liger-kernel", "triton", "torch", "transformers"),
-        ("test/transformers",),
+        (
+            *("test/transformers/test_softmax.py", "test/transformers/test_relu_squared.py"),
+            *("test/transformers/test_sparsemax.py", "test/transformers/test_group_norm.py"),
+            *("test/transformers/test_embedding.py", "test/transformers/test_swiglu.py"),
+        ),
         folder="liger",
         environment=_INTERPRETED,
-        sample=100,
+        sample=6,
         limit=20,
     ),
     Suite(
@@ -108,11 +112,11 @@ CPU = (
         "quack",
         *("judge", "cpu", "Dao-AILab/quack, v0.6.4, tests"),
         ("quack-kernels", "nvidia-cutlass-dsl", "torch"),
-        ("tests",),
+        ("tests/dsl", "tests/test_cache.py", "tests/test_autotuner.py", "tests/test_complex.py"),
         folder="quack",
         options=("--level", "machine"),
         environment={"CUTE_DSL_ARCH": "sm_90a", "QUACK_CACHE_DIR": "{scratch}/quack"},
-        sample=20,
+        sample=4,
     ),
 )
 

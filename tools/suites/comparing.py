@@ -29,7 +29,7 @@ class Difference:
 def compare(plain: Run, recorded: Run, again: Run) -> Difference:
     """Return where ``recorded`` differs, and where the two plain runs differ by themselves.
 
-    Where a run had to be killed, tests are compared that all three came to.
+    Where a run had to be killed, tests are compared that all three ended.
     """
     found = Difference()
     runs = plain, again, recorded
@@ -40,7 +40,7 @@ def compare(plain: Run, recorded: Run, again: Run) -> Difference:
         found.output = _lines(*(each.output for each in runs))
         names = set[str]().union(*(each.texts for each in runs))
     else:
-        names = set(plain.texts) & set(again.texts) & set(recorded.texts)
+        names = set(plain.outcomes) & set(again.outcomes) & set(recorded.outcomes)
     found.outcomes = _unlike(names, *(each.outcomes for each in runs))
     found.failures = _unlike(names, *(each.texts for each in runs))
     found.printed = _unlike(names, *(each.printed for each in runs))

@@ -34,7 +34,12 @@ COLUMNS = (
 FOOT = """
 *failed* counts errors in fixtures and in collection, too: most are of tests that want a GPU or
 another version. *recorded*: launches of kernels that are in the trace, of all that ikp met.
-*differs* lists what both plain runs have in common and the recorded one has not.
+*exit* is "killed" where the recorded run took longer than it was given: the tests that all three
+runs ended are compared then. *differs* counts what both plain runs have and the recorded one has not.
+
+What stays different under `ikp run`, by its nature: in Triton's interpreter, pytest's long form of
+a traceback shows one argument more of the kernel that failed, and a grid function that raises is
+called before Triton's own frames. `sys.meta_path` has one or two more entries.
 """
 
 

@@ -1,4 +1,4 @@
-"""The suites, chosen before any was run: half to develop with, half only to judge by."""
+"""The suites, of packages that were divided before any was run: to develop with, and to judge."""
 
 from __future__ import annotations
 

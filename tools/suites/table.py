@@ -25,8 +25,11 @@ runs three times: plain, recorded, plain. What differs between the plain runs is
 in everything else the recorded run has to agree. Addresses, times, dates and names of temporary
 folders are taken out before texts are compared.
 
-The suites and their parts were chosen before any of them was run. Those marked *develop* were
-used to find and mend defects; those marked *judge* were only run.
+The packages were chosen, and divided, before any was run: those marked *develop* were used to
+find and mend defects, those marked *judge* only to judge by. Which part of a suite runs was changed
+afterwards, for time and where tests could not be imported, and never for what came out otherwise.
+
+Where no launch is recorded, a row shows that ikp in the process disturbs nothing, and no more.
 """
 COLUMNS = (
     *("suite", "role", "tests", *OUTCOMES, "exit", "warnings", "recorded", "differs", "unsteady"),
@@ -34,8 +37,9 @@ COLUMNS = (
 FOOT = """
 *failed* counts errors in fixtures and in collection, too: most are of tests that want a GPU or
 another version. *recorded*: launches of kernels that are in the trace, of all that ikp met.
-*exit* is "killed" where the recorded run took longer than it was given: the tests that all three
-runs ended are compared then. *differs* counts what both plain runs have and the recorded one has not.
+*exit* is "killed" where the recorded run took longer than it was given: then the tests are
+compared that all three runs ended, and how many launches were recorded is not known. *differs*
+counts what the plain runs have and the recorded one lacks, and the reverse.
 
 What stays different under `ikp run`, by its nature: in Triton's interpreter, pytest's long form of
 a traceback shows one argument more of the kernel that failed, and a grid function that raises is
@@ -78,7 +82,7 @@ def row(result: dict[str, Any]) -> str:
         *(counts[name] for name in OUTCOMES),
         "killed" if code is None else code,
         sum(runs["recorded"]["warnings"].values()),
-        launches(runs["recorded"]["stderr"]),
+        "not known" if code is None else launches(runs["recorded"]["stderr"]),
         ", ".join(differs) or "nothing",
         len(difference["unsteady"]),
     ]

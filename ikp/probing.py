@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeAlias
 
-from ikp.errors import IkpWarning
+from ikp.warning import warn
 
 Untyped: TypeAlias = Any
 """An object of a package that ships no types to check by: of Triton, CuTe or torch.
@@ -114,7 +113,7 @@ class Foreign:
             told = self._works.get(feature) is False
             self._works[feature] = False
         if not told:
-            warnings.warn(self._text(feature, wrong), IkpWarning, stacklevel=3)
+            warn(self._text(feature, wrong), stacklevel=3)
 
     def forget(self) -> None:
         """Probe anew: for tests, which take names away."""

@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TypeAlias
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 Step: TypeAlias = Callable[[ModuleType], Callable[[], None]]
 """Changes a module, and returns what changes it back."""
 

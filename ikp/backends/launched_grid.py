@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from functools import cache
 from typing import Final, NamedTuple
 
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.errors import IkpWarning
 from ikp.machine import cuda
+from ikp.warning import warn
 
 FEW_BLOCKS: Final = 256
 """A launch of no more blocks records in all of them: most run at once, and each is needed."""
@@ -35,11 +34,10 @@ def _has_code(chosen: Selection) -> bool:
 
 @cache
 def _tell_of_choices() -> None:
-    warnings.warn(
+    warn(
         f"{MOST_CHOICES} choices of blocks have code of their own. With more of them, all blocks "
         "run the code with records, and those that are not chosen keep none. Choose the same "
         "blocks in more launches.",
-        IkpWarning,
         stacklevel=3,
     )
 

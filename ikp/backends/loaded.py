@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
-from ikp.errors import IkpError, IkpWarning, KernelError, PatchError
+from ikp.errors import IkpError, KernelError, PatchError
 from ikp.machine import cuda
 from ikp.signals import deferred
+from ikp.warning import warn
 
 if TYPE_CHECKING:
     from ikp.machine.patch import Patch
@@ -161,4 +161,4 @@ modules = Modules()
 def _tell(name: str, notes: tuple[str, ...]) -> None:
     """Warn, once for each compiled kernel, of what is not recorded and what the rest costs."""
     more = f" And {len(notes) - _TOLD} more." if len(notes) > _TOLD else ""
-    warnings.warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", IkpWarning, stacklevel=2)
+    warn(f"{name}: {' '.join(notes[:_TOLD])}{more}", stacklevel=2)

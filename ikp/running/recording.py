@@ -27,11 +27,15 @@ from ikp.running._installed import installed
 from ikp.running.startup.sitecustomize import driven, say
 from ikp.session.signals import PATIENCE_S, hold, on_termination
 from ikp.signals import deferred, pass_on
+from ikp.warning import diverted
 
 if TYPE_CHECKING:
     from ikp.profiling.profile import profile
     from ikp.running._watched import Watched
     from ikp.unedited.plan import Plan
+
+_TOLD = 20
+"""How many warnings are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +155,21 @@ def begin(text: str, path: str, *, forked: bool) -> Recording:
     with installed(), ExitStack() as undo:
         session = None if forked else undo.enter_context(options.session())
         launcher.session = _Forked() if forked else lambda: session
-        stepped_in = undo.enter_context(ExitStack())
+        stepped_in, told = undo.enter_context(ExitStack()), dict[str, None]()
+        stepped_in.enter_context(diverted(told.setdefault))
         stepped_in.enter_context(launcher.stepping_in())
         if driven(options.level) and not forked:
-            _beside(launcher, stepped_in)
+            _beside(launcher, stepped_in, told)
         undo.pop_all()  # it holds
     os.register_at_fork(after_in_child=lambda: setattr(launcher, "session", _Forked()))
     frames.hide()
-    recording = Recording(options, launcher, session, stepped_in)
+    recording = Recording(options, launcher, session, stepped_in, told)
     if session is not None:
         recording.unwatched.append(on_termination(recording.terminate))
     return recording
 
 
-def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
+def _beside(launcher: Watched, stepped_in: ExitStack, told: dict[str, None]) -> None:
     """Step in where kernels are launched that the launcher does not know how to meet."""
     for backend in registry.own().values():
         if hasattr(backend, "beside"):
@@ -172,7 +177,7 @@ def _beside(launcher: Watched, stepped_in: ExitStack) -> None:
                 stepped_in.enter_context(backend.beside(launcher))
             except (IkpError, OSError) as error:
                 pass_on(error)
-                say(f"kernels that Triton does not launch run plain: {error}")
+                told[f"kernels that Triton does not launch run plain: {error}"] = None
 
 
 class _Forked:
@@ -199,6 +204,7 @@ class Recording:
     launcher: Watched
     session: profile | None  # None: kernels run plain
     stepped_in: ExitStack  # steps out when nobody holds it
+    told: dict[str, None]  # warnings, each once, in their order: the program sees none
     unwatched: list[Callable[[], None]] = field(default_factory=list)  # signals end it no more
     ending: threading.Lock = field(default_factory=threading.Lock)
     ended: list[bool] = field(default_factory=list)  # not empty once it has
@@ -230,6 +236,10 @@ class Recording:
 
     def _end_now(self, patience_s: float | None) -> None:
         self.step_out()
+        for text in list(self.told)[:_TOLD]:
+            say(text)
+        if len(self.told) > _TOLD:
+            say(f"and {len(self.told) - _TOLD} more warnings.")
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 1000))  # whatever the program set
         try:
             with installed():

@@ -12,13 +12,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from contextvars import ContextVar
 from os import PathLike
 from typing import Any, Final, Protocol
 
-from ikp.errors import ExportError, IkpWarning, UsageError
+from ikp.errors import ExportError, UsageError
 from ikp.paths import path_text
+from ikp.warning import warn
 
 
 class Session(Protocol):
@@ -137,12 +137,11 @@ def _of_main_thread() -> Opening | None:
     last = found[-1]
     if set(found) <= {*last.around, last}:
         return last
-    warnings.warn(
+    warn(
         "a kernel is launched in a thread that opened no session, while the main thread has "
         "several open that are not inside one another: it runs unrecorded. Name the session, "
         "ikp.instrument(kernel, prof=prof), or start the thread in the context of its session: "
         "contextvars.copy_context().run.",
-        IkpWarning,
         stacklevel=4,
     )
     return None

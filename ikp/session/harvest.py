@@ -9,7 +9,6 @@ event and goes on, and the service (``ikp.session.service``) looks whether it ha
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +17,13 @@ from functools import cache, partial
 from typing import Any
 
 from ikp.core.segment import Segment, Tensor
-from ikp.errors import IkpWarning
 from ikp.session.arena import Kind, Shelf
 from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
 from ikp.session.streams import current_stream
+from ikp.warning import warn
 
 BEGIN_BYTES = 256 << 20
 """As long as all buffers are smaller than this in all, nothing is read before the session ends."""
@@ -80,7 +79,7 @@ class Notice:
             _pinned[self._data.untyped_storage().data_ptr()] = self._data
         if over and not self._told:
             self._told = True
-            warnings.warn(self._why(), IkpWarning, stacklevel=4)
+            warn(self._why(), stacklevel=4)
 
     def launched(self, stream: int, *, captured: bool) -> None:
         """Take note of the stream of a launch.

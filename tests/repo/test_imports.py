@@ -18,7 +18,7 @@ pytestmark = pytest.mark.any_pins
 
 COMMON = (
     *("errors", "version", "progress", "terminal", "patterns", "paths", "named_files", "probing"),
-    *("compiling", "signals", "children", "caches"),
+    *("compiling", "signals", "children", "caches", "warning"),
 )
 """What every room but the core may import, which takes the last of them only."""
 

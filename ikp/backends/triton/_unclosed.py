@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ikp.errors import IkpWarning
 from ikp.targets.ptx import HOST_NAMED
 from ikp.verbs.dsl import never_closed
+from ikp.warning import warn
 
 _TEXTS = (".ttir", ".ttgir")
 """The first languages of Triton's compiler: Triton's own, and Gluon's."""
@@ -58,7 +57,7 @@ def check(kernel: str, files: Mapping[str, Path]) -> None:
         return
     _told.add(path)
     for told in unclosed(path.read_text()):
-        warnings.warn(f"{kernel}: {told}", IkpWarning, stacklevel=4)
+        warn(f"{kernel}: {told}", stacklevel=4)
 
 
 def _region(comment: str) -> str:

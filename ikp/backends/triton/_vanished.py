@@ -7,14 +7,14 @@ unrolled and copied on the way, so it is the presence of each region that counts
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
 from ikp.backends.triton.foreign import STAGES, TRITON
-from ikp.errors import IkpWarning, KernelError
+from ikp.errors import KernelError
 from ikp.targets.ptx_slot import INIT_MARK
 from ikp.verbs.dsl import known
+from ikp.warning import warn
 
 _STAGES = (".ttir", ".ttgir", ".llir")
 _LAST = (".ptx", ".amdgcn")
@@ -45,7 +45,7 @@ def check(kernel: str, files: Mapping[str, Path]) -> None:
     lost = _lost_on_the_way([*texts.items(), (last, text)])
     if lost and (kernel, str(files[last])) not in _told:
         _told.add((kernel, str(files[last])))
-        warnings.warn(_text(kernel, lost, texts), IkpWarning, stacklevel=4)
+        warn(_text(kernel, lost, texts), stacklevel=4)
 
 
 def _lost_on_the_way(texts: list[tuple[str, str]]) -> dict[str, list[str]]:

@@ -45,6 +45,7 @@ class Wait:
         self.options, _, self.path = wish.partition("\n")
         self.process = os.getpid()
         self.recording: Recording | None = None
+        self.failure = ""
         asked = '"level": "machine"' in self.options
         unasked = '"level": null' in self.options
         self.awaited = AWAITED + DRIVEN * driven("machine" if asked else None if unasked else "")
@@ -62,7 +63,7 @@ class Wait:
                 raise
 
     def begin(self) -> None:
-        """Step in; on any surprise say so, and let the program run plain."""
+        """Step in; on any surprise let the program run plain, and say so at its end."""
         try:
             forked = os.getpid() != self.process
             _import_ikp()
@@ -71,7 +72,7 @@ class Wait:
         except Exception as error:  # noqa: BLE001 - whatever it is, the program did not ask for it
             if (signals := sys.modules.get("ikp.signals")) is not None:
                 signals.pass_on(error)
-            say(f"nothing is recorded: {type(error).__name__}: {error}")
+            self.failure = f"nothing is recorded: {type(error).__name__}: {error}"
 
     def end(self) -> None:
         """Write the trace and report. A process that the program forked has nothing to write."""
@@ -84,7 +85,7 @@ class Wait:
         except Exception:  # noqa: BLE001, S110 - Python tries again, and says what is wrong
             pass
         if self.recording is None:
-            say(NO_KERNEL)
+            say(self.failure or NO_KERNEL)
             say_nothing_written(self.path)
         else:
             self.recording.end()

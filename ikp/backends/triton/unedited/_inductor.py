@@ -17,6 +17,8 @@ from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.signals import pass_on
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
+
 
 def step_in(module: Untyped, launcher: Launcher) -> Callable[[], None]:
     """Have Inductor's launches go through ``launcher``; return what steps out again."""

@@ -29,6 +29,7 @@ from ikp.session.current import Session
 from ikp.signals import deferred, pass_on
 from ikp.unedited.plan import BEST, Plan
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 _CAPTURED = "captured in a CUDA graph"
 TUNING = "tried out by an autotuner"
 _NOTHING = "Triton's interpreter makes nothing"
@@ -162,6 +163,7 @@ class Launcher:
             return self._launch_patched(plan, session, kernel, plain, args, kwargs)
         twin = _twin(kernel, plan)
         launched = _shape(kernel, args, kwargs)
+        kwargs = {**kwargs, "grid": launched["grid"]}  # a function is asked once, as without marks
         with deferred():
             prof = current.buffer(session, label, {**launched, **self.buffer})
         if prof is None:

@@ -24,6 +24,8 @@ from ikp.machine import cuda
 from ikp.machine.patch import Patch
 from ikp.probing import Feature, Untyped
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
+
 
 @contextmanager
 def recorded(launch: Launch) -> Iterator[None]:

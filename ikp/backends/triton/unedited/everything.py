@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,12 +17,14 @@ from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._launching import Launcher, full_name, is_compiled, tuning
 from ikp.backends.triton.unedited._twins import is_twin
-from ikp.errors import CheckError, IkpError, IkpWarning
+from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
 from ikp.session.current import Session
 from ikp.signals import pass_on
 from ikp.unedited.plan import NOT_NAMED
+from ikp.warning import warn
 
+__tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 NO_ROOM = "no room left for recordings (--memory)"
 
 
@@ -73,7 +74,7 @@ class Everything(Launcher):
         try:
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except CheckError as error:  # it has run, and left the plain kernel's results
-            warnings.warn(str(error), IkpWarning, stacklevel=2)
+            warn(str(error), stacklevel=2)
             self.failed[full_name(kernel)] = DIFFERS
             self.tell(kernel, self.failed[full_name(kernel)])
             return None
@@ -85,9 +86,10 @@ class Everything(Launcher):
             if not is_compiled(kernel):  # interpreted: a part of it has run
                 raise
             reason = f"{type(error).__name__}: {error}"
+        made = plain(*args, **kwargs)  # where this fails too, the launch was wrong, not the marks
         self.failed[full_name(kernel)] = f"could not be marked: {_one_line(reason)}"
         self.tell(kernel, self.failed[full_name(kernel)])
-        return plain(*args, **kwargs)
+        return made
 
     def stepping_in(self) -> AbstractContextManager[None]:
         """Have every launch in this process go through this, until that is left."""

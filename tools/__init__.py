@@ -1,0 +1,1 @@
+"""What keeps the project in order, and tries it out on others' code."""

@@ -1,0 +1,1 @@
+"""Public packages' own tests under ``ikp run``, held against plain Python."""

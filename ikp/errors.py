@@ -56,6 +56,10 @@ class CheckError(IkpError):
     """A kernel with records computes something else than without; see ``ikp.instrument``."""
 
 
+class FaultError(IkpError):
+    """A kernel failed on the GPU: the trace holds what was read back before, and no more."""
+
+
 class WorkerError(IkpError):
     """A process that died while it worked on a file."""
 

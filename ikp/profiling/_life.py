@@ -19,7 +19,7 @@ from ikp.core.overhead import Overhead
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
 from ikp.core.trace import of_class
-from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, UsageError
+from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
@@ -36,7 +36,7 @@ class Recorded(Recording):
 
     def trace(
         self, facts: Mapping[str, str], *, last: bool = False
-    ) -> tuple[Trace, DecodeError | None]:
+    ) -> tuple[Trace, DecodeError | FaultError | None]:
         """Wait for all kernels; return what they recorded, and what is wrong with the rest.
 
         Args:
@@ -180,7 +180,9 @@ class Life(Session):
         if broken is not None:
             if error is None:
                 raise broken
-            self._tell(f"the session failed, and so did its trace: {broken}", error)
+            failed = isinstance(broken, FaultError)  # the program's error says so, too
+            told = str(broken) if failed else f"the session failed, and so did its trace: {broken}"
+            self._tell(told, error)
         for text in losses:
             self._tell(text, error)
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from ikp.errors import IkpError
+from ikp.errors import FaultError, IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
@@ -215,6 +215,8 @@ class Recording:
             warnings.simplefilter("always")
             try:
                 session.__exit__(type(failed) if failed else None, failed, None)
+            except FaultError as fault:  # the trace is written all the same
+                say(str(fault))
             except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
                 say(f"the trace is lost: {lost}")
         for each in told:

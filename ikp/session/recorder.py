@@ -23,9 +23,10 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Segment, Selection, Tensor
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError
+from ikp.errors import DecodeError, FaultError
 from ikp.progress import progress
 from ikp.session.current import Opening, closed
+from ikp.session.faults import failures, fault, lost
 from ikp.session.harvest import Harvest, Taken, hand_out
 from ikp.session.memory import Arena, Room, zero
 from ikp.session.readback import read_back, waited
@@ -131,7 +132,7 @@ class Recording:
                     _write_selection(each.segment.data, each.segment.selection)
             wait(self.segments)
 
-    def read(self, facts: Mapping[str, str]) -> tuple[Trace, DecodeError | None]:
+    def read(self, facts: Mapping[str, str]) -> tuple[Trace, DecodeError | FaultError | None]:
         """Wait for all kernels and decode what is sound of what they wrote.
 
         Args:
@@ -141,10 +142,16 @@ class Recording:
             The trace, and what is wrong with the rest.
         """
         began = time.perf_counter()
-        taken = tuple(self._taken)
-        wait([each.segment for each in taken])
+        every = tuple(self._taken)
+        failed = failures({each.segment.data.device for each in every if each.segment.data.is_cuda})
+        gone = lost(every, failed)
+        left_out = set(gone)
+        taken = [each for each in every if each not in left_out]
         reading = _Reading(taken)
         made = {**provenance(self.segments), **facts}
+        broken = fault(gone, len(every), failed, facts) if failed else None
+        if broken is not None:
+            made["fault"] = str(broken)
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as told:
             trace = decode(reading, names, made, told)
@@ -154,7 +161,8 @@ class Recording:
             "copied_out_s": f"{copied:.4f}",
             "decoded_s": f"{time.perf_counter() - began - copied:.4f}",
         }
-        return replace(trace, provenance={**trace.provenance, **costs}), reading.broken
+        trace = replace(trace, provenance={**trace.provenance, **costs})
+        return trace, broken or reading.broken
 
 
 _BYTES_AT_ONCE = 1 << 30

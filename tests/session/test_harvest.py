@@ -199,7 +199,7 @@ def test_what_another_thread_gives_back_meanwhile_is_read_all_the_same(
         data = taken.segment.data
         taken.segment.data = data.as_subclass(OnDevice)
         with monkeypatch.context() as patched:
-            patched.setattr(recorder, "wait", lambda _: None)
+            patched.setattr(recorder, "failures", lambda _: {})
             patched.setattr(recorder, "read_back", given_back)
             assert_holds(prof.trace, truth)
         taken.segment.data = data

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ikp.backends.launched_grid import Grid
 from ikp.backends.refusing import SpecError, in_words
+from ikp.checking.compare import Verdict
 from ikp.core.abi import (
     DENSE_HEADER_BYTES,
     MIN_SEGMENT_BYTES,
@@ -28,7 +29,6 @@ from ikp.machine import cuda
 from ikp.machine.inserted.chips import untested_asked
 from ikp.machine.kept_code import KEPT, keep
 from ikp.machine.patch import Patch, patch
-from ikp.machine.rehearsal import Verdict
 from ikp.ptx.marking import mark
 from ikp.session import current
 from ikp.session.current import Session

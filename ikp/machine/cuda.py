@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Final
@@ -16,14 +16,15 @@ _SETTABLE: Final = (8, 9, 14, 15)
 
 _NUM_REGS: Final = 4
 _NOT_FOUND: Final = 500
+_NOT_READY: Final = 600
 _RELAXED: Final = 2
 """The mode of capture that forbids nothing."""
 
 
 _WRITE_64: Final = 5
 _MEMORY_TYPE: Final = 2
-_DEVICE: Final = 2
-"""What an address is asked for, and the answer where it is of a device's memory."""
+_REACHABLE: Final = (1, 2)
+"""What an address is asked for, and the answers where kernels can reach it: host's, device's."""
 
 
 class _Write(ctypes.Structure):
@@ -38,6 +39,10 @@ class _Write(ctypes.Structure):
         ("alias", ctypes.c_uint64),
         ("rest", ctypes.c_uint64),
     )
+
+
+_LIMITS: Final = (0, 1, 2)
+"""A thread's stack, what kernels may print, their heap."""
 
 
 @cache
@@ -81,11 +86,53 @@ def like(function: int, plain: int) -> None:
     Raises:
         PatchError: the driver refuses.
     """
-    for attribute in _SETTABLE:
-        wanted, had = _attribute(plain, attribute), _attribute(function, attribute)
-        if wanted != had:
-            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
-            _checked(code, f"set attribute {attribute} of the patched function to {wanted}")
+    give_settings(function, settings(plain))
+
+
+def settings(function: int) -> tuple[tuple[int, int], ...]:
+    """Return what a program has set for a function: numbers of attributes, and their values.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return tuple((each, _attribute(function, each)) for each in _SETTABLE)
+
+
+def give_settings(function: int, wanted: Iterable[tuple[int, int]]) -> None:
+    """Set attributes of a function that has other values.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for attribute, value in wanted:
+        if value != _attribute(function, attribute):
+            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
+            _checked(code, f"set attribute {attribute} of the patched function to {value}")
+
+
+def limits() -> tuple[tuple[int, int], ...]:
+    """Return limits of the current context: their numbers, and bytes.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = []
+    for each in _LIMITS:
+        value = ctypes.c_size_t()
+        call("cuCtxGetLimit", ctypes.byref(value), each, to="read a context's limit")
+        made.append((each, value.value))
+    return tuple(made)
+
+
+def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
+    """Set limits of the current context that are others.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for (which, had), (_, value) in zip(limits(), wanted, strict=True):
+        if had != value:
+            call("cuCtxSetLimit", which, ctypes.c_size_t(value), to="set a context's limit")
 
 
 def registers(function: int) -> int:
@@ -144,6 +191,18 @@ def chip() -> tuple[int, int]:
         _checked(code, "tell what chip the device has")
         parts.append(value.value)
     return parts[0], parts[1]
+
+
+def identity() -> bytes:
+    """Return what tells the current device from others, in any process.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    device, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
+    call("cuCtxGetDevice", ctypes.byref(device), to="tell the current device")
+    call("cuDeviceGetUuid_v2", uuid, device, to="identify a device")
+    return uuid.raw
 
 
 def capturing(stream: int) -> bool:
@@ -255,10 +314,40 @@ def _write_each(target: int, words: Sequence[int], stream: int) -> None:
 
 def _checked(code: int, what: str) -> None:
     if code:
-        name = ctypes.c_char_p()
-        _driver().cuGetErrorName(code, ctypes.byref(name))
-        told = name.value.decode() if name.value else f"error {code}"
-        raise PatchError(f"the CUDA driver could not {what}: {told}.")
+        raise PatchError(f"the CUDA driver could not {what}: {error_name(code)}.")
+
+
+def error_name(code: int) -> str:
+    """Return what the driver calls an error: ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
+    name = ctypes.c_char_p()
+    _driver().cuGetErrorName(code, ctypes.byref(name))
+    return name.value.decode() if name.value else f"error {code}"
+
+
+def call(function: str, *arguments: object, to: str) -> None:
+    """Call a function of the driver.
+
+    Args:
+        function: its name.
+        arguments: as ctypes passes them.
+        to: what for, as an error's text says it.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    _checked(getattr(_driver(), function)(*arguments), to)
+
+
+def under_way(stream: int) -> bool:
+    """Return whether something that was queued on a stream has not ended.
+
+    Raises:
+        PatchError: it failed; its text is the error's name.
+    """
+    code = _driver().cuStreamQuery(ctypes.c_void_p(stream))
+    if code in (0, _NOT_READY):
+        return bool(code)
+    raise PatchError(error_name(code))
 
 
 def allocation(pointer: int) -> tuple[int, int]:
@@ -277,13 +366,13 @@ def allocation(pointer: int) -> tuple[int, int]:
     return base.value, size.value
 
 
-def on_device(pointer: int) -> bool:
-    """Return whether an address is of memory that a device has, and that this process allocated."""
+def reachable(pointer: int) -> bool:
+    """Return whether an address is of memory that a kernel can reach, of a device or the host."""
     kind = ctypes.c_uint32()
     code = _driver().cuPointerGetAttribute(
         ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(pointer)
     )
-    return not code and kind.value == _DEVICE
+    return not code and kind.value in _REACHABLE
 
 
 def allocate(nbytes: int) -> int:
@@ -320,6 +409,30 @@ def copy_to_host(target: int, source: int, nbytes: int) -> None:
             ctypes.c_void_p(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
         ),
         "copy to the host",
+    )
+
+
+def read(source: int, nbytes: int) -> bytes:
+    """Return what the device's memory holds; wait for it.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = ctypes.create_string_buffer(nbytes)
+    copy_to_host(ctypes.addressof(made), source, nbytes)
+    return made.raw
+
+
+def copy_from_host(target: int, source: int, nbytes: int) -> None:
+    """Copy from the host to the device, and wait for it.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    call(
+        "cuMemcpyHtoD_v2",
+        *(ctypes.c_uint64(target), ctypes.c_void_p(source), ctypes.c_size_t(nbytes)),
+        to="copy to the device",
     )
 
 

@@ -77,6 +77,7 @@ def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
     with ExitStack() as loaded:
         plain = _Loaded(loaded, request.name, request.plain, request.shape, memory)
         recorded = _Loaded(loaded, request.name, request.recorded, request.shape, memory)
+        cuda.wait()  # for what was copied: kernels run on streams that don't wait for it
 
         def run_plain() -> None:
             stage(False, PLAIN_S)

@@ -11,7 +11,7 @@ from ikp.backends.loaded import Module
 from ikp.backends.patched import Counts
 from ikp.backends.reached import reached
 from ikp.checking.check import check
-from ikp.checking.compare import Buffer, Verdict
+from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.request import Code, Request, Shape, packed
 from ikp.errors import CheckError, PatchError
 from ikp.machine import cuda

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ikp.checking.compare import Buffer, disjoint
+from ikp.checking.comparison import Buffer, disjoint
 from ikp.errors import PatchError
 from ikp.machine import cuda
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from ikp.checking.compare import Buffer, NoRoomError
+from ikp.checking.comparison import Buffer, NoRoomError
 from ikp.errors import PatchError
 from ikp.machine import cuda
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ikp.checking.compare import Verdict, size_of
+from ikp.checking.comparison import Verdict, size_of
 from ikp.checking.process import AgainError, CannotError, LostError, process_for
 from ikp.checking.request import Request
 from ikp.machine import cuda

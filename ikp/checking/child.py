@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from ikp.checking.address_space import TakenError, mapped
-from ikp.checking.compare import NoRoomError
+from ikp.checking.comparison import NoRoomError
 from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
 from ikp.checking.runner import DeviceMemory, run

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ikp.checking.compare import Verdict
+from ikp.checking.comparison import Verdict
 
 STAGED_BYTES: Final = 64 << 20
 """Memory that both processes have, through which copies go."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ikp.checking.compare import Buffer
+from ikp.checking.comparison import Buffer
 
 ATTRIBUTE_BYTES: Final = 72
 """Of a launch's attribute: its number, in eight bytes, and 64 bytes of its value."""

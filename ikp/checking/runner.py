@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from ikp.checking.compare import FailedRunError, Verdict, compare
+from ikp.checking.comparison import FailedRunError, Verdict, compare
 from ikp.checking.request import ATTRIBUTE_BYTES, Code, Request, Shape
 from ikp.errors import PatchError
 from ikp.machine import cuda

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ikp.checking.compare import (
+from ikp.checking.comparison import (
     Buffer,
     FailedRunError,
     NoRoomError,
@@ -143,7 +143,7 @@ def test_where_records_fail_they_are_refused() -> None:
 def test_large_buffers_are_compared_a_piece_after_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ikp.checking.compare._CHUNK", 16)
+    monkeypatch.setattr("ikp.checking.comparison._CHUNK", 16)
     memory = Memory()
     verdict = compare([IN, OUT], adding(memory), adding(memory, 128 + 17, 128 + 40), memory)
     assert verdict.text.endswith("in 2 of 64 bytes, first at byte 17")

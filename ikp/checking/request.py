@@ -90,10 +90,10 @@ def packed(values: Sequence[tuple[int, bytes]]) -> tuple[bytes, tuple[int, ...]]
     """Return parameters in one piece, and where each begins.
 
     Args:
-        values: of each, where it begins and its bytes; in their order.
+        values: of each, where it begins and its bytes.
     """
     size = max((offset + len(value) for offset, value in values), default=0)
     made = bytearray(size)
     for offset, value in values:
         made[offset : offset + len(value)] = value
-    return bytes(made), tuple(offset for offset, _ in values)
+    return bytes(made), tuple(sorted(offset for offset, _ in values))

@@ -38,12 +38,13 @@ def waits() -> dict[str, Any]:
 
 
 def forks() -> dict[str, Any]:
-    """Leave a child behind that lives on."""
+    """End at once, and leave a child behind that lives on."""
     if os.fork() == 0:
         os.close(1), os.close(2)
         time.sleep(30)
-        os._exit(0)
-    return {}
+    else:
+        print(json.dumps({"pid": begun()._pid}), flush=True)
+    os._exit(0)
 
 
 def forked() -> dict[str, Any]:
@@ -96,9 +97,13 @@ def main(way: str) -> None:
     before = begun()._pid
     names = [str(Path(f"/proc/{before}/fd/{each}").readlink()) for each in "012"]
     environment = Path(f"/proc/{before}/environ").read_bytes().split(b"\0")
+    lines = Path(f"/proc/{before}/maps").read_text().splitlines()
+    highest = max(int(line.partition("-")[0], 16) for line in lines if ".so" in line)
     said = WAYS[way]()
     served = b"CUDA_MPS_PIPE_DIRECTORY=/dev/null" in environment
-    print(json.dumps({"pid": before, "streams": names, "served": served, **said}))
+    print(
+        json.dumps({"pid": before, "highest": highest, "streams": names, "served": served, **said})
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,17 @@ def said(folder: Path, way: str, code: int = 0) -> dict:
 def test_it_ends_with_the_program_and_has_nothing_of_its_streams(folder: Path) -> None:
     made = said(folder, "returns")
     assert ended(made["pid"]) and made["streams"] == ["/dev/null"] * 3 and made["served"]
+
+
+def test_its_libraries_lie_where_no_program_has_memory_of_a_device(folder: Path) -> None:
+    """Programs have it near where their own libraries are."""
+    code = "import ctypes; print(ctypes.CDLL(None).personality(0x200000))"
+    if (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        == b"-1\n"
+    ):
+        pytest.skip("this system allows no other layout of addresses")
+    assert said(folder, "returns")["highest"] < 1 << 46
 
 
 def test_a_program_that_waits_for_all_children_does_not_wait_for_it(folder: Path) -> None:

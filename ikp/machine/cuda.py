@@ -86,53 +86,11 @@ def like(function: int, plain: int) -> None:
     Raises:
         PatchError: the driver refuses.
     """
-    give_settings(function, settings(plain))
-
-
-def settings(function: int) -> tuple[tuple[int, int], ...]:
-    """Return what a program has set for a function: numbers of attributes, and their values.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    return tuple((each, _attribute(function, each)) for each in _SETTABLE)
-
-
-def give_settings(function: int, wanted: Iterable[tuple[int, int]]) -> None:
-    """Set attributes of a function that has other values.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    for attribute, value in wanted:
-        if value != _attribute(function, attribute):
-            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
-            _checked(code, f"set attribute {attribute} of the patched function to {value}")
-
-
-def limits() -> tuple[tuple[int, int], ...]:
-    """Return limits of the current context: their numbers, and bytes.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    made = []
-    for each in _LIMITS:
-        value = ctypes.c_size_t()
-        call("cuCtxGetLimit", ctypes.byref(value), each, to="read a context's limit")
-        made.append((each, value.value))
-    return tuple(made)
-
-
-def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
-    """Set limits of the current context that are others.
-
-    Raises:
-        PatchError: the driver refuses.
-    """
-    for (which, had), (_, value) in zip(limits(), wanted, strict=True):
-        if had != value:
-            call("cuCtxSetLimit", which, ctypes.c_size_t(value), to="set a context's limit")
+    for attribute in _SETTABLE:
+        wanted, had = _attribute(plain, attribute), _attribute(function, attribute)
+        if wanted != had:
+            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
+            _checked(code, f"set attribute {attribute} of the patched function to {wanted}")
 
 
 def registers(function: int) -> int:
@@ -443,3 +401,49 @@ def wait() -> None:
         PatchError: something of it failed.
     """
     _checked(_driver().cuCtxSynchronize(), "finish what was launched")
+
+
+def settings(function: int) -> tuple[tuple[int, int], ...]:
+    """Return what a program has set for a function: numbers of attributes, and their values.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return tuple((each, _attribute(function, each)) for each in _SETTABLE)
+
+
+def give_settings(function: int, wanted: Iterable[tuple[int, int]]) -> None:
+    """Set attributes of a function that has other values.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for attribute, value in wanted:
+        if value != _attribute(function, attribute):
+            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
+            _checked(code, f"set attribute {attribute} of the patched function to {value}")
+
+
+def limits() -> tuple[tuple[int, int], ...]:
+    """Return limits of the current context: their numbers, and bytes.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = []
+    for each in _LIMITS:
+        value = ctypes.c_size_t()
+        call("cuCtxGetLimit", ctypes.byref(value), each, to="read a context's limit")
+        made.append((each, value.value))
+    return tuple(made)
+
+
+def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
+    """Set limits of the current context that are others.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for (which, had), (_, value) in zip(limits(), wanted, strict=True):
+        if had != value:
+            call("cuCtxSetLimit", which, ctypes.c_size_t(value), to="set a context's limit")

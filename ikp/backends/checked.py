@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from ikp.session.current import Session
 
 REFUSED = "fail the check (--check)"
 """Why later launches of a kernel run plain, where one was found wrong."""
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,36 @@ def checked(
         return Verdict("not checked: a CUDA graph captures its launch")
     module.checked = True
     try:
-        cuda.wait()
+        _wait()
         verdict = check(_request(module, prof, words, launched()))
     except PatchError as error:
         return Verdict(f"not checked: {error}")
     module.refused = verdict if verdict.refused else None
     return verdict
+
+
+def _wait() -> None:
+    """Wait for what was launched before, which may be waiting for what is launched next.
+
+    Raises:
+        PatchError: it failed, or has not ended in time.
+    """
+    context, found = cuda.context(), list[PatchError]()
+
+    def wait() -> None:
+        try:
+            cuda.use(context)
+            cuda.wait()
+        except PatchError as error:
+            found.append(error)
+
+    waiting = threading.Thread(target=wait, name="ikp: waits for the device", daemon=True)
+    waiting.start()
+    waiting.join(_PATIENCE_S)
+    if waiting.is_alive():
+        raise PatchError(f"what was launched before it has not ended in {_PATIENCE_S:g} s.")
+    if found:
+        raise found[0]
 
 
 def _request(module: Module, prof: Any, words: Sequence[int], launch: Launched) -> Request:

@@ -85,7 +85,7 @@ def _use(identity: bytes) -> int:
             made = ctypes.c_void_p()
             begin = "begin to use the device in another process"
             cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(made), number, to=begin)
-            cuda.call("cuCtxSetCurrent", made, to=begin)
+            cuda.use(made.value or 0)
             return number
     raise PatchError("the device is not found in another process.")
 

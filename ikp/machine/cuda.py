@@ -120,6 +120,15 @@ def context() -> int:
     return found.value or 0
 
 
+def use(context: int) -> None:
+    """Make a context the current one of this thread.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    call("cuCtxSetCurrent", ctypes.c_void_p(context), to="use a context")
+
+
 def primary() -> int:
     """Return the context that the CUDA runtime, and so torch, uses on the current device.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -143,14 +144,25 @@ OUT = Buffer("out", 4096, 16)
 def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Verdict | None]]:
     """Return what checks two launches of a module."""
 
-    def two(checks: Checks, module: Module, *, capturing: bool = False) -> list[Verdict | None]:
+    def two(
+        checks: Checks,
+        module: Module,
+        *,
+        capturing: bool = False,
+        wait: Callable[[], object] = lambda: None,
+    ) -> list[Verdict | None]:
+        used = list[int]()
         monkeypatch.setattr(checked, "check", checks.check)
         monkeypatch.setattr(checked, "reached", lambda *_: Reached((OUT,), (SCRATCH,)))
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
-        monkeypatch.setattr(cuda, "wait", lambda: None)
+        monkeypatch.setattr(cuda, "context", lambda: 7)
+        monkeypatch.setattr(cuda, "use", used.append)
+        monkeypatch.setattr(cuda, "wait", wait)
         values = [(0, b"12345678"), (8, b"abcd")]
         launched = checked.Launched("k", b"plain", Shape((1, 1, 1), (32, 1, 1), 0), values)
-        return [checked.checked(module, 0, PROF, (5, 6), lambda: launched) for _ in range(2)]
+        made = [checked.checked(module, 0, PROF, (5, 6), lambda: launched) for _ in range(2)]
+        assert used == ([] if capturing else [7]), "a thread has no context of its own"
+        return made
 
     return two
 
@@ -185,6 +197,28 @@ def test_in_a_graph_that_is_captured_nothing_is_checked(
     found = checking(checks, module(), capturing=True)
     assert not checks.asked and found[0] == found[1]
     assert found[0] and found[0].text.startswith("not checked: a CUDA graph")
+
+
+def test_a_launch_before_it_that_waits_for_it_is_not_waited_for(
+    checking: Callable[..., list[Verdict | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked, "_PATIENCE_S", 0.05)
+    checks, launched = Checks(EQUAL), threading.Event()
+    text = "not checked: what was launched before it has not ended in 0.05 s."
+    assert checking(checks, module(), wait=launched.wait) == [Verdict(text), None]
+    assert not checks.asked
+    launched.set()
+
+
+def test_a_device_that_has_failed_before_checks_nothing(
+    checking: Callable[..., list[Verdict | None]],
+) -> None:
+    def wait() -> None:
+        raise PatchError("the CUDA driver could not finish what was launched: X.")
+
+    checks = Checks(EQUAL)
+    text = "not checked: the CUDA driver could not finish what was launched: X."
+    assert checking(checks, module(), wait=wait) == [Verdict(text), None] and not checks.asked
 
 
 def test_what_the_driver_refuses_is_no_error(

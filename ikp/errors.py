@@ -53,7 +53,11 @@ class PatchError(IkpError):
 
 
 class CheckError(IkpError):
-    """A kernel with records computes something else than without; see ``ikp.instrument``."""
+    """A kernel fails with records, and not without; see ``ikp.instrument``."""
+
+
+class FaultError(IkpError):
+    """A kernel failed on the GPU: the trace holds what was read back before, and no more."""
 
 
 class WorkerError(IkpError):

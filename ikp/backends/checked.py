@@ -2,67 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ikp.backends.loaded import Module
 from ikp.backends.patched import Counts
-from ikp.errors import CheckError
+from ikp.backends.reached import reached
+from ikp.checking.check import check
+from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.request import Code, Request, Shape, packed
+from ikp.errors import CheckError, PatchError
 from ikp.machine import cuda
-from ikp.machine.rehearsal import Buffer, DeviceMemory, Verdict, rehearse
+from ikp.machine.inserted.sequences import CELL
 from ikp.session.current import Session
 
-DIFFERS = "compute something else with records (--check)"
+REFUSED = "fail the check (--check)"
 """Why later launches of a kernel run plain, where one was found wrong."""
+_PATIENCE_S = 10.0
 
 
-def compared(
-    module: Module,
-    stream: int,
-    buffers: Callable[[], Sequence[Buffer]],
-    plain: Callable[[], object],
-    recorded: Callable[[], object],
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch of a plain kernel."""
+
+    name: str  # as the compiler wrote it
+    cubin: bytes  # refers to variables of the program's own module, if to any
+    shape: Shape
+    values: Sequence[tuple[int, bytes]]  # of parameters: where each begins, and its bytes
+    variables: Sequence[tuple[str, int, int]] = ()  # of its module: names, addresses and bytes
+    constants: Mapping[str, bytes] = field(default_factory=dict)  # of its module
+    names: Mapping[int, str] = field(default_factory=dict)  # of arguments, by what they point to
+
+
+def checked(
+    module: Module, stream: int, prof: Any, words: Sequence[int], launched: Callable[[], Launched]
 ) -> Verdict | None:
-    """Launch a kernel plain and with records, once for each module, and compare.
+    """Compare a kernel with records with the plain one, once for each module.
+
+    Nothing is launched in this process: whoever asks launches what the verdict leaves.
 
     Args:
         module: the patched kernel.
         stream: the driver's handle.
-        buffers: returns the memory that the launch may write.
-        plain: launches the kernel without records.
-        recorded: launches it with records.
+        prof: the buffer that it records into.
+        words: tell it where that is.
+        launched: returns how it is launched.
 
     Returns:
-        What was found; None where an earlier launch was compared.
+        What was found; None where an earlier launch was compared, and the kernel may run.
     """
     if module.checked:
-        return None
+        return module.refused
     if cuda.capturing(stream):
-        return Verdict("not checked: a CUDA graph captures its launch", ran=False)
+        return Verdict("not checked: a CUDA graph captures its launch")
     module.checked = True
-    import torch.distributed as ranks
+    try:
+        _wait()
+        verdict = check(_request(module, prof, words, launched()))
+    except PatchError as error:
+        return Verdict(f"not checked: {error}")
+    module.refused = verdict if verdict.refused else None
+    return verdict
 
-    if ranks.is_available() and ranks.is_initialized() and ranks.get_world_size() > 1:
-        return Verdict("not checked: other ranks may wait for each of its launches", ran=False)
-    return rehearse(buffers(), plain, recorded, DeviceMemory())
+
+def _wait() -> None:
+    """Wait for what was launched before, which may be waiting for what is launched next.
+
+    Raises:
+        PatchError: it failed, or has not ended in time.
+    """
+    context, found = cuda.context(), list[PatchError]()
+
+    def wait() -> None:
+        try:
+            cuda.use(context)
+            cuda.wait()
+        except PatchError as error:
+            found.append(error)
+
+    waiting = threading.Thread(target=wait, name="ikp: waits for the device", daemon=True)
+    waiting.start()
+    waiting.join(_PATIENCE_S)
+    if waiting.is_alive():
+        raise PatchError(f"what was launched before it has not ended in {_PATIENCE_S:g} s.")
+    if found:
+        raise found[0]
+
+
+def _request(module: Module, prof: Any, words: Sequence[int], launch: Launched) -> Request:
+    found = reached(launch.values, launch.variables, prof.address, launch.names)
+    plain = Code(launch.cubin, *packed(launch.values), launch.constants)
+    recorded = replace(plain, cubin=module.patch.cubin)
+    value = struct.pack(f"<{len(words)}Q", *words)
+    if (argument := module.patch.argument) is not None:
+        recorded = recorded.with_argument(argument.offset, value.ljust(argument.size, b"\0"))
+    else:
+        recorded = replace(recorded, constants={**launch.constants, CELL: value})
+    records = Buffer("records", prof.address, int(prof.data.numel()))
+    shape, name = launch.shape, launch.name
+    return Request(name, shape, plain, recorded, found.written, (records, *found.scratch))
 
 
 def refused(
     counts: Counts, session: Session, label: str, prof: Any, verdict: Verdict
 ) -> CheckError:
-    """Forget a launch whose results differ; return what to tell.
+    """Forget a launch with records that must not be; return what to tell.
 
     Args:
         counts: what counted it.
         session: what recorded it.
         label: the kernel's.
         prof: its buffer.
-        verdict: how it differs.
+        verdict: what is wrong with it.
     """
     session.discard(prof)
     counts.recorded[label] -= 1
     return CheckError(
-        f"{label} with records computes something else than without: {verdict.text}. The plain "
-        "kernel's results are kept, and nothing was recorded. Please report it, with the kernel's "
-        "cubin."
+        f"{label} fails the check: {verdict.text}. It runs plain, and nothing was recorded of it. "
+        "Please report it, with the kernel's cubin."
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ikp.checking.comparison import Verdict
 from ikp.core.abi import ALIGNMENT, DENSE_HEADER_BYTES, LAUNCH_HEADER_BYTES
 from ikp.core.segment import EVERYTHING, Selection
 from ikp.errors import IkpError, KernelError, PatchError
@@ -36,7 +37,8 @@ class Module:
     module: int
     function: int
     cell: int  # address in the device's memory; 0 where it is an argument
-    checked: bool = False  # its results were compared with the plain kernel's
+    checked: bool = False  # it was compared with the plain kernel
+    refused: Verdict | None = None  # that was found of it, and it must not run
 
     @classmethod
     def load(cls, patch: Patch, name: str) -> Module:
@@ -57,6 +59,28 @@ class Module:
             )
         cell = cuda.address_of(module, CELL) if patch.argument is None else 0
         return cls(patch, module, function, cell)
+
+    def words(
+        self,
+        prof: Any,
+        grid: tuple[int, int, int],
+        warps: int,
+        selection: Selection = EVERYTHING,
+    ) -> tuple[int, ...]:
+        """Return what tells the kernel where to record, in words of 64 bits."""
+        blocks = math.prod(grid)
+        headers = DENSE_HEADER_BYTES * selection.count_headers(blocks, warps)
+        size = max(0, int(prof.data.numel()) - LAUNCH_HEADER_BYTES - headers)
+        each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
+        records = prof.slots_bytes > 0 and self.patch.fits(each)
+        recording = selection.count_slots(blocks, warps) if records else 0
+        # A launch is told where there is a size, though nobody is chosen; else, of no size.
+        told, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
+        if self.patch.select:
+            from ikp.machine.inserted.selecting import selection_words
+
+            behind = selection_words(selection, warps)
+        return prof.address, told | recording << 32, *behind
 
     def point(
         self,
@@ -83,19 +107,7 @@ class Module:
         Raises:
             PatchError: the driver refuses.
         """
-        blocks = math.prod(grid)
-        headers = DENSE_HEADER_BYTES * selection.count_headers(blocks, warps)
-        size = max(0, int(prof.data.numel()) - LAUNCH_HEADER_BYTES - headers)
-        each = size // selection.count_slots(blocks, warps, least=1) & -ALIGNMENT
-        records = prof.slots_bytes > 0 and self.patch.fits(each)
-        recording = selection.count_slots(blocks, warps) if records else 0
-        # A launch is told where there is a size, though nobody is chosen; else, of no size.
-        told, behind = self.patch.size_for_cell(each) * records, tuple[int, ...]()
-        if self.patch.select:
-            from ikp.machine.inserted.selecting import selection_words
-
-            behind = selection_words(selection, warps)
-        words = prof.address, told | recording << 32, *behind
+        words = self.words(prof, grid, warps, selection)
         if self.patch.argument is None:
             queue(lambda: cuda.write(self.cell, words, stream))
         if (notice := getattr(prof.data, "ikp_notice", None)) is not None:

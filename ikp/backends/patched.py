@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ikp.backends.launched_grid import Grid
 from ikp.backends.refusing import SpecError, in_words
+from ikp.checking.comparison import Verdict
 from ikp.core.abi import (
     DENSE_HEADER_BYTES,
     MIN_SEGMENT_BYTES,

@@ -75,8 +75,9 @@ from ikp.session.options import CLOCKS
     "--check",
     "check_results",
     is_flag=True,
-    help="Compare each kernel's results with and without records, bit for bit: its first recorded "
-    "launch runs three times (NVIDIA GPUs).",
+    help="Compare each kernel's results with and without records, bit for bit, before its first "
+    "recorded launch: in another process, on copied memory. One that faults or differs with "
+    "records runs plain (NVIDIA GPUs).",
 )
 @click.option(
     "--mode",

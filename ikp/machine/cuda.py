@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Final
@@ -16,14 +16,15 @@ _SETTABLE: Final = (8, 9, 14, 15)
 
 _NUM_REGS: Final = 4
 _NOT_FOUND: Final = 500
+_NOT_READY: Final = 600
 _RELAXED: Final = 2
 """The mode of capture that forbids nothing."""
 
 
 _WRITE_64: Final = 5
 _MEMORY_TYPE: Final = 2
-_DEVICE: Final = 2
-"""What an address is asked for, and the answer where it is of a device's memory."""
+_REACHABLE: Final = (1, 2)
+"""What an address is asked for, and the answers where kernels can reach it: host's, device's."""
 
 
 class _Write(ctypes.Structure):
@@ -40,30 +41,16 @@ class _Write(ctypes.Structure):
     )
 
 
+_LIMITS: Final = (0, 1, 2)
+"""A thread's stack, what kernels may print, their heap."""
+
+
 @cache
 def _driver() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise PatchError(f"the CUDA driver can't be loaded: {error}") from error
-
-
-def call(name: str, what: str, *arguments: object) -> None:
-    """Call a function of the driver, with arguments of ``ctypes``.
-
-    Args:
-        name: the function's, as the driver exports it.
-        what: what it is to do, in words, for the text of an error.
-        arguments: integers only where it takes an ``int``.
-
-    Raises:
-        PatchError: the driver refuses, or has no such function.
-    """
-    try:
-        function = getattr(_driver(), name)
-    except AttributeError as error:
-        raise PatchError(f"the CUDA driver could not {what}: it has no {name}.") from error
-    _checked(function(*arguments), what)
 
 
 def load(cubin: bytes, name: str) -> tuple[int, int]:
@@ -133,6 +120,15 @@ def context() -> int:
     return found.value or 0
 
 
+def use(context: int) -> None:
+    """Make a context the current one of this thread.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    call("cuCtxSetCurrent", ctypes.c_void_p(context), to="use a context")
+
+
 def primary() -> int:
     """Return the context that the CUDA runtime, and so torch, uses on the current device.
 
@@ -162,6 +158,18 @@ def chip() -> tuple[int, int]:
         _checked(code, "tell what chip the device has")
         parts.append(value.value)
     return parts[0], parts[1]
+
+
+def identity() -> bytes:
+    """Return what tells the current device from others, in any process.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    device, uuid = ctypes.c_int(), ctypes.create_string_buffer(16)
+    call("cuCtxGetDevice", ctypes.byref(device), to="tell the current device")
+    call("cuDeviceGetUuid_v2", uuid, device, to="identify a device")
+    return uuid.raw
 
 
 def capturing(stream: int) -> bool:
@@ -273,10 +281,44 @@ def _write_each(target: int, words: Sequence[int], stream: int) -> None:
 
 def _checked(code: int, what: str) -> None:
     if code:
-        name = ctypes.c_char_p()
-        _driver().cuGetErrorName(code, ctypes.byref(name))
-        told = name.value.decode() if name.value else f"error {code}"
-        raise PatchError(f"the CUDA driver could not {what}: {told}.")
+        raise PatchError(f"the CUDA driver could not {what}: {error_name(code)}.")
+
+
+def error_name(code: int) -> str:
+    """Return what the driver calls an error: ``CUDA_ERROR_ILLEGAL_ADDRESS``."""
+    name = ctypes.c_char_p()
+    _driver().cuGetErrorName(code, ctypes.byref(name))
+    return name.value.decode() if name.value else f"error {code}"
+
+
+def call(function: str, *arguments: object, to: str) -> None:
+    """Call a function of the driver, with arguments of ``ctypes``.
+
+    Args:
+        function: its name, as the driver exports it.
+        arguments: integers only where it takes an ``int``.
+        to: what for, as an error's text says it.
+
+    Raises:
+        PatchError: the driver refuses, or has no such function.
+    """
+    try:
+        called = getattr(_driver(), function)
+    except AttributeError as error:
+        raise PatchError(f"the CUDA driver could not {to}: it has no {function}.") from error
+    _checked(called(*arguments), to)
+
+
+def under_way(stream: int) -> bool:
+    """Return whether something that was queued on a stream has not ended.
+
+    Raises:
+        PatchError: it failed; its text is the error's name.
+    """
+    code = _driver().cuStreamQuery(ctypes.c_void_p(stream))
+    if code in (0, _NOT_READY):
+        return bool(code)
+    raise PatchError(error_name(code))
 
 
 def allocation(pointer: int) -> tuple[int, int]:
@@ -295,13 +337,13 @@ def allocation(pointer: int) -> tuple[int, int]:
     return base.value, size.value
 
 
-def on_device(pointer: int) -> bool:
-    """Return whether an address is of memory that a device has, and that this process allocated."""
+def reachable(pointer: int) -> bool:
+    """Return whether an address is of memory that a kernel can reach, of a device or the host."""
     kind = ctypes.c_uint32()
     code = _driver().cuPointerGetAttribute(
         ctypes.byref(kind), _MEMORY_TYPE, ctypes.c_uint64(pointer)
     )
-    return not code and kind.value == _DEVICE
+    return not code and kind.value in _REACHABLE
 
 
 def allocate(nbytes: int) -> int:
@@ -341,6 +383,30 @@ def copy_to_host(target: int, source: int, nbytes: int) -> None:
     )
 
 
+def read(source: int, nbytes: int) -> bytes:
+    """Return what the device's memory holds; wait for it.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = ctypes.create_string_buffer(nbytes)
+    copy_to_host(ctypes.addressof(made), source, nbytes)
+    return made.raw
+
+
+def copy_from_host(target: int, source: int, nbytes: int) -> None:
+    """Copy from the host to the device, and wait for it.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    call(
+        "cuMemcpyHtoD_v2",
+        *(ctypes.c_uint64(target), ctypes.c_void_p(source), ctypes.c_size_t(nbytes)),
+        to="copy to the device",
+    )
+
+
 def wait() -> None:
     """Wait for all that the device was asked for.
 
@@ -348,3 +414,49 @@ def wait() -> None:
         PatchError: something of it failed.
     """
     _checked(_driver().cuCtxSynchronize(), "finish what was launched")
+
+
+def settings(function: int) -> tuple[tuple[int, int], ...]:
+    """Return what a program has set for a function: numbers of attributes, and their values.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    return tuple((each, _attribute(function, each)) for each in _SETTABLE)
+
+
+def give_settings(function: int, wanted: Iterable[tuple[int, int]]) -> None:
+    """Set attributes of a function that has other values.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for attribute, value in wanted:
+        if value != _attribute(function, attribute):
+            code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, value)
+            _checked(code, f"set attribute {attribute} of the patched function to {value}")
+
+
+def limits() -> tuple[tuple[int, int], ...]:
+    """Return limits of the current context: their numbers, and bytes.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    made = []
+    for each in _LIMITS:
+        value = ctypes.c_size_t()
+        call("cuCtxGetLimit", ctypes.byref(value), each, to="read a context's limit")
+        made.append((each, value.value))
+    return tuple(made)
+
+
+def give_limits(wanted: Iterable[tuple[int, int]]) -> None:
+    """Set limits of the current context that are others.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    for (which, had), (_, value) in zip(limits(), wanted, strict=True):
+        if had != value:
+            call("cuCtxSetLimit", which, ctypes.c_size_t(value), to="set a context's limit")

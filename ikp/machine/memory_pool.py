@@ -79,17 +79,19 @@ class Pool:
 
     def __init__(self, ordinal: int) -> None:
         device, context, mode = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int(_RELAXED)
-        call("cuDeviceGet", "find a device", ctypes.byref(device), ordinal)
+        call("cuDeviceGet", ctypes.byref(device), ordinal, to="find a device")
         # Kept for good, as torch keeps it.
-        call("cuDevicePrimaryCtxRetain", "find a device's context", ctypes.byref(context), device)
-        call("cuCtxSetCurrent", "use a device's context", context)
-        call("cuThreadExchangeStreamCaptureMode", "relax captures", ctypes.byref(mode))
+        call(
+            "cuDevicePrimaryCtxRetain", ctypes.byref(context), device, to="find a device's context"
+        )
+        call("cuCtxSetCurrent", context, to="use a device's context")
+        call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode), to="relax captures")
         wish = _Properties(_PINNED, 0, _DEVICE_LOCATION, device.value)
         self._pool, self._stream, self._zeros = (ctypes.c_void_p() for _ in range(3))
-        call("cuMemPoolCreate", "make a pool", ctypes.byref(self._pool), ctypes.byref(wish))
-        call("cuStreamCreate", "make a stream", ctypes.byref(self._stream), _NON_BLOCKING)
+        call("cuMemPoolCreate", ctypes.byref(self._pool), ctypes.byref(wish), to="make a pool")
+        call("cuStreamCreate", ctypes.byref(self._stream), _NON_BLOCKING, to="make a stream")
         size = ctypes.c_size_t(_ZEROS_BYTES)
-        call("cuMemAllocHost_v2", "pin memory", ctypes.byref(self._zeros), size)
+        call("cuMemAllocHost_v2", ctypes.byref(self._zeros), size, to="pin memory")
         ctypes.memset(self._zeros, 0, _ZEROS_BYTES)
 
     def allocate(self, nbytes: int) -> int:
@@ -101,11 +103,11 @@ class Pool:
         address = ctypes.c_uint64()
         call(
             "cuMemAllocFromPoolAsync",
-            f"allocate {nbytes:,} bytes",
             ctypes.byref(address),
             ctypes.c_size_t(nbytes),
             self._pool,
             self._stream,
+            to=f"allocate {nbytes:,} bytes",
         )
         self.wait()
         return address.value
@@ -116,7 +118,7 @@ class Pool:
         Raises:
             PatchError: the driver refuses.
         """
-        call("cuMemFreeAsync", "free memory", ctypes.c_uint64(address), self._stream)
+        call("cuMemFreeAsync", ctypes.c_uint64(address), self._stream, to="free memory")
 
     def wait(self) -> None:
         """Wait for this pool's own copies, and let what was freed go.
@@ -124,7 +126,7 @@ class Pool:
         Raises:
             PatchError: one of them failed.
         """
-        call("cuStreamSynchronize", "finish its own copies", self._stream)
+        call("cuStreamSynchronize", self._stream, to="finish its own copies")
 
     def clear(self, base: int, part: Part) -> None:
         """Begin to zero rows of a segment at ``base``, from zeros of the host: decision 61.
@@ -177,14 +179,14 @@ class Pool:
         return made
 
     def _copy(self, rows: _Rows, what: str) -> None:
-        call("cuMemcpy2DAsync_v2", what, ctypes.byref(rows), self._stream)
+        call("cuMemcpy2DAsync_v2", ctypes.byref(rows), self._stream, to=what)
 
     def _to_device(self, target: int, source: int, nbytes: int, what: str) -> None:
         call(
             "cuMemcpyHtoDAsync_v2",
-            what,
             ctypes.c_uint64(target),
             ctypes.c_void_p(source),
             ctypes.c_size_t(nbytes),
             self._stream,
+            to=what,
         )

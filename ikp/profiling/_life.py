@@ -20,7 +20,7 @@ from ikp.core.overhead import Overhead
 from ikp.core.segment import Segment
 from ikp.core.trace import Trace as Columns
 from ikp.core.trace import of_class
-from ikp.errors import DecodeError, ExportError, IkpError, IkpWarning, UsageError
+from ikp.errors import DecodeError, ExportError, FaultError, IkpError, IkpWarning, UsageError
 from ikp.registry import check_target
 from ikp.session import current
 from ikp.session.current import Opening, Session, with_rank
@@ -40,7 +40,7 @@ class Recorded(Recording):
 
     def trace(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
-    ) -> tuple[Trace, DecodeError | None]:
+    ) -> tuple[Trace, DecodeError | FaultError | None]:
         """Wait for all kernels; return what they recorded, and what is wrong with the rest.
 
         Args:
@@ -222,7 +222,9 @@ class Life(Session):
         if broken is not None:
             if error is None:
                 raise broken
-            losses.insert(0, f"the session failed, and so did its trace: {broken}")
+            failed = isinstance(broken, FaultError)  # the program's error says so, too
+            told = str(broken) if failed else f"the session failed, and so did its trace: {broken}"
+            losses.insert(0, told)
         return losses
 
     def _stop_at_exit(self) -> None:

@@ -60,8 +60,8 @@ def instrument(
             the others leave when and where they ran, and run the kernel's own code. 1: all record.
             None: 7.
         check: in machine code and PTX, compare what the kernel writes with and without
-            records, bit for bit, at its first recorded launch, which runs three times: not for
-            kernels that wait for other launches, or write memory which no argument points to.
+            records, bit for bit, before its first recorded launch: in another process, on copies
+            of the memory that it reaches, so that a fault there costs nothing here.
         ttgir: a file of TritonGPU IR with records placed by hand (``ikp.start "name"``, ``ikp.end
             "name"``), in place of all marks. A launch writes it, to be edited, where there is none.
         launches: which launches to record, counted from 0: "3", "3:5", ":8". None is all.
@@ -77,7 +77,8 @@ def instrument(
             statement of it, or the level is not for what runs it.
         PatchError: at a launch with level="machine" or "ptx": the machine code, the PTX or the chip
             is not known well enough.
-        CheckError: at a launch, check=True: the kernel computes something else with records.
+        CheckError: at a launch, check=True: with records, the kernel computes something else,
+            faults or never ends. It has run plain.
     """
     marks = plan(
         *(detail, lines, level, functions, max_overhead),

@@ -182,6 +182,8 @@ class profile(Life):
         Raises:
             DecodeError: a buffer was overwritten by something else. When the session ends, this is
                 raised after the other launches are decoded and written.
+            FaultError: a kernel failed on the GPU. So it is when the session ends: the trace holds
+                the launches that were read back before.
             UsageError: the session was opened by the process that this one was forked from.
         """
         recording = self._open_recording() or next(iter(self._ended), None)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ikp import registry
-from ikp.errors import IkpError
+from ikp.errors import FaultError, IkpError
 from ikp.running import _choices as choices
 from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
@@ -264,6 +264,8 @@ class Recording:
                 session.patience_s = patience_s
                 with deferred(hand_over=True, sparing=(signal.SIGINT,), windows=False):
                     session.__exit__(type(failed) if failed else None, failed, None)
+            except FaultError as fault:  # the trace is written all the same
+                say(str(fault))
             except Exception as lost:  # noqa: BLE001 - whatever a broken GPU raises
                 pass_on(lost)
                 say(f"the trace is lost: {lost}")

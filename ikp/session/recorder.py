@@ -22,11 +22,12 @@ from ikp.core.decoding.launch_header import Source
 from ikp.core.regions import merge
 from ikp.core.segment import EVERYTHING, WORDS_AT, Part, Segment, Selection, Tensor
 from ikp.core.trace import Trace
-from ikp.errors import DecodeError
+from ikp.errors import DecodeError, FaultError
 from ikp.paths import shown
 from ikp.progress import progress
 from ikp.session.arena import Kind, Shelf, checked_size
 from ikp.session.current import Opening, closed
+from ikp.session.faults import failures, fault, lost
 from ikp.session.harvest import Harvest, Taken, hand_out
 from ikp.session.memory import Room
 from ikp.session.readback import read_back, waited
@@ -164,7 +165,7 @@ class Recording:
 
     def read(
         self, facts: Mapping[str, str], *, last: bool = False, patience_s: float | None = None
-    ) -> tuple[Trace, DecodeError | None]:
+    ) -> tuple[Trace, DecodeError | FaultError | None]:
         """Wait for all kernels and decode what is sound of what they wrote.
 
         Args:
@@ -181,15 +182,19 @@ class Recording:
 
     def _read(
         self, facts: Mapping[str, str], last: bool, patience_s: float | None
-    ) -> tuple[Trace, DecodeError | None]:
+    ) -> tuple[Trace, DecodeError | FaultError | None]:
         began = time.perf_counter()
-        taken = tuple(self._taken)
-        if wait_for([each.segment for each in taken], patience_s):
-            reading = _Reading(taken, last, _sources)
-        else:
-            self.running = True
-            reading = _Reading(taken, last, self._raw)
+        every = tuple(self._taken)
+        ended, failed = ended_or_failed([each.segment for each in every], patience_s)
+        gone = lost(every, failed)
+        left_out = set(map(id, gone))
+        taken = [each for each in every if id(each) not in left_out]
+        self.running = not ended
+        reading = _Reading(taken, last, _sources if ended else self._raw)
         made = {**provenance(self.segments), **facts}
+        broken = fault(gone, len(every), failed, facts) if failed else None
+        if broken is not None:
+            made["fault"] = str(broken)
         names = merge(map(methodcaller("names"), tuple(self.wishes.backends.values())))
         with progress(len(taken), "Decoding") as told:
             trace = decode(reading, names, made, told)
@@ -199,7 +204,8 @@ class Recording:
             "copied_out_s": f"{copied:.4f}",
             "decoded_s": f"{time.perf_counter() - began - copied:.4f}",
         }
-        return replace(trace, provenance={**trace.provenance, **costs}), reading.broken
+        trace = replace(trace, provenance={**trace.provenance, **costs})
+        return trace, broken or reading.broken
 
     def _raw(self, taken: Sequence[Taken]) -> Iterator[Source]:
         """Yield what segments hold, copied as a whole: no kernel of ours could run there."""
@@ -376,6 +382,18 @@ def wait_for(segments: list[Segment], patience_s: float | None) -> bool:
     if failed:
         raise failed[0]
     return not thread.is_alive()
+
+
+def ended_or_failed(
+    segments: list[Segment], patience_s: float | None
+) -> tuple[bool, dict[Any, str]]:
+    """Wait as ``wait_for`` does; return whether all has ended, and the errors of failed GPUs."""
+    try:
+        ended = wait_for(segments, patience_s)
+    except RuntimeError:
+        ended = True
+    devices = {each.data.device for each in segments if each.data.is_cuda}
+    return ended, failures(devices) if ended else {}
 
 
 def written(segment: Segment) -> bool:

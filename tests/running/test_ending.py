@@ -1,12 +1,16 @@
 """The line under ``ikp run``'s table: what was lost, and how much of the time recording took."""
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from ikp.core.decoding.decode import decode
+from ikp.errors import FaultError
 from ikp.running._ending import _checked, _chosen_nothing, _recording, report
+from ikp.running.recording import Recording
 from ikp.unedited.plan import plan
 from tests.exporters.perfetto.examples import CYCLES, warp
 
@@ -54,6 +58,28 @@ def test_a_trace_that_is_there_is_called_new_only_if_it_is(wrote, tmp_path, capf
     said = capfd.readouterr().err
     assert (f"ikp: wrote {path} (0 KiB).\nnext: ikp stats" in said) == wrote
     assert (f"ikp: nothing was written: {path} is of an earlier run." in said) != wrote
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (FaultError("a kernel failed on the GPU."), "ikp: a kernel failed on the GPU.\n"),
+        (RuntimeError("no memory"), "ikp: the trace is lost: no memory\n"),
+    ],
+)
+def test_a_gpu_that_has_failed_is_told_and_nothing_is_raised(error, wanted, tmp_path, capfd):
+    def ended(*_):
+        raise error
+
+    none = decode([], {}, {})
+    session = type("Session", (), {"__exit__": ended, "trace": none, "facts": {}})()
+    options = SimpleNamespace(path=str(tmp_path / "x.pftrace"), blocks=None, warps=None)
+    launcher = SimpleNamespace(
+        recorded=Counter(k=1), plain=Counter(), plan=plan(), aside=set(), session=None
+    )
+    Recording(options, launcher, session, ExitStack()).end()
+    said = capfd.readouterr().err
+    assert wanted in said and "k: 1 of 1 launches recorded" in said
 
 
 def test_blocks_and_warps_that_no_launch_has_are_told_what_there_is():

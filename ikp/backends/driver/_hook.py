@@ -116,16 +116,6 @@ class Hook:
         self._asked = _ASKED(asked)  # held as long as the driver may call it
         self._library.ikp_ask(self._asked)
 
-    def launch(self, launch: Launch, function: int) -> None:
-        """Launch a function as ``launch`` asks for another, while that is asked about.
-
-        Raises:
-            PatchError: the driver refuses.
-        """
-        code = self._library.ikp_launch(ctypes.byref(launch), ctypes.c_void_p(function))
-        if code:
-            raise PatchError(f"the CUDA driver does not launch it: error {code}.")
-
     def about(self, handle: int) -> Known | None:
         """Return what is known of a handle."""
         told = _About()

@@ -15,12 +15,12 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ikp.backends import loaded, patched
-from ikp.backends.checked import DIFFERS, compared, refused
+from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
 from ikp.backends.driver._names import readable
-from ikp.backends.driver._reached import buffers
+from ikp.backends.driver._passed import shape, values
 from ikp.backends.launched_grid import Grid
 from ikp.core.abi import Language
 from ikp.core.segment import Selection
@@ -30,7 +30,6 @@ from ikp.machine.cubins.attributes import Parameter
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.cubins.shared import constants, shared, variables
 from ikp.machine.patch import Patch
-from ikp.machine.rehearsal import Buffer, Verdict
 from ikp.session.current import Session
 from ikp.unedited.plan import Plan
 
@@ -38,7 +37,6 @@ _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
 )
 """Whose kernels are recorded where they are named, and not among everything that is launched."""
-_ELSEWHERE = "memory that is reached otherwise was not compared"
 _MANY = 4
 """How far up from a launched function its image is looked for."""
 
@@ -96,10 +94,6 @@ class _Memory:
         """Read it from the cubin."""
         return cls(Cubin.read(code).kernel(name).parameters, constants(code), variables(code))
 
-    def written(self, launch: hooks.Launch, kernel: _Kernel, records: int) -> list[Buffer]:
-        """Return the memory that a launch may write, as far as it can be found."""
-        return buffers(launch, self.parameters, self.variables, kernel.find, records)
-
 
 _UNKNOWN = _Kernel("unknown", Known(0, 0, "", b"", "", Kind.UNKNOWN), 0, 0)
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
@@ -135,10 +129,11 @@ class Launches:
         """Say what is launched. The program never sees an error of this."""
         try:
             self._answer(launch)
-        except CheckError as error:  # it has run, and left the plain kernel's results
+        except CheckError as error:
+            launch.instead = launch.function
             kernel = self._kernels[launch.id]
-            self.launcher.failed[kernel.full_name] = DIFFERS
-            self.launcher.tell(kernel, DIFFERS)
+            self.launcher.failed[kernel.full_name] = REFUSED
+            self.launcher.tell(kernel, REFUSED)
             warnings.warn(str(error), IkpWarning, stacklevel=2)
         except Exception as error:  # noqa: BLE001 - whatever it is, the plain kernel is launched
             launch.instead = launch.function
@@ -208,7 +203,7 @@ class Launches:
 
         def tell() -> None:
             patched.tell(session, label, made)
-            if made.verdict is not None and made.verdict.differs:
+            if made.verdict is not None and made.verdict.refused:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
 
         taken: list[Any] = []
@@ -263,44 +258,31 @@ class Launches:
         queue = patched.beside(prof, stream)
         self._copy_constants(kernel, made, stream, queue)
 
-        def point() -> None:
-            words = made.point(prof, grid, warps, stream, chosen, queue)
-            if made.patch.argument is not None:
-                launch.append(made.patch.argument, words)
-
         if meant.plan.check:
-            meant.verdict = self._compared(kernel, made, launch, prof.address, point)
-            launch.done = meant.verdict is not None and meant.verdict.ran
+            words = made.words(prof, grid, warps, chosen)
+            how = partial(self._launched, kernel, launch, plain)
+            meant.verdict = checked(made, stream, prof, words, how)
         if meant.tell is not None:
             meant.tell()
-        if not launch.done:
-            point()
+        if meant.verdict is not None and meant.verdict.refused:
+            return int(launch.function)  # whoever means it says so
+        words = made.point(prof, grid, warps, stream, chosen, queue)
+        if made.patch.argument is not None:
+            launch.append(made.patch.argument, words)
         return made.function
 
-    def _compared(
-        self,
-        kernel: _Kernel,
-        made: loaded.Module,
-        launch: hooks.Launch,
-        records: int,
-        point: Callable[[], None],
-    ) -> Verdict | None:
-        """Launch a kernel plain and with records, once, and compare what they write."""
-
-        def recorded() -> None:
-            point()
-            self.hook.launch(launch, made.function)
-
-        verdict = compared(
-            made,
-            launch.stream or 0,
-            partial(self._memory[kernel.id].written, launch, kernel, records),
-            partial(self.hook.launch, launch, int(launch.function)),
-            recorded,
+    def _launched(self, kernel: _Kernel, launch: hooks.Launch, plain: int) -> Launched:
+        """Return how a kernel is launched, for another process to do the same."""
+        memory, find = self._memory[kernel.id], kernel.find
+        code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
+        return Launched(
+            kernel.symbol,
+            shared(code, kernel.symbol, find),
+            shape(launch, plain),
+            values(launch, memory.parameters),
+            [(name, at, size) for name, size in memory.variables if (at := find(name))],
+            {name: cuda.read(at, size) for name, size in memory.constants if (at := find(name))},
         )
-        if verdict is None or not verdict.ran or verdict.differs:
-            return verdict
-        return replace(verdict, text=f"{verdict.text}; {_ELSEWHERE}")
 
     def _patch(
         self,

@@ -6,7 +6,10 @@ allocator is said here.
 
 import ctypes
 import json
+import mmap
+import os
 import sys
+import time
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,6 +20,7 @@ from typing import Any
 from ikp.backends import loaded
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver.launches import stepping_in
+from ikp.checking.process import _processes, end_all
 from ikp.unedited.plan import plan
 from tests.backends.driver.program import Launcher, Session
 
@@ -30,6 +34,15 @@ BLOCKS = (
     (512, "active_allocated"),
 )
 """The first three are pointed to by parameters, the last by memory."""
+
+
+def records(nbytes: int) -> None:
+    """Have memory where the session's buffers are."""
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000  # exactly there
+    assert libc.mmap(RECORDS, nbytes, 3, flags, -1, 0) == RECORDS
 
 
 RECORDS = 1 << 33
@@ -57,6 +70,7 @@ class Program:
     def __init__(self, launcher: Launcher, image: Path, name: str) -> None:
         self.launcher = launcher
         self.library = ctypes.CDLL("libcuda.so.1")
+        os.environ |= {"FAKE_RUN": "1", "FAKE_PARENT": str(os.getpid()), "FAKE_CHILD": "runs"}
         self.library.fake_run(1)
         self.library.fake_log.restype = ctypes.c_char_p
         self.library.fake_memory.restype = ctypes.c_void_p
@@ -113,8 +127,14 @@ class Program:
         config = Config(three(12, 1, 1), three(64, 1, 1), 0, 5, ctypes.addressof(attributes), 1)
         self.library.cuLaunchKernelEx(ctypes.byref(config), self.function, self.each, None)
 
-    def said(self, launch: Any) -> dict[str, Any]:
-        """Return what a launch in a new module comes to."""
+    def said(self, launch: Any, child: str = "", **env: str) -> dict[str, Any]:
+        """Return what a launch in a new module comes to.
+
+        ``child`` is what is to happen in the process that checks it: a new one then.
+        """
+        if child or env:
+            end_all()
+            os.environ |= {"FAKE_CHILD": child or "runs", **env}
         loaded.modules._loaded.clear()
         Session.facts.clear()
         self.launcher.failed.clear()
@@ -123,12 +143,19 @@ class Program:
         for place in places:
             ctypes.memset(place, 40, 32)
         self.library.fake_clear()
+        began = time.monotonic()
         launch()
+        if child or env:
+            end_all()
+            os.environ["FAKE_CHILD"] = "runs"
+            [os.environ.pop(each) for each in env]
         return {
+            "seconds": time.monotonic() - began,
             "log": self.library.fake_log().decode().splitlines(),
             "memory": {byte for place in places for byte in ctypes.string_at(place, 32)},
             "check": Session.facts.get("check of adds"),
             "plain": list(self.launcher.plain),
+            "pid": [each._pid for each in _processes.values()],
         }
 
 
@@ -142,6 +169,7 @@ def main(image: Path, name: str) -> None:
     stub.distributed.is_available = bool
     sys.modules["torch"] = stub
     launcher.plan = plan("kernel", level="machine", check=True)
+    records(1 << 20)
     with stepping_in(launcher), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         program = Program(launcher, image, name)
@@ -161,19 +189,24 @@ def main(image: Path, name: str) -> None:
         program.library.fake_capture(0)
         program.sizes[2] = 3 << 30
         said["large"] = program.said(program.launch)
-        program.sizes[2] = 1 << 24
-        said["no room"] = program.said(program.launch)
         program.sizes[2] = 1024
+        for child in ("no room", "taken", "other device", "no context", "fault plain", "die plain"):
+            said[child] = program.said(program.launch, child)
         stub.cuda.memory_snapshot = lambda: [{"unknown": 1}]
         said["unknown"] = program.said(program.launch)
         stub.cuda.memory_snapshot = program.snapshot
+        said["after a fault"] = program.said(program.launch)
         told.clear()
         recorded = launcher.recorded["adds"]
-        program.library.fake_off(5)
-        said["differs"] = program.said(program.launch)
-        said["differs twice"] = program.said(lambda: (program.launch(), program.launch()))
-    said["counted"] = launcher.recorded["adds"] - recorded
-    said["buffers"] = len(Session.asked) - recorded
+        for child in ("fault patched", "die patched", "hang patched"):
+            said[child] = program.said(program.launch, child)
+        said["differs"] = program.said(program.launch, FAKE_OFF="5")
+        twice = lambda: (program.launch(), launcher.failed.clear(), program.launch())  # noqa: E731
+        said["differs twice"] = program.said(twice, FAKE_OFF="5")
+        counted = launcher.recorded["adds"]
+        said["last"] = program.said(program.launch)
+    said["counted"] = counted - recorded
+    said["buffers"] = len(Session.asked) - recorded - 1
     said["told"] = [str(each.message) for each in told]
     print(json.dumps(said, default=list))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def drive(folder: Path, program: str, code: bytes, kernel: str) -> str:
+def drive(folder: Path, program: str, code: bytes, kernel: str, ends: int = 0) -> str:
     """Return what a program of this folder prints.
 
     Args:
@@ -19,6 +19,7 @@ def drive(folder: Path, program: str, code: bytes, kernel: str) -> str:
         program: the module.
         code: the cubin that it loads.
         kernel: the one that it launches.
+        ends: the code with which it has to end.
     """
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler, "Triton needs a C compiler, and so does this"
@@ -30,5 +31,5 @@ def drive(folder: Path, program: str, code: bytes, kernel: str) -> str:
     command = [sys.executable, "-m", f"tests.backends.driver.{program}", str(image), kernel]
     env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == ends, ran.stderr
     return ran.stdout

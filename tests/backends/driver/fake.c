@@ -1,8 +1,13 @@
-/* A CUDA driver without a device: what it is asked to do, it writes down. */
+/* A CUDA driver without a device: what it is asked to do, it writes down. In another process than
+   the one that FAKE_PARENT names, kernels do what FAKE_CHILD says. */
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 typedef int R;
 typedef void *H;
@@ -55,6 +60,19 @@ static void describe(Parameters *made, const char *image, const char *name) {
     }
 }
 
+/* What is to happen in the other process: "fault patched", "hang plain", "die patched", "taken"... */
+static int told(const char *what) {
+    const char *wish = getenv("FAKE_CHILD"), *parent = getenv("FAKE_PARENT");
+    return wish && parent && atoi(parent) != getpid() && !strncmp(wish, what, strlen(what));
+}
+static int told_of(const char *what, int ours) {
+    return told(what) && strstr(getenv("FAKE_CHILD"), ours ? "patched" : "plain") != NULL;
+}
+enum { ILLEGAL_ADDRESS = 700, NOT_READY = 600 };
+static int broken, hangs; /* a fault stays: nothing works any more */
+static sigjmp_buf outside;
+static void strayed(int number) { (void)number; siglongjmp(outside, 1); }
+
 static H make(void) { return &handles[used++]; }
 static H part(H of) {
     H made = make();
@@ -69,7 +87,7 @@ char *fake_memory(void) { return memory; }
 void fake_run(int on) { runs = on; } /* whether kernels do what they are for */
 void fake_off(int much) { off = much; } /* what patched kernels compute beside */
 
-R cuInit(unsigned flags) { return (R)flags; }
+R cuInit(unsigned flags) { return told("no context") ? 46 : (R)flags; }
 R cuModuleLoadData(H *made, const void *image) {
     const char *text = image;
     if (!memcmp(text, "\177ELF", 4)) {
@@ -144,7 +162,7 @@ R cuModuleGetGlobal_v2(uint64_t *address, size_t *size, H module, const char *na
     (void)module;
     *address = (uint64_t)(uintptr_t)(memory + taken);
     *size = 16;
-    taken += 256;
+    taken = taken < 1 << 14 ? taken + 256 : 256;
     SAY("global %s\n", name);
     return 0;
 }
@@ -166,11 +184,17 @@ R cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t size, H stream) {
     return 0;
 }
 R cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, H stream) {
+    if (broken) return ILLEGAL_ADDRESS;
     memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
     SAY("copy within %zu to stream %d\n", size, (int)(intptr_t)stream);
     return 0;
 }
+R cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) {
+    memcpy((void *)(uintptr_t)to, from, size);
+    return 0;
+}
 R cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) {
+    if (broken) return ILLEGAL_ADDRESS;
     memcpy(to, (const void *)(uintptr_t)from, size);
     return 0;
 }
@@ -180,7 +204,54 @@ R cuMemAlloc_v2(uint64_t *made, size_t size) {
     return 0;
 }
 R cuMemFree_v2(uint64_t gone) { free((void *)(uintptr_t)gone); return 0; }
-R cuCtxSynchronize(void) { return 0; }
+R cuCtxSynchronize(void) { return broken ? ILLEGAL_ADDRESS : 0; }
+R cuDeviceGetCount(int *count) { *count = 1; return 0; }
+R cuDeviceGetUuid_v2(char *made, int device) {
+    (void)device;
+    memcpy(made, told("other device") ? "another device!!" : "the only device!", 16);
+    return 0;
+}
+R cuCtxSetCurrent(H context) { (void)context; return 0; }
+static size_t limits[3] = {1024, 1 << 20, 8 << 20};
+R cuCtxGetLimit(size_t *value, int which) { *value = limits[which]; return 0; }
+R cuCtxSetLimit(int which, size_t value) { limits[which] = value; return 0; }
+R cuStreamCreate(H *made, unsigned flags) { (void)flags; *made = make(); return 0; }
+R cuStreamDestroy_v2(H gone) { (void)gone; return 0; }
+R cuStreamQuery(H stream) {
+    (void)stream;
+    return broken ? ILLEGAL_ADDRESS : hangs ? NOT_READY : 0;
+}
+/* Memory at chosen addresses: the host's. */
+R cuMemGetAllocationGranularity(size_t *size, const void *wish, int which) {
+    (void)wish, (void)which;
+    *size = 4096;
+    return 0;
+}
+R cuMemAddressReserve(uint64_t *made, size_t size, size_t align, uint64_t wish, uint64_t flags) {
+    (void)align, (void)flags;
+    int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    int other = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE, told("taken") ? other : fixed, -1, 0);
+    if (at == MAP_FAILED || told("taken")) at = mmap(NULL, size, PROT_NONE, other, -1, 0);
+    *made = (uint64_t)(uintptr_t)at;
+    return 0;
+}
+R cuMemCreate(uint64_t *made, size_t size, const void *wish, uint64_t flags) {
+    (void)wish, (void)flags;
+    *made = size;
+    return told("no room") ? 2 : 0;
+}
+R cuMemMap(uint64_t at, size_t size, size_t offset, uint64_t handle, uint64_t flags) {
+    (void)offset, (void)handle, (void)flags;
+    return mprotect((void *)(uintptr_t)at, size, PROT_READ | PROT_WRITE) ? 1 : 0;
+}
+R cuMemSetAccess(uint64_t at, size_t size, const void *access, size_t count) {
+    (void)at, (void)size, (void)access, (void)count;
+    return 0;
+}
+R cuMemUnmap(uint64_t at, size_t size) { (void)at, (void)size; return broken ? ILLEGAL_ADDRESS : 0; }
+R cuMemRelease(uint64_t handle) { (void)handle; return 0; }
+R cuMemAddressFree(uint64_t at, size_t size) { return munmap((void *)(uintptr_t)at, size); }
 /* The last 4096 bytes are an allocation of the program's own. */
 static char *const own = memory + sizeof memory - 4096;
 static int is_own(uint64_t address) {
@@ -195,13 +266,23 @@ R cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t address) {
     *size = 4096;
     return is_own(address) ? 0 : 1;
 }
-R cuGetErrorName(int code, const char **name) { (void)code; *name = "FAKE"; return 0; }
+R cuGetErrorName(int code, const char **name) {
+    *name = code == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "FAKE";
+    return 0;
+}
 /* Each kernel adds 1 to 32 bytes at four places: where its first parameter, a struct, points to
    with its second and fourth word, where its third parameter does, and where the memory behind the
    second of these does. Patched ones may do more at that second place. */
 static void run(H f, void **params, void **extra) {
     const uint64_t *first, *third;
+    if (getenv("FAKE_RUN")) runs = 1;
+    if (getenv("FAKE_OFF") && told("")) off = atoi(getenv("FAKE_OFF"));
     if (!runs) return;
+    int ours = patched[NUMBER(f)] || parameters[NUMBER(f)].count > 3;
+    if (told_of("die", ours)) abort();
+    hangs = told_of("hang", ours);
+    if (told_of("fault", ours)) broken = 1;
+    if (broken || hangs) return;
     if (params) {
         first = params[0];
         third = params[2];
@@ -213,12 +294,64 @@ static void run(H f, void **params, void **extra) {
     }
     char *places[] = {(char *)(uintptr_t)first[1], (char *)(uintptr_t)first[3],
                       (char *)(uintptr_t)third[0], NULL};
+    void (*before)(int) = signal(SIGSEGV, strayed);
+    if (sigsetjmp(outside, 1)) { /* as a kernel that reaches where nothing is */
+        broken = 1;
+        signal(SIGSEGV, before);
+        return;
+    }
     memcpy(&places[3], places[1] + 32, 8);
     for (int i = 0; i < 4; i++)
         for (int byte = 0; byte < 32; byte++) places[i][byte]++;
-    int ours = patched[NUMBER(f)] || parameters[NUMBER(f)].count > 3;
     if (ours) places[1][7] += off;
     if (ours) places[1][9] += off;
+    signal(SIGSEGV, before);
+}
+/* What is launched on a stream that is captured, and does not run. */
+typedef struct {
+    H function;
+    unsigned grid[3], block[3], shared;
+    void **params;
+    void *rest[3];
+} Node;
+static Node nodes[8];
+static void *copies[8][64];
+static unsigned cluster[8][3];
+static const unsigned *launching_with;
+static int count;
+static H capturing;
+R cuStreamBeginCapture_v2(H stream, int mode) { capturing = stream, count = 0; return mode - 2; }
+R cuStreamEndCapture(H stream, H *graph) { capturing = NULL, *graph = stream; return 0; }
+R cuGraphDestroy(H graph) { (void)graph; return 0; }
+R cuGraphGetNodes(H graph, H *made, size_t *size) {
+    (void)graph;
+    for (int i = 0; made && i < count; i++) made[i] = &nodes[i];
+    *size = (size_t)count;
+    return 0;
+}
+R cuGraphNodeGetType(Node *node, int *kind) { *kind = node->function ? 0 : 2; return 0; }
+R cuGraphKernelNodeGetParams_v2(Node *node, Node *made) { *made = *node; return 0; }
+R cuGraphKernelNodeGetAttribute(Node *node, int which, void *value) {
+    if (which == 4) memcpy(value, cluster[node - nodes], sizeof cluster[0]);
+    return which < 8 ? 0 : 1;
+}
+R cuMemsetD8Async(uint64_t at, unsigned char value, size_t size, H stream) {
+    (void)at, (void)value, (void)size;
+    if (stream == capturing) nodes[count++].function = NULL;
+    return 0;
+}
+static void keep(H f, const unsigned *grid, const unsigned *block, unsigned shared, void **params) {
+    const Parameters *known = &parameters[NUMBER(f)];
+    Node *node = &nodes[count];
+    *node = (Node){f, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared,
+                   copies[count], {0}};
+    for (int i = 0; i < known->count; i++) {
+        copies[count][i] = malloc((size_t)known->size[i]);
+        memcpy(copies[count][i], params[i], (size_t)known->size[i]);
+    }
+    memset(cluster[count], 0, sizeof cluster[0]);
+    if (launching_with && *launching_with == 4) memcpy(cluster[count], launching_with + 2, 12);
+    count++;
 }
 R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                  unsigned shared, H stream, void **params, void **extra) {
@@ -227,6 +360,10 @@ R cuLaunchKernel(H f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsign
     unsigned char given[4096] = {0};
     size_t size = 0;
     if (params && extra) return 1;
+    if (capturing && stream == capturing) {
+        keep(f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, params);
+        return 0;
+    }
     for (int i = 0; params && i < known->count; i++)
         memcpy(given + known->at[i], params[i], (size_t)known->size[i]), size = (size_t)known->end;
     const void *packed = NULL;
@@ -251,6 +388,7 @@ typedef struct {
 R cuLaunchKernelEx(const Config *config, H f, void **params, void **extra) {
     const unsigned *grid = config->grid, *block = config->block;
     for (unsigned i = 0; i < config->count; i++) SAY("with %u ", config->attributes[18 * i]);
+    launching_with = config->count ? config->attributes : NULL;
     return cuLaunchKernel(f, grid[0], grid[1], grid[2], block[0], block[1], block[2],
                           config->shared, config->stream, params, extra);
 }

@@ -217,7 +217,7 @@ class Launcher:
         if not launch.reached:
             self.tell(kernel, "launched by another runtime than Triton's")
         tell(session, label, launch)
-        if launch.verdict is not None and launch.verdict.differs:
+        if launch.verdict is not None and launch.verdict.refused:
             raise refused(self, session, label, taken[0], launch.verdict)
         return made
 

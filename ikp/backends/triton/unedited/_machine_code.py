@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ikp.backends.checked import compared
+from ikp.backends.checked import Launched, checked
 from ikp.backends.launched_grid import Grid
 from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
+from ikp.checking.captured import captured
 from ikp.errors import InspectError, PatchError
 from ikp.machine import cuda
+from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.patch import Patch
 from ikp.probing import Feature, Untyped
 
@@ -79,24 +81,53 @@ def _run(
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
     cuda.like(module.function, function)
-
-    def recorded() -> object:
-        words = module.point(prof, grid, module.patch.warps, stream, chosen)
-        told = plain if module.patch.argument is None else foreign.passing(plain, words)
-        return told(x, y, z, stream, module.function, *rest)
-
     if launch.plan.check:
-        verdict = compared(
-            module,
-            stream,
-            lambda: pointed_to.buffers(rest, foreign.argument_names(compiled)),
-            lambda: plain(x, y, z, stream, function, *rest),
-            recorded,
-        )
-        launch.verdict = verdict or launch.verdict
-        if verdict is not None and verdict.ran:
-            return None
-    return recorded()
+        words = module.words(prof, grid, module.patch.warps, chosen)
+
+        def launched() -> Launched:
+            again = functools.partial(_plainly, plain, x, y, z, function, rest)
+            return _launched(compiled, function, again, rest)
+
+        launch.verdict = checked(module, stream, prof, words, launched) or launch.verdict
+        if launch.verdict is not None and launch.verdict.refused:
+            return plain(x, y, z, stream, function, *rest)
+    words = module.point(prof, grid, module.patch.warps, stream, chosen)
+    told = plain if module.patch.argument is None else foreign.passing(plain, words)
+    return told(x, y, z, stream, module.function, *rest)
+
+
+def _plainly(
+    plain: Callable[..., object],
+    x: int,
+    y: int,
+    z: int,
+    function: int,
+    rest: tuple[object, ...],
+    stream: int,
+) -> object:
+    """Launch the plain kernel on another stream."""
+    return plain(x, y, z, stream, function, *rest)
+
+
+def _launched(
+    compiled: Untyped,
+    function: int,
+    launch: Callable[[int], object],
+    values: tuple[object, ...],
+) -> Launched:
+    """Return how a kernel is launched, for another process to do the same.
+
+    Args:
+        compiled: the kernel.
+        function: the driver's handle.
+        launch: launches it on a stream.
+        values: what Triton's launcher is called with.
+    """
+    code = bytes(compiled.asm["cubin"])
+    shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)
+    shape = replace(shape, settings=cuda.settings(function), limits=cuda.limits())
+    names = pointed_to.names(values, foreign.argument_names(compiled))
+    return Launched(compiled.name, code, shape, parameters, names=names)
 
 
 def _need(feature: Feature) -> None:

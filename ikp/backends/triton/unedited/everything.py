@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 from ikp.backends.after_import import stepping_into
-from ikp.backends.checked import DIFFERS
+from ikp.backends.checked import REFUSED
 from ikp.backends.patched import others
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
@@ -75,7 +75,7 @@ class Everything(Launcher):
             return self.launch(self.way(kernel), session, kernel, plain, args, kwargs)
         except CheckError as error:  # it has run, and left the plain kernel's results
             warn(str(error), stacklevel=2)
-            self.failed[full_name(kernel)] = DIFFERS
+            self.failed[full_name(kernel)] = REFUSED
             self.tell(kernel, self.failed[full_name(kernel)])
             return None
         except IkpError as error:

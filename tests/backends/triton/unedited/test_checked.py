@@ -1,7 +1,9 @@
-"""What of a launch's arguments is memory that ``check`` compares; and a launch that differs."""
+"""A launch of Triton's that is checked: what its arguments are called, and what is launched."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -10,16 +12,19 @@ from typing import Any
 import pytest
 
 from ikp.backends import checked
+from ikp.backends.loaded import Module
 from ikp.backends.patched import Launch, take
+from ikp.backends.reached import Reached
 from ikp.backends.triton.unedited import _machine_code as machine_code
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
 from ikp.backends.triton.unedited._launching import Launcher
 from ikp.backends.triton.unedited.everything import Everything
+from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.request import Request, Shape
 from ikp.core.abi import Language
 from ikp.errors import CheckError, IkpWarning, PatchError
 from ikp.machine import cuda
 from ikp.machine.patch import Patch
-from ikp.machine.rehearsal import Buffer, Verdict
 from ikp.unedited.plan import plan
 from tests.backends.sass import spec
 
@@ -28,23 +33,12 @@ pytestmark = pytest.mark.any_pins
 
 @dataclass
 class Tensor:
-    """A tensor of torch's, as far as a launcher sees it."""
+    """What has an address."""
 
     address: int
-    nbytes: int
-    is_cuda: bool = True
 
-    def untyped_storage(self) -> Any:
-        tensor = self
-
-        class Storage:
-            def data_ptr(self) -> int:
-                return tensor.address
-
-            def nbytes(self) -> int:
-                return tensor.nbytes
-
-        return Storage()
+    def data_ptr(self) -> int:
+        return self.address
 
 
 @dataclass
@@ -53,138 +47,186 @@ class Descriptor:
     block_shape: tuple[int, ...] = (8, 8)
 
 
-@dataclass
-class Pointer:
-    address: int
-
-    def data_ptr(self) -> int:
-        return self.address
-
-
 LAUNCHER = ((0, 1, 2), None, None, None)
 """What stands before a kernel's arguments: metadata and hooks."""
 
 
-def test_of_a_tensor_it_is_the_storage() -> None:
-    values = (*LAUNCHER, Tensor(4096, 64), 3, 1.5, Tensor(0, 8, is_cuda=False), Tensor(8192, 32))
-    assert pointed_to.buffers(values, ["a", "n", "f", "host", "out"]) == [
-        Buffer("a", 4096, 64),
-        Buffer("out", 8192, 32),
-    ]
-
-
-def test_views_of_one_storage_are_one_buffer() -> None:
-    values = (*LAUNCHER, Tensor(4096, 64), Tensor(4096, 64))
-    assert pointed_to.buffers(values, ["x", "y"]) == [Buffer("x and y", 4096, 64)]
-
-
-def test_descriptors_and_tuples_hold_tensors() -> None:
-    values = (*LAUNCHER, Descriptor(Tensor(4096, 64)), (Tensor(8192, 8), 3))
-    found = pointed_to.buffers(values, ["desc", "pair"])
-    assert [(each.name, each.address) for each in found] == [("desc", 4096), ("pair[0]", 8192)]
-
-
-def test_of_another_pointer_it_is_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def allocation(pointer: int) -> tuple[int, int]:
-        if pointer < 4096:
-            raise PatchError("CUDA_ERROR_INVALID_VALUE")
-        return 4096, 1 << 20
-
-    monkeypatch.setattr(cuda, "allocation", allocation)
-    values = (*LAUNCHER, Pointer(5000), Pointer(16))
-    assert pointed_to.buffers(values, ["p", "nowhere"]) == [Buffer("p", 4096, 1 << 20)]
-
-
-def test_arguments_without_names_are_numbered() -> None:
-    assert pointed_to.buffers((Tensor(4096, 8),), ()) == [Buffer("argument 0", 4096, 8)]
+def test_arguments_are_named_by_what_they_point_to() -> None:
+    values = (*LAUNCHER, Tensor(4096), 3, Descriptor(Tensor(512)), (Tensor(8192), 1), Tensor(4096))
+    names = ["x", "n", "desc", "pair", "y"]
+    assert pointed_to.names(values, names) == {4096: "x and y", 512: "desc", 8192: "pair[0]"}
+    assert pointed_to.names(values, ()) == {}
 
 
 PLAIN, RECORDED = 7, 8
-
-
-@dataclass
-class Gpu:
-    """A device with one buffer, to which kernels add 1: with records, ``off`` more."""
-
-    off: int = 0
-    out: int = 10
-    launched: list[int] = field(default_factory=list)
-    copies: dict[int, int] = field(default_factory=dict)
-
-    def launch(self, x: int, y: int, z: int, stream: int, function: int, *rest: object) -> str:
-        self.launched.append(function)
-        self.out += 1 + self.off * (function == RECORDED)
-        return "launched"
-
-    def allocate(self, nbytes: int) -> int:
-        return 100 + len(self.copies)
-
-    def free(self, address: int) -> None:
-        del self.copies[address]
-
-    def copy(self, target: int, source: int, nbytes: int) -> None:
-        if target == OUT:
-            self.out = self.copies[source]
-        else:
-            self.copies[target] = self.out
-
-    def read(self, address: int, nbytes: int) -> bytes:
-        return (self.out if address == OUT else self.copies[address]).to_bytes(nbytes, "little")
-
-    def wait(self) -> None:
-        """Have nothing under way."""
-
-
-OUT = 4096
 KERNEL = SimpleNamespace(
     name="k",
     metadata=SimpleNamespace(num_ctas=1),
     src=SimpleNamespace(fn=SimpleNamespace(arg_names=["out"])),
 )
+REST = (*LAUNCHER, Tensor(4096))
+REFUSED = Verdict("out differs", refused=True)
+EQUAL = Verdict("1 buffer, 16 bytes, equal bit for bit")
+
+
+@dataclass
+class Made:
+    """A patched kernel; what it is asked."""
+
+    patch: Patch
+    function: int = RECORDED
+    pointed: int = 0
+
+    def words(self, *_: object) -> tuple[int, ...]:
+        return (1, 2)
+
+    def point(self, *_: object) -> tuple[int, ...]:
+        self.pointed += 1
+        return (1, 2)
 
 
 @pytest.fixture
-def launching(monkeypatch: pytest.MonkeyPatch):
-    """Return what launches a kernel on a device, with records, to be checked."""
-    plain = Patch(b"", ("k",), 4, (32, 32), told=("one range",), kept="/x/k.cubin")
+def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict | None], Any]:
+    """Return what launches a kernel that is found to be so, and what was launched."""
 
-    def launch(gpu: Gpu, *, capturing: bool = False) -> Launch:
-        made = SimpleNamespace(patch=plain, function=RECORDED, checked=False, point=lambda *_: None)
+    def launch(verdict: Verdict | None) -> Any:
+        made, functions = Made(Patch(b"", ("k",), 4, (32, 32))), list[int]()
+
+        def plain(x: int, y: int, z: int, stream: int, function: int, *rest: object) -> str:
+            functions.append(function)
+            return "launched"
+
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
-        monkeypatch.setattr(checked, "DeviceMemory", lambda: gpu)
+        monkeypatch.setattr(machine_code, "checked", lambda *_: verdict)
         monkeypatch.setattr(cuda, "like", lambda *_: None)
-        monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
+        monkeypatch.setattr(cuda, "capturing", lambda _: False)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
-        for _ in range(2):
-            rest = (*LAUNCHER, Tensor(OUT, 16))
-            machine_code._run(KERNEL, gpu.launch, meant, 1, 1, 1, 0, PLAIN, *rest)
-        return meant
+        assert machine_code._run(KERNEL, plain, meant, 1, 1, 1, 0, PLAIN, *REST) == "launched"
+        return functions, made.pointed, meant.verdict
 
     return launch
 
 
-def test_the_first_launch_runs_three_times_and_the_next_once(launching) -> None:
-    gpu = Gpu()
-    launch = launching(gpu)
-    assert gpu.launched == [PLAIN, PLAIN, RECORDED, RECORDED]
-    assert launch.verdict and launch.verdict.text == "1 buffer, 16 bytes, equal bit for bit"
-    assert gpu.out == 12  # as after two launches
-    assert gpu.copies == {}
+@pytest.mark.parametrize("verdict", [EQUAL, None])
+def test_a_checked_kernel_is_launched_once_with_records(
+    verdict: Verdict | None, launching: Callable[[Verdict | None], Any]
+) -> None:
+    assert launching(verdict) == ([RECORDED], 1, verdict)
 
 
-def test_in_a_graph_that_is_captured_nothing_is_checked(launching) -> None:
-    gpu = Gpu()
-    launch = launching(gpu, capturing=True)
-    assert gpu.launched == [RECORDED, RECORDED]
-    assert launch.verdict and launch.verdict.text.startswith("not checked: a CUDA graph")
+def test_a_refused_kernel_is_launched_once_without(
+    launching: Callable[[Verdict | None], Any],
+) -> None:
+    assert launching(REFUSED) == ([PLAIN], 0, REFUSED)
 
 
-def test_a_difference_leaves_what_the_plain_kernel_wrote(launching) -> None:
-    gpu = Gpu(off=5)
-    launch = launching(gpu)
-    assert launch.verdict and launch.verdict.differs and "out differs" in launch.verdict.text
-    assert gpu.out == 11 + 6  # the second launch is not checked, and is as it is
+@dataclass
+class Checks:
+    """Counts checks, and says what they find."""
+
+    found: Verdict | PatchError
+    asked: list[Request] = field(default_factory=list)
+
+    def check(self, request: Request) -> Verdict:
+        self.asked.append(request)
+        if isinstance(self.found, PatchError):
+            raise self.found
+        return self.found
+
+
+PROF = SimpleNamespace(address=1 << 33, data=SimpleNamespace(numel=lambda: 4096))
+SCRATCH = Buffer("argument 1", 1 << 20, 64)
+OUT = Buffer("out", 4096, 16)
+
+
+@pytest.fixture
+def checking(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Verdict | None]]:
+    """Return what checks two launches of a module."""
+
+    def two(
+        checks: Checks,
+        module: Module,
+        *,
+        capturing: bool = False,
+        wait: Callable[[], object] = lambda: None,
+    ) -> list[Verdict | None]:
+        used = list[int]()
+        monkeypatch.setattr(checked, "check", checks.check)
+        monkeypatch.setattr(checked, "reached", lambda *_: Reached((OUT,), (SCRATCH,)))
+        monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
+        monkeypatch.setattr(cuda, "context", lambda: 7)
+        monkeypatch.setattr(cuda, "use", used.append)
+        monkeypatch.setattr(cuda, "wait", wait)
+        values = [(0, b"12345678"), (8, b"abcd")]
+        launched = checked.Launched("k", b"plain", Shape((1, 1, 1), (32, 1, 1), 0), values)
+        made = [checked.checked(module, 0, PROF, (5, 6), lambda: launched) for _ in range(2)]
+        assert used == ([] if capturing else [7]), "a thread has no context of its own"
+        return made
+
+    return two
+
+
+def module() -> Module:
+    return Module(Patch(b"patched", ("k",), 4, (32, 32)), 1, RECORDED, 0)
+
+
+def test_a_module_is_checked_once(checking: Callable[..., list[Verdict | None]]) -> None:
+    checks = Checks(EQUAL)
+    assert checking(checks, module()) == [EQUAL, None]
+    (request,) = checks.asked
+    assert request.buffers == (OUT,)
+    assert request.beside == (Buffer("records", 1 << 33, 4096), SCRATCH)
+    assert request.plain.parameters == b"12345678abcd" and request.plain.offsets == (0, 8)
+    assert (request.plain.cubin, request.recorded.cubin) == (b"plain", b"patched")
+    told = {"ikp_buffer": (5).to_bytes(8, "little") + (6).to_bytes(8, "little")}
+    assert request.recorded.constants == told and not request.plain.constants
+
+
+def test_a_module_that_was_refused_stays_so(
+    checking: Callable[..., list[Verdict | None]],
+) -> None:
+    checks = Checks(REFUSED)
+    assert checking(checks, module()) == [REFUSED, REFUSED] and len(checks.asked) == 1
+
+
+def test_in_a_graph_that_is_captured_nothing_is_checked(
+    checking: Callable[..., list[Verdict | None]],
+) -> None:
+    checks = Checks(EQUAL)
+    found = checking(checks, module(), capturing=True)
+    assert not checks.asked and found[0] == found[1]
+    assert found[0] and found[0].text.startswith("not checked: a CUDA graph")
+
+
+def test_a_launch_before_it_that_waits_for_it_is_not_waited_for(
+    checking: Callable[..., list[Verdict | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked, "_PATIENCE_S", 0.05)
+    checks, launched = Checks(EQUAL), threading.Event()
+    text = "not checked: what was launched before it has not ended in 0.05 s."
+    assert checking(checks, module(), wait=launched.wait) == [Verdict(text), None]
+    assert not checks.asked
+    launched.set()
+
+
+def test_a_device_that_has_failed_before_checks_nothing(
+    checking: Callable[..., list[Verdict | None]],
+) -> None:
+    def wait() -> None:
+        raise PatchError("the CUDA driver could not finish what was launched: X.")
+
+    checks = Checks(EQUAL)
+    text = "not checked: the CUDA driver could not finish what was launched: X."
+    assert checking(checks, module(), wait=wait) == [Verdict(text), None] and not checks.asked
+
+
+def test_what_the_driver_refuses_is_no_error(
+    checking: Callable[..., list[Verdict | None]],
+) -> None:
+    checks = Checks(PatchError("the CUDA driver could not copy to the host: X."))
+    text = "not checked: the CUDA driver could not copy to the host: X."
+    assert checking(checks, module()) == [Verdict(text), None]
 
 
 class Kernel:
@@ -204,7 +246,7 @@ class Kernel:
         if launch is not None:
             prof = launch.buffer((1, 1, 1), 4, 1, launch.selection)
             assert prof is not None
-            launch.verdict = Verdict("out differs", differs=True)
+            launch.verdict = Verdict("out differs", refused=True)
         return "launched"
 
 
@@ -234,7 +276,7 @@ def stepped_in(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_kernel_that_differs_is_an_error() -> None:
     session, kernel = Session(), Kernel()
     launcher = Launcher(plan(level="machine", check=True), lambda: session)  # type: ignore[arg-type,return-value]
-    with pytest.raises(CheckError, match=r"k with records computes something else.*out differs"):
+    with pytest.raises(CheckError, match=r"k fails the check: out differs\. It runs plain"):
         launcher.run(kernel, kernel.run, grid=(1,))  # type: ignore[arg-type]
     assert session.lent == 0 and kernel.launches == 1 and not launcher.recorded["k"]
 
@@ -243,7 +285,7 @@ def test_a_kernel_that_differs_is_an_error() -> None:
 def test_a_program_goes_on_with_the_plain_results() -> None:
     session, kernel = Session(), Kernel()
     launcher = Everything(plan(level="machine", check=True), lambda: session)  # type: ignore[arg-type,return-value]
-    with pytest.warns(IkpWarning, match="computes something else"):
+    with pytest.warns(IkpWarning, match="fails the check"):
         launcher.run(kernel, kernel.run, grid=(1,))  # type: ignore[arg-type]
     assert kernel.launches == 1  # not again: it has run
     launcher.run(kernel, kernel.run, grid=(1,))  # type: ignore[arg-type]

@@ -8,70 +8,70 @@ the address. So are those in memory, where that is small enough for a table of p
 
 from __future__ import annotations
 
-import ctypes
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
-from ikp.backends.driver._hook import Launch
+from ikp.checking.comparison import Buffer, disjoint
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.cubins.attributes import Parameter
-from ikp.machine.rehearsal import Buffer, DeviceMemory, apart
 
 _WORD: Final = 8
 _TABLE: Final = 1 << 20
 """Bytes of the largest memory that is looked through for pointers."""
+_SCRATCH: Final = 64 << 20
+"""Bytes of free memory that a launch may use: a launcher lent it and has given it back."""
 _LOWEST, _HIGHEST = 1 << 20, 1 << 48
 """Between these, addresses of a device lie."""
 _HELD: Final = "active_allocated"
-_PACKED: Final = 1
-"""What stands before the parameters' address, where a launch has them in one piece."""
 
 
-def buffers(
-    launch: Launch,
-    parameters: Sequence[Parameter],
-    variables: Iterable[tuple[str, int]],
-    find: Callable[[str], int | None],
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The memory that a launch reaches; all parts are disjoint."""
+
+    written: tuple[Buffer, ...]  # what it may write, and others read
+    scratch: tuple[Buffer, ...]  # what nobody holds any more
+
+
+def reached(
+    values: Sequence[tuple[int, bytes]],
+    variables: Iterable[tuple[str, int, int]],
     records: int,
-) -> list[Buffer]:
-    """Return the memory that a kernel may write, as far as it can be found.
+    names: Mapping[int, str] | None = None,
+) -> Reached:
+    """Return the memory that a launch may write, as far as it can be found.
 
     Args:
-        launch: how it is launched.
-        parameters: the plain kernel's.
-        variables: of its module, and their sizes.
-        find: returns where one of these is.
+        values: of each parameter: where it begins, in bytes, and its bytes.
+        variables: of its module: names, addresses and sizes in bytes.
         records: an address in the memory that ikp records into: an old pointer there means others.
+        names: of arguments, by what they point to.
     """
     held = Held(torch_blocks(), records)
-    made = [
-        Buffer(f"argument {each.ordinal}{_place(at)}", *block)
-        for each in parameters
-        for at, word in _words(_value(launch, each), each.offset)
-        if (block := held.around(word)) is not None
+    words = [
+        (word, (names or {}).get(word) or f"argument {number}{_place(at)}")
+        for number, (offset, value) in enumerate(values)
+        for at, word in _words(value, offset)
     ]
-    made += [
-        Buffer(name, address, size)
-        for name, size in variables
-        if (address := find(name)) is not None
-    ]
-    return apart([*made, *_beyond(made, held)])
+    made = [Buffer(name, *block) for word, name in words if (block := held.around(word))]
+    made += [Buffer(*each) for each in variables]
+    written = disjoint([*made, *_beyond(made, held)])
+    free = [Buffer(name, *block) for word, name in words if (block := held.free_at(word))]
+    return Reached(tuple(written), tuple(disjoint(free)))
 
 
 def _beyond(found: Sequence[Buffer], held: Held) -> Iterator[Buffer]:
     """Yield what only memory points to."""
     known = {each.address for each in found}
     todo = [each for each in found if _may_be_table(each)]
-    memory = DeviceMemory()
-    memory.wait()
     while todo:
         table = todo.pop()
-        words = np.frombuffer(memory.read(table.address, table.nbytes & -_WORD), "<u8")
+        words = np.frombuffer(cuda.read(table.address, table.nbytes & -_WORD), "<u8")
         for word in np.unique(words[(words >= _LOWEST) & (words < _HIGHEST)]).tolist():
             block = held.around(word)
             if block is None or block[0] in known:
@@ -100,34 +100,14 @@ def _words(value: bytes, offset: int) -> Iterator[tuple[int, int]]:
         yield first + _WORD * number, word
 
 
-def _value(launch: Launch, parameter: Parameter) -> bytes:
-    """Return what a launch passes for one parameter."""
-    if launch.params:
-        address = launch.params[parameter.ordinal]
-    else:
-        packed = _packed(launch)
-        address = packed and packed + parameter.offset
-    return ctypes.string_at(address, parameter.size) if address else b""
-
-
-def _packed(launch: Launch) -> int:
-    """Return where a launch has its parameters in one piece; 0 where it has them otherwise."""
-    at = 0
-    while launch.extra and (key := launch.extra[at]):
-        if key == _PACKED:
-            return int(launch.extra[at + 1] or 0)
-        at += 2
-    return 0
-
-
 Block = tuple[int, int]
 """An address and a size in bytes."""
 
 
 class Held:
-    """Memory of the device that somebody holds."""
+    """Memory that a kernel can reach, and whether somebody holds it."""
 
-    def __init__(self, blocks: Iterable[tuple[int, int, bool]], records: int) -> None:
+    def __init__(self, blocks: Sequence[tuple[int, int, bool]], records: int) -> None:
         """Take torch's blocks: where each begins, its bytes, and whether it is held.
 
         That in which ``records`` lies is left out, whoever's it is.
@@ -138,6 +118,17 @@ class Held:
             for start, size, held in blocks
         )
         self._starts = [start for start, _, _ in self._blocks]
+        self._records = records
+
+    def free_at(self, word: int) -> Block | None:
+        """Return the memory from a word on that nobody holds; None for any other word."""
+        number = bisect_right(self._starts, word) - 1
+        if number < 0:
+            return None
+        start, size, held = self._blocks[number]
+        if held or word >= start + size or start <= self._records < start + size:
+            return None
+        return word, min(start + size - word, _SCRATCH)
 
     def around(self, word: int) -> Block | None:
         """Return the block that a word points into; None where it is no pointer."""
@@ -147,15 +138,14 @@ class Held:
             if word < start + size:  # torch's: what lies around the block is of others
                 return (start, size) if held else None
         found = _allocation(word)
-        if found is not None and 0 <= self._records - found[0] < found[1]:
-            return None
-        return found
+        own = found is not None and found[0] <= self._records < found[0] + found[1]
+        return None if own else found
 
 
 def _allocation(word: int) -> Block | None:
     """Return what a program has allocated by itself."""
     try:
-        return cuda.allocation(word) if cuda.on_device(word) else None
+        return cuda.allocation(word) if cuda.reachable(word) else None
     except PatchError:
         return None
 

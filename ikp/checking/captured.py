@@ -1,0 +1,116 @@
+"""How a launcher that can't be looked into launches a kernel: it does so into a CUDA graph.
+
+A graph that is captured has the launch, with a copy of its arguments, and nothing runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ikp.checking.request import KEPT, Shape, attribute
+from ikp.errors import PatchError
+from ikp.machine import cuda
+from ikp.machine.cubins.attributes import Parameter
+
+_APART, _RELAXED, _KERNEL = 1, 2, 0
+
+
+class _Node(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS``, version 2."""
+
+    _fields_ = (
+        ("function", ctypes.c_void_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("parameters", ctypes.POINTER(ctypes.c_void_p)),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    )
+
+
+def captured(
+    launch: Callable[[int], object], parameters: Sequence[Parameter]
+) -> tuple[Shape, list[tuple[int, bytes]]]:
+    """Return how a kernel is launched: its shape; and where each parameter begins, and its bytes.
+
+    Args:
+        launch: launches it on a stream, by the driver's handle.
+        parameters: the kernel's.
+
+    Raises:
+        PatchError: it launches something else, or the driver refuses.
+    """
+    with _graph(launch) as graph:
+        node, made = _only_node(graph), _Node()
+        cuda.call(
+            *("cuGraphKernelNodeGetParams_v2", node, ctypes.byref(made)),
+            to="tell how a kernel is launched",
+        )
+        if parameters and not made.parameters:
+            raise PatchError("a captured launch does not show its arguments.")
+        values = [
+            (each.offset, ctypes.string_at(made.parameters[each.ordinal], each.size))
+            for each in parameters
+        ]
+        shape = Shape(
+            (made.grid[0], made.grid[1], made.grid[2]),
+            (made.block[0], made.block[1], made.block[2]),
+            made.shared,
+            b"".join(_attributes(node)),
+        )
+    return shape, values
+
+
+@contextmanager
+def _graph(launch: Callable[[int], object]) -> Iterator[ctypes.c_void_p]:
+    stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+    cuda.call("cuStreamCreate", ctypes.byref(stream), _APART, to="create a stream")
+    try:
+        cuda.call("cuStreamBeginCapture_v2", stream, _RELAXED, to="capture a launch")
+        try:
+            launch(stream.value or 0)
+        finally:
+            cuda.call("cuStreamEndCapture", stream, ctypes.byref(graph), to="capture a launch")
+        try:
+            yield graph
+        finally:
+            cuda.call("cuGraphDestroy", graph, to="destroy a graph")
+    finally:
+        cuda.call("cuStreamDestroy_v2", stream, to="destroy a stream")
+
+
+def _only_node(graph: ctypes.c_void_p) -> ctypes.c_void_p:
+    """Return the kernel that a graph has.
+
+    Raises:
+        PatchError: it has none, or several.
+    """
+    count = ctypes.c_size_t()
+    count_up = "count what was captured"
+    cuda.call("cuGraphGetNodes", graph, None, ctypes.byref(count), to=count_up)
+    nodes = (ctypes.c_void_p * count.value)()
+    cuda.call("cuGraphGetNodes", graph, nodes, ctypes.byref(count), to=count_up)
+    found = []
+    for each in nodes:
+        kind = ctypes.c_int()
+        node = ctypes.c_void_p(each)
+        cuda.call("cuGraphNodeGetType", node, ctypes.byref(kind), to="tell what was captured")
+        found += [node] if kind.value == _KERNEL else []
+    if len(found) != 1:
+        raise PatchError(f"a launch was captured that has {len(found)} kernels.")
+    return found[0]
+
+
+def _attributes(node: ctypes.c_void_p) -> Iterator[bytes]:
+    for which in KEPT:
+        value = ctypes.create_string_buffer(64)
+        try:
+            cuda.call("cuGraphKernelNodeGetAttribute", node, which, value, to="ask a node")
+        except PatchError:
+            continue  # the driver knows no such attribute
+        if any(value.raw):
+            yield attribute(which, value.raw)

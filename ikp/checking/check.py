@@ -1,0 +1,49 @@
+"""Has a launch checked in another process, and says what came of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ikp.checking.comparison import Verdict, size_of
+from ikp.checking.process import AgainError, CannotError, LostError, process_for
+from ikp.checking.request import Request
+from ikp.machine import cuda
+
+_LIMIT: Final = 2 << 30
+"""Bytes of memory that are copied: the device has room for three times as many then."""
+_MIB: Final = 1 << 20
+_TRIES: Final = 3
+"""Processes that are tried until one has the addresses free."""
+
+
+def check(request: Request, limit: int = _LIMIT) -> Verdict:
+    """Compare a kernel with records with the plain one, on copies of the memory that both reach.
+
+    The program's memory is read alone. Everything that was launched before has to have ended.
+
+    Args:
+        request: what is launched.
+        limit: bytes that are copied.
+
+    Raises:
+        PatchError: the driver refuses to read memory.
+    """
+    if sum(each.nbytes for each in request.memory) > limit:
+        return Verdict(
+            f"not checked: its {size_of(request.memory)} are more than the {limit / _MIB:,.0f} MiB "
+            "that are copied to compare them"
+        )
+    device, refused = cuda.identity(), ""
+    for _ in range(_TRIES):
+        try:
+            with process_for(device) as process:
+                return process.check(request)
+        except AgainError as error:
+            refused = str(error)
+        except CannotError as error:
+            return Verdict(f"not checked: {error}")
+        except LostError as error:
+            if error.recorded:
+                return Verdict(f"with records, {error}", refused=True)
+            return Verdict(f"not checked: {error}")
+    return Verdict(f"not checked: {refused}")

@@ -1,0 +1,122 @@
+"""The process that checks kernels: it has a CUDA context of its own, and nothing of the program's.
+
+It is no child of the program: who waits for all its children does not wait for this one. It ends
+when the program does, and after a kernel has failed: its context can't be used any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from ikp.checking.address_space import TakenError, mapped
+from ikp.checking.comparison import NoRoomError
+from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
+from ikp.checking.request import Request
+from ikp.checking.runner import DeviceMemory, run
+from ikp.errors import PatchError
+from ikp.machine import cuda
+
+_ASK: Final = 0xFFFFFFFF
+_FROM_BELOW: Final = 0x0200000
+"""``ADDR_COMPAT_LAYOUT``: libraries lie low, where no other process has memory of a device."""
+
+
+def begin(arguments: list[str]) -> None:
+    """Become a process of its own, with another layout of addresses, and serve.
+
+    Args:
+        arguments: of this process: descriptors of a connection and of shared memory, the identity
+            of the device, and how to start it again.
+    """
+    connection, shared, device, *again = arguments
+    if again:
+        if os.fork():
+            os._exit(0)
+        _lay_out([*again, connection, shared, device])
+    serve(Connection(int(connection)), int(shared), bytes.fromhex(device))
+
+
+def _lay_out(again: list[str]) -> None:
+    """Start again, with libraries where they are in no one's way.
+
+    Where the system does not allow that, an address may be taken; another process is tried then.
+    """
+    personality = ctypes.CDLL(None).personality
+    had = personality(ctypes.c_ulong(_ASK))
+    if had != -1 and personality(ctypes.c_ulong(had | _FROM_BELOW)) != -1:
+        os.execv(sys.executable, again)  # noqa: S606 - the same program
+
+
+def serve(connection: Connection, shared: int, device: bytes) -> None:
+    """Check kernels until the program ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    staged = mmap.mmap(shared, STAGED_BYTES)
+    try:
+        connection.send(Ready(os.getpid()))
+        number = _use(device)
+        connection.send(Ready(os.getpid()))
+        while True:
+            _check(connection, connection.recv(), staged, number)
+    except PatchError as error:
+        connection.send(Failure(str(error)))
+    except (EOFError, OSError):  # the program has ended
+        pass
+
+
+def _use(identity: bytes) -> int:
+    """Make a device's context the current one; return the device's number.
+
+    Raises:
+        PatchError: it is not found, or the driver refuses.
+    """
+    cuda.call("cuInit", 0, to="begin")
+    count, uuid = ctypes.c_int(), ctypes.create_string_buffer(len(identity))
+    cuda.call("cuDeviceGetCount", ctypes.byref(count), to="count devices")
+    for number in range(count.value):
+        cuda.call("cuDeviceGetUuid_v2", uuid, number, to="identify a device")
+        if uuid.raw == identity:
+            made = ctypes.c_void_p()
+            begin = "begin to use the device in another process"
+            cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(made), number, to=begin)
+            cuda.use(made.value or 0)
+            return number
+    raise PatchError("the device is not found in another process.")
+
+
+def _check(connection: Connection, request: Request, staged: mmap.mmap, device: int) -> None:
+    memory = DeviceMemory()
+    try:
+        with mapped(request.memory, device):
+            connection.send(Ready(os.getpid()))
+            _fill(connection, staged)
+            stage: Callable[[bool, float], Any] = lambda *told: connection.send(Stage(*told))  # noqa: E731
+            verdict = run(request, memory, stage)
+            if not memory.lasts:
+                connection.send(Last(verdict))
+                os._exit(0)  # in a context that is lost, nothing can be given back
+    except TakenError as error:
+        connection.send(Failure(str(error), again=True))
+    except NoRoomError as error:
+        connection.send(Failure(f"no room for copies of its buffers: {error}"))
+    except PatchError as error:
+        connection.send(Failure(str(error)))
+    except Exception as error:  # noqa: BLE001 - the program says it, in its own words
+        connection.send(Failure(f"{type(error).__name__}: {error}"))
+    else:
+        connection.send(verdict)
+
+
+def _fill(connection: Connection, staged: mmap.mmap) -> None:
+    """Take the contents of memory, a piece after the other."""
+    held = (ctypes.c_char * STAGED_BYTES).from_buffer(staged)
+    while not isinstance(piece := connection.recv(), Run):
+        assert isinstance(piece, Piece)  # noqa: S101 - both ends are ikp's
+        cuda.copy_from_host(piece.address, ctypes.addressof(held), piece.nbytes)
+        connection.send(Ready(os.getpid()))

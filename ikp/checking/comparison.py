@@ -1,0 +1,187 @@
+"""Whether a kernel with records computes what it does without, bit for bit: both are launched.
+
+The memory that a launch may write is copied, and put back before each run: plain, plain again,
+recorded. The second plain run shows what can't be compared: results that differ anyway, as those
+of atomics on floats do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ikp.errors import PatchError
+
+_CHUNK: Final = 16 << 20
+_MIB: Final = 1 << 20
+_WITHOUT_MEMORY: Final = "no parameter points to memory, so nothing could be compared"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of the device that a launch may write."""
+
+    name: str  # of the argument
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the check found."""
+
+    text: str
+    refused: bool = False  # the kernel with records must not run
+
+
+class FailedRunError(Exception):
+    """A kernel that faulted, or did not end in time; its text is what a sentence says of it."""
+
+
+class NoRoomError(Exception):
+    """There is no memory for a copy."""
+
+
+class Memory(Protocol):
+    """The device's memory."""
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory."""
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy on the device, and wait for it."""
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Return what the memory holds."""
+
+
+def compare(
+    buffers: Sequence[Buffer],
+    plain: Callable[[], object],
+    recorded: Callable[[], object],
+    memory: Memory,
+) -> Verdict:
+    """Run a kernel plain twice, then with records, on the same memory, and compare.
+
+    Args:
+        buffers: what a launch may write; they don't overlap.
+        plain: runs the kernel, until it has ended.
+        recorded: runs it with records, until it has ended.
+        memory: the device's.
+
+    Raises:
+        NoRoomError: there is no memory for two copies of the buffers.
+    """
+    with _copies(buffers, memory) as before, _copies(buffers, memory) as first:
+        try:
+            plain()
+            _keep(first, memory)
+            _restore(before, memory)
+            plain()
+        except FailedRunError as error:
+            return Verdict(f"not checked: on a copy of its memory, the plain kernel {error}")
+        unsteady = [each for each in buffers if _difference(each, first[each], memory)]
+        _restore(before, memory)
+        try:
+            recorded()
+        except FailedRunError as error:
+            return Verdict(f"with records it {error}", refused=True)
+        return _compared(buffers, unsteady, first, memory)
+
+
+def _compared(
+    buffers: Sequence[Buffer],
+    unsteady: Sequence[Buffer],
+    first: Mapping[Buffer, int],
+    memory: Memory,
+) -> Verdict:
+    steady = [each for each in buffers if each not in unsteady]
+    if differing := [text for each in steady if (text := _difference(each, first[each], memory))]:
+        return Verdict("; ".join(differing), refused=True)
+    if not buffers:
+        return Verdict(f"ran with records; {_WITHOUT_MEMORY}")
+    equal = f"{size_of(steady)}, equal bit for bit"
+    if not unsteady:
+        return Verdict(equal)
+    names = ", ".join(each.name for each in unsteady)
+    unknown = f"{names} differs between two runs of the plain kernel, so it can't be compared"
+    return Verdict(f"{equal}; {unknown}" if steady else unknown)
+
+
+def size_of(buffers: Sequence[Buffer]) -> str:
+    """Return in words how many buffers there are, and their size."""
+    size = sum(each.nbytes for each in buffers)
+    shown = f"{size / _MIB:,.0f} MiB" if size >= 10 * _MIB else f"{size:,} bytes"
+    return f"{len(buffers)} buffer{'s' * (len(buffers) != 1)}, {shown}"
+
+
+@contextmanager
+def _copies(buffers: Sequence[Buffer], memory: Memory) -> Iterator[Mapping[Buffer, int]]:
+    """Lend memory with a copy of each buffer."""
+    made: dict[Buffer, int] = {}
+    try:
+        for each in buffers:
+            try:
+                made[each] = memory.allocate(each.nbytes)
+            except PatchError as error:
+                raise NoRoomError(str(error)) from error
+        _keep(made, memory)
+        yield made
+    finally:
+        for address in made.values():
+            memory.free(address)
+
+
+def _keep(copies: Mapping[Buffer, int], memory: Memory) -> None:
+    for each, copy in copies.items():
+        memory.copy(copy, each.address, each.nbytes)
+
+
+def _restore(copies: Mapping[Buffer, int], memory: Memory) -> None:
+    for each, copy in copies.items():
+        memory.copy(each.address, copy, each.nbytes)
+
+
+def _difference(buffer: Buffer, copy: int, memory: Memory) -> str:
+    """Return in words where a buffer is not its copy; "" where it is."""
+    first, different = 0, 0
+    for at in range(0, buffer.nbytes, _CHUNK):
+        count = min(_CHUNK, buffer.nbytes - at)
+        one, other = (memory.read(base + at, count) for base in (buffer.address, copy))
+        if one != other:
+            apart = _exclusive_or(one, other)
+            first = first if different else at + count - len(apart.lstrip(b"\0"))
+            different += count - apart.count(0)
+    if not different:
+        return ""
+    return (
+        f"{buffer.name} differs from what the plain kernel writes, in {different:,} of "
+        f"{buffer.nbytes:,} bytes, first at byte {first:,}"
+    )
+
+
+def _exclusive_or(one: bytes, other: bytes) -> bytes:
+    left, right = (int.from_bytes(each, "big") for each in (one, other))
+    return (left ^ right).to_bytes(len(one), "big")
+
+
+def disjoint(found: Sequence[Buffer]) -> list[Buffer]:
+    """Return buffers with those that overlap made one."""
+    made: list[Buffer] = []
+    for each in sorted(found, key=lambda buffer: buffer.address):
+        if made and each.address < made[-1].address + made[-1].nbytes:
+            made[-1] = _joined(made[-1], each)
+        elif each.nbytes:
+            made.append(each)
+    return made
+
+
+def _joined(one: Buffer, other: Buffer) -> Buffer:
+    end = max(one.address + one.nbytes, other.address + other.nbytes)
+    names = dict.fromkeys([*one.name.split(" and "), other.name])
+    return Buffer(" and ".join(names), one.address, end - one.address)

@@ -1,0 +1,255 @@
+"""The process that checks kernels, as the program sees it: started, asked, ended."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from ikp.checking.comparison import Verdict
+from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
+from ikp.checking.request import Request
+from ikp.machine import cuda
+
+_WHO: Final = "the process that checks kernels"
+_BEGIN_S: Final = 60.0
+_ANSWER_S: Final = 60.0
+"""Seconds for what should take less than one: the process is taken for dead then."""
+_ROOT: Final = str(Path(__file__).parents[2])
+_CODE: Final = (
+    f"import sys; sys.path.insert(0, {_ROOT!r}); "
+    "from ikp.checking.child import begin; begin(sys.argv[1:])"
+)
+_NOT_FOR_IT: Final = (
+    *("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "LD_PRELOAD"),
+    *("CUDA_LAUNCH_BLOCKING", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION"),
+)
+"""Variables of tools that look at the program, or that keep a kernel's end from being seen."""
+_NO_SERVER: Final = {"CUDA_MPS_PIPE_DIRECTORY": "/dev/null"}
+"""Clients of one MPS server share faults: this process is to be none."""
+
+
+class LostError(Exception):
+    """The process has died, or answers no more; ``recorded`` tells whether records ran."""
+
+    def __init__(self, text: str, *, recorded: bool = False) -> None:
+        super().__init__(text)
+        self.recorded = recorded
+
+
+class AgainError(Exception):
+    """Another process may do what this one can't."""
+
+
+class CannotError(Exception):
+    """A kernel can't be checked; the process goes on."""
+
+
+class Process:
+    """A process that checks kernels of one device."""
+
+    def __init__(self, device: bytes) -> None:
+        """Start it.
+
+        Raises:
+            LostError: it can't be started, or can't use the device.
+        """
+        self._recorded = False
+        self._pid = 0
+        shared = os.memfd_create("ikp-check", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(shared, STAGED_BYTES)
+            self._staged = mmap.mmap(shared, STAGED_BYTES)
+            self._connection = _started(shared, device)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LostError(f"no process can be started: {error}") from error
+        finally:
+            os.close(shared)
+        try:
+            self._pid = self._ready(_BEGIN_S)
+            self._ready(_BEGIN_S)  # it has a context
+        except BaseException:
+            self.end()
+            raise
+
+    def check(self, request: Request) -> Verdict:
+        """Have a kernel checked.
+
+        Raises:
+            LostError: the process died.
+            AgainError: an address is taken in it.
+            PatchError: the program's memory can't be read.
+        """
+        self._send(request)
+        self._ready(_ANSWER_S)
+        for each in request.memory:
+            for at in range(0, each.nbytes, STAGED_BYTES):
+                self._pass(each.address + at, min(STAGED_BYTES, each.nbytes - at))
+        self._recorded = False
+        self._send(Run())
+        limit = _ANSWER_S
+        while isinstance(answer := self._answer(limit), Stage):
+            self._recorded, limit = answer.recorded, answer.seconds + _ANSWER_S
+        self._recorded = False
+        if isinstance(answer, Last):
+            self.end()
+            return answer.verdict
+        if not isinstance(answer, Verdict):
+            raise LostError(f"{_WHO} answers {answer!r}")
+        return answer
+
+    def _pass(self, address: int, nbytes: int) -> None:
+        """Pass a copy of the program's memory."""
+        held = (ctypes.c_char * STAGED_BYTES).from_buffer(self._staged)
+        cuda.copy_to_host(ctypes.addressof(held), address, nbytes)
+        self._send(Piece(address, nbytes))
+        self._ready(_ANSWER_S)
+
+    def _ready(self, limit: float) -> int:
+        answer = self._answer(limit)
+        if not isinstance(answer, Ready):
+            raise LostError(f"{_WHO} answers {answer!r}")
+        return answer.pid
+
+    def _send(self, message: object) -> None:
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise LostError(f"{_WHO} has died") from error
+
+    def _answer(self, limit: float) -> Any:
+        try:
+            if not self._connection.poll(limit):
+                text = f"{_WHO} gave no answer in {limit:.0f} s"
+                raise LostError(text, recorded=self._recorded)
+            answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise LostError(f"{_WHO} has died", recorded=self._recorded) from error
+        if isinstance(answer, Failure):
+            raise AgainError(answer.text) if answer.again else CannotError(answer.text)
+        return answer
+
+    def leave(self) -> None:
+        """Close this end in a process that the program forked: it is the program's to end."""
+        with suppress(OSError):
+            self._connection.close()
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._connection.closed:
+            return
+        with suppress(OSError):  # its end of the connection is open as long as it lives
+            if self._pid and not self.gone:
+                os.kill(self._pid, signal.SIGKILL)
+        self._connection.close()
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended."""
+        try:
+            while not self._connection.closed and self._connection.poll(0):
+                self._connection.recv()
+        except (EOFError, OSError):
+            return True
+        return self._connection.closed
+
+
+def _started(shared: int, device: bytes) -> Connection:
+    """Start the process; return the connection to it.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    if not sys.executable:
+        raise OSError("Python does not know where it lies itself")
+    mine, its = socket.socketpair()
+    with mine, its:
+        command = [sys.executable, "-I", "-S", "-c", _CODE]
+        passed = [str(its.fileno()), str(shared), device.hex()]
+        env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_IT}
+        started = subprocess.run(  # noqa: S603 - it leaves a process of its own behind
+            [*command, *passed, *command],
+            env={**env, **_NO_SERVER},
+            pass_fds=(its.fileno(), shared),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            timeout=_BEGIN_S,
+            check=False,
+        )
+        if started.returncode:
+            raise OSError(f"{sys.executable} ends with {started.returncode}")
+        return Connection(mine.detach())
+
+
+_processes: dict[bytes, Process] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def process_for(device: bytes) -> Iterator[Process]:
+    """Lend the process of a device; start it where there is none. After an error, it is ended.
+
+    Args:
+        device: its identity.
+
+    Raises:
+        LostError: it can't be started.
+    """
+    with _lock:
+        made = _processes.get(device)
+        if made is None or made.gone:
+            drop(device)
+            made = _kept(device)
+        try:
+            yield made
+        except CannotError:
+            raise
+        except BaseException:
+            drop(device)
+            raise
+
+
+def _kept(device: bytes) -> Process:
+    _watch_ends()
+    made = _processes[device] = Process(device)
+    return made
+
+
+@cache
+def _watch_ends() -> None:
+    atexit.register(end_all)
+    os.register_at_fork(after_in_child=_leave_all)
+
+
+def _leave_all() -> None:
+    global _lock  # noqa: PLW0603 - another thread may have held it
+    _lock = threading.Lock()
+    for each in _processes.values():
+        each.leave()
+    _processes.clear()
+
+
+def drop(device: bytes) -> None:
+    """End the process of a device."""
+    if (gone := _processes.pop(device, None)) is not None:
+        gone.end()
+
+
+def end_all() -> None:
+    """End all processes: the program ends."""
+    for each in tuple(_processes):
+        drop(each)

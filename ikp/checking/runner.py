@@ -1,0 +1,162 @@
+"""Runs two forms of a kernel in the process that checks it, each for so long as it may take."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from ikp.checking.comparison import FailedRunError, Verdict, compare
+from ikp.checking.request import ATTRIBUTE_BYTES, Code, Request, Shape
+from ikp.errors import PatchError
+from ikp.machine import cuda
+
+PLAIN_S: Final = 10.0
+"""Seconds that the plain kernel may take: one that waits for another launch never ends."""
+TIMES: Final = 50
+"""So many times as long as the plain one may a kernel with records take, beside ``PLAIN_S``."""
+_APART: Final = 1
+"""The flag of a stream that waits for no other one."""
+
+
+Stage = Callable[[bool, float], object]
+
+
+class _Config(ctypes.Structure):
+    """``CUlaunchConfig``."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("count", ctypes.c_uint),
+    )
+
+
+class DeviceMemory:
+    """The memory of the current device. After a kernel has failed, nothing is given back."""
+
+    lasts = True
+
+    def allocate(self, nbytes: int) -> int:
+        """Return the address of new memory."""
+        return cuda.allocate(nbytes)
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+        if self.lasts:
+            cuda.free(address)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy on the device, and wait for it."""
+        cuda.copy_within(target, source, nbytes, 0)
+        cuda.wait()
+
+    def read(self, address: int, nbytes: int) -> bytes:
+        """Return what the memory holds."""
+        return cuda.read(address, nbytes)
+
+
+def run(request: Request, memory: DeviceMemory, stage: Stage) -> Verdict:
+    """Run a kernel plain and with records, on memory that is there, and compare.
+
+    Args:
+        request: what is launched.
+        memory: of the device.
+        stage: is passed whether the form with records runs next, and how many seconds it may.
+
+    Raises:
+        PatchError: the driver refuses something before a kernel runs.
+        NoRoomError: there is no memory for copies.
+    """
+    cuda.give_limits(request.shape.limits)
+    with ExitStack() as loaded:
+        plain = _Loaded(loaded, request.name, request.plain, request.shape, memory)
+        recorded = _Loaded(loaded, request.name, request.recorded, request.shape, memory)
+        cuda.wait()  # for what was copied: kernels run on streams that don't wait for it
+
+        def run_plain() -> None:
+            stage(False, PLAIN_S)
+            plain.run(PLAIN_S)
+
+        def run_recorded() -> None:
+            limit = PLAIN_S + TIMES * plain.seconds
+            stage(True, limit)
+            recorded.run(limit)
+
+        return compare(request.buffers, run_plain, run_recorded, memory)
+
+
+class _Loaded:
+    """A form of a kernel that the driver has loaded."""
+
+    def __init__(
+        self, loaded: ExitStack, name: str, code: Code, shape: Shape, memory: DeviceMemory
+    ) -> None:
+        self._code, self._shape, self._memory = code, shape, memory
+        self.seconds = 0.0  # that the last run took
+        module, self._function = cuda.load(code.cubin, name)
+        loaded.callback(self._unload, module)
+        cuda.give_settings(self._function, shape.settings)
+        for symbol, value in code.constants.items():
+            held = ctypes.create_string_buffer(value, len(value))
+            cuda.copy_from_host(cuda.address_of(module, symbol), ctypes.addressof(held), len(value))
+        stream = ctypes.c_void_p()
+        cuda.call("cuStreamCreate", ctypes.byref(stream), _APART, to="create a stream")
+        self._stream = stream.value or 0
+
+    def _unload(self, module: int) -> None:
+        if self._memory.lasts:
+            stream = ctypes.c_void_p(self._stream)
+            cuda.call("cuStreamDestroy_v2", stream, to="destroy a stream")
+            cuda.call("cuModuleUnload", ctypes.c_void_p(module), to="unload a module")
+
+    def run(self, limit: float) -> None:
+        """Launch it, and wait until it has ended.
+
+        Args:
+            limit: seconds.
+
+        Raises:
+            FailedRunError: it faulted, or has not ended.
+        """
+        began = time.monotonic()
+        try:
+            self._launch()
+        except PatchError as error:
+            raise FailedRunError(f"is not launched: {error}") from error
+        try:
+            self._wait(began, limit)
+        except PatchError as error:
+            self._memory.lasts = False
+            raise FailedRunError(f"ends in {error}") from error
+        self.seconds = time.monotonic() - began
+
+    def _wait(self, began: float, limit: float) -> None:
+        pause = 1e-5
+        while cuda.under_way(self._stream):
+            if time.monotonic() - began > limit:
+                self._memory.lasts = False
+                raise FailedRunError(f"has not ended after {limit:.3g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+
+    def _launch(self) -> None:
+        shape, three = self._shape, ctypes.c_uint * 3
+        attributes = ctypes.create_string_buffer(shape.attributes, len(shape.attributes) + 1)
+        config = _Config(
+            *(three(*shape.grid), three(*shape.block), shape.shared, self._stream),
+            *(ctypes.addressof(attributes), len(shape.attributes) // ATTRIBUTE_BYTES),
+        )
+        held = ctypes.create_string_buffer(self._code.parameters, len(self._code.parameters) + 1)
+        begin, offsets = ctypes.addressof(held), self._code.offsets
+        each = (ctypes.c_void_p * len(offsets))(*(begin + at for at in offsets))
+        cuda.call(
+            *("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(self._function)),
+            *(each if offsets else None, None),
+            to="launch it",
+        )

@@ -1,4 +1,4 @@
-// nvcc: -G -O0
+// nvcc: -G
 // Without optimisation, with all that a debugger needs.
 #include "sample.h"
 

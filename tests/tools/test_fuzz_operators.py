@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from functools import partial
 from itertools import chain
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from tests.tools import fuzzed
-from tools.fuzz_operators.__main__ import chosen, main, parsed
+from tools.fuzz_operators import cuda_samples
+from tools.fuzz_operators.__main__ import SUITES, chosen, main, parsed
 from tools.fuzz_operators.driving import Driver, Orders
 from tools.fuzz_operators.outputs import difference, kept
 from tools.fuzz_operators.pool import DONE, NOT_FINISHED, TIME_LIMIT, Pool
@@ -247,3 +249,40 @@ def test_a_defect_is_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["--summary", str(good)]) == 0
     assert main(["--summary", str(good), str(bad)]) == 1
     assert "FAULT: y, float32 0, ops: illegal" in capsys.readouterr().out
+
+
+def test_a_run_in_which_nothing_works_ends(tmp_path: Path) -> None:
+    class Broken(fuzzed.Operators):
+        def cases(self, name: str) -> object:
+            raise RuntimeError("no GPU")
+
+    names = [str(number) for number in range(20)]
+    driver = Driver(Broken(names, tmp_path / "log"), fuzzed.Recorder, Orders(DETAILS, count=False))
+    with pytest.raises(RuntimeError, match="none of the first 8 operators"):
+        driver.run(names, tmp_path / "out.jsonl")
+    assert len(read([tmp_path / "out.jsonl"])) == 8
+
+
+@pytest.mark.parametrize("suite", ["cupy", "jax", "cuda"])
+def test_suites_list_their_programs(suite: str) -> None:
+    names = SUITES[suite](parsed([])).names()
+    assert len(names) == len(set(names)) >= 18
+
+
+def test_each_sample_says_what_it_is_for_and_returns_what_fits() -> None:
+    for source in cuda_samples.FOLDER.glob("*.cu"):
+        text = source.read_text()
+        assert "\nRUN {" in text, source
+        assert '#include "sample.h"' in text, source
+    assert cuda_samples.options(cuda_samples.FOLDER / "debug_build.cu") == ["-G"]
+    assert cuda_samples.options(cuda_samples.FOLDER / "recursion.cu") == []
+
+
+@pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc isn't installed")
+def test_a_sample_is_built_and_a_bad_one_is_refused(tmp_path: Path) -> None:
+    made = cuda_samples.built(cuda_samples.FOLDER / "constants.cu", "sm_90a", tmp_path)
+    assert made.stat().st_size > 0
+    bad = tmp_path / "bad.cu"
+    bad.write_text("int run() { return missing; }")
+    with pytest.raises(cuda_samples.SampleError, match="nvcc refuses bad"):
+        cuda_samples.built(bad, "sm_90a", tmp_path)

@@ -16,14 +16,14 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.fuzz_operators.cases import Suite
 from tools.fuzz_operators.driving import Driver, Orders
 from tools.fuzz_operators.outcomes import DEFECTS
-from tools.fuzz_operators.recorder import DETAILS, Recorder, load_before_driver
+from tools.fuzz_operators.recorder import DETAILS, Recorder, check_untouched, load_before_driver
 from tools.fuzz_operators.summary import read, summary
 
 
@@ -41,6 +41,7 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--details", default=",".join(DETAILS))
     parser.add_argument("--dtypes", help="of the suite torch, such as float32,int64")
     parser.add_argument("--samples", type=int, default=2, help="of an operator's own, per type")
+    parser.add_argument("--arch", default="sm_90a", help="that the suite cuda is built for")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=90, help="seconds of a process")
     parser.add_argument("--restarts", type=int, default=3, help="of an operator, behind faults")
@@ -79,7 +80,30 @@ def _torch(given: argparse.Namespace) -> Suite:
     return TorchOperators(dtypes, given.samples)
 
 
-SUITES = {"torch": _torch}
+def _cupy(_: argparse.Namespace) -> Suite:
+    from tools.fuzz_operators.cupy_programs import CupyPrograms
+
+    return CupyPrograms()
+
+
+def _jax(_: argparse.Namespace) -> Suite:
+    from tools.fuzz_operators.jax_programs import JaxPrograms
+
+    return JaxPrograms()
+
+
+def _cuda(given: argparse.Namespace) -> Suite:
+    from tools.fuzz_operators.cuda_samples import CudaSamples
+
+    return CudaSamples(given.arch)
+
+
+SUITES: dict[str, Callable[[argparse.Namespace], Suite]] = {
+    "torch": _torch,
+    "cupy": _cupy,
+    "jax": _jax,
+    "cuda": _cuda,
+}
 
 
 def chosen(names: Sequence[str], given: argparse.Namespace) -> list[str]:
@@ -100,13 +124,14 @@ def main(words: Sequence[str] | None = None) -> int:
         os.environ.setdefault(each, "1")  # threads do not outlive a fork, and cores are few
     suite = SUITES[given.suite](given)
     if given.list:
-        suite.prepare()
         print("\n".join(chosen(suite.names(), given)))
         return 0
     # What torch's list imports initialises CUDA, and no forked process could use the driver then.
     listing = [sys.executable, "-m", "tools.fuzz_operators", "--list", *(words or sys.argv[1:])]
     names = subprocess.run(listing, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     load_before_driver()
+    suite.prepare()
+    check_untouched()
     options = ["--buffer", str(given.buffer), "--memory", str(given.memory), *given.option]
     orders = Orders(
         details=given.details.split(","),

@@ -19,6 +19,9 @@ from tools.fuzz_operators.pool import NOT_FINISHED, Ended, Event, Pool
 from tools.fuzz_operators.recorder import Records
 from tools.fuzz_operators.summary import read
 
+_TRIED = 8
+"""Operators of which one must run plain, or the run ends: the GPU's time is dear."""
+
 
 @dataclass(frozen=True, slots=True)
 class Orders:
@@ -96,9 +99,21 @@ class Driver:
             file.write("\n" * bool(out.stat().st_size))  # a kill may have cut off a line
             for ended in self._pool.results():
                 finished += self._ended(ended, file)
+                self._check(finished)
                 seconds = time.monotonic() - began
                 print(f"\r{finished} of {total} operators, {seconds:.0f} s ", end="", flush=True)
         print(f"\n{total - finished} operators did not end: the same command goes on with them.")
+
+    def _check(self, finished: int) -> None:
+        """End the run where nothing works at all.
+
+        Raises:
+            RuntimeError: the first operators have no result but failures of plain runs.
+        """
+        results = [each for one in self._operators.values() for each in one.results]
+        if finished == _TRIED and all(each["outcome"] == outcomes.PLAIN_FAILS for each in results):
+            what = next((str(each["what"]) for each in results), "no case ran")
+            raise RuntimeError(f"none of the first {finished} operators runs plain: {what}")
 
     def _submit(self, operator: _Operator, *, again: bool = False) -> None:
         self._operators[operator.name] = operator

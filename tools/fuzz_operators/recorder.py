@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,6 +40,24 @@ def load_before_driver() -> None:
     from ikp.backends.driver._hook import install
 
     install()
+
+
+_NOT_INITIALISED = 3
+
+
+def check_untouched() -> None:
+    """Check that nothing has initialised CUDA here: a forked process could not use it.
+
+    Raises:
+        RuntimeError: something has.
+    """
+    count = ctypes.c_int()
+    driver = ctypes.CDLL("libcuda.so.1")  # the hook's, or the driver itself
+    if (code := driver.cuDeviceGetCount(ctypes.byref(count))) != _NOT_INITIALISED:
+        raise RuntimeError(
+            f"CUDA is initialised before processes are forked (cuDeviceGetCount: {code}): an "
+            "import has asked for the GPU. Find it, and have it asked later."
+        )
 
 
 class Recorder:

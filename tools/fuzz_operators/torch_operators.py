@@ -61,14 +61,14 @@ class TorchOperators:
         self._dtypes, self._samples, self._device = dtypes, samples, device
 
     def prepare(self) -> None:
-        """Import torch's list, as on a machine without a GPU: CUDA stays untouched."""
-        with _without_gpu(), _own_arguments():
-            self._operators.keys()
+        """Import torch, but not its list of operators: that initialises CUDA."""
+        import torch  # noqa: F401
 
     @cached_property
     def _operators(self) -> dict[str, Any]:
         _expecttest()
-        from torch.testing._internal.common_methods_invocations import op_db
+        with _own_arguments():
+            from torch.testing._internal.common_methods_invocations import op_db
 
         named: dict[str, Any] = {}
         for each in op_db:
@@ -180,19 +180,6 @@ def _weights(end: Any) -> Any:
         return torch.ones_like(end)
     places = torch.arange(end.numel(), device=end.device) % 17
     return (places.to(torch.float32) / 8 - 1).to(end.dtype).reshape(end.shape)
-
-
-@contextmanager
-def _without_gpu() -> Iterator[None]:
-    """Have torch find no GPU meanwhile: its list asks for the GPU's features, in this process."""
-    import torch
-
-    available, count = torch.cuda.is_available, torch.cuda.device_count
-    torch.cuda.is_available, torch.cuda.device_count = (lambda: False), (lambda: 0)
-    try:
-        yield
-    finally:
-        torch.cuda.is_available, torch.cuda.device_count = available, count
 
 
 @contextmanager

@@ -36,7 +36,6 @@ from ikp.verbs.dsl import intern
 
 if TYPE_CHECKING:
     from ikp.machine.patch import Patch
-    from ikp.machine.rehearsal import Verdict
 
 PER_THREAD: Final = 2
 """The handle of the default stream of whichever thread names it."""

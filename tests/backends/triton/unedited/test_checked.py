@@ -153,7 +153,7 @@ def launching(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
         monkeypatch.setattr(checked, "DeviceMemory", lambda: gpu)
-        monkeypatch.setattr(cuda, "like", lambda *_: None)
+        monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: capturing)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
         for _ in range(2):

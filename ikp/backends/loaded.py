@@ -37,6 +37,7 @@ class Module:
     module: int
     function: int
     cell: int  # address in the device's memory; 0 where it is an argument
+    context: tuple[int, int] = (0, 0)  # its handle, and a number that no other context has
     checked: bool = False  # it was compared with the plain kernel
     refused: Verdict | None = None  # that was found of it, and it must not run
 
@@ -58,7 +59,7 @@ class Module:
                 f"records uses {wanted}."
             )
         cell = cuda.address_of(module, CELL) if patch.argument is None else 0
-        return cls(patch, module, function, cell)
+        return cls(patch, module, function, cell, (cuda.context(), cuda.context_number()))
 
     def words(
         self,
@@ -145,7 +146,7 @@ class Modules:
             patch = self._patches[key]
             if isinstance(patch, IkpError):
                 raise patch
-            place = *key, cuda.context(), stream, threading.get_ident()
+            place = *key, cuda.context_number(), stream, threading.get_ident()
             if place not in self._loaded:
                 self._loaded[place] = Module.load(patch, name)
             return self._loaded[place]
@@ -155,6 +156,29 @@ class Modules:
         with self._lock:
             made = [each for key, each in self._patches.items() if key[0] == plain]
         return next((each for each in made[::-1] if not isinstance(each, IkpError)), None)
+
+    def drop(
+        self, gone: Callable[[object], bool], ended: Callable[[int, int], bool]
+    ) -> list[Module]:
+        """Forget what was made of plain kernels that are gone, or loaded in contexts that ended.
+
+        Args:
+            gone: whether a plain kernel is, by what its keys begin with.
+            ended: whether a context has, by its handle and number.
+
+        Returns:
+            What is still loaded of that, in contexts that live.
+        """
+        with self._lock:
+            self._patches = {key: each for key, each in self._patches.items() if not gone(key[0])}
+            over = {
+                key: each
+                for key, each in self._loaded.items()
+                if gone(key[0]) or ended(*each.context)
+            }
+            for key in over:
+                del self._loaded[key]
+        return [each for each in over.values() if not ended(*each.context)]
 
     @staticmethod
     def _made(name: str, make: Callable[[], Patch]) -> Patch | IkpError:

@@ -10,8 +10,12 @@ from typing import Final
 
 from ikp.errors import PatchError
 
-_SETTABLE: Final = (8, 9, 14, 15)
-"""What a program sets for a function: shared memory, its share, clusters' size and order."""
+_SETTABLE: Final = (8, 9, 11, 12, 13, 14, 15)
+"""Attributes that a program sets for a function: the most dynamic shared memory, its share of the
+cache, a cluster's size in three dimensions, whether that may be larger than all chips have, and how
+clusters are placed."""
+_LATER: Final = range(16, 32)
+"""Attributes that a newer driver may have."""
 
 
 _NUM_REGS: Final = 4
@@ -68,6 +72,15 @@ def load(cubin: bytes, name: str) -> tuple[int, int]:
     return module.value or 0, function.value or 0
 
 
+def unload(module: int) -> None:
+    """Unload a module; what was of a context that has ended is gone with it, and is not for this.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    _checked(_driver().cuModuleUnload(ctypes.c_void_p(module)), "unload the patched code")
+
+
 def function_of(kernel: int) -> int:
     """Return the function of a kernel that belongs to no context, in the current one.
 
@@ -80,17 +93,77 @@ def function_of(kernel: int) -> int:
     return function.value or 0
 
 
-def like(function: int, plain: int) -> None:
+def like(function: int, plain: int, *, cache: int = -1) -> None:
     """Give a function what a program has set for another, such as how much shared memory it takes.
+
+    What can be read is read. The preference of cache or shared memory and the width of banks can
+    not: they are known where the library before the driver has seen them being set.
+
+    Args:
+        function: the patched one.
+        plain: the program's.
+        cache: the preference that the program is known to set, where that library is not loaded;
+            -1 for none.
 
     Raises:
         PatchError: the driver refuses.
     """
+    changes = _count("ikp_changes")
+    if changes is not None and _alike.get((function, plain)) == changes:
+        return
     for attribute in _SETTABLE:
         wanted, had = _attribute(plain, attribute), _attribute(function, attribute)
         if wanted != had:
             code = _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
             _checked(code, f"set attribute {attribute} of the patched function to {wanted}")
+    _like_later(function, plain)
+    banks = -1
+    if changes is not None:
+        cache, banks = _preferred(plain)
+    for ask, value in (("cuFuncSetCacheConfig", cache), ("cuFuncSetSharedMemConfig", banks)):
+        if value >= 0:
+            code = getattr(_driver(), ask)(ctypes.c_void_p(function), value)
+            _checked(code, f"give the patched function the plain one's {ask}({value})")
+    if changes is not None:
+        _alike.clear() if len(_alike) >= _MOST_ALIKE else None
+        _alike[function, plain] = _count("ikp_changes") or 0
+
+
+_MOST_ALIKE: Final = 4096
+_alike: dict[tuple[int, int], int] = {}
+"""Patched and plain functions that were made alike, and how often anything had changed by then."""
+
+
+def _like_later(function: int, plain: int) -> None:
+    """Set what a newer driver lets programs set; what can't be set, no program has."""
+    for attribute in _LATER:
+        wanted, had = ctypes.c_int(), ctypes.c_int()
+        ask = _driver().cuFuncGetAttribute
+        if ask(ctypes.byref(wanted), attribute, ctypes.c_void_p(plain)):
+            return
+        ask(ctypes.byref(had), attribute, ctypes.c_void_p(function))
+        if wanted.value != had.value:
+            _driver().cuFuncSetAttribute(ctypes.c_void_p(function), attribute, wanted)
+
+
+def _preferred(plain: int) -> tuple[int, int]:
+    """Return what was set last of a function's cache and banks; -1 where nothing was."""
+    device, cache, banks = ctypes.c_int(), ctypes.c_int(-1), ctypes.c_int(-1)
+    _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    _driver().ikp_preferred(
+        ctypes.c_void_p(plain), device, ctypes.byref(cache), ctypes.byref(banks)
+    )
+    return cache.value, banks.value
+
+
+def _count(name: str) -> int | None:
+    """Return a number that the library before the driver keeps; None where it is not loaded."""
+    ask = getattr(_driver(), name, None)
+    if ask is None:
+        return None
+    value = ctypes.c_uint64()
+    ask(ctypes.byref(value))
+    return value.value
 
 
 def registers(function: int) -> int:
@@ -129,14 +202,35 @@ def use(context: int) -> None:
     call("cuCtxSetCurrent", ctypes.c_void_p(context), to="use a context")
 
 
+def context_number() -> int:
+    """Return a number of the current context that no other has, while a handle is given out again.
+
+    Raises:
+        PatchError: the driver refuses.
+    """
+    known = _count("ikp_context")
+    if known is not None:
+        return known
+    number = ctypes.c_ulonglong()
+    ask = getattr(_driver(), "cuCtxGetId", None)  # since CUDA 12
+    if ask is None or ask(None, ctypes.byref(number)):
+        return context()
+    return number.value
+
+
 def primary() -> int:
-    """Return the context that the CUDA runtime, and so torch, uses on the current device.
+    """Return the context that the CUDA runtime, and so torch, uses on the current device; 0: none.
 
     Raises:
         PatchError: the driver refuses.
     """
     device, found = ctypes.c_int(), ctypes.c_void_p()
+    flags, active = ctypes.c_uint(), ctypes.c_int()
     _checked(_driver().cuCtxGetDevice(ctypes.byref(device)), "tell the current device")
+    code = _driver().cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
+    _checked(code, "tell whether a device's context is in use")
+    if not active.value:
+        return 0  # to ask for it would make it
     _checked(
         _driver().cuDevicePrimaryCtxRetain(ctypes.byref(found), device), "tell a device's context"
     )

@@ -108,7 +108,8 @@ def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPa
     for name in ("write", "address_of"):
         monkeypatch.delattr(cuda, name)
     monkeypatch.setattr(cuda, "load", lambda cubin, name: (1, 2))
-    monkeypatch.setattr(cuda, "registers", lambda _: 8)
+    for name in ("registers", "context", "context_number"):
+        monkeypatch.setattr(cuda, name, lambda *_: 255)
     patch = Patch(b"", ("k",), 2, (8, 8), select=True, argument=Argument(3, 48, 72))
     module = Module.load(patch, "k")
     data = SimpleNamespace(numel=lambda: LAUNCH_HEADER_BYTES + 960)
@@ -121,6 +122,7 @@ def test_what_has_an_argument_is_told_by_that_alone(monkeypatch: pytest.MonkeyPa
 def test_threads_have_a_patched_kernel_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel is told where to record, then launched: another thread may come between."""
     monkeypatch.setattr(cuda, "context", lambda: 0)
+    monkeypatch.setattr(cuda, "context_number", lambda: 0)
     monkeypatch.setattr(Module, "load", lambda patch, name: Module(patch, 1, 2, 3))
     made, modules = Patch(b"", ("k",), 2, (8, 8)), Modules()
     together = threading.Barrier(3)

@@ -13,6 +13,7 @@ import ikp  # noqa: E402
 pytestmark = pytest.mark.gpu
 
 PROGRAM = ["-m", "tests.gpu.driver_program"]
+API = ["-m", "tests.gpu.driver_api"]
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +67,41 @@ def test_reductions_compute_the_same(detail: str, tmp_path: Path) -> None:
     assert done.stdout == plain.stdout
     labels = {each.label for each in ikp.load(path).launches}
     assert any(each.startswith("at::native::reduce_kernel") for each in labels), done.stderr
+
+
+def under_ikp(path: Path, what: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with all its kernels recorded."""
+    common = ("--level", "machine", "--kernel", "*", "--launch", ":", "--detail", "kernel")
+    return ran("-m", "ikp", "run", *common, *options, "--out", str(path), *API, what)
+
+
+def test_a_kernel_that_has_an_unloaded_ones_handle_is_launched(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    done = under_ikp(path, "unloads")
+    assert done.stdout == ran(*API, "unloads").stdout == f"{list(range(12))}\n"
+    assert sum(each.label == "writes" for each in ikp.load(path).launches) == 12, done.stderr
+
+
+def test_a_dependent_launch_overlaps_with_records_too(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    done = under_ikp(path, "overlaps")
+    assert ran(*API, "overlaps").stdout == done.stdout == "overlaps\n", done.stderr
+    assert {each.label for each in ikp.load(path).launches} >= {"first", "second"}, done.stderr
+
+
+def test_a_kernel_for_which_shared_memory_is_preferred_is_so_with_records(tmp_path: Path) -> None:
+    """The preference costs this kernel much: its copy without it would be faster than the plain."""
+    path = tmp_path / "x.pftrace"
+    plain = [float(each) for each in ran(*API, "caches").stdout.split()]
+    recorded = [float(each) for each in under_ikp(path, "caches").stdout.split()]
+    assert any(each.label == "reads" for each in ikp.load(path).launches)
+    if plain[1] < 1.1 * plain[0]:
+        pytest.skip(f"the preference makes no difference here: {plain}")
+    assert recorded == pytest.approx(plain, rel=0.05)
+
+
+def test_what_cufft_launches_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "x.pftrace"
+    done = under_ikp(path, "fft")
+    assert done.stdout == ran(*API, "fft").stdout
+    assert any("fft" in each.label.lower() for each in ikp.load(path).launches), done.stderr

@@ -15,7 +15,7 @@ from ikp.plugins import Language
 
 if TYPE_CHECKING:
     from ikp.backends.argument import Argument
-    from ikp.backends.driver.launches import Chooser
+    from ikp.backends.driver._seen_kernels import Chooser
     from ikp.verbs.dsl import Dsl
 
 

@@ -8,8 +8,10 @@ is too late.
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,15 +23,21 @@ from ikp.errors import PatchError
 from ikp.machine.cubins.added_parameter import Argument
 
 _DRIVER = "libcuda.so.1"
-_SOURCE = Path(__file__).with_name("hook.c")
+_SOURCES = sorted(Path(__file__).with_name("hook").glob("*.[ch]"))
 _LATE = (
     "the CUDA driver is in this process already: what was loaded before ikp came can't be "
     "recorded. Start the program with `ikp run`."
 )
+_LATE_BY_TOOL = (
+    "{} has loaded the CUDA driver before Python began, and ikp must come before the driver. "
+    "Run the program under one of the two."
+)
+_TOOLS = (("compute-sanitizer", re.compile(r"sanitizer|InterceptorInjection", re.IGNORECASE)),)
+"""Tools around a program that load the driver at once, and files that they put into its process."""
 
 
 class Launch(ctypes.Structure):
-    """A launch that is asked about, as ``hook.c`` lays it out."""
+    """A launch that is asked about, as ``launch.h`` lays it out."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -40,6 +48,8 @@ class Launch(ctypes.Structure):
         ("cooperative", ctypes.c_uint32),
         ("stream", ctypes.c_void_p),
         ("extensible", ctypes.c_uint32),
+        ("overlaps", ctypes.c_uint32),
+        ("node", ctypes.c_uint32),
         ("instead", ctypes.c_void_p),
         ("decided", ctypes.c_uint32),
         ("ordinal", ctypes.c_uint32),
@@ -59,15 +69,18 @@ class Launch(ctypes.Structure):
         self.ordinal, self.offset = argument.ordinal, argument.offset
         self.bytes = argument.size
 
+    def decide(self, slot: int = 0) -> None:
+        """Launch this function as it is from now on, and count that in a slot; 0 counts nothing."""
+        self.decided = slot + 1
+
 
 class _About(ctypes.Structure):
     _fields_ = (
         ("id", ctypes.c_uint64),
         ("parent", ctypes.c_void_p),
-        ("name", ctypes.c_char_p),
-        ("image", ctypes.c_void_p),
-        ("bytes", ctypes.c_size_t),
-        ("origin", ctypes.c_char_p),
+        ("name", ctypes.c_uint64),
+        ("origin", ctypes.c_uint64),
+        ("image", ctypes.c_uint64),
         ("kind", ctypes.c_uint32),
     )
 
@@ -80,20 +93,37 @@ class Kind(IntEnum):
     LIBRARY = 2
     FUNCTION = 3
     KERNEL = 4  # a function for any context
+    CONTEXT = 5
+    OTHER = 6  # its making was not seen
 
 
-_ASKED = ctypes.CFUNCTYPE(None, ctypes.POINTER(Launch))
+class _Part(IntEnum):
+    """What is copied of what is known of a handle."""
+
+    NAME = 0
+    ORIGIN = 1
+    IMAGE = 2
+
+
+_FUNCTIONS = (
+    *("PyGILState_Ensure", "PyGILState_Release", "PyLong_FromVoidPtr"),
+    *("PyObject_CallFunctionObjArgs", "PyErr_Fetch", "PyErr_NormalizeException"),
+    *("PyException_SetTraceback", "PyObject_Type", "Py_DecRef", "PyErr_SetObject"),
+    *("Py_AddPendingCall", "PyThreadState_SetAsyncExc", "PyThread_get_thread_ident"),
+)
+"""What the library calls of Python, in the order of ``python.h``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What was seen of a module, a library or a function when it was made."""
 
-    id: int
+    handle: int
+    id: int  # never of anything else, where the handle may be given out again
     parent: int
     name: str
-    image: bytes
     origin: str  # the file that has the image, or of whoever loaded it
+    size: int  # bytes of the image
     kind: Kind
 
 
@@ -102,33 +132,88 @@ class Hook:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self._asked: object = None
+        self._held: object = None
+        library.ikp_about.argtypes = (ctypes.c_void_p, ctypes.POINTER(_About))
+        library.ikp_copy.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
+        )
+        counts = ctypes.POINTER(ctypes.c_uint64)()
+        self._free = iter(range(1, int(library.ikp_passed(ctypes.byref(counts)))))
+        self.passed = counts
+        """Launches of functions that were decided, by the slot in which each is counted."""
 
     def ask(self, whom: Callable[[Launch], None] | None) -> None:
-        """Have launches that nobody has decided yet go to ``whom``; None ends that."""
+        """Have launches that nobody has decided yet go to ``whom``; None ends that.
+
+        What ``whom`` raises is raised anew in the same thread, where that is back in Python. The
+        launch is made as if nobody had been asked.
+        """
         if whom is None:
-            self._library.ikp_ask(None)
+            self._library.ikp_ask(None, None)
             return
 
-        def asked(launch: ctypes._Pointer[Launch]) -> None:
-            whom(launch.contents)
+        def asked(address: int) -> None:
+            whom(Launch.from_address(address))
 
-        self._asked = _ASKED(asked)  # held as long as the driver may call it
-        self._library.ikp_ask(self._asked)
+        found = [getattr(ctypes.pythonapi, name) for name in _FUNCTIONS]
+        main = threading.main_thread().ident or 0
+        addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in found]
+        functions = (ctypes.c_void_p * (len(found) + 1))(*addresses, main)
+        self._library.ikp_ask(ctypes.py_object(asked), functions)
+        self._held = asked  # as long as the library may call it
 
     def about(self, handle: int) -> Known | None:
         """Return what is known of a handle."""
         told = _About()
-        if self._library.ikp_about(ctypes.c_void_p(handle), ctypes.byref(told)):
+        if self._library.ikp_about(handle, ctypes.byref(told)):
             return None
+        name = self._copy(handle, told.id, _Part.NAME, told.name)
+        origin = self._copy(handle, told.id, _Part.ORIGIN, told.origin)
+        if name is None or origin is None:
+            return None  # it has just gone
         return Known(
+            handle,
             told.id,
             told.parent or 0,
-            (told.name or b"").decode(errors="replace"),
-            ctypes.string_at(told.image, told.bytes) if told.image else b"",
-            (told.origin or b"").decode(errors="replace"),
+            name.decode(errors="replace"),
+            origin.decode(errors="replace"),
+            told.image,
             Kind(told.kind),
         )
+
+    def image(self, known: Known) -> bytes:
+        """Return what was loaded as a module or library.
+
+        Raises:
+            PatchError: it is not there any more.
+        """
+        made = self._copy(known.handle, known.id, _Part.IMAGE, known.size)
+        if made is None:
+            raise PatchError(
+                f"its code was loaded from {known.origin or 'memory'}, which has been unloaded, "
+                "changed or deleted since."
+            )
+        return made
+
+    def slot(self) -> int:
+        """Return a slot that counts nothing yet; 0 where all are taken."""
+        return next(self._free, 0)
+
+    def dropped(self) -> int:
+        """Return how many handles have gone that something was known of."""
+        count = ctypes.c_uint64()
+        self._library.ikp_dropped(ctypes.byref(count))
+        return count.value
+
+    def lives(self, handle: int, number: int) -> bool:
+        """Return whether a handle is still what had this id."""
+        told = _About()
+        return not self._library.ikp_about(handle, ctypes.byref(told)) and told.id == number
+
+    def _copy(self, handle: int, number: int, part: _Part, size: int) -> bytes | None:
+        made = ctypes.create_string_buffer(max(size, 1))
+        gone = self._library.ikp_copy(handle, number, part, made, size)
+        return None if gone else made.raw[:size]
 
 
 _loaded: list[Hook] = []
@@ -141,20 +226,29 @@ def install() -> Hook:
         PatchError: the driver is loaded already, or there is none, or no C compiler.
     """
     if not _loaded:
-        if _in_process():
-            raise PatchError(_LATE)
+        files = _files()
+        if any("/libcuda.so" in each for each in files):
+            raise PatchError(_why_late(files))
         library = ctypes.CDLL(str(_built(_driver())))
-        library.ikp_about.argtypes = (ctypes.c_void_p, ctypes.POINTER(_About))
         _loaded.append(Hook(library))
     return _loaded[0]
 
 
-def _in_process() -> bool:
+def _files() -> list[str]:
+    """Return the files that this process has mapped, a line each."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise PatchError(f"what this process has loaded can't be read: {error}") from error
-    return any("/libcuda.so" in line for line in maps.splitlines())
+    return [line.split(maxsplit=5)[5] for line in maps.splitlines() if "/" in line]
+
+
+def _why_late(files: Sequence[str]) -> str:
+    """Return why the driver is there already, as far as the other files show it."""
+    for tool, its in _TOOLS:
+        if any(its.search(Path(each).name) or f"/{tool}/" in each for each in files):
+            return _LATE_BY_TOOL.format(tool)
+    return _LATE
 
 
 @cache
@@ -183,11 +277,21 @@ def _built(driver: str) -> Path:
     Raises:
         PatchError: there is no C compiler, or it fails.
     """
-    source = _SOURCE.read_bytes() + driver.encode()
-    return kept(_DRIVER, source, lambda folder: _compiled(folder, driver))
+    source = b"".join(each.read_bytes() for each in _SOURCES) + driver.encode()
+    return kept(_DRIVER, source, lambda folder: build(folder, driver))
 
 
-def _compiled(folder: Path, driver: str) -> Path:
+def build(folder: Path, driver: str, sources: Sequence[Path] = _SOURCES) -> Path:
+    """Compile the library into a folder.
+
+    Args:
+        folder: for it, and for what it is linked with.
+        driver: the driver's path.
+        sources: its files.
+
+    Raises:
+        PatchError: there is no C compiler, or it fails.
+    """
     stub, made = folder / "stub.so", folder / _DRIVER
     empty = folder / "stub.c"
     empty.write_text("")
@@ -195,7 +299,8 @@ def _compiled(folder: Path, driver: str) -> Path:
     _compile("-shared", "-o", stub, f"-Wl,-soname,{driver}", empty)
     _compile(
         *("-shared", "-fPIC", "-O2", "-fvisibility=hidden", f'-DIKP_REAL="{driver}"'),
-        *(f"-Wl,-soname,{_DRIVER}", "-Wl,--no-as-needed", "-o", made, _SOURCE, stub),
+        *(f"-Wl,-soname,{_DRIVER}", "-Wl,--no-as-needed", "-o", made),
+        *(*(each for each in sources if each.suffix == ".c"), stub),
         *("-ldl", "-lpthread"),
     )
     return made

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 from ikp.backends import loaded, patched
 from ikp.backends.checked import REFUSED, Launched, checked, refused
 from ikp.backends.driver import _hook as hooks
 from ikp.backends.driver._fatbins import cubin
 from ikp.backends.driver._hook import Hook, Kind, Known
-from ikp.backends.driver._names import readable
 from ikp.backends.driver._passed import shape, values
+from ikp.backends.driver._seen_kernels import Chooser, Kernel, Memory, language_of, ptx_of
 from ikp.backends.launched_grid import Grid
-from ikp.core.abi import Language
 from ikp.core.segment import Selection
-from ikp.errors import CheckError, IkpError, IkpWarning, PatchError
+from ikp.errors import CheckError, IkpError, PatchError
 from ikp.machine import cuda
-from ikp.machine.cubins.attributes import Parameter
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.cubins.shared import constants, shared, variables
+from ikp.machine.cubins.shared import shared
 from ikp.machine.patch import Patch
-from ikp.session.current import Session
-from ikp.unedited.plan import Plan
+from ikp.signals import pass_on
+from ikp.warning import warn
 
 _LIBRARIES = re.compile(
     r"lib(torch|c10|cu(blas|dnn|fft|rand|solver|sparse|dss|tensor)|nccl|nvrtc|npp|nvjpeg|nvshmem)"
@@ -41,62 +35,22 @@ _MANY = 4
 """How far up from a launched function its image is looked for."""
 
 
-class Chooser(Protocol):
-    """Says which launches are recorded, and counts them and the others."""
-
-    plan: Plan
-    kernels: re.Pattern[str] | None
-    recorded: Counter[str]
-    failed: dict[str, str]
-    buffer: dict[str, Any]  # options of ``prof.buffer``
-    aside: set[str]  # libraries whose kernels run plain
-
-    def chosen(self, kernel: Any) -> Session | None:
-        """Return the session that records this launch, or None; count the launch."""
-
-    def tell(self, kernel: Any, reason: str) -> None:
-        """Count a launch without marks."""
-
-
-class _Kernel:
-    """A kernel, with the names by which it is chosen and counted: those of a jitted function.
-
-    ``holder`` is the module or library that it is of, ``handle`` that one's.
-    """
-
-    def __init__(self, symbol: str, holder: Known, handle: int, number: int) -> None:
-        self.__name__ = readable(symbol)
-        module = Path(holder.origin).name.partition(".")[0]
-        self.fn = SimpleNamespace(__module__=module, __qualname__=self.__name__)
-        self.symbol, self.holder, self.handle, self.id = symbol, holder, handle, number
-
-    def find(self, symbol: str) -> int | None:
-        """Return where the loaded plain kernel has a variable; None where it has none."""
-        library = self.holder.kind is Kind.LIBRARY
-        return cuda.find(self.handle, symbol, library=library)
-
-    @property
-    def full_name(self) -> str:
-        """The name, with the file that it comes from."""
-        return f"{self.fn.__module__}.{self.__name__}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """What the file of a kernel says of the memory that it is given, and that its module has."""
-
-    parameters: list[Parameter]
-    constants: list[tuple[str, int]]
-    variables: list[tuple[str, int]]
-
-    @classmethod
-    def of(cls, code: bytes, name: str) -> _Memory:
-        """Read it from the cubin."""
-        return cls(Cubin.read(code).kernel(name).parameters, constants(code), variables(code))
-
-
-_UNKNOWN = _Kernel("unknown", Known(0, 0, "", b"", "", Kind.UNKNOWN), 0, 0)
+_NOTHING = Known(0, 0, 0, "", "", 0, Kind.UNKNOWN)
+_UNKNOWN = Kernel("unknown", _NOTHING, _NOTHING)
 _UNSEEN = "its machine code was not seen: the program got it from the driver in another way"
+_NODE = "put into a CUDA graph by the program itself, and not by capturing its launch"
+_OVERLAPS = (
+    "it may begin before the launch before it has ended (programmatic dependent launch), and where "
+    "it records would be written between the two"
+)
+_IMAGES = 2
+"""So many images are kept in memory: a program's kernels come by library, and each may be large."""
+_GONE = 256
+"""After so many handles of a program are gone, what was made of them is let go."""
+
+
+class _NotNow(Exception):  # noqa: N818 - the program never sees it
+    """One launch is not recorded; the next may be."""
 
 
 @contextmanager
@@ -107,11 +61,13 @@ def stepping_in(launcher: Chooser) -> Iterator[None]:
         PatchError: the driver is in this process already, or there is none.
     """
     hook = hooks.install()
-    hook.ask(Launches(hook, launcher).asked)
+    launches = Launches(hook, launcher)
+    hook.ask(launches.asked)
     try:
         yield
     finally:
         hook.ask(None)
+        launches.count()
 
 
 @dataclass(slots=True)
@@ -120,13 +76,19 @@ class Launches:
 
     hook: Hook
     launcher: Chooser
-    _kernels: dict[int, _Kernel] = field(default_factory=dict)  # by the function's id
-    _memory: dict[int, _Memory] = field(default_factory=dict)
-    _holders: dict[int, Known] = field(default_factory=dict)  # their images may have many MB
+    _kernels: dict[int, Kernel] = field(default_factory=dict)  # by the function's id
+    _memory: dict[int, Memory] = field(default_factory=dict)
+    _images: dict[int, bytes] = field(default_factory=dict)  # by the holder's id
+    _primaries: set[int] = field(default_factory=set)  # numbers of contexts
+    _slots: dict[tuple[str, str], tuple[int, Kernel]] = field(default_factory=dict)
+    _dropped: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, launch: hooks.Launch) -> None:
-        """Say what is launched. The program never sees an error of this."""
+        """Say what is launched. The program never sees an error of this.
+
+        What a signal's handler raises meanwhile is the program's, and goes on.
+        """
         try:
             self._answer(launch)
         except CheckError as error:
@@ -134,52 +96,110 @@ class Launches:
             kernel = self._kernels[launch.id]
             self.launcher.failed[kernel.full_name] = REFUSED
             self.launcher.tell(kernel, REFUSED)
-            warnings.warn(str(error), IkpWarning, stacklevel=2)
+            warn(str(error), stacklevel=2)
+        except _NotNow as reason:
+            launch.instead = launch.function
+            self.launcher.tell(self._kernels[launch.id], str(reason))
         except Exception as error:  # noqa: BLE001 - whatever it is, the plain kernel is launched
             launch.instead = launch.function
+            pass_on(error)
             self._fail(self._kernels.get(launch.id, _UNKNOWN), error)
 
-    def _fail(self, kernel: _Kernel, error: Exception) -> None:
+    def count(self) -> None:
+        """Count the launches of which nobody was asked any more."""
+        for (_, reason), (slot, kernel) in self._slots.items():
+            if times := self.hook.passed[slot]:
+                self.launcher.tell(kernel, reason, times)
+                self.hook.passed[slot] = 0
+
+    def _fail(self, kernel: Kernel, error: Exception) -> None:
         text = str(error) if isinstance(error, IkpError) else f"{type(error).__name__}: {error}"
         reason = f"could not be marked: {' '.join(text.split())[:300]}"
         self.launcher.failed[kernel.full_name] = reason
         self.launcher.tell(kernel, reason)
 
     def _answer(self, launch: hooks.Launch) -> None:
+        if launch.node:
+            self._decide(launch, self._kernel(launch) or _UNKNOWN, _NODE, tell=True)
+            return
         meant = patched.take()
-        if meant is None and patched.wanted.others:
-            return  # it is somebody else's, who has decided
+        if meant is None and patched.wanted.others:  # it is somebody else's, who has decided
+            over = patched.wanted.over
+            if over and (kernel := self._kernel(launch)) and kernel.symbol == over:
+                launch.decide()
+            return
+        self._let_go(launch)
         kernel = self._kernel(launch)
         if kernel is None:
-            self.launcher.tell(_UNKNOWN, _UNSEEN)
-        if kernel is None or (meant is None and self._aside(kernel)):
-            launch.decided = 1
-            return
-        if meant is None:
-            meant = self._chosen(kernel)
-        if meant is not None:
-            launch.instead = self._recorded(kernel, meant, launch)
+            self._decide(launch, _UNKNOWN, _UNSEEN, tell=True)
+        elif meant is None and self._aside(kernel):
+            launch.decide()
+        else:
+            meant = meant or self._chosen(kernel)
+            if meant is not None:
+                launch.instead = self._recorded(kernel, meant, launch)
+            elif reason := self.launcher.over(kernel):
+                self._decide(launch, kernel, reason)
 
-    def _kernel(self, launch: hooks.Launch) -> _Kernel | None:
+    def _decide(
+        self, launch: hooks.Launch, kernel: Kernel, reason: str, *, tell: bool = False
+    ) -> None:
+        """Launch a function as it is from now on; what it is counted by is told at the end."""
+        if tell:
+            self.launcher.tell(kernel, reason)
+        key = kernel.full_name, reason
+        with self._lock:
+            if key not in self._slots and (slot := self.hook.slot()):
+                self._slots[key] = slot, kernel
+            if key in self._slots:
+                launch.decide(self._slots[key][0])
+
+    def _let_go(self, launch: hooks.Launch) -> None:
+        """Let go what was made of kernels that the program has unloaded, and in ended contexts."""
+        dropped = self.hook.dropped()
+        if dropped - self._dropped < _GONE or cuda.capturing(launch.stream or 0):
+            return
+        with self._lock:
+            self._dropped = dropped
+            gone = {
+                number
+                for number, each in self._kernels.items()
+                if not self.hook.lives(each.launched.handle, number)
+            }
+            for number in gone:
+                del self._kernels[number]
+                self._memory.pop(number, None)
+        over = loaded.modules.drop(gone.__contains__, lambda *each: not self.hook.lives(*each))
+        for module in over:
+            if module.context[1] == cuda.context_number():
+                cuda.unload(module.module)
+
+    def _kernel(self, launch: hooks.Launch) -> Kernel | None:
         """Return what is launched; None where its image was not seen."""
         with self._lock:
             if launch.id in self._kernels:
                 return self._kernels[launch.id]
-            above: list[tuple[int, Known]] = []
+            above: list[Known] = []
             handle = int(launch.function)
             while handle and len(above) < _MANY and (known := self.hook.about(handle)):
-                above.append((handle, known))
+                above.append(known)
                 handle = known.parent
-            symbol = next((each.name for _, each in above if each.name), "")
-            if not (symbol and above[-1][1].image):
+            symbol = next((each.name for each in above if each.name), "")
+            if not (symbol and above[-1].size and above[0].id == launch.id):
                 return None
-            handle, holder = above[-1]
-            holder = self._holders.setdefault(holder.id, holder)
-            made = _Kernel(symbol, holder, handle, launch.id)
+            made = Kernel(symbol, above[0], above[-1])
             self._kernels[launch.id] = made
             return made
 
-    def _aside(self, kernel: _Kernel) -> bool:
+    def _image(self, holder: Known) -> bytes:
+        with self._lock:
+            if holder.id not in self._images:
+                while len(self._images) >= _IMAGES:
+                    del self._images[next(iter(self._images))]
+                self._images[holder.id] = self.hook.image(holder)
+            return self._images[holder.id]
+
+    def _aside(self, kernel: Kernel) -> bool:
         """Return whether a kernel is a library's that nobody has named."""
         library = _LIBRARIES.match(Path(kernel.holder.origin).name)
         if library is None or self.launcher.kernels is not None:
@@ -187,7 +207,7 @@ class Launches:
         self.launcher.aside.add(Path(kernel.holder.origin).name)
         return True
 
-    def _chosen(self, kernel: _Kernel) -> patched.Launch | None:
+    def _chosen(self, kernel: Kernel) -> patched.Launch | None:
         session = self.launcher.chosen(kernel)
         if session is None:
             return None
@@ -208,26 +228,24 @@ class Launches:
 
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)
-        made = patched.Launch(plan, _language(kernel), buffer, selection)
+        made = patched.Launch(plan, language_of(kernel), buffer, selection)
         made.tell = tell
         return made
 
-    def _recorded(self, kernel: _Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
+    def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
-        if cuda.context() != cuda.primary():
-            raise PatchError(
-                "it runs in a CUDA context of its own, where torch's memory can't be used."
-            )
+        self._check_context()
         stream, block = launch.stream or 0, (launch.block[0], launch.block[1], launch.block[2])
         grid = launch.grid[0], launch.grid[1], launch.grid[2]
         # A graph's nodes keep arguments, and whoever changes a node passes as many as ever.
         argue = bool(launch.extensible) and not cuda.capturing(stream)
+        if launch.overlaps and not argue:
+            raise _NotNow(_OVERLAPS)
         blocks = Grid.of(grid, stream, meant.selection, meant.plan.sample)
         key = (
             kernel.id,
             str(meant.plan),
             block,
-            cuda.context(),
             argue,
             blocks,
         )
@@ -243,11 +261,9 @@ class Launches:
                 "all its blocks must run at once, and records take registers: an SM would have "
                 "room for fewer."
             )
-        plain = int(launch.function)
-        known = self.hook.about(plain)
-        if known is not None and known.kind is Kind.KERNEL:
-            plain = cuda.function_of(plain)
-        cuda.like(made.function, plain)
+        if launch.overlaps and (made.patch.argument is None or self._memory[kernel.id].constants):
+            raise _NotNow(_OVERLAPS)
+        cuda.like(made.function, kernel.function())
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             chosen = meant.heeded(made.patch)
@@ -260,7 +276,7 @@ class Launches:
 
         if meant.plan.check:
             words = made.words(prof, grid, warps, chosen)
-            how = partial(self._launched, kernel, launch, plain)
+            how = partial(self._launched, kernel, launch)
             meant.verdict = checked(made, stream, prof, words, how)
         if meant.tell is not None:
             meant.tell()
@@ -271,14 +287,27 @@ class Launches:
             launch.append(made.patch.argument, words)
         return made.function
 
-    def _launched(self, kernel: _Kernel, launch: hooks.Launch, plain: int) -> Launched:
+    def _check_context(self) -> None:
+        """Refuse a context in which torch's memory is not.
+
+        Raises:
+            PatchError: it is another one than the CUDA runtime's.
+        """
+        context = cuda.context_number()
+        if context not in self._primaries and cuda.context() != cuda.primary():
+            raise PatchError(
+                "it runs in a CUDA context of its own, where torch's memory can't be used."
+            )
+        self._primaries.add(context)
+
+    def _launched(self, kernel: Kernel, launch: hooks.Launch) -> Launched:
         """Return how a kernel is launched, for another process to do the same."""
         memory, find = self._memory[kernel.id], kernel.find
-        code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
+        code = cubin(self._image(kernel.holder), kernel.symbol, cuda.chip())
         return Launched(
             kernel.symbol,
             shared(code, kernel.symbol, find),
-            shape(launch, plain),
+            shape(launch, kernel.function()),
             values(launch, memory.parameters),
             [(name, at, size) for name, size in memory.variables if (at := find(name))],
             {name: cuda.read(at, size) for name, size in memory.constants if (at := find(name))},
@@ -286,18 +315,18 @@ class Launches:
 
     def _patch(
         self,
-        kernel: _Kernel,
+        kernel: Kernel,
         meant: patched.Launch,
         launch: hooks.Launch,
         argue: bool,
         grid: Grid,
     ) -> Patch:
-        code = cubin(kernel.holder.image, kernel.symbol, cuda.chip())
-        self._memory[kernel.id] = _Memory.of(code, kernel.symbol)
+        code = cubin(self._image(kernel.holder), kernel.symbol, cuda.chip())
+        self._memory[kernel.id] = Memory.of(code, kernel.symbol)
         return patched.made(
             shared(code, kernel.symbol, kernel.find),
             kernel.symbol,
-            _ptx(kernel),
+            ptx_of(kernel),
             meant,
             shown=kernel.__name__,
             shared=launch.shared,
@@ -308,7 +337,7 @@ class Launches:
 
     def _copy_constants(
         self,
-        kernel: _Kernel,
+        kernel: Kernel,
         made: loaded.Module,
         stream: int,
         queue: Callable[[Callable[[], None]], None],
@@ -322,15 +351,3 @@ class Launches:
 
         if written := self._memory[kernel.id].constants:
             queue(copy)
-
-
-def _ptx(kernel: _Kernel) -> str:
-    """Return the PTX beside a file that was loaded: Triton's cache keeps both."""
-    beside = Path(kernel.holder.origin).with_suffix(".ptx")
-    if kernel.holder.origin.endswith(".cubin") and beside.is_file():
-        return beside.read_text(encoding="utf-8", errors="replace")
-    return ""
-
-
-def _language(kernel: _Kernel) -> Language:
-    return Language.CUTE if kernel.symbol.startswith("kernel_cutlass_") else Language.OTHER

@@ -147,6 +147,11 @@ R cuCtxGetCurrent(H *made) { *made = &handles[4000 + context_]; return 0; }
 R cuCtxGetDevice(int *made) { *made = 0; return 0; }
 R cuDevicePrimaryCtxRetain(H *made, int device) { (void)device; *made = &handles[4007]; return 0; }
 R cuDevicePrimaryCtxRelease_v2(int device) { return device; }
+R cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+    *flags = 0;
+    *active = 1;
+    return device;
+}
 R cuDeviceGetAttribute(int *value, int which, int device) {
     (void)device;
     *value = which == 75 ? 9 : 0;

@@ -58,8 +58,11 @@ class Launcher:
     def chosen(self, kernel: Any) -> Session | None:
         return Session() if self.on and kernel.full_name not in self.failed else None
 
-    def tell(self, kernel: Any, reason: str) -> None:
-        self.plain.append(f"{kernel.__name__}: {reason}")
+    def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
+        self.plain += [f"{kernel.__name__}: {reason}"] * times
+
+    def over(self, kernel: Any) -> str | None:
+        return None
 
 
 def passed(library: ctypes.CDLL, function: ctypes.c_void_p, image: bytes, name: str) -> Any:

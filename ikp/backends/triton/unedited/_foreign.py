@@ -202,6 +202,19 @@ def passing(launcher: Untyped, words: Sequence[int]) -> Callable[..., object]:
     return partial(copy_context().run, run)
 
 
+_LARGE = 48 << 10
+_PREFER_SHARED = 1
+
+
+def cache_of(compiled: Untyped) -> int:
+    """Return the cache configuration that Triton has set for a kernel; -1 for none.
+
+    The driver does not tell it. Triton prefers shared memory where a kernel has more of it than any
+    chip gives without being asked.
+    """
+    return _PREFER_SHARED if int(getattr(compiled.metadata, "shared", 0)) > _LARGE else -1
+
+
 def argument_names(compiled: Untyped) -> list[str]:
     """Return what the arguments of a compiled kernel are called, where that is known."""
     return list(getattr(getattr(compiled.src, "fn", None), "arg_names", ()))

@@ -99,8 +99,8 @@ class Launcher:
             return None
         return session
 
-    def tell(self, kernel: Kernel, reason: str) -> None:
-        """Count a launch without marks; warn where nobody chose that."""
+    def tell(self, kernel: Kernel, reason: str, times: int = 1) -> None:
+        """Count launches without marks; warn where nobody chose that."""
         if reason == _CAPTURED and not self.plain[kernel.__name__, reason]:
             warnings.warn(
                 f"{kernel.__name__} is {reason} and runs without marks there: a graph launches "
@@ -108,7 +108,17 @@ class Launcher:
                 IkpWarning,
                 stacklevel=6,
             )
-        self.plain[kernel.__name__, reason] += 1
+        self.plain[kernel.__name__, reason] += times
+
+    def over(self, kernel: Kernel) -> str | None:
+        """Return why no later launch of a kernel is recorded; None where one may be."""
+        launches = self.launches
+        last = max(launches[0], launches[-1]) if launches else -1
+        return NOT_CHOSEN if self.seen[full_name(kernel)] > last else None
+
+    def counted(self, kernel: Kernel) -> tuple[str, str] | None:  # noqa: ARG002 - a rule
+        """Return by what later launches of a kernel are counted; None while one may be recorded."""
+        return None
 
     def reason_for_plain(self, kernel: Kernel) -> str | None:
         """Return why this launch is not recorded, or None."""

@@ -80,7 +80,7 @@ def _run(
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch
-    cuda.like(module.function, function)
+    cuda.like(module.function, function, cache=foreign.cache_of(compiled))
     if launch.plan.check:
         words = module.words(prof, grid, module.patch.warps, chosen)
 
@@ -142,7 +142,8 @@ def _module(
 
     def get(why: str = "") -> Module:
         known = grid.of_ptx if launch.plan.level == "ptx" else grid
-        key = function, str(launch.plan), known, spare
+        # A handle alone may have been another kernel's, which the program has unloaded.
+        key = function, str(getattr(compiled, "hash", "")), str(launch.plan), known, spare
         make = functools.partial(_patch, compiled, launch, why, known, spare)
         return modules.get(key, compiled.name, stream, make)
 

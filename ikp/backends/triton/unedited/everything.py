@@ -11,14 +11,16 @@ from types import ModuleType
 
 from ikp.backends.after_import import stepping_into
 from ikp.backends.checked import REFUSED
-from ikp.backends.patched import others
+from ikp.backends.patched import others, pass_by
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _inductor as inductor
 from ikp.backends.triton.unedited._foreign import Kernel
 from ikp.backends.triton.unedited._launching import Launcher, full_name, is_compiled, tuning
+from ikp.backends.triton.unedited._over import Over
 from ikp.backends.triton.unedited._twins import is_twin
 from ikp.errors import CheckError, IkpError
 from ikp.probing import Untyped
+from ikp.session import current
 from ikp.session.current import Session
 from ikp.signals import pass_on
 from ikp.unedited.plan import NOT_NAMED
@@ -42,10 +44,32 @@ class Everything(Launcher):
     failed: dict[str, str] = field(default_factory=dict)
     aside: set[str] = field(default_factory=set)  # libraries whose kernels run plain
 
-    def tell(self, kernel: Kernel, reason: str) -> None:
-        """Count a launch without marks; all are told at the end."""
-        name = full_name(kernel) if reason == NOT_NAMED else kernel.__name__
-        self.plain[name, reason] += 1
+    def tell(self, kernel: Kernel, reason: str, times: int = 1) -> None:
+        """Count launches without marks; all are told at the end."""
+        self.plain[self._counted_by(kernel, reason)] += times
+
+    @staticmethod
+    def _counted_by(kernel: Kernel, reason: str) -> tuple[str, str]:
+        return full_name(kernel) if reason == NOT_NAMED else kernel.__name__, reason
+
+    def over(self, kernel: Kernel) -> str | None:
+        """Return why no later launch of a kernel is recorded; None where one may be."""
+        name = full_name(kernel)
+        if self.kernels is not None and not self.kernels.search(name):
+            return NOT_NAMED
+        if name in self.failed:
+            return self.failed[name]
+        return Launcher.over(self, kernel)  # room for recordings may come back
+
+    def counted(self, kernel: Kernel) -> tuple[str, str] | None:
+        """Return by what later launches of a kernel are counted; None while one may be recorded.
+
+        Only while a session records: a program may open one later.
+        """
+        if self.session() is None or not current.enabled():
+            return None
+        reason = self.over(kernel)
+        return None if reason is None else self._counted_by(kernel, reason)
 
     def reason_for_plain(self, kernel: Kernel) -> str | None:
         """Return why this launch is not recorded, or None."""
@@ -125,15 +149,23 @@ def _nothing() -> None:
 
 
 def _launches(kind: Untyped, launcher: Launcher) -> Callable[[], None]:
-    """Step into the launches of a class of jitted functions; return what steps out again."""
+    """Step into the launches of a class of jitted functions; return what steps out again.
+
+    A kernel of which no later launch is recorded passes with one look, and a count.
+    """
     original = kind.run
+    over = Over(launcher)
 
     @functools.wraps(original)
     def run(self: Kernel, /, *args: object, **kwargs: object) -> object:
+        if not kwargs.get("warmup") and over.counts(self):
+            return pass_by(self.__name__, original, self, *args, **kwargs)
         if is_twin(self) or not foreign.fits(self):
             return original(self, *args, **kwargs)
         with others():
-            return launcher.run(self, functools.partial(original, self), *args, **kwargs)
+            made = launcher.run(self, functools.partial(original, self), *args, **kwargs)
+        over.look(self, self)
+        return made
 
     kind.run = run
     return lambda: setattr(kind, "run", original)

@@ -48,13 +48,10 @@ def on_air(
     monkeypatch.setattr(knobs.compilation, "always_compile", True)
     monkeypatch.setattr(machine_code, "modules", Modules())
     monkeypatch.setattr(cuda, "load", load)
-    for name, value in (
-        ("capturing", False),
-        ("context", 0),
-        ("address_of", 64),
-        ("registers", 255),
-    ):
+    values = {"capturing": False, "context": 0, "context_number": 0, "address_of": 64}
+    values["registers"] = 255
+    for name, value in values.items():
         monkeypatch.setattr(cuda, name, lambda *_, value=value: value)
     for name in ("like", "write"):
-        monkeypatch.setattr(cuda, name, lambda *_: None)
+        monkeypatch.setattr(cuda, name, lambda *_, **__: None)
     kernel.device_caches.clear()

@@ -99,7 +99,7 @@ def launching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict | None], Any
         monkeypatch.setattr(machine_code, "modules", SimpleNamespace(get=lambda *_: made))
         monkeypatch.setattr(machine_code, "apart", lambda _: nullcontext())
         monkeypatch.setattr(machine_code, "checked", lambda *_: verdict)
-        monkeypatch.setattr(cuda, "like", lambda *_: None)
+        monkeypatch.setattr(cuda, "like", lambda *_, **__: None)
         monkeypatch.setattr(cuda, "capturing", lambda _: False)
         meant = Launch(plan(level="machine", check=True), Language.TRITON, lambda *_: "a buffer")
         assert machine_code._run(KERNEL, plain, meant, 1, 1, 1, 0, PLAIN, *REST) == "launched"

@@ -1,0 +1,96 @@
+"""The kernels that reach the driver, and who chooses which of their launches are recorded."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from ikp.backends.driver._hook import Kind, Known
+from ikp.backends.driver._names import readable
+from ikp.core.abi import Language
+from ikp.machine import cuda
+from ikp.machine.cubins.attributes import Parameter
+from ikp.machine.cubins.cubin import Cubin
+from ikp.machine.cubins.shared import constants, variables
+from ikp.session.current import Session
+from ikp.unedited.plan import Plan
+
+
+class Chooser(Protocol):
+    """Says which launches are recorded, and counts them and the others."""
+
+    plan: Plan
+    kernels: re.Pattern[str] | None
+    recorded: Counter[str]
+    failed: dict[str, str]
+    buffer: dict[str, Any]  # options of ``prof.buffer``
+    aside: set[str]  # libraries whose kernels run plain
+
+    def chosen(self, kernel: Any) -> Session | None:
+        """Return the session that records this launch, or None; count the launch."""
+
+    def tell(self, kernel: Any, reason: str, times: int = 1) -> None:
+        """Count launches without marks."""
+
+    def over(self, kernel: Any) -> str | None:
+        """Return why no later launch of a kernel is recorded; None where one may be."""
+
+
+class Kernel:
+    """A kernel, with the names by which it is chosen and counted: those of a jitted function.
+
+    ``launched`` is what a program launches, ``holder`` the module or library that it is of.
+    """
+
+    def __init__(self, symbol: str, launched: Known, holder: Known) -> None:
+        self.__name__ = readable(symbol)
+        module = Path(holder.origin).name.partition(".")[0]
+        self.fn = SimpleNamespace(__module__=module, __qualname__=self.__name__)
+        self.symbol, self.launched, self.holder = symbol, launched, holder
+        self.id = launched.id
+
+    def find(self, symbol: str) -> int | None:
+        """Return where the loaded plain kernel has a variable; None where it has none."""
+        library = self.holder.kind is Kind.LIBRARY
+        return cuda.find(self.holder.handle, symbol, library=library)
+
+    def function(self) -> int:
+        """Return the function that is launched in the current context."""
+        if self.launched.kind is Kind.KERNEL:
+            return cuda.function_of(self.launched.handle)
+        return self.launched.handle
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the file that it comes from."""
+        return f"{self.fn.__module__}.{self.__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the file of a kernel says of the memory that it is given, and that its module has."""
+
+    parameters: list[Parameter]
+    constants: list[tuple[str, int]]
+    variables: list[tuple[str, int]]
+
+    @classmethod
+    def of(cls, code: bytes, name: str) -> Memory:
+        """Read it from the cubin."""
+        return cls(Cubin.read(code).kernel(name).parameters, constants(code), variables(code))
+
+
+def ptx_of(kernel: Kernel) -> str:
+    """Return the PTX beside a file that was loaded: Triton's cache keeps both."""
+    beside = Path(kernel.holder.origin).with_suffix(".ptx")
+    if kernel.holder.origin.endswith(".cubin") and beside.is_file():
+        return beside.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def language_of(kernel: Kernel) -> Language:
+    return Language.CUTE if kernel.symbol.startswith("kernel_cutlass_") else Language.OTHER

@@ -1,0 +1,94 @@
+/* What is known of the driver's handles, shared by the files of the library before the driver. */
+#pragma once
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int Result; /* CUresult: 0 is success */
+typedef void *Handle;
+
+#define SEEN(name) __attribute__((visibility("default"))) Result name
+#define NOT_FOUND 500 /* CUDA_ERROR_NOT_FOUND */
+
+extern void *real; /* the driver behind */
+
+#define NEED(name)                                                          \
+    if (!real_##name) *(void **)&real_##name = dlsym(real, #name);          \
+    if (!real_##name) return NOT_FOUND
+
+enum { MODULE = 1, LIBRARY, FUNCTION, KERNEL, CONTEXT, OTHER };
+
+/* Where the bytes of a module's or library's image are: a copy, or a part of a file that is mapped
+   and never written to, as it was when the image was loaded. */
+typedef struct {
+    void *copy;
+    size_t bytes;
+    char *file;
+    uint64_t offset, device, inode, size;
+    int64_t seconds, nanoseconds; /* when it was last changed */
+    char *origin; /* file of the image, or of who loaded it */
+} Image;
+
+enum { DEVICES = 32 };
+
+/* An entry is dropped with its parent, and with its context: the driver gives the handles of what is
+   gone out again. So whoever finds an entry finds its parents, too. */
+typedef struct Known {
+    struct Known *next;                      /* in the same bucket */
+    struct Known *parent, *parts, *sibling; /* a function is a part of its module or kernel */
+    Handle handle, context;                  /* context: 0 for what belongs to none */
+    uint64_t id;                             /* of this entry alone, never given again */
+    uint64_t unique;                         /* of a context: the driver's own number for it */
+    Handle plain;                            /* of a patched function: for which it was launched */
+    uint64_t plain_id;
+    uint32_t kind, slot, node_slot;
+    char *name;
+    Image image;
+    int quiet;
+    uint64_t leaving; /* whose unloading it goes with, which has begun and may fail */
+    signed char cache[DEVICES], banks; /* as a program has set them; -1: it has not */
+} Known;
+
+/* The context that is current: its handle may be given out again, its number is not. */
+typedef struct {
+    Handle context;
+    unsigned long long unique;
+} Here;
+
+extern pthread_rwlock_t lock;
+extern uint64_t changes; /* of what is known, and of what is set for functions */
+extern __thread int inside;
+
+Here here(void);
+
+/* With the lock held. */
+Known *find(Handle handle);
+Known *note(Handle handle, uint32_t kind, Handle parent, Handle context);
+Known *settled(const Here *now);
+void forget(Known *gone);
+
+/* Before the driver ends something, and after that: a call may fail. A context of 0: all of them. */
+typedef struct {
+    uint64_t id;
+    Handle handle; /* 0: whatever is marked, wherever */
+} Leaving;
+Leaving leave(Handle handle);
+Leaving leave_context(Handle context);
+void left(Leaving leaving, int gone);
+/* A function that the driver has given out in a way that is not known: by what it says of that. */
+void introduce(Handle function);
+/* Whether the driver says that a function is of what it is known to be of; else, it is forgotten. */
+int is_still(Handle function);
+
+/* What the driver has given out, in a context: NULL for its parent's, or the current one. */
+void named(Handle handle, uint32_t kind, Handle parent, const char *name, Handle context);
+
+void describe(Image *made, const void *image, const char *path, const void *caller);
+void clear(Image *image);
+int read_image(const Image *from, void *to, size_t bytes);
+int has_records(const void *code, size_t bytes);

@@ -1,0 +1,27 @@
+/* A launch that Python is asked of, and the count of those that it is not. */
+#pragma once
+#include "python.h"
+
+/* A launch, as Python is asked of it. */
+typedef struct {
+    Handle function;
+    uint64_t id;
+    uint32_t grid[3], block[3];
+    uint32_t shared, cooperative;
+    Handle stream;
+    uint32_t extensible; /* whether one more argument can be passed */
+    uint32_t overlaps;   /* whether it may begin before the launch before it has ended */
+    uint32_t node;       /* it is no launch, but a node that is put into a graph */
+    Handle instead;      /* out: what to launch */
+    uint32_t decided;    /* out: never ask again for this function; count its launches in a slot: 1 + */
+    uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
+    uint64_t told[9];                /* out: that argument */
+    uint32_t done;                   /* out: it has been launched */
+    void **params, **extra; /* arguments, as the program passes them: one by one, or in one buffer */
+    const void *attributes;
+    uint32_t count; /* of attributes */
+} Launch;
+
+enum { SLOTS = 1 << 16 };
+
+void count(uint32_t slot);

@@ -1,0 +1,220 @@
+/* Launches: what is launched instead, and with which arguments. */
+#include "launch.h"
+
+#define MOST_PARAMETERS 255
+#define MOST_BYTES 4096 /* of all parameters */
+
+static uint64_t passed[SLOTS]; /* launches that nobody was asked of; slot 0: of no interest */
+
+SEEN(ikp_passed)(uint64_t **counts) {
+    *counts = passed;
+    return SLOTS;
+}
+
+void count(uint32_t slot) {
+    if (slot) __atomic_add_fetch(&passed[slot], 1, __ATOMIC_RELAXED);
+}
+
+/* A launch, and its arguments with one more. */
+typedef struct {
+    Launch launch;
+    void *params[MOST_PARAMETERS + 1], *extra[5];
+    unsigned char packed[MOST_BYTES];
+    size_t size;
+} Longer;
+
+enum { END, BUFFER, BUFFER_SIZE }; /* CU_LAUNCH_PARAM_... */
+
+/* The buffer in which a program passes all arguments, and its size; NULL for none, or what else. */
+static const void *packed_by(void **extra, size_t *size) {
+    const void *buffer = NULL, *bytes = NULL;
+    for (; *extra != (void *)END; extra += 2)
+        if (*extra == (void *)BUFFER)
+            buffer = extra[1];
+        else if (*extra == (void *)BUFFER_SIZE)
+            bytes = extra[1];
+        else
+            return NULL;
+    if (bytes) memcpy(size, bytes, sizeof *size);
+    return bytes ? buffer : NULL;
+}
+
+static int extensible(const Launch *launch) {
+    size_t size;
+    if (launch->params) return !launch->extra;
+    return launch->extra && packed_by(launch->extra, &size) != NULL;
+}
+
+/* Return whether there is room for one more argument; it is passed then. */
+static int lengthen(Longer *made) {
+    Launch *launch = &made->launch;
+    if (launch->bytes > sizeof launch->told || launch->ordinal > MOST_PARAMETERS ||
+        launch->offset + launch->bytes > sizeof made->packed)
+        return 0;
+    if (launch->params) {
+        memcpy(made->params, launch->params, launch->ordinal * sizeof *made->params);
+        made->params[launch->ordinal] = launch->told;
+        launch->params = made->params;
+        return 1;
+    }
+    const void *had = packed_by(launch->extra, &made->size);
+    if (made->size > launch->offset) made->size = launch->offset;
+    memset(made->packed, 0, launch->offset);
+    memcpy(made->packed, had, made->size);
+    memcpy(made->packed + launch->offset, launch->told, launch->bytes);
+    made->size = launch->offset + launch->bytes;
+    void *extra[] = {(void *)BUFFER, made->packed, (void *)BUFFER_SIZE, &made->size, (void *)END};
+    memcpy(made->extra, extra, sizeof extra);
+    launch->extra = made->extra;
+    return 1;
+}
+
+/* Return whether nobody is to be asked of a launch; its entry's id, else. */
+static int passes(Launch *launch) {
+    pthread_rwlock_rdlock(&lock);
+    Known *each = find(launch->function);
+    launch->id = each ? each->id : 0;
+    int quiet = each && each->quiet;
+    if (quiet) count(each->slot);
+    pthread_rwlock_unlock(&lock);
+    return quiet;
+}
+
+/* Make sure of what is known of a function: what belongs to a context that ended unseen is forgotten;
+   what a program got in another way than this library knows, the driver is asked about. */
+static void make_sure(Handle function) {
+    Here now = here();
+    pthread_rwlock_wrlock(&lock);
+    settled(&now);
+    Known *each = find(function);
+    if (each && (each->kind < FUNCTION || each->kind == CONTEXT)) forget(each);
+    each = find(function);
+    int known = each != NULL, strange = each && each->context && each->context != now.context;
+    pthread_rwlock_unlock(&lock);
+    if (!known || (strange && !is_still(function))) introduce(function);
+}
+
+/* Keep what was decided of a function, and for which one another was launched. */
+static void keep_answer(const Launch *launch) {
+    pthread_rwlock_wrlock(&lock);
+    Known *each = find(launch->function);
+    if (launch->decided && !each) each = note(launch->function, OTHER, NULL, here().context);
+    if (launch->decided && each && (!launch->id || each->id == launch->id)) {
+        each->quiet = 1;
+        each->slot = (launch->decided - 1) % SLOTS;
+    }
+    Known *other = launch->instead != launch->function ? find(launch->instead) : NULL;
+    if (other && each) {
+        other->plain = each->handle;
+        other->plain_id = each->id;
+    }
+    pthread_rwlock_unlock(&lock);
+}
+
+/* Ask what is launched; returns whether that is done. */
+static int chosen(Longer *longer) {
+    Launch *launch = &longer->launch;
+    Handle function = launch->instead = launch->function;
+    if (!asking() || passes(launch)) return 0;
+    make_sure(launch->function);
+    if (passes(launch)) return 0;
+    launch->extensible = (uint32_t)extensible(launch);
+    if (!ask(launch)) {
+        launch->instead = function;
+        launch->decided = launch->bytes = 0;
+    }
+    if (launch->decided || launch->instead != function) keep_answer(launch);
+    if (launch->bytes && launch->instead != function && !launch->done && !lengthen(longer))
+        launch->instead = function;
+    return (int)launch->done;
+}
+
+#define PER_THREAD ((Handle)2)
+
+#define LAUNCH(name, default_stream)                                                                 \
+    static Result (*real_##name)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                                 unsigned, Handle, void **, void **);                                \
+    SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
+               unsigned bz, unsigned shared, Handle stream, void **params, void **extra) {           \
+        NEED(name);                                                                                  \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                           \
+                                 .stream = stream ? stream : default_stream,                         \
+                                 .params = params, .extra = extra};                                  \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
+                           longer.launch.params, longer.launch.extra);                               \
+    }
+
+#define COOPERATE(name, default_stream)                                                              \
+    static Result (*real_##name)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+                                 unsigned, Handle, void **);                                         \
+    SEEN(name)(Handle f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,            \
+               unsigned bz, unsigned shared, Handle stream, void **params) {                         \
+        NEED(name);                                                                                  \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
+                                 .stream = stream ? stream : default_stream, .params = params};      \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
+                           longer.launch.params);                                                    \
+    }
+
+typedef struct {
+    uint32_t grid[3], block[3], shared;
+    Handle stream;
+    const void *attributes;
+    uint32_t count;
+} Config; /* CUlaunchConfig */
+
+enum { COOPERATIVE = 2, SERIALIZED_BY_PROGRAM = 6 }; /* attributes */
+enum { ATTRIBUTE = 18 };                             /* 32-bit words of each */
+
+static uint32_t asked_for(const Config *config, uint32_t attribute) {
+    const uint32_t *each = config->attributes;
+    for (uint32_t i = 0; i < config->count; i++, each += ATTRIBUTE)
+        if (each[0] == attribute && each[2]) return 1;
+    return 0;
+}
+
+#define LAUNCH_EX(name, default_stream)                                                              \
+    static Result (*real_##name)(const Config *, Handle, void **, void **);                          \
+    SEEN(name)(const Config *config, Handle f, void **params, void **extra) {                        \
+        NEED(name);                                                                                  \
+        const uint32_t *grid = config->grid, *block = config->block;                                 \
+        Longer longer;                                                                               \
+        longer.launch = (Launch){f, 0, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]},  \
+                                 config->shared, asked_for(config, COOPERATIVE),                     \
+                                 .stream = config->stream ? config->stream : default_stream,         \
+                                 .overlaps = asked_for(config, SERIALIZED_BY_PROGRAM),               \
+                                 .params = params, .extra = extra,                                   \
+                                 .attributes = config->attributes, .count = config->count};          \
+        if (chosen(&longer)) return 0;                                                               \
+        return real_##name(config, longer.launch.instead, longer.launch.params,                      \
+                           longer.launch.extra);                                                     \
+    }
+
+LAUNCH(cuLaunchKernel, NULL)
+LAUNCH(cuLaunchKernel_ptsz, PER_THREAD)
+LAUNCH_EX(cuLaunchKernelEx, NULL)
+LAUNCH_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
+COOPERATE(cuLaunchCooperativeKernel, NULL)
+COOPERATE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
+
+/* Launch a function as it was asked for, while Python is asked. */
+SEEN(ikp_launch)(const Launch *launch, Handle function) {
+    NEED(cuLaunchKernelEx);
+    const uint32_t *grid = launch->grid, *block = launch->block;
+    const uint32_t together[ATTRIBUTE] = {COOPERATIVE, 0, 1};
+    Config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, launch->shared,
+                     launch->stream, launch->attributes, launch->count};
+    if (launch->cooperative && !launch->count) {
+        config.attributes = together;
+        config.count = 1;
+    }
+    Longer made;
+    made.launch = *launch;
+    if (function != launch->function && launch->bytes && !lengthen(&made))
+        return 1; /* CUDA_ERROR_INVALID_VALUE */
+    return real_cuLaunchKernelEx(&config, function, made.launch.params, made.launch.extra);
+}

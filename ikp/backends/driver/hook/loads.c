@@ -1,0 +1,280 @@
+/* What a program loads, looks up, sets and unloads; and the contexts that end. */
+#include "known.h"
+
+#define CALLER __builtin_return_address(0)
+
+static void loaded(Handle handle, uint32_t kind, const void *image, const char *path,
+                   const void *caller) {
+    Image made;
+    Here now = here();
+    describe(&made, image, path, caller);
+    int ours = has_records(path ? made.copy : image, made.bytes);
+    pthread_rwlock_wrlock(&lock);
+    settled(&now);
+    Known *entry = note(handle, kind, NULL, kind == LIBRARY ? NULL : now.context);
+    if (entry) {
+        entry->image = made;
+        entry->quiet |= ours;
+    }
+    pthread_rwlock_unlock(&lock);
+    if (!entry) clear(&made);
+}
+
+#define LOAD(name, kind, image, path, parameters, arguments)   \
+    static Result(*real_##name) parameters;                    \
+    SEEN(name) parameters {                                    \
+        NEED(name);                                            \
+        Result result = real_##name arguments;                 \
+        if (!result) loaded(*made, kind, image, path, CALLER); \
+        return result;                                         \
+    }
+
+LOAD(cuModuleLoadData, MODULE, image, NULL, (Handle * made, const void *image), (made, image))
+LOAD(cuModuleLoadFatBinary, MODULE, image, NULL, (Handle * made, const void *image), (made, image))
+LOAD(cuModuleLoadDataEx, MODULE, image, NULL,
+     (Handle * made, const void *image, unsigned n, void *options, void **values),
+     (made, image, n, options, values))
+LOAD(cuLibraryLoadData, LIBRARY, image, NULL,
+     (Handle * made, const void *image, void *jit, void **jit_values, unsigned n_jit, void *options,
+      void **values, unsigned n),
+     (made, image, jit, jit_values, n_jit, options, values, n))
+LOAD(cuModuleLoad, MODULE, NULL, path, (Handle * made, const char *path), (made, path))
+LOAD(cuLibraryLoadFromFile, LIBRARY, NULL, path,
+     (Handle * made, const char *path, void *jit, void **jit_values, unsigned n_jit, void *options,
+      void **values, unsigned n),
+     (made, path, jit, jit_values, n_jit, options, values, n))
+
+#define PART(name, kind, parent, label, parameters, arguments) \
+    static Result(*real_##name) parameters;                    \
+    SEEN(name) parameters {                                    \
+        NEED(name);                                            \
+        Result result = real_##name arguments;                 \
+        if (!result) named(*made, kind, parent, label, NULL);  \
+        return result;                                         \
+    }
+
+PART(cuModuleGetFunction, FUNCTION, module, name, (Handle * made, Handle module, const char *name),
+     (made, module, name))
+PART(cuLibraryGetKernel, KERNEL, library, name, (Handle * made, Handle library, const char *name),
+     (made, library, name))
+PART(cuLibraryGetModule, MODULE, library, NULL, (Handle * made, Handle library), (made, library))
+PART(cuKernelGetFunction, FUNCTION, kernel, NULL, (Handle * made, Handle kernel), (made, kernel))
+
+/* Those that give out many ask the driver for each one's name. */
+static void all_named(const Handle *made, unsigned count, uint32_t kind, Handle parent,
+                      const char *asker) {
+    Result (*ask)(const char **, Handle);
+    const char *name;
+    *(void **)&ask = dlsym(real, asker);
+    for (unsigned i = 0; i < count; i++)
+        if (made[i] && ask && !ask(&name, made[i])) named(made[i], kind, parent, name, NULL);
+}
+
+#define MANY(name, kind, asker)                                              \
+    static Result (*real_##name)(Handle *, unsigned, Handle);                \
+    SEEN(name)(Handle * made, unsigned count, Handle parent) {               \
+        NEED(name);                                                          \
+        if (count) memset(made, 0, count * sizeof *made); /* it may be fewer */ \
+        Result result = real_##name(made, count, parent);                    \
+        if (!result) all_named(made, count, kind, parent, asker);            \
+        return result;                                                       \
+    }
+
+MANY(cuModuleEnumerateFunctions, FUNCTION, "cuFuncGetName")
+MANY(cuLibraryEnumerateKernels, KERNEL, "cuKernelGetName")
+
+static Handle module_of(Handle function) {
+    static Result (*ask)(Handle *, Handle);
+    Handle module = NULL;
+    if (!ask) *(void **)&ask = dlsym(real, "cuFuncGetModule");
+    return ask && !ask(&module, function) ? module : NULL;
+}
+
+static const char *name_of(Handle function) {
+    static Result (*ask)(const char **, Handle);
+    const char *name = NULL;
+    if (!ask) *(void **)&ask = dlsym(real, "cuFuncGetName"); /* since CUDA 12.3 */
+    return ask && !ask(&name, function) ? name : NULL;
+}
+
+/* cuFFT has its functions from a table that no header shows. */
+void introduce(Handle function) {
+    Handle module = module_of(function);
+    const char *name = module ? name_of(function) : NULL;
+    if (name) named(function, FUNCTION, module, name, NULL);
+}
+
+int is_still(Handle function) {
+    Handle handle = module_of(function);
+    const char *name = name_of(function);
+    pthread_rwlock_wrlock(&lock);
+    Known *each = find(function), *module = find(handle), *parent = each ? each->parent : NULL;
+    const char *had = each && each->name ? each->name : parent ? parent->name : NULL;
+    int same = !handle || !parent || parent == module ||
+               (parent->kind == KERNEL && (!module || module->parent == parent->parent));
+    same = same && (!name || !had || !strcmp(name, had));
+    if (each && !same) forget(each);
+    pthread_rwlock_unlock(&lock);
+    return same;
+}
+
+/* The module of a library's function is a part of the library. */
+static Result (*real_cuFuncGetModule)(Handle *, Handle);
+SEEN(cuFuncGetModule)(Handle *made, Handle function) {
+    NEED(cuFuncGetModule);
+    Result result = real_cuFuncGetModule(made, function);
+    Handle library = NULL, context = NULL;
+    if (result) return result;
+    pthread_rwlock_rdlock(&lock);
+    Known *each = find(function), *kernel = each ? each->parent : NULL;
+    if (kernel && kernel->kind == KERNEL && kernel->parent) library = kernel->parent->handle, context = each->context;
+    pthread_rwlock_unlock(&lock);
+    if (library) named(*made, MODULE, library, NULL, context);
+    return result;
+}
+
+#define GONE(name, type, begin)               \
+    static Result (*real_##name)(type);       \
+    SEEN(name)(type gone) {                   \
+        NEED(name);                           \
+        Leaving leaving = begin;              \
+        Result result = real_##name(gone);    \
+        left(leaving, !result);               \
+        return result;                        \
+    }
+
+GONE(cuModuleUnload, Handle, leave(gone))
+GONE(cuLibraryUnload, Handle, leave(gone))
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+enum { PRIMARIES = 64 };
+static Handle primaries[PRIMARIES];
+
+static Handle primary(int device) {
+    return device >= 0 && device < PRIMARIES ? primaries[device] : NULL;
+}
+
+static Handle current_or(Handle context) { return context ? context : here().context; }
+
+GONE(cuCtxDestroy, Handle, leave_context(current_or(gone)))
+GONE(cuCtxDestroy_v2, Handle, leave_context(current_or(gone)))
+GONE(cuCtxDetach, Handle, leave_context(current_or(gone)))
+GONE(cuDevicePrimaryCtxReset, int, leave_context(primary(gone)))
+GONE(cuDevicePrimaryCtxReset_v2, int, leave_context(primary(gone)))
+
+static Result (*real_cuDevicePrimaryCtxRetain)(Handle *, int);
+SEEN(cuDevicePrimaryCtxRetain)(Handle *made, int device) {
+    NEED(cuDevicePrimaryCtxRetain);
+    Result result = real_cuDevicePrimaryCtxRetain(made, device);
+    if (!result && device >= 0 && device < PRIMARIES) primaries[device] = *made;
+    return result;
+}
+
+/* Nobody may hold it afterwards: then it has ended. */
+static void released(int device) {
+    static Result (*state)(int, unsigned *, int *);
+    unsigned flags;
+    int active = 1;
+    if (!state) *(void **)&state = dlsym(real, "cuDevicePrimaryCtxGetState");
+    if (state && !state(device, &flags, &active) && !active)
+        left(leave_context(primary(device)), 1);
+}
+
+#define RELEASE(name)                    \
+    static Result (*real_##name)(int);   \
+    SEEN(name)(int device) {             \
+        NEED(name);                      \
+        Result result = real_##name(device); \
+        if (!result) released(device);   \
+        return result;                   \
+    }
+
+RELEASE(cuDevicePrimaryCtxRelease)
+RELEASE(cuDevicePrimaryCtxRelease_v2)
+
+/* The contexts of green contexts. */
+typedef struct Green {
+    struct Green *next;
+    Handle green, context;
+} Green;
+static Green *greens;
+
+static Green **green_at(Handle green) {
+    Green **each = &greens;
+    while (*each && (*each)->green != green) each = &(*each)->next;
+    return each;
+}
+
+static Result (*real_cuCtxFromGreenCtx)(Handle *, Handle);
+SEEN(cuCtxFromGreenCtx)(Handle *made, Handle green) {
+    NEED(cuCtxFromGreenCtx);
+    Result result = real_cuCtxFromGreenCtx(made, green);
+    if (result) return result;
+    pthread_rwlock_wrlock(&lock);
+    Green **at = green_at(green);
+    if (!*at) *at = calloc(1, sizeof **at);
+    if (*at) (*at)->green = green, (*at)->context = *made;
+    pthread_rwlock_unlock(&lock);
+    return result;
+}
+
+static Result (*real_cuGreenCtxDestroy)(Handle);
+SEEN(cuGreenCtxDestroy)(Handle green) {
+    NEED(cuGreenCtxDestroy);
+    pthread_rwlock_wrlock(&lock);
+    Green **at = green_at(green), *gone = *at; /* it may be given out again at once */
+    if (gone) *at = gone->next;
+    pthread_rwlock_unlock(&lock);
+    Leaving leaving = gone ? leave_context(gone->context) : (Leaving){0, NULL};
+    Result result = real_cuGreenCtxDestroy(green);
+    left(leaving, !result);
+    if (result && gone) {
+        pthread_rwlock_wrlock(&lock);
+        gone->next = greens;
+        greens = gone;
+        pthread_rwlock_unlock(&lock);
+    } else
+        free(gone);
+    return result;
+}
+
+/* --- what is set for a function, and can't be read back ---------------------------------------- */
+
+#define SET(name, parameters, arguments, handle, change)            \
+    static Result(*real_##name) parameters;                         \
+    SEEN(name) parameters {                                         \
+        NEED(name);                                                 \
+        Result result = real_##name arguments;                      \
+        if (result) return result;                                  \
+        pthread_rwlock_wrlock(&lock);                               \
+        Known *each = find(handle);                                 \
+        if (each) { change; }                                       \
+        __atomic_add_fetch(&changes, 1, __ATOMIC_RELEASE);          \
+        pthread_rwlock_unlock(&lock);                               \
+        return result;                                              \
+    }
+
+SET(cuFuncSetCacheConfig, (Handle function, int config), (function, config), function,
+    memset(each->cache, config, sizeof each->cache))
+SET(cuKernelSetCacheConfig, (Handle kernel, int config, int device), (kernel, config, device),
+    kernel, if (device >= 0 && device < DEVICES) each->cache[device] = (signed char)config)
+SET(cuFuncSetSharedMemConfig, (Handle function, int config), (function, config), function,
+    each->banks = (signed char)config)
+SET(cuFuncSetAttribute, (Handle function, int which, int value), (function, which, value), function,
+    (void)each)
+SET(cuKernelSetAttribute, (int which, int value, Handle kernel, int device),
+    (which, value, kernel, device), kernel, (void)each)
+
+/* What a program has set last for a function, or for its kernel: -1 where it has not. */
+SEEN(ikp_preferred)(Handle function, int device, int *cache, int *banks) {
+    *cache = *banks = -1;
+    pthread_rwlock_rdlock(&lock);
+    for (Known *each = find(function); each; each = each->parent) {
+        int set = device >= 0 && device < DEVICES ? each->cache[device] : -1;
+        if (*cache < 0) *cache = set;
+        if (*banks < 0) *banks = each->banks;
+    }
+    pthread_rwlock_unlock(&lock);
+    return 0;
+}

@@ -1,0 +1,24 @@
+/* How the library calls Python, which it is not linked with. */
+#pragma once
+#include "known.h"
+
+/* Functions of Python's own, by what Python passes. */
+typedef struct {
+    int (*ensure)(void);
+    void (*release)(int);
+    void *(*from_address)(void *);
+    void *(*call)(void *, ...);
+    void (*fetch)(void **, void **, void **);
+    void (*normalize)(void **, void **, void **);
+    int (*set_traceback)(void *, void *);
+    void *(*type_of)(void *);
+    void (*decref)(void *);
+    void (*set)(void *, void *);
+    int (*pending)(int (*)(void *), void *);
+    int (*strike)(unsigned long, void *);
+    unsigned long (*thread)(void);
+    unsigned long main;
+} Python;
+
+int asking(void);
+int ask(void *about); /* whether it was answered */

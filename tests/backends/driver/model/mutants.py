@@ -1,0 +1,196 @@
+"""Faults put into the library before the driver: random programs find each of them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.backends.driver.model.building import HOOK, build
+
+ALONE, THREADS, FORKS, OLD = "alone", "threads", "forks", "old driver"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault: what of a file becomes what, and which programs find it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    found_by: str = ALONE
+
+
+_LOCK = "    pthread_rwlock_wrlock(&lock);\n"
+
+MUTANTS: Final = (
+    Mutant(
+        "parts stay where what they are of is dropped",
+        "known.c",
+        "    while (gone->parts) forget(gone->parts);\n",
+        "    for (Known *each = gone->parts; each; each = each->sibling) each->parent = NULL;\n",
+    ),
+    Mutant(
+        "a module that is unloaded stays known",
+        "loads.c",
+        "GONE(cuModuleUnload, Handle, leave(gone))",
+        "GONE(cuModuleUnload, Handle, ((Leaving){0, NULL}))",
+    ),
+    Mutant(
+        "a library that is unloaded stays known",
+        "loads.c",
+        "GONE(cuLibraryUnload, Handle, leave(gone))",
+        "GONE(cuLibraryUnload, Handle, ((Leaving){0, NULL}))",
+    ),
+    Mutant(
+        "what is not unloaded is forgotten",
+        "loads.c",
+        "        left(leaving, !result);",
+        "        left(leaving, 1);",
+    ),
+    Mutant(
+        "a function is known by its name alone",
+        "known.c",
+        "!had || !above || had->parent != above || had->context != own",
+        "!had || !name || !had->name || strcmp(had->name, name)",
+    ),
+    Mutant(
+        "a function of another context is the same",
+        "known.c",
+        " || had->context != own) {",
+        ") {",
+    ),
+    Mutant(
+        "a function of another context is launched",
+        "launches.c",
+        "(strange && !is_still(function))",
+        "(strange && 0)",
+    ),
+    Mutant(
+        "a new entry has the old one's id",
+        "known.c",
+        "    made->id = ids++;\n",
+        "    static uint64_t last[4096];\n"
+        "    uint64_t *old = &last[(uintptr_t)handle / 16 % 4096];\n"
+        "    made->id = *old ? *old : (*old = ids++);\n",
+    ),
+    Mutant(
+        "a context that ended unseen stays known",
+        "known.c",
+        "each->kind == CONTEXT && each->unique == now->unique",
+        "each->kind == CONTEXT",
+    ),
+    Mutant(
+        "a context that is destroyed stays known",
+        "loads.c",
+        "GONE(cuCtxDestroy_v2, Handle, leave_context(current_or(gone)))",
+        "GONE(cuCtxDestroy_v2, Handle, ((Leaving){0, NULL}))",
+        OLD,
+    ),
+    Mutant(
+        "a context that is reset stays known",
+        "loads.c",
+        "GONE(cuDevicePrimaryCtxReset_v2, int, leave_context(primary(gone)))",
+        "GONE(cuDevicePrimaryCtxReset_v2, int, ((Leaving){0, NULL}))",
+        OLD,
+    ),
+    Mutant(
+        "a context that is given back stays known",
+        "loads.c",
+        "        if (!result) released(device);",
+        "        (void)released;",
+        OLD,
+    ),
+    Mutant(
+        "a green context that is destroyed stays known",
+        "loads.c",
+        "gone ? leave_context(gone->context) : (Leaving){0, NULL};",
+        "{0, NULL};",
+        OLD,
+    ),
+    Mutant(
+        "what belongs to an ended context stays known",
+        "known.c",
+        "each->context == context ||",
+        "0 ||",
+    ),
+    Mutant(
+        "what was half answered is launched",
+        "launches.c",
+        "        launch->instead = function;\n        launch->decided = launch->bytes = 0;\n",
+        "        launch->decided = 0;\n",
+    ),
+    Mutant(
+        "a decided function is asked about",
+        "launches.c",
+        "    return quiet;\n",
+        "    return quiet && !launch->id;\n",
+    ),
+    Mutant(
+        "a node shows the patched function",
+        "nodes.c",
+        "        if (!result) show_plain(node, has_kernels);            \\\n",
+        "        (void)show_plain;                                      \\\n",
+    ),
+    Mutant(
+        "what is loaded is noted without the lock",
+        "loads.c",
+        f"{_LOCK}    settled(&now);\n    Known *entry",
+        "    settled(&now);\n    Known *entry",
+        THREADS,
+    ),
+    Mutant(
+        "what is named is noted without the lock",
+        "known.c",
+        f"{_LOCK}    settled(&now);\n    Known *had",
+        "    settled(&now);\n    Known *had",
+        THREADS,
+    ),
+    Mutant(
+        "a handle is forgotten without the lock",
+        "known.c",
+        f"{_LOCK}    if (leaving.handle)",
+        "    if (leaving.handle)",
+        THREADS,
+    ),
+    Mutant(
+        "a launch looks without the lock",
+        "launches.c",
+        "    pthread_rwlock_rdlock(&lock);\n    Known *each = find(launch->function);\n    launch",
+        "    Known *each = find(launch->function);\n    launch",
+        THREADS,
+    ),
+    Mutant(
+        "a decision is kept without the lock",
+        "launches.c",
+        f"{_LOCK}    Known *each = find(launch->function);\n    if (launch->decided && !each)",
+        "    Known *each = find(launch->function);\n    if (launch->decided && !each)",
+        THREADS,
+    ),
+    Mutant(
+        "a forked child has the lock as it was",
+        "python.c",
+        "    lock = fresh;\n",
+        "    (void)fresh;\n",
+        FORKS,
+    ),
+)
+
+
+def survives(mutant: Mutant, folder: Path, programs: int = 100_000) -> bool:
+    """Return whether random programs find nothing wrong with a mutant."""
+    sources = folder / "sources"
+    shutil.copytree(HOOK, sources)
+    file = sources / mutant.file
+    text = file.read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.name}: {mutant.file} has changed"
+    file.write_text(text.replace(mutant.old, mutant.new))
+    threads = mutant.found_by == THREADS
+    made = build(folder, sources, old=mutant.found_by == OLD, races=threads)
+    if threads:
+        return not made.run(0, 200, "threads", timeout=60)
+    if mutant.found_by == FORKS:
+        return not made.run(0, 1 << 20, "forks", timeout=60)
+    return not made.run(0, programs)

@@ -1,0 +1,50 @@
+"""What a launch is asked for, the copy with records is launched with."""
+
+import pytest
+
+from ikp.backends.driver import launches
+from ikp.machine.cubins.added_parameter import Argument
+from tests.backends.driver.model import driven as driving
+from tests.backends.driver.model.building import Built
+from tests.backends.driver.model.driven import Counting, Driven, driven
+
+pytestmark = pytest.mark.any_pins
+
+OVERLAPS = 6
+ATTRIBUTES = [each for each in range(1, 17) if each != OVERLAPS]
+"""All that ``cuda.h`` has for launches, but for that of programmatic dependent launches."""
+
+
+def _function(program: Driven) -> int:
+    return program.call("cuModuleGetFunction", program.load(1), b"a")
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES)
+def test_attributes_of_a_launch_are_those_of_the_copys(built: Built, attribute: int) -> None:
+    with driven(built, Counting()) as program:
+        ran = program.launch_with(_function(program), [attribute, 8], shared=512, stream=64)
+        assert ran.patched and ran.attributes == 1 << attribute | 1 << 8
+        assert (ran.shared, ran.stream) == (512, 64)
+
+
+@pytest.mark.parametrize("argued", [True, False])
+def test_a_dependent_launch_is_recorded_where_nothing_comes_between(
+    built: Built, argued: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the copy has one more argument, nothing is written before it is launched."""
+    plain = driving.patched_form
+
+    def with_argument(code: bytes) -> object:
+        made = plain(code)
+        made.argument = Argument(1, 8, 16)
+        return made
+
+    if argued:
+        monkeypatch.setattr(driving, "patched_form", with_argument)
+    with driven(built, launcher := Counting()) as program:
+        function = _function(program)
+        ran = program.launch_with(function, [OVERLAPS])
+        assert bool(ran.patched) is argued and ran.attributes == 1 << OVERLAPS
+        told = [] if argued else [f"a: {launches._OVERLAPS}"]
+        assert launcher.plain == told and not launcher.failed
+        assert program.launch_with(function, []).patched  # the next may be recorded

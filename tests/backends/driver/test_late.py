@@ -1,0 +1,33 @@
+"""Why the library can't come before the driver, where that is there already."""
+
+import pytest
+
+from ikp.backends.driver import _hook as hooks
+from ikp.errors import PatchError
+
+pytestmark = pytest.mark.any_pins
+
+DRIVER = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ([DRIVER], "Start the program with `ikp run`"),
+        (
+            [DRIVER, "/usr/local/cuda/compute-sanitizer/libInterceptorInjectionTarget.so"],
+            "compute-sanitizer has loaded the CUDA driver before Python began",
+        ),
+        (
+            [DRIVER, "/usr/local/cuda/compute-sanitizer/libsanitizer-public.so"],
+            "Run the program under one of the two",
+        ),
+    ],
+)
+def test_who_has_loaded_it_is_told(
+    files: list[str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "_files", lambda: files)
+    monkeypatch.setattr(hooks, "_loaded", [])
+    with pytest.raises(PatchError, match=words):
+        hooks.install()

@@ -1,0 +1,163 @@
+"""Launches kernels by the CUDA driver's own functions, and cuFFT's: what only the driver sees."""
+
+import ctypes
+import sys
+
+import torch
+
+from tests.gpu.driver_program import fingerprint
+from tests.machine.assembled import cubin
+
+Handle = ctypes.c_void_p
+
+
+class Config(ctypes.Structure):
+    """How ``cuLaunchKernelEx`` is asked."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", Handle),
+        ("attributes", Handle),
+        ("count", ctypes.c_uint),
+    )
+
+
+def checked(code: int) -> None:
+    if code:
+        raise RuntimeError(f"the driver says {code}")
+
+
+def launch(
+    function: Handle,
+    out: torch.Tensor,
+    *,
+    blocks: int = 1,
+    threads: int = 32,
+    overlaps: bool = False,
+) -> None:
+    """Launch a kernel that takes one pointer, on torch's stream."""
+    three = ctypes.c_uint * 3
+    attributes = (ctypes.c_uint * 18)(6, 0, 1)  # programmatic stream serialization
+    stream = torch.cuda.current_stream().cuda_stream
+    address = ctypes.addressof(attributes)
+    config = Config(three(blocks, 1, 1), three(threads, 1, 1), 0, stream, address, int(overlaps))
+    value = ctypes.c_uint64(out.data_ptr())
+    params = (Handle * 1)(ctypes.addressof(value))
+    checked(
+        ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx(ctypes.byref(config), function, params, None)
+    )
+
+
+def of_module(code: bytes, name: str) -> Handle:
+    driver, module, function = ctypes.CDLL("libcuda.so.1"), Handle(), Handle()
+    checked(driver.cuModuleLoadData(ctypes.byref(module), code))
+    checked(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
+    return function
+
+
+def unloads() -> str:
+    """Libraries that are unloaded: the driver gives the handles of their kernels out again."""
+    driver, out = ctypes.CDLL("libcuda.so.1"), torch.zeros(1, dtype=torch.int32, device="cuda")
+    results = []
+    for number in range(12):
+        code = cubin(
+            ".visible .entry writes(.param .u64 p) { .reg .u64 a; ld.param.u64 a, [p]; "
+            f"st.global.u32 [a], {number}; ret; }}",
+            "sm_90a",
+        )
+        library, kernel = Handle(), Handle()
+        none = (None, None, 0, None, None, 0)
+        checked(driver.cuLibraryLoadData(ctypes.byref(library), code, *none))
+        checked(driver.cuLibraryGetKernel(ctypes.byref(kernel), library, b"writes"))
+        launch(kernel, out)
+        results.append(int(out.item()))
+        checked(driver.cuLibraryUnload(library))
+    return str(results)
+
+
+SPINS = """
+.visible .entry first(.param .u64 p)
+{
+ .reg .u64 a, t, u; .reg .pred q;
+ ld.param.u64 a, [p];
+ griddepcontrol.launch_dependents;
+ mov.u64 t, %globaltimer; add.u64 t, t, 20000000;
+again: mov.u64 u, %globaltimer; setp.lt.u64 q, u, t; @q bra again;
+ st.global.u64 [a], u; ret;
+}
+.visible .entry second(.param .u64 p)
+{
+ .reg .u64 a, t;
+ ld.param.u64 a, [p];
+ mov.u64 t, %globaltimer; st.global.u64 [a+8], t;
+ griddepcontrol.wait; ret;
+}
+"""
+
+
+def overlaps() -> str:
+    """A kernel that begins while the one before it runs (programmatic dependent launch)."""
+    code = cubin(SPINS, "sm_90a")
+    first, second = of_module(code, "first"), of_module(code, "second")
+    out = torch.zeros(2, dtype=torch.int64, device="cuda")
+    for _ in range(6):  # the first ones are patched
+        launch(first, out)
+        launch(second, out, overlaps=True)
+        torch.cuda.synchronize()
+    ended, begun = out.tolist()
+    return "overlaps" if begun < ended else "waits"
+
+
+READS = """
+.visible .entry reads(.param .u64 p)
+{
+ .reg .u64 a, b; .reg .u32 i, n, x, s, t; .reg .pred q;
+ ld.param.u64 a, [p]; mov.u32 t, %tid.x; mov.u32 s, 0; mov.u32 n, 0;
+outer: mov.u32 i, 0;
+inner: mad.lo.u32 x, i, 1024, t; mul.wide.u32 b, x, 4; add.u64 b, b, a;
+ ld.global.ca.u32 x, [b+4096]; add.u32 s, s, x; add.u32 i, i, 1;
+ setp.lt.u32 q, i, 40; @q bra inner;
+ add.u32 n, n, 1; setp.lt.u32 q, n, 400; @q bra outer;
+ mul.wide.u32 b, t, 4; add.u64 b, b, a; st.global.u32 [b], s; ret;
+}
+"""
+
+
+def caches() -> str:
+    """160 KB that each block reads again and again: with much shared memory, from L2.
+
+    Prints microseconds: with no preference, and where the program prefers shared memory.
+    """
+    function = of_module(cubin(READS, "sm_90a"), "reads")
+    out = torch.zeros(1 << 20, dtype=torch.int32, device="cuda")
+
+    def timed() -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        launch(function, out, blocks=132, threads=1024)
+        end.record()
+        torch.cuda.synchronize()
+        return begin.elapsed_time(end) * 1000
+
+    def median() -> float:
+        return sorted(timed() for _ in range(9))[4]
+
+    none = median()
+    checked(ctypes.CDLL("libcuda.so.1").cuFuncSetCacheConfig(function, 1))
+    return f"{none:.1f} {median():.1f}"
+
+
+def fft() -> str:
+    """What cuFFT launches: it has its functions from a table that no header shows."""
+    x = torch.randn(64, 1024, dtype=torch.complex64, device="cuda")
+    return fingerprint(torch.view_as_real(torch.fft.fft(x)), torch.view_as_real(torch.fft.ifft(x)))
+
+
+PROGRAMS = (unloads, overlaps, caches, fft)
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    torch.zeros(1, device="cuda")
+    print({each.__name__: each for each in PROGRAMS}[sys.argv[1]]())

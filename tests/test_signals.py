@@ -82,7 +82,7 @@ def send(number: int = signal.SIGUSR1) -> None:
     os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("handler", HANDLERS, ids=str)
+@pytest.mark.parametrize("handler", HANDLERS, ids=range(len(HANDLERS)))
 def test_a_fence_passes_on_what_a_handler_raises(handler: Any) -> None:
     signal.signal(signal.SIGUSR1, handler)
 
@@ -138,7 +138,7 @@ def test_a_fence_keeps_what_is_ikps_own() -> None:
         assert work() == "kept"
 
 
-@pytest.mark.parametrize("handler", HANDLERS, ids=str)
+@pytest.mark.parametrize("handler", HANDLERS, ids=range(len(HANDLERS)))
 def test_deferred_work_is_whole_and_then_the_handler_strikes(handler: Any) -> None:
     signal.signal(signal.SIGUSR1, handler)
     done = []

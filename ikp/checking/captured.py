@@ -8,11 +8,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ikp.checking.request import KEPT, Shape, attribute
 from ikp.errors import PatchError
 from ikp.machine import cuda
-from ikp.machine.cubins.attributes import Parameter
+
+if TYPE_CHECKING:
+    from ikp.machine.cubins.attributes import Parameter
 
 _APART, _RELAXED, _KERNEL = 1, 2, 0
 

@@ -19,7 +19,7 @@ from ikp.profiling._life import Life, check_here
 from ikp.session.current import current_rank
 from ikp.session.memory import Room
 from ikp.session.recorder import Asked, provenance
-from ikp.session.signals import hold
+from ikp.session.termination import hold
 from ikp.session.wishes import Wishes
 from ikp.trace import Trace
 

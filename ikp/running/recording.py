@@ -25,7 +25,7 @@ from ikp.running import _frames as frames
 from ikp.running._ending import MIB, report
 from ikp.running._installed import installed
 from ikp.running.startup.sitecustomize import driven, say
-from ikp.session.signals import PATIENCE_S, hold, on_termination
+from ikp.session.termination import PATIENCE_S, hold, on_termination
 from ikp.signals import deferred, pass_on
 from ikp.warning import diverted
 

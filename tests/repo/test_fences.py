@@ -19,12 +19,19 @@ EXCEPTED = {
     ("ikp.signals", "window"): "the module that it is about",
     ("ikp.signals", "_give_back"): "the module that it is about",
     ("ikp.backends.driver.launches", "asked"): "what C calls raises nothing: it is handed over",
+    ("ikp.checking.child", "_check"): "a process of its own",
+    ("ikp.session.harvest", "_read"): "a thread of its own, where no handler runs",
+    ("ikp.session.recorder", "waited_for"): "a thread of its own, where no handler runs",
+    ("ikp.session.service", "run"): "a thread of its own, where no handler runs",
+    ("ikp.session.service", "told"): "a thread of its own, where no handler runs",
+    ("ikp.session.termination", "_end"): "a thread of its own, while the process ends",
 }
 """Fences that pass nothing on, each with its reason."""
 
 
 STARTS_CHILDREN = {
     "ikp.children": "the place",
+    "ikp.checking.process": "outlives one check, and has limits and an end of its own",
     "ikp.backends.driver._hook": "looks for the driver",
     "ikp.backends.driver._fatbins": "unpacks what the driver loads",
 }

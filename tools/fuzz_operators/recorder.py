@@ -82,7 +82,6 @@ class Recorder:
         self._launcher.plan = replace(self._options, detail=detail).plan()
         for each in ("seen", "recorded", "plain", "failed"):
             getattr(self._launcher, each).clear()
-        self._launcher.taken = 0
         if not self._asks:
             from ikp import registry
 

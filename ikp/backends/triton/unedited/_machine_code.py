@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ikp.backends.checked import Launched, checked
 from ikp.backends.launched_grid import Grid
@@ -19,12 +20,12 @@ from ikp.backends.loaded import Module, modules
 from ikp.backends.patched import Launch, apart, made, take, wanted
 from ikp.backends.triton.unedited import _foreign as foreign
 from ikp.backends.triton.unedited import _pointed_to as pointed_to
-from ikp.checking.captured import captured
 from ikp.errors import InspectError, PatchError
 from ikp.machine import cuda
-from ikp.machine.cubins.cubin import Cubin
-from ikp.machine.patch import Patch
 from ikp.probing import Feature, Untyped
+
+if TYPE_CHECKING:
+    from ikp.machine.patch import Patch
 
 __tracebackhide__ = True  # pytest shows a launch that fails as it does without ikp
 
@@ -123,6 +124,9 @@ def _launched(
         launch: launches it on a stream.
         values: what Triton's launcher is called with.
     """
+    from ikp.checking.captured import captured
+    from ikp.machine.cubins.cubin import Cubin
+
     code = bytes(compiled.asm["cubin"])
     shape, parameters = captured(launch, Cubin.read(code).kernel(compiled.name).parameters)
     shape = replace(shape, settings=cuda.settings(function), limits=cuda.limits())

@@ -119,7 +119,7 @@ def test_a_time_limit_is_no_failure_to_mark(alarm: Callable[[], None], wrapped: 
                 raise
             raise ikp.KernelError("a file can't be read") from error
 
-    launcher, late = Late(plan(), SimpleNamespace), kernel()
+    launcher, late = Late(plan(), lambda: SimpleNamespace(held=0)), kernel()
     launcher.strike, late.cache_key = strike, "key"
     with pytest.raises(TimeoutError, match="the program's own"):
         launcher.run(late, lambda *_, **__: pytest.fail("it runs on"), warmup=False)

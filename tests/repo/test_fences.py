@@ -18,7 +18,6 @@ EXCEPTED = {
     ("ikp.running.startup.sitecustomize", "end"): "the program is over, and ikp not imported",
     ("ikp.signals", "window"): "the module that it is about",
     ("ikp.signals", "_give_back"): "the module that it is about",
-    ("ikp.backends.driver.launches", "asked"): "what C calls raises nothing: it is handed over",
     ("ikp.checking.child", "_check"): "a process of its own",
     ("ikp.session.harvest", "_read"): "a thread of its own, where no handler runs",
     ("ikp.session.recorder", "waited_for"): "a thread of its own, where no handler runs",

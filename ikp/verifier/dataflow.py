@@ -13,6 +13,10 @@ from ikp.verifier.moved import BSSY, BSYNC, BYTES, EXIT, TABLED, Moved, led
 from ikp.verifier.original import ALL, FILES, UNIFORM, Effect, P, effect
 from ikp.verifier.probe_forms import LATE, Inserted, decode
 
+_BMOV = (0x355, 0x356, 0x955, 0x956)
+_ULDC = 0xAB9
+_DOES = (1 << 105) - 1
+"""The bits of an instruction that are not about when it runs."""
 _T = TypeVar("_T")
 _LEAVES, _ENDS, _RET, _CALL, _BRA = (0x343, 0x943), (0x95B, 0x95C), 0x950, 0x944, 0x947
 _QUEUES = ("STG", "STS", "LDS", "LDGSTS", "SHFL", "MUFU", "STSM", "LDSM")
@@ -63,11 +67,13 @@ class Flow:
     def _ways(self, start: int, places: list[int], tables: dict[int, list[int]]) -> None:
         moved, code = self.moved, self.moved.new
         met: dict[int, list[tuple[int, int]]] = {}  # of a barrier: old and new targets
+        # Where BMOV copies barriers to registers and back, each may hold what any BSSY began.
+        which = 0 if any(word & 0xFFF in _BMOV for word in moved.old) else 15
         for number, at in enumerate(places):
             if code[at] & 0xFFF == BSSY:
                 old = led(moved.old[number], number, moved.sm) // BYTES
                 new = led(code[at], at, moved.sm) // BYTES
-                met.setdefault(code[at] >> 16 & 15, []).append((old, new))
+                met.setdefault(code[at] >> 16 & which, []).append((old, new))
         returns = [places[call] + 1 for call in moved.calls]
         for number, at in enumerate(places):
             word = code[at]
@@ -75,9 +81,9 @@ class Flow:
             if opcode in TABLED:
                 to = tables.get(number, []) if not start else []
             elif opcode == BSYNC:
-                found = met.get(word >> 16 & 15, [])
+                found = met.get(word >> 16 & which, [])
                 follows = not found or any(old == number + 1 for old, _ in found)
-                to = to if follows else [new for _, new in found]
+                to = to if follows else [*(new for _, new in found), *(to if not which else [])]
             else:
                 to = self._way(number, at, returns)
             if to != [at + 1]:
@@ -201,6 +207,7 @@ class Flow:
         for node, live in self._live(lambda node: self._theirs(node, restored), UNIFORM):
             lost = self.ours[self.where[node]].writes & live
             lost = lost >> P << P if node in entry else lost
+            lost = 0 if lost and self._makes_the_same(node) else lost
             if lost and node not in restored:
                 yield f"{self.said(node)} overwrites {names(lost)}, which original code needs"
         used: dict[int, int] = {}
@@ -210,6 +217,14 @@ class Flow:
             made = self.ours[node].writes
             if made and not made & used[node]:
                 yield f"{self.said(node)} sets {names(made)}, which nothing reads"
+
+    def _makes_the_same(self, node: int) -> bool:
+        """Return whether original code sets what a node sets in the same way alone: a constant."""
+        at = self.where[node]
+        ours, word = self.ours[at], self.moved.new[at] & _DOES
+        others = [each for each, does in self.effects.items() if does.writes & ours.writes]
+        same = all(self.moved.new[each] & _DOES == word for each in others)
+        return bool(others) and same and ours.opcode == _ULDC
 
     def _theirs(self, node: int, restored: set[int]) -> tuple[int, int]:
         """Return what original code reads and overwrites."""
@@ -323,6 +338,7 @@ class Flow:
             return
         for each in now[_PRODUCTS:]:
             reads |= each
+        reads = 0 if own.writes & reads and self._makes_the_same(node) else reads
         lost = own.writes & (late | mine | reads) | own.reads & (late | mine)
         if lost:
             yield f"{self.said(node)} uses {names(lost)}, which is in flight"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import ikp
-from ikp.session import recorder, signals
+from ikp.session import recorder, termination
 
 torch = pytest.importorskip("torch")
 
@@ -136,15 +136,15 @@ def test_a_program_that_closes_all_files_ends_as_it_would(tmp_path: Path) -> Non
 
 def test_without_a_path_nothing_is_watched() -> None:
     with ikp.profile():
-        assert not signals._watch._ends
+        assert not termination._watch._ends
 
 
 def test_a_failing_end_does_not_keep_the_signal_from_its_effect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed, ended = threading.Event(), []
-    watch = signals._Watch()
-    monkeypatch.setattr(signals.os, "kill", lambda *_: killed.set())
+    watch = termination._Watch()
+    monkeypatch.setattr(termination.os, "kill", lambda *_: killed.set())
 
     def failing() -> None:
         ended.append("failing")

@@ -72,10 +72,10 @@ def test_no_handler_of_the_program_runs_while_the_trace_is_written() -> None:
             self.written = True
 
     session: Any = Session()
-    recording = Recording(Any, SimpleNamespace(recorded={"k": 1}), session, ExitStack())  # type: ignore[arg-type]
+    recording = Recording(Any, SimpleNamespace(recorded={"k": 1}), session, ExitStack(), {})  # type: ignore[arg-type]
     before = signal.signal(signal.SIGALRM, over)
     try:
-        recording._close(session)
+        recording._close(session, None)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert session.written

@@ -11,6 +11,8 @@ import pytest
 import ikp
 from ikp.errors import FaultError, IkpWarning
 from ikp.session import harvest
+from ikp.session.lifting import lift
+from ikp.session.service import service_of
 from tests.core.decoding.checks import assert_holds
 from tests.host import Host, work
 from tests.segments import Truth
@@ -44,7 +46,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
         monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
         for each in prof._recording._taken:
-            if each.source is None:
+            if each.lifted is None:
                 each.segment.data = OnGpu()
 
     monkeypatch.setattr(harvest, "BEGIN_BYTES", 4 * SIZE)
@@ -58,7 +60,7 @@ def launch(host: Host, prof: ikp.profile, label: str) -> Truth:
 
 
 def read_back(prof: Any) -> int:
-    return sum(each.source is not None for each in prof._recording._taken)
+    return sum(each.lifted is not None for each in prof._recording._taken)
 
 
 def test_the_trace_has_what_was_read_back_and_the_error_names_the_last_launch(
@@ -118,7 +120,7 @@ def test_a_kernel_that_was_not_recorded_may_fail_and_nothing_is_lost(
             opened.append(prof)
             truths.append(launch(host, prof, "k"))
             (taken,) = prof._recording._taken  # type: ignore[union-attr]
-            taken.source = ikp_source(taken)
+            taken.lifted, _ = lift(service_of(taken.segment.data.device).storage, taken.segment)
             taken.segment.data = OnGpu()
             failing(prof)
 
@@ -127,9 +129,3 @@ def test_a_kernel_that_was_not_recorded_may_fail_and_nothing_is_lost(
     with pytest.raises(FaultError, match=r"1 of 1 .* none is lost\.$"):
         program()
     assert_holds(opened[0].trace, *truths)
-
-
-def ikp_source(taken: Any) -> Any:
-    from ikp.core.decoding.launch_header import Source
-
-    return Source.of(taken.segment, taken.segment.data.numpy())

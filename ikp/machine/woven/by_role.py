@@ -155,7 +155,9 @@ def _points(place: Place) -> frozenset[int]:
 
 
 def _kept(frame: Frame) -> tuple[int, ...]:
-    return frame.records, frame.high, frame.room, frame.count, frame.header
+    # Blocks that leave their headers alone make no record, and have no address for one.
+    records = () if frame.behind is not None else (frame.records,)
+    return (*records, frame.high, frame.room, frame.count, frame.header)
 
 
 def _copied(kept: Sequence[int], frame: Frame, free: Sequence[int]) -> list[Step]:

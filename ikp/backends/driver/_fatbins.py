@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import tempfile
 from pathlib import Path
 
+from ikp import children
 from ikp.errors import InspectError, PatchError
 from ikp.machine.cubins.cubin import Cubin
 from ikp.machine.disassembly.tools import tool
@@ -56,14 +56,13 @@ def _unpacked(image: bytes, major: int) -> list[bytes]:
             program = tool("cuobjdump")
         except InspectError as error:
             raise PatchError(str(error)) from error
-        said = subprocess.run(  # noqa: S603
-            [program, "-xelf", f".sm_{major}", "image.fatbin"],  # torch's have seven generations
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        limit_s = children.seconds(len(image))
+        only = f".sm_{major}"  # torch's files have seven generations of chips
+        try:
+            done = children.run([program, "-xelf", only, "image.fatbin"], limit_s, cwd=folder)
+        except (OSError, children.TooLongError) as error:
+            raise PatchError(f"{program} can't read what was loaded: {error}") from error
         made = [each.read_bytes() for each in sorted(folder.glob("*.cubin"))]
-    if said.returncode and not made:
-        raise PatchError(f"{program} can't read what was loaded: {said.stderr.strip()[:300]}")
+    if done.code and not made:
+        raise PatchError(f"{program} can't read what was loaded: {done.said.strip()[:300]}")
     return made

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -18,11 +17,14 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
+from ikp import children
 from ikp.compiling import CompileError, compile_c, compiler, kept
 from ikp.errors import PatchError
 from ikp.machine.cubins.added_parameter import Argument
 
 _DRIVER = "libcuda.so.1"
+_OPENING_S = 60
+"""Seconds of processor time in which a process finds the driver and opens it."""
 _SOURCES = sorted(Path(__file__).with_name("hook").glob("*.[ch]"))
 _LATE = (
     "the CUDA driver is in this process already: what was loaded before ikp came can't be "
@@ -56,7 +58,6 @@ class Launch(ctypes.Structure):
         ("offset", ctypes.c_uint32),
         ("bytes", ctypes.c_uint32),
         ("told", ctypes.c_uint64 * 9),
-        ("done", ctypes.c_uint32),
         ("params", ctypes.POINTER(ctypes.c_void_p)),
         ("extra", ctypes.POINTER(ctypes.c_void_p)),
         ("attributes", ctypes.c_void_p),
@@ -263,12 +264,14 @@ def _driver() -> str:
         "print(next(l.split(maxsplit=5)[5].strip() for l in open('/proc/self/maps') "
         "if '/libcuda.so' in l))"
     )
-    found = subprocess.run(  # noqa: S603
-        [sys.executable, "-S", "-E", "-c", code], capture_output=True, text=True, check=False
-    )
-    if found.returncode:
-        raise PatchError(f"there is no CUDA driver: {found.stderr.strip().splitlines()[-1]}.")
-    return found.stdout.strip()
+    try:
+        found = children.run([sys.executable, "-S", "-E", "-c", code], _OPENING_S)
+    except (OSError, children.TooLongError) as error:
+        raise PatchError(f"whether there is a CUDA driver can't be seen: {error}") from error
+    if found.code:
+        said = found.said.strip().splitlines() or [f"a process that opens it ends: {found.code}"]
+        raise PatchError(f"there is no CUDA driver: {said[-1]}.")
+    return found.out.strip()
 
 
 def _built(driver: str) -> Path:

@@ -15,7 +15,7 @@ from ikp.machine.cubins.cubin import Cubin, Kernel
 from ikp.machine.cubins.elf import Section
 
 MOST_PARAMETERS: Final = 255
-"""How many a program may pass itself: ``hook.c`` has an array for so many, and one."""
+"""How many a program may pass itself: ``hook/launches.c`` has an array for so many, and one."""
 _MOST_BYTES: Final = 4096
 """What every driver takes; newer ones take more, which a kernel says in another form."""
 _ALIGN: Final = 16

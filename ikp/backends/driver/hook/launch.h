@@ -16,7 +16,6 @@ typedef struct {
     uint32_t decided;    /* out: never ask again for this function; count its launches in a slot: 1 + */
     uint32_t ordinal, offset, bytes; /* out: of one more argument; of 0 bytes: there is none */
     uint64_t told[9];                /* out: that argument */
-    uint32_t done;                   /* out: it has been launched */
     void **params, **extra; /* arguments, as the program passes them: one by one, or in one buffer */
     const void *attributes;
     uint32_t count; /* of attributes */

@@ -111,22 +111,21 @@ static void keep_answer(const Launch *launch) {
     pthread_rwlock_unlock(&lock);
 }
 
-/* Ask what is launched; returns whether that is done. */
-static int chosen(Longer *longer) {
+/* Ask what is launched, and with which arguments. */
+static void choose(Longer *longer) {
     Launch *launch = &longer->launch;
     Handle function = launch->instead = launch->function;
-    if (!asking() || passes(launch)) return 0;
+    if (!asking() || passes(launch)) return;
     make_sure(launch->function);
-    if (passes(launch)) return 0;
+    if (passes(launch)) return;
     launch->extensible = (uint32_t)extensible(launch);
     if (!ask(launch)) {
         launch->instead = function;
         launch->decided = launch->bytes = 0;
     }
     if (launch->decided || launch->instead != function) keep_answer(launch);
-    if (launch->bytes && launch->instead != function && !launch->done && !lengthen(longer))
+    if (launch->bytes && launch->instead != function && !lengthen(longer))
         launch->instead = function;
-    return (int)launch->done;
 }
 
 #define PER_THREAD ((Handle)2)
@@ -141,7 +140,7 @@ static int chosen(Longer *longer) {
         longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared,                           \
                                  .stream = stream ? stream : default_stream,                         \
                                  .params = params, .extra = extra};                                  \
-        if (chosen(&longer)) return 0;                                                               \
+        choose(&longer);                                                                             \
         return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
                            longer.launch.params, longer.launch.extra);                               \
     }
@@ -155,7 +154,7 @@ static int chosen(Longer *longer) {
         Longer longer;                                                                               \
         longer.launch = (Launch){f, 0, {gx, gy, gz}, {bx, by, bz}, shared, 1,                        \
                                  .stream = stream ? stream : default_stream, .params = params};      \
-        if (chosen(&longer)) return 0;                                                               \
+        choose(&longer);                                                                             \
         return real_##name(longer.launch.instead, gx, gy, gz, bx, by, bz, shared, stream,            \
                            longer.launch.params);                                                    \
     }
@@ -189,7 +188,7 @@ static uint32_t asked_for(const Config *config, uint32_t attribute) {
                                  .overlaps = asked_for(config, SERIALIZED_BY_PROGRAM),               \
                                  .params = params, .extra = extra,                                   \
                                  .attributes = config->attributes, .count = config->count};          \
-        if (chosen(&longer)) return 0;                                                               \
+        choose(&longer);                                                                             \
         return real_##name(config, longer.launch.instead, longer.launch.params,                      \
                            longer.launch.extra);                                                     \
     }
@@ -200,21 +199,3 @@ LAUNCH_EX(cuLaunchKernelEx, NULL)
 LAUNCH_EX(cuLaunchKernelEx_ptsz, PER_THREAD)
 COOPERATE(cuLaunchCooperativeKernel, NULL)
 COOPERATE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
-
-/* Launch a function as it was asked for, while Python is asked. */
-SEEN(ikp_launch)(const Launch *launch, Handle function) {
-    NEED(cuLaunchKernelEx);
-    const uint32_t *grid = launch->grid, *block = launch->block;
-    const uint32_t together[ATTRIBUTE] = {COOPERATIVE, 0, 1};
-    Config config = {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, launch->shared,
-                     launch->stream, launch->attributes, launch->count};
-    if (launch->cooperative && !launch->count) {
-        config.attributes = together;
-        config.count = 1;
-    }
-    Longer made;
-    made.launch = *launch;
-    if (function != launch->function && launch->bytes && !lengthen(&made))
-        return 1; /* CUDA_ERROR_INVALID_VALUE */
-    return real_cuLaunchKernelEx(&config, function, made.launch.params, made.launch.extra);
-}

@@ -27,7 +27,6 @@ typedef struct {
     Thing *instead;
     unsigned decided, ordinal, offset, bytes;
     uint64_t words[9];
-    unsigned done;
 } Launch; /* as in launch.h, up to what is looked at here */
 
 typedef struct {

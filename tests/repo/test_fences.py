@@ -31,8 +31,6 @@ EXCEPTED = {
 STARTS_CHILDREN = {
     "ikp.children": "the place",
     "ikp.checking.process": "outlives one check, and has limits and an end of its own",
-    "ikp.backends.driver._hook": "looks for the driver",
-    "ikp.backends.driver._fatbins": "unpacks what the driver loads",
 }
 """Modules that start processes, each with its reason."""
 

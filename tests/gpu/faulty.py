@@ -52,9 +52,10 @@ def break_records(how: str, x: torch.Tensor, out: torch.Tensor) -> None:
     """Have kernels that are recorded while ``_broken`` is set fail so; only under ikp."""
     if "ikp" not in sys.modules or how == "nothing":
         return
-    from ikp.backends import loaded, patched
+    from ikp.backends import loaded
+    from ikp.machine import patch as patching
 
-    words, patch, load = loaded.Module.words, patched.patch, loaded.Module.load
+    words, patch, load = loaded.Module.words, patching.patch, loaded.Module.load
 
     def to_nowhere(self: loaded.Module, *rest: Any) -> tuple[int, ...]:
         told = words(self, *rest)
@@ -62,19 +63,21 @@ def break_records(how: str, x: torch.Tensor, out: torch.Tensor) -> None:
 
     def as_before(code: bytes, name: str, **options: Any) -> Any:
         if _broken[0]:
-            others.append(patch(bytes(other.asm["cubin"]), name, **options).cubin)
+            others.append(patch(bytes(other.asm["cubin"]), name, **options))
         return patch(code, name, **options)
 
     def of_another(made: Any, name: str) -> loaded.Module:
-        return load(replace(made, cubin=others[-1]) if _broken[0] else made, name)
+        if not _broken[0]:
+            return load(made, name)
+        return load(replace(made, cubin=others[-1].cubin, registers=others[-1].registers), name)
 
     if how == "fault":
         loaded.Module.words = to_nowhere  # type: ignore[method-assign]
         return
-    others: list[bytes] = []
+    others: list[Any] = []
     way = {"differs": 1, "hangs": 2}[how]
     other = adds.warmup(x, out, SIZE, WAY=way, grid=(SIZE // 128,))
-    patched.patch = as_before
+    patching.patch = as_before
     loaded.Module.load = of_another  # type: ignore[method-assign]
 
 

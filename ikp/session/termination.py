@@ -6,12 +6,15 @@ it writes where the main thread is to a file, here a pipe, which a thread of ikp
 code does not see that handler: ``signal.getsignal`` says ``SIG_DFL``, as it does without ikp, and a
 handler that the program sets takes its place.
 
-Where the program has set a handler before, or ignores a signal, that signal is left alone.
+Where the program has set a handler before, or ignores a signal, that signal is left alone. LLVM's
+is no such: it comes with the first kernel that Triton or another compiler makes in this process,
+removes temporary files and lets the signal have its effect. It does so after ikp.
 """
 
 from __future__ import annotations
 
 import _thread
+import ctypes
 import faulthandler
 import fcntl
 import os
@@ -21,7 +24,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -30,6 +32,10 @@ PATIENCE_S: Final = 5
 LIMIT_S: Final = 60
 """After so long the signal has its effect, whatever is not written by then."""
 _STOP: Final = b"\0"
+_LLVM: Final = (signal.SIGTERM, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGSYS)
+"""Signals that end a process, and for which LLVM sets one handler."""
+_SIGACTION_BYTES: Final = 256
+"""More than a libc's ``struct sigaction`` has. It begins with the handler."""
 _HIGH: Final = 500
 """From where on the numbers of ikp's pipes are: programs see which ones they get."""
 
@@ -112,9 +118,12 @@ class _Watch:
                 pass
 
     def _arm(self) -> None:
-        for each in SIGNALS:
-            if signal.getsignal(each) != signal.SIG_DFL or _is_caught(each):
-                continue
+        free = [
+            each
+            for each in SIGNALS
+            if signal.getsignal(each) == signal.SIG_DFL and not _is_caught(each)
+        ]
+        for each in free:
             self._pipes[each] = pipe = _Pipe()
             faulthandler.unregister(each)  # of an earlier session, in whose place a handler came
             faulthandler.register(each, file=pipe.write, all_threads=False, chain=False)
@@ -225,10 +234,22 @@ class _Watch:
 
 
 def _is_caught(number: int) -> bool:
-    """Return whether a handler in C is there already, of a library or of ``faulthandler``."""
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    masks = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
-    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+    """Return whether a signal has a handler in C, of ``faulthandler`` or a library but LLVM."""
+    found = _handler(number)
+    return bool(found) and any(_handler(each) != found for each in _LLVM)
+
+
+def _handler(number: int) -> int:
+    """Return the address of a signal's handler, 0 where there is none.
+
+    Raises:
+        OSError: the system does not say.
+    """
+    action = (ctypes.c_byte * _SIGACTION_BYTES)()
+    if ctypes.CDLL(None, use_errno=True).sigaction(number, None, action):
+        code = ctypes.get_errno()
+        raise OSError(code, f"the handler of signal {number} can't be seen: {os.strerror(code)}")
+    return ctypes.c_void_p.from_buffer(action).value or 0
 
 
 _watch = _Watch()

@@ -24,12 +24,17 @@ def installed() -> Host:
     return Host(backend)
 
 
-def handlers() -> list[str]:
-    """Return what Python knows of each signal, and which have a handler."""
+def _caught() -> int:
     status = Path("/proc/self/status").read_text()
     (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return int(mask, 16)
+
+
+def handlers() -> list[str]:
+    """Return what Python knows of each signal, and which have a handler."""
+    mask = _caught()
     known = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
-    caught = [bool(int(mask, 16) >> each - 1 & 1) for each in (signal.SIGTERM, signal.SIGHUP)]
+    caught = [bool(mask >> each - 1 & 1) for each in (signal.SIGTERM, signal.SIGHUP)]
     return [f"{one == signal.SIG_DFL}/{other}" for one, other in zip(known, caught, strict=True)]
 
 
@@ -49,15 +54,41 @@ def forked(number: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def main(mode: str, path: str) -> None:
-    host = installed()
+def compiles(folder: Path) -> None:
+    """Compile a kernel, which no cache has: LLVM sets its handlers then."""
+    os.environ["TRITON_CACHE_DIR"] = str(folder)
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as built
+
+    @triton.jit
+    def adds(n):
+        n + 1
+
+    before = _caught()
+    built(ASTSource(adds, {"n": "i32"}), target=GPUTarget("cuda", 90, 32))
+    new = _caught() & ~before
+    print("LLVM has them" if new >> signal.SIGXCPU - 1 & 1 else "LLVM has nothing")
+
+
+def prepare(mode: str, path: str) -> None:
     if mode == "ignored":
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if mode == "before":
         signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))
+    if mode == "compiled":
+        compiles(Path(path).parent / "cache")
+
+
+def main(mode: str, path: str) -> None:
+    host = installed()
+    prepare(mode, path)
     with ikp.profile(path) as prof:
         buffer = prof.buffer("k")
         host.run(buffer, work())
+        if mode == "compiles":
+            compiles(Path(path).parent / "cache")
         if mode == "after":
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
         if mode == "child":

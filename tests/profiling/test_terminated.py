@@ -63,6 +63,19 @@ def test_the_trace_is_written_and_the_signal_ends_the_program(
     assert [each.label for each in ikp.load(path).launches] == ["k"]
 
 
+@pytest.mark.parametrize("mode", ["compiled", "compiles"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_compilers_handler_has_its_turn_behind(mode: str, number: int, tmp_path: Path) -> None:
+    """LLVM has one once Triton has compiled a kernel, before the session or while it is open."""
+    pytest.importorskip("triton")
+    path = tmp_path / "x.pftrace"
+    with started(mode, path) as process:
+        assert until(process, "ready").endswith(f"LLVM has them\n{ARMED}")
+        process.send_signal(number)
+        assert over(process) == -number
+    assert [each.label for each in ikp.load(path).launches] == ["k"]
+
+
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
     path = tmp_path / "x.pftrace"
     with started("ignored", path) as process:
@@ -151,6 +164,7 @@ def test_a_failing_end_does_not_keep_the_signal_from_its_effect(
         raise SystemExit("no room")
 
     removals = [watch.add(lambda: ended.append("first")), watch.add(failing)]
+    assert watch._pipes.keys() == set(termination.SIGNALS), "else the next line ends the tests"
     signal.raise_signal(signal.SIGTERM)
     assert killed.wait(10)
     assert watch._effective.wait(10)

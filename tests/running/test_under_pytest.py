@@ -87,7 +87,7 @@ def test_pytest_shows_what_it_shows_under_python(tmp_path: Path) -> None:
     (tmp_path / "test_kernels.py").write_text(TESTS)
     plain, _, code = shown(tmp_path)
     output, told, under_ikp = shown(tmp_path, COMMAND, "run")
-    assert "3 failed, 1 passed, 1 warning" in plain
+    assert re.search(r"3 failed, 1 passed, \d warning", plain)
     assert (output, under_ikp) == (plain, code)
     assert "add: 1 of 1 launches recorded" in told  # of those that could be launched
     assert "counted: 1 of 1 launches recorded" in told

@@ -190,6 +190,7 @@ def _child(work: Work, pipe: int, errors: Path) -> None:
     log = os.open(errors, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.disable()  # else enabling changes the file alone, below handlers that came since
     faulthandler.enable(2)
     faulthandler.register(_SAY_WHERE, 2)
 

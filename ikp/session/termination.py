@@ -174,8 +174,13 @@ class _Watch:
         for reader in (*readers, *([self._stop.read] if self._stop else [])):
             poll.register(reader, select.POLLIN)
         found = poll.poll()
-        if any(events & ~select.POLLIN for _, events in found):
-            self._give_back()  # the program has closed the pipes: no signal would come through
+        # Where the program has closed the pipes, no signal would come through. What it has opened
+        # since has their numbers: the system polls those, and /dev/null can always be read.
+        pipes = [*self._pipes.values(), *([self._stop] if self._stop else [])]
+        if any(events & ~select.POLLIN for _, events in found) or not all(
+            each.is_whole() for each in pipes
+        ):
+            self._give_back()
             return None
         return next((readers[reader] for reader, _ in found if reader in readers), None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -145,6 +146,25 @@ def test_a_program_that_closes_all_files_ends_as_it_would(tmp_path: Path) -> Non
         process.terminate()
         assert over(process) == -signal.SIGTERM
     assert path.exists()
+
+
+def test_files_that_have_the_pipes_numbers_are_no_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system polls what has a number now, and that can always be read."""
+    killed, ended = [], []
+    watch = termination._Watch()
+    monkeypatch.setattr(termination.os, "kill", lambda *which: killed.append(which))
+    remove = watch.add(lambda: ended.append("ended"))
+    assert watch._pipes.keys() == set(termination.SIGNALS)
+    numbers = [each for pipe in watch._pipes.values() for each in (pipe.read, pipe.write)]
+    with Path(os.devnull).open("rb") as null:
+        for each in numbers:
+            os.dup2(null.fileno(), each)
+    assert watch._over.acquire(timeout=10), "the thread has ended"
+    watch._over.release()
+    remove()
+    for each in numbers:
+        os.close(each)
+    assert not killed and not ended
 
 
 def test_without_a_path_nothing_is_watched() -> None:

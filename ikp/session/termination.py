@@ -152,8 +152,11 @@ class _Watch:
             if signal.getsignal(each) == signal.SIG_DFL:  # else the program has set a handler since
                 faulthandler.unregister(each)
 
+    def _all_pipes(self) -> list[_Pipe]:
+        return [*self._pipes.values(), *([self._stop] if self._stop else [])]
+
     def _close(self) -> None:
-        for pipe in (*self._pipes.values(), *([self._stop] if self._stop else [])):
+        for pipe in self._all_pipes():
             pipe.close()
         self._pipes, self._stop = {}, None
         self._over = threading.Lock()  # a thread that could not be ended holds the other
@@ -171,15 +174,13 @@ class _Watch:
         """Wait for a signal, and return it; None where there is nothing to wait for any more."""
         poll = select.poll()
         readers = {pipe.read: number for number, pipe in self._pipes.items()}
-        for reader in (*readers, *([self._stop.read] if self._stop else [])):
-            poll.register(reader, select.POLLIN)
+        for pipe in self._all_pipes():
+            poll.register(pipe.read, select.POLLIN)
         found = poll.poll()
         # Where the program has closed the pipes, no signal would come through. What it has opened
         # since has their numbers: the system polls those, and /dev/null can always be read.
-        pipes = [*self._pipes.values(), *([self._stop] if self._stop else [])]
-        if any(events & ~select.POLLIN for _, events in found) or not all(
-            each.is_whole() for each in pipes
-        ):
+        whole = all(pipe.is_whole() for pipe in self._all_pipes())
+        if not whole or any(events & ~select.POLLIN for _, events in found):
             self._give_back()
             return None
         return next((readers[reader] for reader, _ in found if reader in readers), None)

@@ -6,22 +6,10 @@ import sys
 import torch
 
 from tests.gpu.driver_program import fingerprint
+from tests.launch_config import Config
 from tests.machine.assembled import cubin
 
 Handle = ctypes.c_void_p
-
-
-class Config(ctypes.Structure):
-    """How ``cuLaunchKernelEx`` is asked."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", Handle),
-        ("attributes", Handle),
-        ("count", ctypes.c_uint),
-    )
 
 
 def checked(code: int) -> None:

@@ -23,6 +23,7 @@ from ikp.backends.driver.launches import stepping_in
 from ikp.checking.process import _processes, end_all
 from ikp.unedited.plan import plan
 from tests.backends.driver.program import Launcher, Session
+from tests.launch_config import Config
 
 WORD = ctypes.c_uint64
 OWN = (1 << 16) - 4096
@@ -49,19 +50,6 @@ RECORDS = 1 << 33
 """Where the session's buffers are; an old pointer that was left in memory leads there."""
 PLACES = (SEGMENT + 16, SEGMENT + 1024, OWN + 8, SEGMENT + 2048 + 64)
 """What the kernel writes."""
-
-
-class Config(ctypes.Structure):
-    """How ``cuLaunchKernelEx`` is asked."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.c_void_p),
-        ("count", ctypes.c_uint),
-    )
 
 
 class Program:

@@ -19,6 +19,7 @@ from ikp.machine import cuda
 from ikp.machine.patch import Patch
 from tests.backends.driver.model.building import Built
 from tests.backends.driver.program import Launcher
+from tests.launch_config import Config
 
 Handle = ctypes.c_void_p
 SIZE = 128
@@ -36,19 +37,6 @@ class Ran(ctypes.Structure):
         ("shared", ctypes.c_uint),
         ("attributes", ctypes.c_uint),
         ("stream", Handle),
-    )
-
-
-class Config(ctypes.Structure):
-    """How ``cuLaunchKernelEx`` is asked."""
-
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared", ctypes.c_uint),
-        ("stream", Handle),
-        ("attributes", Handle),
-        ("count", ctypes.c_uint),
     )
 
 

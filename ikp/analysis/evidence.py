@@ -102,6 +102,11 @@ def about(trace: Trace) -> tuple[str, ...]:
             f"finalize: records copied out in {facts['copied_out_s']} s, decoded in "
             f"{facts['decoded_s']} s."
         )
+    if "launches_waited_s" in facts:
+        lines.append(
+            f"launches waited {facts['launches_waited_s']} s until earlier ones were read back: "
+            "record fewer, by --launch or --kernel, and the program is faster."
+        )
     if "ranks" in facts:
         lines.append(f"{facts['ranks']}.")
     if "overhead_deducted" in facts:

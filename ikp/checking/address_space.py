@@ -2,19 +2,25 @@
 
 What pointers in that memory, in parameters and in code lead to is then the same in both. The driver
 maps memory in pieces, so what is mapped begins before, and ends behind, what was asked for.
+
+A context takes addresses of its own, and where a driver gives memory from one region, these are the
+same in every process. So a process reserves what the program uses before it has a context.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
 
 from ikp.checking.comparison import Buffer, NoRoomError
 from ikp.errors import PatchError
 from ikp.machine import cuda
 
 _PINNED, _DEVICE, _READ_WRITE = 1, 1, 3
+PIECE_BYTES: Final = 2 << 20
+"""Of memory that is reserved before a context is made: all known GPUs map pieces of this size."""
 
 
 class TakenError(Exception):
@@ -39,8 +45,25 @@ class _Access(ctypes.Structure):
     _fields_ = (("place", ctypes.c_int), ("device", ctypes.c_int), ("how", ctypes.c_int))
 
 
+class Reserved:
+    """Addresses that this process keeps for memory of the program, from before its context."""
+
+    def __init__(self, places: Iterable[tuple[int, int]]) -> None:
+        """Reserve what can be had of some places: where each begins and ends."""
+        self._places: list[tuple[int, int]] = []
+        for start, end in places:
+            with suppress(TakenError), ExitStack() as made:
+                _reserve(made, start, ctypes.c_size_t(end - start))
+                made.pop_all()
+                self._places.append((start, end))
+
+    def holds(self, start: int, end: int) -> bool:
+        """Return whether all addresses from ``start`` to ``end`` are reserved in one piece."""
+        return any(first <= start and end <= past for first, past in self._places)
+
+
 @contextmanager
-def mapped(buffers: Sequence[Buffer], device: int) -> Iterator[None]:
+def mapped(buffers: Sequence[Buffer], device: int, reserved: Reserved) -> Iterator[None]:
     """Have memory of a device where buffers are in another process, until that is left.
 
     Raises:
@@ -51,6 +74,8 @@ def mapped(buffers: Sequence[Buffer], device: int) -> Iterator[None]:
     wish = _Properties(_PINNED, 0, _DEVICE, device)
     with ExitStack() as made:
         for start, end in pieces(buffers, _granularity(wish)):
+            if not reserved.holds(start, end):
+                _reserve(made, start, ctypes.c_size_t(end - start))
             _map(made, start, end - start, wish)
         yield
 
@@ -76,9 +101,8 @@ def _granularity(wish: _Properties) -> int:
 
 
 def _map(made: ExitStack, start: int, nbytes: int, wish: _Properties) -> None:
-    """Map memory; ``made`` gives it back."""
+    """Map memory at reserved addresses; ``made`` gives it back."""
     size, address = ctypes.c_size_t(nbytes), ctypes.c_uint64(start)
-    _reserve(made, start, size)
     handle = ctypes.c_uint64()
     try:
         cuda.call(

@@ -36,7 +36,7 @@ def check(request: Request, limit: int = _LIMIT) -> Verdict:
     device, refused = cuda.identity(), ""
     for _ in range(_TRIES):
         try:
-            with process_for(device) as process:
+            with process_for(device, request.memory) as process:
                 return process.check(request)
         except AgainError as error:
             refused = str(error)

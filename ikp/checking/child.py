@@ -11,11 +11,11 @@ import mmap
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from ikp.checking.address_space import TakenError, mapped
+from ikp.checking.address_space import Reserved, TakenError, mapped
 from ikp.checking.comparison import NoRoomError
 from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
@@ -33,14 +33,16 @@ def begin(arguments: list[str]) -> None:
 
     Args:
         arguments: of this process: descriptors of a connection and of shared memory, the identity
-            of the device, and how to start it again.
+            of the device, where the program has memory, and how to start it again.
     """
-    connection, shared, device, *again = arguments
+    connection, shared, device, places, *again = arguments
     if again:
         if os.fork():
             os._exit(0)
-        _lay_out([*again, connection, shared, device])
-    serve(Connection(int(connection)), int(shared), bytes.fromhex(device))
+        _lay_out([*again, connection, shared, device, places])
+    bounds = [int(each) for each in places.split()]
+    memory = list(zip(bounds[::2], bounds[1::2], strict=True))
+    serve(Connection(int(connection)), int(shared), bytes.fromhex(device), memory)
 
 
 def _lay_out(again: list[str]) -> None:
@@ -54,16 +56,27 @@ def _lay_out(again: list[str]) -> None:
         os.execv(sys.executable, again)  # noqa: S606 - the same program
 
 
-def serve(connection: Connection, shared: int, device: bytes) -> None:
-    """Check kernels until the program ends."""
+def serve(
+    connection: Connection, shared: int, device: bytes, places: Sequence[tuple[int, int]]
+) -> None:
+    """Check kernels until the program ends.
+
+    Args:
+        connection: to the program.
+        shared: descriptor of the memory through which copies go.
+        device: its identity.
+        places: where the program has memory of the device: where each begins and ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     staged = mmap.mmap(shared, STAGED_BYTES)
     try:
         connection.send(Ready(os.getpid()))
+        cuda.call("cuInit", 0, to="begin")
+        reserved = Reserved(places)
         number = _use(device)
         connection.send(Ready(os.getpid()))
         while True:
-            _check(connection, connection.recv(), staged, number)
+            _check(connection, connection.recv(), staged, number, reserved)
     except PatchError as error:
         connection.send(Failure(str(error)))
     except (EOFError, OSError):  # the program has ended
@@ -76,7 +89,6 @@ def _use(identity: bytes) -> int:
     Raises:
         PatchError: it is not found, or the driver refuses.
     """
-    cuda.call("cuInit", 0, to="begin")
     count, uuid = ctypes.c_int(), ctypes.create_string_buffer(len(identity))
     cuda.call("cuDeviceGetCount", ctypes.byref(count), to="count devices")
     for number in range(count.value):
@@ -90,10 +102,12 @@ def _use(identity: bytes) -> int:
     raise PatchError("the device is not found in another process.")
 
 
-def _check(connection: Connection, request: Request, staged: mmap.mmap, device: int) -> None:
+def _check(
+    connection: Connection, request: Request, staged: mmap.mmap, device: int, reserved: Reserved
+) -> None:
     memory = DeviceMemory()
     try:
-        with mapped(request.memory, device):
+        with mapped(request.memory, device, reserved):
             connection.send(Ready(os.getpid()))
             _fill(connection, staged)
             stage: Callable[[bool, float], Any] = lambda *told: connection.send(Stage(*told))  # noqa: E731

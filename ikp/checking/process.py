@@ -11,14 +11,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from ikp.checking.comparison import Verdict
+from ikp.checking.address_space import PIECE_BYTES, pieces
+from ikp.checking.comparison import Buffer, Verdict
 from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
 from ikp.machine import cuda
@@ -60,8 +61,12 @@ class CannotError(Exception):
 class Process:
     """A process that checks kernels of one device."""
 
-    def __init__(self, device: bytes) -> None:
+    def __init__(self, device: bytes, places: Sequence[tuple[int, int]] = ()) -> None:
         """Start it.
+
+        Args:
+            device: its identity.
+            places: where the program has memory that is to be copied: from where to where.
 
         Raises:
             LostError: it can't be started, or can't use the device.
@@ -72,7 +77,7 @@ class Process:
         try:
             os.ftruncate(shared, STAGED_BYTES)
             self._staged = mmap.mmap(shared, STAGED_BYTES)
-            self._connection = _started(shared, device)
+            self._connection = _started(shared, device, places)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LostError(f"no process can be started: {error}") from error
         finally:
@@ -166,7 +171,7 @@ class Process:
         return self._connection.closed
 
 
-def _started(shared: int, device: bytes) -> Connection:
+def _started(shared: int, device: bytes, places: Sequence[tuple[int, int]]) -> Connection:
     """Start the process; return the connection to it.
 
     Raises:
@@ -177,7 +182,8 @@ def _started(shared: int, device: bytes) -> Connection:
     mine, its = socket.socketpair()
     with mine, its:
         command = [sys.executable, "-I", "-S", "-c", _CODE]
-        passed = [str(its.fileno()), str(shared), device.hex()]
+        bounds = " ".join(str(bound) for place in places for bound in place)
+        passed = [str(its.fileno()), str(shared), device.hex(), bounds]
         env = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_IT}
         started = subprocess.run(  # noqa: S603 - it leaves a process of its own behind
             [*command, *passed, *command],
@@ -196,24 +202,32 @@ def _started(shared: int, device: bytes) -> Connection:
 
 
 _processes: dict[bytes, Process] = {}
+_places: dict[bytes, list[tuple[int, int]]] = {}
+"""Where the program has had memory that was copied, by device."""
 _lock = threading.Lock()
 
 
 @contextmanager
-def process_for(device: bytes) -> Iterator[Process]:
+def process_for(device: bytes, memory: Sequence[Buffer] = ()) -> Iterator[Process]:
     """Lend the process of a device; start it where there is none. After an error, it is ended.
 
     Args:
         device: its identity.
+        memory: of the program, that is to be copied: a new process keeps its addresses free, and
+            those of all that were asked for before.
 
     Raises:
         LostError: it can't be started.
     """
     with _lock:
+        places = _places[device] = pieces(
+            [*memory, *(Buffer("", at, end - at) for at, end in _places.get(device, ()))],
+            PIECE_BYTES,
+        )
         made = _processes.get(device)
         if made is None or made.gone:
             drop(device)
-            made = _kept(device)
+            made = _kept(device, places)
         try:
             yield made
         except CannotError:
@@ -223,9 +237,9 @@ def process_for(device: bytes) -> Iterator[Process]:
             raise
 
 
-def _kept(device: bytes) -> Process:
+def _kept(device: bytes, places: Sequence[tuple[int, int]]) -> Process:
     _watch_ends()
-    made = _processes[device] = Process(device)
+    made = _processes[device] = Process(device, places)
     return made
 
 

@@ -2,13 +2,15 @@
 
 A buffer that nobody holds any more can't be launched with again. If its kernel is done, what it
 recorded can be copied out and the memory used for the next one, while others still run: so a long
-session's memory does not grow. Nothing here waits for a kernel: the launching thread records an
-event and goes on, and the service (``ikp.session.service``) looks whether it has come.
+session's memory does not grow. The launching thread records an event and goes on, and the service
+(``ikp.session.service``) looks whether it has come. Only a program that launches faster than what
+it launched is read waits, and not for kernels that make no progress.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ from ikp.session.current import Opening
 from ikp.session.lifting import Lifted, lift
 from ikp.session.memory import SHARE, free_bytes
 from ikp.session.service import Service
-from ikp.session.streams import current_stream
+from ikp.session.streams import current_stream, is_capturing
 from ikp.warning import warn
 
 BEGIN_BYTES = 256 << 20
@@ -32,6 +34,8 @@ UNREAD_BYTES = 1 << 30
 _AT_ONCE = 64
 _POLL_S = 0.001
 """How often one looks whether launches are over."""
+PATIENCE_S = 0.5
+"""How long a launch waits at most, while nothing is read, until less memory is unread."""
 DECODED = 4
 """How much more memory what was read back takes when a trace is made of it."""
 
@@ -69,10 +73,8 @@ class Notice:
         """Take note of a launch: tell if nobody will read it, keep memory that outlives this."""
         over = not (self._opening.lasts and self._opening.here)
         if self._data.is_cuda:
-            import torch
-
             stream = current_stream(self._data.device)[1]
-            self.launched(stream, captured=torch.cuda.is_current_stream_capturing())
+            self.launched(stream, captured=is_capturing(self._data.device))
         else:
             self.launched(0, captured=False)
         if over:
@@ -168,6 +170,8 @@ class Harvest:
         self._made: dict[object, int] = {}  # records of the busiest warp, by what launches share
         self._group: deque[Taken] = deque()  # those that are read now
         self._paused = 0
+        self._moves = True  # something was read since a launch waited for that in vain
+        self.waited_s = 0.0  # by launches, for memory
 
     def add(self, taken: Taken) -> None:
         """Watch a segment."""
@@ -209,29 +213,51 @@ class Harvest:
             self._waiting = deque(each for each in every if wanted(each))
             self._unread = sum(each.segment.nbytes for each in self._waiting)
 
-    def _full(self) -> bool:
-        """Return whether segments take so much that some are to be read.
+    def _most(self) -> int:
+        """Return how many bytes of segments may be unread before some are to be read.
 
         From the first ones that were on, less is enough: buffers are smaller then, and who makes
         more records than before is to be known soon.
         """
         if self._made:
-            return self._unread > BEGIN_BYTES
+            return BEGIN_BYTES
         if self._unread > BEGIN_BYTES and not self._begin_bytes:
             free = free_bytes(self._device)
             # They are a part of what there was.
             share = 0 if free is None else (free + self._unread) // SHARE
             self._begin_bytes = max(BEGIN_BYTES, min(UNREAD_BYTES, share))
-        return self._unread > max(BEGIN_BYTES, self._begin_bytes)
+        return max(BEGIN_BYTES, self._begin_bytes)
 
     def step(self) -> None:
         """Have those read whose launches were on the stream that is the current one now.
 
         The launching thread does that before its next launch: it finds the stream alive, and an
-        event in it is behind all of those launches.
+        event in it is behind all of those launches. Where it is faster than what is read, it waits
+        for that: else memory would grow with launches.
         """
         self._service.look()
-        if self._group or self._paused or not self._full():
+        if self._paused or self._unread <= self._most() or is_capturing(self._device):
+            return
+        self._begin()
+        if self._unread > self._most() + BEGIN_BYTES:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until less is unread, but not for a kernel that waits for what is launched next."""
+        began = time.monotonic()
+        until, least = began + PATIENCE_S * self._moves, self._unread
+        self._moves = False
+        while self._group and self._unread > self._most() and time.monotonic() < until:
+            time.sleep(_POLL_S)
+            self._service.look()
+            if self._unread < least:
+                until, least = time.monotonic() + PATIENCE_S, self._unread
+            self._begin()
+        self.waited_s += time.monotonic() - began
+
+    def _begin(self) -> None:
+        """Have a group read, where none is under way."""
+        if self._group:
             return
         stream, number = current_stream(self._device)
         with self._lock:
@@ -274,6 +300,7 @@ class Harvest:
             if lifted.most is not None:
                 made = self._made.get(taken.launch, 0)
                 self._made[taken.launch] = max(lifted.most, made)
+            self._moves = True
             self._unread -= segment.nbytes
             self._kept += lifted.nbytes
             taken.lifted, taken.notice = lifted, None

@@ -204,6 +204,8 @@ class Recording:
             "copied_out_s": f"{copied:.4f}",
             "decoded_s": f"{time.perf_counter() - began - copied:.4f}",
         }
+        if waited := sum(place.harvest.waited_s for place in self._places.values()):
+            costs["launches_waited_s"] = f"{waited:.4f}"
         trace = replace(trace, provenance={**trace.provenance, **costs})
         return trace, broken or reading.broken
 

@@ -17,6 +17,15 @@ def current_stream(device: Any) -> tuple[Any, int]:
     return stream, int(stream.cuda_stream)
 
 
+def is_capturing(device: Any) -> bool:
+    """Return whether what torch launches here and now becomes a part of a CUDA graph."""
+    if device.type != "cuda":
+        return False
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
 @cache
 def beside(device: Any) -> Any:
     """Return a stream of a GPU on which no kernel of the user's runs; None for the host."""

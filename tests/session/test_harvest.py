@@ -199,7 +199,9 @@ class Stream:
         return self.events[-1]
 
 
-def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_there_is_memory_nothing_is_waited_for(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = Stream()
     monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
     with ikp.profile() as prof:
@@ -209,6 +211,51 @@ def test_nothing_is_waited_for(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
         truths.append(launch(host, prof))
         assert len(held(prof)) < 31
     assert_holds(prof.trace, *truths)
+    assert "launches_waited_s" not in prof.trace.provenance
+
+
+class Late(Event):
+    """Comes when it has been asked for some times, as a kernel does that runs for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def query(self) -> bool:
+        self.asked += 1
+        return self.asked > 40
+
+
+def test_a_program_that_is_faster_than_its_kernels_waits(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream()
+    monkeypatch.setattr(stream, "record_event", Late)
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
+    with ikp.profile() as prof:
+        truths, most = [], 0
+        for _ in range(200):
+            truths.append(launch(host, prof))
+            most = max(most, len(held(prof)))
+    assert most <= 33
+    assert_holds(prof.trace, *truths)
+    assert float(prof.trace.provenance["launches_waited_s"]) > 0
+
+
+def test_a_kernel_that_waits_for_a_later_launch_is_waited_for_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, patience_s = Stream(), 0.2
+    monkeypatch.setattr(harvest, "current_stream", lambda _: (stream, 0))
+    monkeypatch.setattr(harvest, "PATIENCE_S", patience_s)
+    with ikp.profile() as prof:
+        truths = [launch(host, prof) for _ in range(100)]
+        assert len(held(prof)) == 100
+        stream.events[0].come = True
+        truths += [launch(host, prof) for _ in range(3)]
+    assert_holds(prof.trace, *truths)
+    waited_s = float(prof.trace.provenance["launches_waited_s"])
+    assert patience_s <= waited_s < 3 * patience_s, "once, and once more after it went on"
 
 
 def test_what_is_decoded_now_is_not_read_back_meanwhile(

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 _RATE: Final = 0.005
 """A clock that ran faster by more than this part is told."""
-_NOT_TOLD: Final = ("command", "recorded", "host", "copied_out_s", "decoded_s", "abi", "ranks")
+_NOT_TOLD: Final = (
+    "command",
+    "recorded",
+    "host",
+    "copied_out_s",
+    "decoded_s",
+    "launches_waited_s",
+    "abi",
+    "ranks",
+)
 """Provenance that differs between any two runs, or says nothing of the kernel."""
 _CODE: Final = ("machine code of ", "ranges of ")
 """How provenance begins that is about machine code: files, and long lists."""

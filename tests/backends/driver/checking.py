@@ -178,7 +178,8 @@ def main(image: Path, name: str) -> None:
         program.sizes[2] = 3 << 30
         said["large"] = program.said(program.launch)
         program.sizes[2] = 1024
-        for child in ("no room", "taken", "other device", "no context", "fault plain", "die plain"):
+        refusals = ("no room", "taken", "other device", "no context", "fault plain", "die plain")
+        for child in ("claims", *refusals):
             said[child] = program.said(program.launch, child)
         stub.cuda.memory_snapshot = lambda: [{"unknown": 1}]
         said["unknown"] = program.said(program.launch)

@@ -145,7 +145,13 @@ R cuFuncSetAttribute(H f, int which, int value) {
 }
 R cuCtxGetCurrent(H *made) { *made = &handles[4000 + context_]; return 0; }
 R cuCtxGetDevice(int *made) { *made = 0; return 0; }
-R cuDevicePrimaryCtxRetain(H *made, int device) { (void)device; *made = &handles[4007]; return 0; }
+static int begun; /* this process has a context */
+R cuDevicePrimaryCtxRetain(H *made, int device) {
+    (void)device;
+    *made = &handles[4007];
+    begun = 1;
+    return 0;
+}
 R cuDevicePrimaryCtxRelease_v2(int device) { return device; }
 R cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
     *flags = 0;
@@ -236,8 +242,9 @@ R cuMemAddressReserve(uint64_t *made, size_t size, size_t align, uint64_t wish, 
     (void)align, (void)flags;
     int fixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
     int other = MAP_PRIVATE | MAP_ANONYMOUS;
-    char *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE, told("taken") ? other : fixed, -1, 0);
-    if (at == MAP_FAILED || told("taken")) at = mmap(NULL, size, PROT_NONE, other, -1, 0);
+    int taken = told("taken") || (told("claims") && begun); /* by what the context has for itself */
+    char *at = mmap((void *)(uintptr_t)wish, size, PROT_NONE, taken ? other : fixed, -1, 0);
+    if (at == MAP_FAILED || taken) at = mmap(NULL, size, PROT_NONE, other, -1, 0);
     *made = (uint64_t)(uintptr_t)at;
     return 0;
 }

@@ -84,6 +84,11 @@ def test_where_not_all_blocks_could_run_at_once_it_runs_plain(said: dict) -> Non
     assert "all its blocks must run at once" in fewer["plain"][0]
 
 
+def test_it_has_the_programs_addresses_though_a_context_would_take_them(said: dict) -> None:
+    claims = said["claims"]
+    assert claims["check"] == EQUAL and claims["memory"] == [41] and not claims["plain"]
+
+
 @pytest.mark.parametrize(
     ("part", "words"),
     [

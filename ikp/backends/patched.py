@@ -51,19 +51,21 @@ class Counts(Protocol):
 class Launch:
     """A launch that is to be recorded, whoever makes it.
 
-    ``buffer`` returns a session's buffer for a grid, the warps of a block, the records of a warp
-    where these are known, and who records; None where the session has ended.
+    ``buffer`` returns a session's buffer for how it is recorded, a grid, the warps of a block, the
+    records of a warp where these are known, and who records; None where the session has ended. It
+    and ``tell`` must not hold the launch: a buffer is read back once nobody holds it any more, and
+    what is in a cycle is held until Python collects those.
     """
 
     plan: Plan
     language: Language
-    buffer: Callable[[tuple[int, int, int], int, int | None, Selection], Any]
+    buffer: Callable[[Plan, tuple[int, int, int], int, int | None, Selection], Any]
     selection: Selection = EVERYTHING  # which warps and blocks a user chose
     otherwise: Plan | None = None  # what it is to be recorded as where ``plan`` can't be
     reached: bool = False  # it was made
     patch: Patch | None = None  # what was launched
     verdict: Verdict | None = None  # how its results compare with the plain kernel's
-    tell: Callable[[], None] | None = None  # says of it what is known, where nobody else does
+    tell: Callable[[Launch], None] | None = None  # says what is known, where nobody else does
 
     def heeded(self, patch: Patch) -> Selection:
         """Return which warps and blocks record, as the code does that is launched."""

@@ -25,6 +25,7 @@ from ikp.machine import cuda
 from ikp.machine.cubins.shared import shared
 from ikp.machine.patch import Patch
 from ikp.signals import pass_on
+from ikp.unedited.plan import Plan
 from ikp.warning import warn
 
 _LIBRARIES = re.compile(
@@ -214,23 +215,21 @@ class Launches:
         label, plan = kernel.__name__, replace(self.launcher.plan, level="machine")
 
         def buffer(
-            grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
+            how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
         ) -> Any:
             options = {**patched.shape(grid, warps, most, heeded), **self.launcher.buffer}
             options["backend"] = "driver"
-            taken.append(patched.take_buffer(self.launcher, session, label, plan, options))
+            taken.append(patched.take_buffer(self.launcher, session, label, how, options))
             return taken[0]
 
-        def tell() -> None:
+        def tell(made: patched.Launch) -> None:
             patched.tell(session, label, made)
             if made.verdict is not None and made.verdict.refused:
                 raise refused(self.launcher, session, label, taken[0], made.verdict)
 
         taken: list[Any] = []
         selection = patched.chosen(self.launcher.buffer)
-        made = patched.Launch(plan, language_of(kernel), buffer, selection)
-        made.tell = tell
-        return made
+        return patched.Launch(plan, language_of(kernel), buffer, selection, tell=tell)
 
     def _recorded(self, kernel: Kernel, meant: patched.Launch, launch: hooks.Launch) -> int:
         """Return the patched function, told where to record."""
@@ -267,7 +266,7 @@ class Launches:
         warps = made.patch.warps  # a tile kernel is launched by blocks of one thread
         with patched.apart(stream):
             chosen = meant.heeded(made.patch)
-            prof = meant.buffer(grid, warps, made.patch.most, chosen)
+            prof = meant.buffer(meant.plan, grid, warps, made.patch.most, chosen)
         if prof is None:
             return int(launch.function)
         meant.patch = made.patch
@@ -279,7 +278,7 @@ class Launches:
             how = partial(self._launched, kernel, launch)
             meant.verdict = checked(made, stream, prof, words, how)
         if meant.tell is not None:
-            meant.tell()
+            meant.tell(meant)
         if meant.verdict is not None and meant.verdict.refused:
             return int(launch.function)  # whoever means it says so
         words = made.point(prof, grid, warps, stream, chosen, queue)

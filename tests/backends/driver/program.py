@@ -4,9 +4,11 @@ Run by ``test_hook.py`` in a process of its own, in which no driver has been loa
 """
 
 import ctypes
+import gc
 import json
 import re
 import sys
+import weakref
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,20 +25,30 @@ from ikp.verbs.dsl import known
 patched._beside = lambda: None  # torch takes that for the stream that is current
 
 
+class Prof:
+    """A buffer, which is read back once nobody holds it."""
+
+    address, slots_bytes = 1 << 33, (1 << 20) - 128
+    data = SimpleNamespace(numel=lambda: 1 << 20)
+
+    def __init__(self, spec_text: str) -> None:
+        self.spec_text = spec_text
+
+
 class Session:
     """Hands out buffers, as far as a launch asks."""
 
     facts: ClassVar[dict[str, str]] = {}
     asked: ClassVar[list[dict[str, object]]] = []
+    made: ClassVar[list[weakref.ref[Any]]] = []
 
     def buffer(self, label: str, **options: object) -> Any:
         from ikp.core.segment import Spec
 
         self.asked.append({"label": label, **options})
-        data = SimpleNamespace(numel=lambda: 1 << 20)
-        return SimpleNamespace(
-            data=data, address=1 << 33, slots_bytes=(1 << 20) - 128, spec_text=str(Spec())
-        )
+        made = Prof(str(Spec()))
+        self.made.append(weakref.ref(made))
+        return made
 
     def discard(self, prof: object) -> None:
         self.asked.pop()
@@ -126,8 +138,11 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         told("loaded")
         launch(function)
         told("first")
+        gc.disable()
         launch(function)
         told("again")
+        said["held"] = sum(each() is not None for each in Session.made)
+        gc.enable()
         launch(function, stream=5)
         told("other stream")
         library.cuGetProcAddress_v2(b"cuLaunchKernel", ctypes.byref(found), 12000, 0, None)

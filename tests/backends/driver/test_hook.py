@@ -36,6 +36,11 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     assert said["asked"] == [wanted] * 13
 
 
+def test_no_launch_holds_its_buffer(said: dict) -> None:
+    """Python's collector need not run until memory of a device is given back."""
+    assert said["held"] == 0
+
+
 def test_each_stream_has_a_module_of_its_own(said: dict) -> None:
     assert said["other stream"] == [
         *("load 5 patched", "function 6 of 5 matmul", "global ikp_buffer", "set 6 8=98304"),

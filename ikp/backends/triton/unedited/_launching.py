@@ -211,10 +211,10 @@ class Launcher:
         taken: list[Any] = []
 
         def buffer(
-            grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
+            how: Plan, grid: tuple[int, int, int], warps: int, most: int | None, heeded: Selection
         ) -> Any:
             options = {**shape(grid, warps, most, heeded), **self.buffer}
-            prof = take_buffer(self, session, label, launch.plan, options)
+            prof = take_buffer(self, session, label, how, options)
             taken.extend([] if prof is None else [prof])
             return prof
 

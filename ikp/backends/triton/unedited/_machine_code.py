@@ -77,7 +77,8 @@ def _run(
         spare = foreign.has_no_scratch(plain)
         module = _module(compiled, launch, function, stream, known, spare)
         chosen = launch.heeded(module.patch)
-        prof = launch.buffer(grid, module.patch.warps, module.patch.most, chosen)
+        patch = module.patch
+        prof = launch.buffer(launch.plan, grid, patch.warps, patch.most, chosen)
     if prof is None:
         return plain(x, y, z, stream, function, *rest)
     launch.patch = module.patch

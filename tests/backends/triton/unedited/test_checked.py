@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -229,6 +231,9 @@ def test_what_the_driver_refuses_is_no_error(
     assert checking(checks, module()) == [Verdict(text), None]
 
 
+DIFFERS = Verdict("out differs", refused=True)
+
+
 class Kernel:
     """A jitted function whose launches are checked, and found wrong."""
 
@@ -236,18 +241,26 @@ class Kernel:
     cache_key = ""
     arg_names: tuple[str, ...] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, verdict: Verdict | None = DIFFERS) -> None:
         self.fn = SimpleNamespace(__module__="m", __qualname__="k")
         self.launches = 0
+        self.verdict = verdict
 
     def run(self, *args: object, **kwargs: object) -> str:
         self.launches += 1
         launch = take()
         if launch is not None:
-            prof = launch.buffer((1, 1, 1), 4, 1, launch.selection)
+            prof = launch.buffer(launch.plan, (1, 1, 1), 4, 1, launch.selection)
             assert prof is not None
-            launch.verdict = Verdict("out differs", refused=True)
+            launch.verdict = self.verdict
         return "launched"
+
+
+class Prof:
+    """A buffer."""
+
+    spec_text = str(spec())
+    data = SimpleNamespace(numel=lambda: 4096)
 
 
 @dataclass
@@ -257,11 +270,13 @@ class Session:
     facts: dict[str, str] = field(default_factory=dict)
     lent: int = 0
     held: int = 0
+    alive: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
 
     def buffer(self, label: str, **options: object) -> Any:
         self.lent += 1
-        data = SimpleNamespace(numel=lambda: 4096)
-        return SimpleNamespace(spec_text=str(spec()), data=data)
+        made = Prof()
+        self.alive.add(made)
+        return made
 
     def discard(self, prof: Any) -> None:
         self.lent -= 1
@@ -279,6 +294,19 @@ def test_a_kernel_that_differs_is_an_error() -> None:
     with pytest.raises(CheckError, match=r"k fails the check: out differs\. It runs plain"):
         launcher.run(kernel, kernel.run, grid=(1,))  # type: ignore[arg-type]
     assert session.lent == 0 and kernel.launches == 1 and not launcher.recorded["k"]
+
+
+@pytest.mark.usefixtures("stepped_in")
+def test_no_launch_holds_its_buffer() -> None:
+    """Python's collector need not run until memory of a device is given back."""
+    session, kernel = Session(), Kernel(None)
+    launcher = Launcher(plan(level="machine"), lambda: session)  # type: ignore[arg-type,return-value]
+    gc.disable()
+    try:
+        launcher.run(kernel, kernel.run, grid=(1,))  # type: ignore[arg-type]
+        assert session.lent == 1 and not session.alive
+    finally:
+        gc.enable()
 
 
 @pytest.mark.usefixtures("stepped_in")

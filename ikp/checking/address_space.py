@@ -3,8 +3,9 @@
 What pointers in that memory, in parameters and in code lead to is then the same in both. The driver
 maps memory in pieces, so what is mapped begins before, and ends behind, what was asked for.
 
-A context takes addresses of its own, and where a driver gives memory from one region, these are the
-same in every process. So a process reserves what the program uses before it has a context.
+A driver may give memory from a region that is the same in every process, in which nothing can be
+reserved once there is a context. So what a context has taken is reserved in a new process before it
+has one.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Final
 
 from ikp.checking.comparison import Buffer, NoRoomError
 from ikp.errors import PatchError
 from ikp.machine import cuda
 
 _PINNED, _DEVICE, _READ_WRITE = 1, 1, 3
-PIECE_BYTES: Final = 2 << 20
-"""Of memory that is reserved before a context is made: all known GPUs map pieces of this size."""
 
 
 class TakenError(Exception):
-    """An address is in use in this process; in another one it may be free."""
+    """An address is in use in this process; in another one it may be free.
+
+    ``place`` is where what was asked for begins and ends.
+    """
+
+    def __init__(self, text: str, place: tuple[int, int]) -> None:
+        super().__init__(text)
+        self.place = place
 
 
 class _Properties(ctypes.Structure):
@@ -51,7 +56,7 @@ class Reserved:
     def __init__(self, places: Iterable[tuple[int, int]]) -> None:
         """Reserve what can be had of some places: where each begins and ends."""
         self._places: list[tuple[int, int]] = []
-        for start, end in places:
+        for start, end in pieces((Buffer("", start, end - start) for start, end in places), 1):
             with suppress(TakenError), ExitStack() as made:
                 _reserve(made, start, ctypes.c_size_t(end - start))
                 made.pop_all()
@@ -129,7 +134,8 @@ def _reserve(made: ExitStack, start: int, size: ctypes.c_size_t) -> None:
             to=f"reserve {size.value:,} bytes at {start:#x}",
         )
     except PatchError as error:
-        raise TakenError(str(error)) from error
+        raise TakenError(str(error), (start, start + size.value)) from error
     made.callback(cuda.call, "cuMemAddressFree", address, size, to="free addresses")
     if address.value != start:
-        raise TakenError(f"at {start:#x} the driver has something else.")
+        text = f"at {start:#x} the driver has something else."
+        raise TakenError(text, (start, start + size.value))

@@ -12,7 +12,7 @@ from ikp.machine import cuda
 _LIMIT: Final = 2 << 30
 """Bytes of memory that are copied: the device has room for three times as many then."""
 _MIB: Final = 1 << 20
-_TRIES: Final = 3
+_TRIES: Final = 5
 """Processes that are tried until one has the addresses free."""
 
 
@@ -36,7 +36,7 @@ def check(request: Request, limit: int = _LIMIT) -> Verdict:
     device, refused = cuda.identity(), ""
     for _ in range(_TRIES):
         try:
-            with process_for(device, request.memory) as process:
+            with process_for(device) as process:
                 return process.check(request)
         except AgainError as error:
             refused = str(error)

@@ -33,7 +33,7 @@ def begin(arguments: list[str]) -> None:
 
     Args:
         arguments: of this process: descriptors of a connection and of shared memory, the identity
-            of the device, where the program has memory, and how to start it again.
+            of the device, addresses to keep free, and how to start it again.
     """
     connection, shared, device, places, *again = arguments
     if again:
@@ -65,7 +65,7 @@ def serve(
         connection: to the program.
         shared: descriptor of the memory through which copies go.
         device: its identity.
-        places: where the program has memory of the device: where each begins and ends.
+        places: addresses that a context must not take: where each begins and ends.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     staged = mmap.mmap(shared, STAGED_BYTES)
@@ -116,7 +116,7 @@ def _check(
                 connection.send(Last(verdict))
                 os._exit(0)  # in a context that is lost, nothing can be given back
     except TakenError as error:
-        connection.send(Failure(str(error), again=True))
+        connection.send(Failure(str(error), error.place))
     except NoRoomError as error:
         connection.send(Failure(f"no room for copies of its buffers: {error}"))
     except PatchError as error:

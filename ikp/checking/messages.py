@@ -26,10 +26,13 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A kernel can't be checked: why; ``again`` tells that it may be in a new process."""
+    """A kernel can't be checked: why.
+
+    ``taken`` is where addresses begin and end that are in use, and may be free in a new process.
+    """
 
     text: str
-    again: bool = False
+    taken: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

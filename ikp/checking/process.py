@@ -18,8 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from ikp.checking.address_space import PIECE_BYTES, pieces
-from ikp.checking.comparison import Buffer, Verdict
+from ikp.checking.comparison import Verdict
 from ikp.checking.messages import STAGED_BYTES, Failure, Last, Piece, Ready, Run, Stage
 from ikp.checking.request import Request
 from ikp.machine import cuda
@@ -51,7 +50,11 @@ class LostError(Exception):
 
 
 class AgainError(Exception):
-    """Another process may do what this one can't."""
+    """Addresses are in use in a process, ``taken``, that may be free in another one."""
+
+    def __init__(self, text: str, taken: tuple[int, int]) -> None:
+        super().__init__(text)
+        self.taken = taken
 
 
 class CannotError(Exception):
@@ -66,7 +69,7 @@ class Process:
 
         Args:
             device: its identity.
-            places: where the program has memory that is to be copied: from where to where.
+            places: addresses that its context must not take: where each begins and ends.
 
         Raises:
             LostError: it can't be started, or can't use the device.
@@ -143,7 +146,9 @@ class Process:
         except (EOFError, OSError) as error:
             raise LostError(f"{_WHO} has died", recorded=self._recorded) from error
         if isinstance(answer, Failure):
-            raise AgainError(answer.text) if answer.again else CannotError(answer.text)
+            if answer.taken is None:
+                raise CannotError(answer.text)
+            raise AgainError(answer.text, answer.taken)
         return answer
 
     def leave(self) -> None:
@@ -202,44 +207,42 @@ def _started(shared: int, device: bytes, places: Sequence[tuple[int, int]]) -> C
 
 
 _processes: dict[bytes, Process] = {}
-_places: dict[bytes, list[tuple[int, int]]] = {}
-"""Where the program has had memory that was copied, by device."""
+_taken: dict[bytes, list[tuple[int, int]]] = {}
+"""Addresses of the program's memory that a context had taken, by device."""
 _lock = threading.Lock()
 
 
 @contextmanager
-def process_for(device: bytes, memory: Sequence[Buffer] = ()) -> Iterator[Process]:
+def process_for(device: bytes) -> Iterator[Process]:
     """Lend the process of a device; start it where there is none. After an error, it is ended.
 
     Args:
         device: its identity.
-        memory: of the program, that is to be copied: a new process keeps its addresses free, and
-            those of all that were asked for before.
 
     Raises:
         LostError: it can't be started.
     """
     with _lock:
-        places = _places[device] = pieces(
-            [*memory, *(Buffer("", at, end - at) for at, end in _places.get(device, ()))],
-            PIECE_BYTES,
-        )
         made = _processes.get(device)
         if made is None or made.gone:
             drop(device)
-            made = _kept(device, places)
+            made = _kept(device)
         try:
             yield made
         except CannotError:
+            raise
+        except AgainError as error:
+            _taken.setdefault(device, []).append(error.taken)
+            drop(device)
             raise
         except BaseException:
             drop(device)
             raise
 
 
-def _kept(device: bytes, places: Sequence[tuple[int, int]]) -> Process:
+def _kept(device: bytes) -> Process:
     _watch_ends()
-    made = _processes[device] = Process(device, places)
+    made = _processes[device] = Process(device, _taken.get(device, ()))
     return made
 
 

@@ -116,6 +116,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
     library = ctypes.CDLL("libcuda.so.1")
     library.fake_log.restype = ctypes.c_char_p
     library.fake_memory.restype = ctypes.c_void_p
+    library.fake_caller.restype = ctypes.c_char_p
     handle = ctypes.c_void_p
     library.cuLaunchKernel.argtypes = [handle, *[ctypes.c_uint] * 7, *[handle] * 3]
     said: dict[str, object] = {}
@@ -183,6 +184,7 @@ def main(image: Path, name: str) -> None:  # noqa: PLR0915 - one launch after an
         for part, result in passed(library, found, image.read_bytes(), name):
             told(part)
             said[f"{part}: code"] = result
+            said[f"{part}: caller"] = library.fake_caller().decode()
     launch(function)
     told("after")
     said["names"] = list(known().values())

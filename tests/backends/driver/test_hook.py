@@ -36,6 +36,13 @@ def test_a_launch_that_is_chosen_becomes_the_patched_kernels(said: dict) -> None
     assert said["asked"] == [wanted] * 13
 
 
+@pytest.mark.parametrize("part", ["buffer", "array", "extended", "together"])
+def test_the_driver_sees_who_launched(said: dict, part: str) -> None:
+    """A profiler tells the CUDA runtime's launches from a program's own by the return address."""
+    caller = said[f"{part}: caller"]
+    assert caller and "libcuda" not in caller
+
+
 def test_no_launch_holds_its_buffer(said: dict) -> None:
     """Python's collector need not run until memory of a device is given back."""
     assert said["held"] == 0

@@ -24,8 +24,7 @@ from ikp.machine.cubins.cubin import Cubin
 
 _ROOT: Final = str(Path(__file__).parents[3])
 _CODE: Final = (
-    f"import sys; sys.path.insert(0, {_ROOT!r}); "
-    "from ikp.backends.driver._loading import main; main()"
+    f"import sys; sys.path.insert(0, {_ROOT!r}); from ikp.machine.loading import main; main()"
 )
 _LOGS: Final = frozenset((2, 3, 4, 5, 6, 12))
 """Options by which the compiler tells something: how long it took, and what it printed."""
@@ -64,7 +63,7 @@ def compiled(
         folder = Path(made)
         (folder / "image").write_bytes(image + b"\0")  # a file of PTX ends without
         (folder / "asked.json").write_text(json.dumps(asked))
-        command = [sys.executable, "-c", _CODE]
+        command = [sys.executable, "-I", "-S", "-c", _CODE]
         try:
             done = children.run(command, children.seconds(len(image)), cwd=folder)
         except (OSError, children.TooLongError) as error:

@@ -124,6 +124,10 @@ R cuptiEnableCallback(unsigned on, H subscriber, unsigned domain, unsigned which
     (void)subscriber;
     return on != 1 || domain != 3 || which != 6;
 }
+R cuptiGetResultString(int code, const char **name) {
+    *name = code == 39 ? "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED" : NULL;
+    return 0;
+}
 R cuptiUnsubscribe(H subscriber) { (void)subscriber, shown = NULL; return 0; }
 static void compile(const char *how, unsigned count, const unsigned *options, void **values) {
     const char *told_to = getenv("FAKE_OPTIONS"), *path = getenv("FAKE_COMPILED");

@@ -47,7 +47,10 @@ def test_it_is_compiled_once(said: dict) -> None:
         ("other code", "compiled anew, it has other shared memory and constants."),
         (
             "another tool",
-            "another process can't load it: CUPTI answers with error 39: another tool may have it.",
+            (
+                "another process can't load it: cuptiSubscribe fails: "
+                "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED."
+            ),
         ),
         (
             "other device",

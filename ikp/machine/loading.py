@@ -1,4 +1,7 @@
-"""A process that loads what a program has loaded, and keeps the files that CUPTI shows."""
+"""A process that loads what a program has loaded, and keeps the files that CUPTI shows.
+
+It has no packages: nothing but the standard library is imported here.
+"""
 
 from __future__ import annotations
 
@@ -57,18 +60,21 @@ def _shown(asked: dict[str, Any]) -> tuple[int, list[bytes]]:
 
     callback = _Callback(loaded)
     cupti, subscriber = ctypes.CDLL(asked["cupti"]), ctypes.c_void_p()
-    _checked(cupti.cuptiSubscribe(ctypes.byref(subscriber), callback, None))
+    _call(cupti, "cuptiSubscribe", ctypes.byref(subscriber), callback, None)
     cuda.call("cuInit", 0, to="begin")
     cuda.use_device(bytes.fromhex(asked["device"]))
-    _checked(cupti.cuptiEnableCallback(1, subscriber, _RESOURCES, _MODULE_LOADED))
+    _call(cupti, "cuptiEnableCallback", 1, subscriber, _RESOURCES, _MODULE_LOADED)
     function = _load(asked)
-    _checked(cupti.cuptiUnsubscribe(subscriber))
+    _call(cupti, "cuptiUnsubscribe", subscriber)
     return function, made
 
 
-def _checked(code: int) -> None:
-    if code:
-        raise PatchError(f"CUPTI answers with error {code}: another tool may have it.")
+def _call(cupti: ctypes.CDLL, function: str, *arguments: object) -> None:
+    if code := getattr(cupti, function)(*arguments):
+        name = ctypes.c_char_p()
+        cupti.cuptiGetResultString(code, ctypes.byref(name))
+        said = name.value.decode() if name.value else f"error {code}"
+        raise PatchError(f"{function} fails: {said}.")
 
 
 def _load(asked: dict[str, Any]) -> int:
